@@ -1,0 +1,21 @@
+"""The engine: an append-only log in a directory, with one writer.
+
+    from quothlog import Log
+
+    with Log.open("/var/lib/device/readings") as log:
+        log.append([b"21.5", b"21.6"])
+        log.sync()
+        for record in log.read(after=0):
+            print(record.pointer, record.value)
+
+It knows nothing of sockets, topics or threads. From the top down: `log` is made of segments (`segment`), a
+segment of batches in a file (`scan` finds them, `layout` knows the bytes around them) and a sparse `index`;
+`recovery` opens a directory after anything that may have happened to it; `pointers` gives out pointers,
+`producers` recognises retries, and everything touches the disk through the port in `filesystem`.
+"""
+
+from quothlog.burst import Appended
+from quothlog.log import Log, LogInfo
+from quothlog.retention import LogOptions
+
+__all__ = ["Appended", "Log", "LogInfo", "LogOptions"]

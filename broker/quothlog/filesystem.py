@@ -1,0 +1,190 @@
+"""The port to the file system: what the log asks of a disk, and the real one behind it.
+
+Everything that the log promises about crashes rests on these few calls, so a test can put a recording, a
+failing or a forgetting file system in their place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+_BUFFERS_MAX = 1_000
+"""Buffers in one writev; the smallest IOV_MAX of the systems that we run on is 1,024."""
+
+
+class File(Protocol):
+    """One open file. Reads may come from any thread, everything else from the owner."""
+
+    def read(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes at an offset; fewer only at the end of the file."""
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers at the end, or raise OSError with any part of them written."""
+
+    def size(self) -> int:
+        """Bytes of the file."""
+
+    def sync(self) -> None:
+        """Return when the file's bytes and size survive a loss of power."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+
+    def close(self) -> None:
+        """Close it. A file that nobody refers to any more is closed as well."""
+
+
+class FileSystem(Protocol):
+    """What the log asks of a disk."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and its parents, each durable in its own parent."""
+
+    def list(self, path: Path) -> dict[str, int]:
+        """The files of a directory with their sizes. FileNotFoundError if there is no such directory."""
+
+    def create(self, path: Path) -> File:
+        """Make an empty file, in place of one of that name, open for reading and appending."""
+
+    def open(self, path: Path, *, append: bool = False) -> File:
+        """Open a file that exists."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a file, in place of one of that name."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; one that is not there is no error."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Return when the names in a directory survive a loss of power."""
+
+    def free_bytes(self, path: Path) -> int:
+        """Bytes that may still be written below this directory."""
+
+
+class PosixFile:
+    """A file of the operating system."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def read(self, size: int, offset: int) -> bytes:
+        """See `File.read`."""
+        data = os.pread(self._fd, size, offset)
+        if len(data) in (0, size):
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing and (data := os.pread(self._fd, missing, offset + size - missing)):
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """See `File.append`."""
+        for start in range(0, len(buffers), _BUFFERS_MAX):
+            part = buffers[start : start + _BUFFERS_MAX]
+            written = os.writev(self._fd, part)
+            if written != sum(map(len, part)):
+                self._append_rest(part, written)
+
+    def _append_rest(self, buffers: Sequence[Buffer], written: int) -> None:
+        rest = memoryview(b"".join(buffers))[written:]
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+    def size(self) -> int:
+        """See `File.size`."""
+        return os.fstat(self._fd).st_size
+
+    def sync(self) -> None:
+        """See `File.sync`. On macOS fsync leaves the bytes in the drive, F_FULLFSYNC does not."""
+        if sys.platform == "darwin":
+            fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        """See `File.truncate`."""
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        """See `File.close`."""
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class PosixFileSystem:
+    """The file system of the operating system."""
+
+    def make_directory(self, path: Path) -> None:
+        """See `FileSystem.make_directory`."""
+        if path.is_dir():
+            return
+        self.make_directory(path.parent)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        self.sync_directory(path.parent)
+
+    def list(self, path: Path) -> dict[str, int]:
+        """See `FileSystem.list`."""
+        with os.scandir(path) as entries:
+            return {
+                entry.name: entry.stat(follow_symlinks=False).st_size
+                for entry in entries
+                if entry.is_file(follow_symlinks=False)
+            }
+
+    def create(self, path: Path) -> File:
+        """See `FileSystem.create`."""
+        return PosixFile(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
+
+    def open(self, path: Path, *, append: bool = False) -> File:
+        """See `FileSystem.open`."""
+        return PosixFile(path, os.O_RDWR | os.O_APPEND if append else os.O_RDONLY)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """See `FileSystem.rename`."""
+        os.replace(old, new)
+
+    def remove(self, path: Path) -> None:
+        """See `FileSystem.remove`."""
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        """See `FileSystem.sync_directory`."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: Path) -> int:
+        """See `FileSystem.free_bytes`."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+
+def write_durably(filesystem: FileSystem, path: Path, buffers: Sequence[Buffer]) -> None:
+    """Put a small file in place whole: written beside it, synced, renamed, the directory synced."""
+    beside = path.with_name(path.name + ".tmp")
+    file = filesystem.create(beside)
+    try:
+        file.append(buffers)
+        file.sync()
+    finally:
+        file.close()
+    filesystem.rename(beside, path)
+    filesystem.sync_directory(path.parent)

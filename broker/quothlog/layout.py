@@ -1,0 +1,227 @@
+"""The bytes of a log's directory, apart from the batches themselves (those are in quothwire.batch).
+
+    NNNNNNNNNNNNNNNNN.seg             a segment, named by the smallest pointer that it can hold
+    NNNNNNNNNNNNNNNNN.idx             its index and checkpoint: derived, never needed
+    NNNNNNNNNNNNNNNNN.seg.OFFSET.torn bytes set aside from the end of that segment: never read, never deleted
+    *.tmp                             something unfinished: removed when the log is opened
+    lock                              flock()ed by the one writer, holds its process id
+
+A segment is a header block, batches without a byte between them, and a footer once it is sealed. All
+integers are little-endian, all parts are multiples of 8 bytes.
+
+    header block                                      footer, 64 bytes
+    0   magic "QUOTHLOG"                      8       0   magic "QUOTHEND"                   8
+    8   version (0), zeros                    4+4     8   log id                             8
+    16  log id                                8       16  offset of the footer               8
+    24  floor: smallest pointer it can hold   8       24  ordinal after the last record      8
+    32  last pointer before this segment      8       32  last pointer                       8
+    40  records before this segment           8       40  chain                              8
+    48  chain                                 8       48  zeros                              8
+    56  boot id                              16       56  xxh3-64 of bytes 0..55             8
+    72  bytes of the producer table           8
+    80  xxh3-64 of the producer table         8
+    88  xxh3-64 of bytes 0..87                8
+    96  producer table, zeros to a multiple of 8
+
+The chain is one number for everything that came before: it begins at the log id, and each batch makes it
+xxh3-64(header checksum of the batch, seed: chain). Equal chains, equal logs.
+
+    index, 88 bytes, then entries, then the producer table, then xxh3-64 of all before it
+    0   magic "QUOTHIDX"                      8       48  chain at that end                  8
+    8   version (0), zeros                    4+4     56  entries                            8
+    16  log id                                8       64  bytes of the producer table        8
+    24  floor of its segment                  8       72  offset of the last batch           8
+    32  offset: the end of what it covers     8       80  header checksum of the last batch  8
+    40  last pointer there                    8       88  entries: offset, pointer, ordinal  24 each
+        (its ordinal is in the last entry, which is that end)
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from array import array
+from typing import Any, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from quothwire.errors import error
+from quothwire.pointer import POINTER_MAX
+
+VERSION = 0
+SEGMENT_SUFFIX = ".seg"
+INDEX_SUFFIX = ".idx"
+TORN_SUFFIX = ".torn"
+TEMPORARY_SUFFIX = ".tmp"
+LOCK_NAME = "lock"
+
+BLOCK_BYTES = 96
+FOOTER_BYTES = 64
+PRODUCER_TABLE_BYTES_MAX = 16 * 2**20
+"""1,000 producers with 64 results each take 3 MiB: what claims more is damaged."""
+
+_SEGMENT_NAME = re.compile(r"(\d{17})\.seg")
+_OURS = re.compile(r"\d{17}\.(seg|idx|seg\.\d+\.torn)(\.tmp)?|lock")
+_BLOCK = struct.Struct("<8sIIQQQQQ16sQQQ")
+_FOOTER = struct.Struct("<8sQQQQQQQ")
+_INDEX = struct.Struct("<8sIIQQQQQQQQQ")
+_ENTRY_BYTES = 24
+_CHECK = struct.Struct("<Q")
+_BLOCK_MAGIC, _FOOTER_MAGIC, _INDEX_MAGIC = b"QUOTHLOG", b"QUOTHEND", b"QUOTHIDX"
+
+
+class Position(NamedTuple):
+    """A boundary between batches: everything before `offset` has pointers up to `pointer`, and `ordinal`
+    records of the log lie before it."""
+
+    offset: int
+    pointer: int
+    ordinal: int
+
+
+class Block(NamedTuple):
+    """A segment's header block. `producers` is an encoded producer table."""
+
+    log_id: int
+    floor: int
+    previous: int
+    ordinal: int
+    chain: int
+    boot_id: bytes
+    producers: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the block in the file."""
+        return BLOCK_BYTES + len(self.producers) + -len(self.producers) % 8
+
+    @property
+    def start(self) -> Position:
+        """Where the first batch lies."""
+        return Position(self.size, self.previous, self.ordinal)
+
+
+class Footer(NamedTuple):
+    """The end of a sealed segment."""
+
+    log_id: int
+    end: Position
+    chain: int
+
+
+class Checkpoint(NamedTuple):
+    """What an index file holds: the entries of the sparse index and the state of the log at its end."""
+
+    log_id: int
+    floor: int
+    end: Position
+    chain: int
+    last_offset: int
+    last_check: int
+    entries: list[Position]
+    producers: bytes
+
+
+def segment_name(floor: int) -> str:
+    """The file name of the segment with this floor: names sort as pointers do."""
+    return f"{floor:017d}{SEGMENT_SUFFIX}"
+
+
+def floor_of(name: str) -> int | None:
+    """The floor of the segment of this file name, None for any other file."""
+    match = _SEGMENT_NAME.fullmatch(name)
+    floor = int(match[1]) if match else -1
+    return floor if 0 < floor <= POINTER_MAX else None
+
+
+def is_ours(name: str) -> bool:
+    """Is this a name that a log gives to a file?"""
+    return _OURS.fullmatch(name) is not None
+
+
+def extend_chain(chain: int, stamped_header: bytes) -> int:
+    """The chain after one more batch."""
+    return xxh3_64_intdigest(stamped_header[-8:], chain)
+
+
+def encode_block(block: Block) -> bytes:
+    """Encode a header block with its producer table."""
+    table = block.producers
+    checked = _BLOCK.pack(
+        _BLOCK_MAGIC, VERSION, 0, *block[:5], block.boot_id, len(table), xxh3_64_intdigest(table), 0
+    )[: BLOCK_BYTES - 8]
+    return checked + _CHECK.pack(xxh3_64_intdigest(checked)) + table + bytes(-len(table) % 8)
+
+
+def block_size(head: bytes) -> int:
+    """Bytes of the whole block that begins with these `BLOCK_BYTES`. Raises `Damaged`."""
+    table_bytes: int = _parse_block(head)[-3]
+    return BLOCK_BYTES + table_bytes + -table_bytes % 8
+
+
+def decode_block(data: bytes) -> Block:
+    """Decode a header block, or raise `Damaged`."""
+    *fixed, table_bytes, table_check, _ = _parse_block(data)
+    table = data[BLOCK_BYTES : BLOCK_BYTES + table_bytes]
+    if len(table) != table_bytes or xxh3_64_intdigest(table) != table_check:
+        raise error("damaged", "the segment's producer table does not check")
+    return Block._make([*fixed, table])
+
+
+def _parse_block(data: bytes) -> list[Any]:
+    if len(data) < BLOCK_BYTES:
+        raise error("damaged", f"{len(data)} bytes are no header block")
+    magic, version, zeros, *fixed = _BLOCK.unpack_from(data)
+    if magic != _BLOCK_MAGIC or fixed[-1] != xxh3_64_intdigest(data[: BLOCK_BYTES - 8]):
+        raise error("damaged", "the segment's header block does not check")
+    if version != VERSION or zeros:
+        raise error("damaged", f"a segment of version {version}, this is version {VERSION}")
+    if fixed[-3] > PRODUCER_TABLE_BYTES_MAX:
+        raise error("damaged", f"a producer table of {fixed[-3]} bytes")
+    return fixed
+
+
+def encode_footer(footer: Footer) -> bytes:
+    """Encode a footer."""
+    log_id, end, chain = footer
+    checked = _FOOTER.pack(_FOOTER_MAGIC, log_id, end.offset, end.ordinal, end.pointer, chain, 0, 0)[:-8]
+    return checked + _CHECK.pack(xxh3_64_intdigest(checked))
+
+
+def decode_footer(data: bytes) -> Footer:
+    """Decode a footer, or raise `Damaged`."""
+    if len(data) != FOOTER_BYTES:
+        raise error("damaged", f"{len(data)} bytes are no footer")
+    magic, log_id, offset, ordinal, pointer, chain, _, check = _FOOTER.unpack(data)
+    if magic != _FOOTER_MAGIC or check != xxh3_64_intdigest(data[:-8]):
+        raise error("damaged", "the footer does not check")
+    return Footer(log_id, Position(offset, pointer, ordinal), chain)
+
+
+def encode_checkpoint(point: Checkpoint) -> bytes:
+    """Encode an index file."""
+    head = _INDEX.pack(
+        _INDEX_MAGIC, VERSION, 0, point.log_id, point.floor, point.end.offset, point.end.pointer,
+        point.chain, len(point.entries) + 1, len(point.producers), point.last_offset, point.last_check,
+    )  # fmt: skip
+    numbers = [number for entry in (*point.entries, point.end) for number in entry]
+    entries = struct.pack(f"<{len(numbers)}Q", *numbers)
+    checked = head + entries + point.producers
+    return checked + _CHECK.pack(xxh3_64_intdigest(checked))
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """Decode an index file, or raise `Damaged`."""
+    if len(data) < _INDEX.size + 8 or _CHECK.unpack(data[-8:])[0] != xxh3_64_intdigest(data[:-8]):
+        raise error("damaged", "the index file does not check")
+    magic, version, _, log_id, floor, *_, chain, count, table, last_offset, last_check = _INDEX.unpack_from(
+        data
+    )
+    if magic != _INDEX_MAGIC or version != VERSION or not count:
+        raise error("damaged", "this is no index file of this version")
+    if len(data) != _INDEX.size + count * _ENTRY_BYTES + table + 8:
+        raise error("damaged", "the index file's parts do not add up")
+    numbers = array("Q", struct.unpack_from(f"<{3 * count}Q", data, _INDEX.size))
+    *entries, end = [Position(*numbers[i : i + 3]) for i in range(0, 3 * count, 3)]
+    producers = data[_INDEX.size + count * _ENTRY_BYTES : -8]
+    return Checkpoint(log_id, floor, end, chain, last_offset, last_check, entries, producers)

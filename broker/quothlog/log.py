@@ -1,0 +1,489 @@
+"""The log: the ordered segments of one directory, with one writer.
+
+Not thread-safe: it has one owner. Two things may happen elsewhere, so that they hold nobody up: a `Lookup` in
+a sealed segment can be read by any thread, and a `SyncTicket` can be run by any thread and is handed back to
+`finish_sync`.
+
+    append    check, give out pointers, one write            -> in the operating system: "written"
+    sync      fsync of the active segment                    -> on the disk: "synced"
+    visible   what readers may see: everything written, or with `synced_reads` everything synced; never a
+              pointer more than 10 s above the newest synced one, so that a loss of power cannot make the log
+              give out a pointer that somebody has seen
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from quothlog import layout, segment
+from quothlog.burst import Appended, Burst
+from quothlog.clock import Clock, SystemClock
+from quothlog.dirlock import DirectoryLock
+from quothlog.filesystem import Buffer, FileSystem, PosixFileSystem
+from quothlog.layout import Block
+from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup
+from quothlog.pointers import HORIZON_US, PointerIssuer
+from quothlog.recovery import Findings, open_directory
+from quothlog.retention import LogOptions, due_for_roll, expired
+from quothlog.segment import Extract, Segment
+from quothlog.ticket import SyncTicket
+from quothwire import batch
+from quothwire.batch import Flag, Header, Kind
+from quothwire.errors import QuothError, error
+from quothwire.record import Record, records_of
+
+VIEWS_MAX = 8
+"""Sealed segments that stay open for reading: two descriptors' worth of history, not all of it."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True)
+class LogInfo:
+    """A log at one moment. first, last: pointers, 0 if there is none; states: a letter a segment."""
+
+    log_id: int
+    first: int
+    last: int
+    first_ordinal: int
+    end_ordinal: int
+    bytes: int
+    segments: int
+    states: str
+    counters: dict[str, int]
+
+
+class Log:
+    """The log in a directory. Make it with `Log.open`; close it, or use it as a context manager."""
+
+    def __init__(
+        self, directory: Path, filesystem: FileSystem, clock: Clock, options: LogOptions, log_id: int
+    ) -> None:
+        self.directory = directory
+        self.options = options
+        self._filesystem = filesystem
+        self._clock = clock
+        self._lock = DirectoryLock(directory)
+        try:
+            opened = open_directory(filesystem, directory, clock, log_id)
+        except BaseException:
+            self._lock.release()
+            raise
+        self.findings: Findings = opened.findings
+        self._sealed = opened.sealed
+        self._active = opened.active
+        self._producers = opened.producers
+        self._issuer = PointerIssuer(clock, max(self._active.end.pointer, self._active.floor - 1))
+        self._visible = self._synced = self._active.end
+        self._failure: QuothError | None = None
+        self._first: int | None = None
+        self._viewed: list[Segment] = []
+        self._rolls = 0
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | Path,
+        *,
+        options: LogOptions | None = None,
+        log_id: int = 0,
+        filesystem: FileSystem | None = None,
+        clock: Clock | None = None,
+    ) -> Self:
+        """Open the log in a directory, or begin one.
+
+        log_id: the id of a log that is begun (0: a random one), or that the directory must hold.
+        Raises `Conflict` ``locked``, `Damaged`, or OSError.
+        """
+        path = Path(directory)
+        filesystem = filesystem or PosixFileSystem()
+        filesystem.make_directory(path)
+        if not log_id and not any(map(layout.floor_of, filesystem.list(path))):
+            log_id = new_log_id()
+        return cls(path, filesystem, clock or SystemClock(), options or LogOptions(), log_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what it is -------------------------------------------------------------------------------------
+
+    @property
+    def log_id(self) -> int:
+        """The random 64-bit id of this log."""
+        return self._active.log_id
+
+    @property
+    def newest(self) -> int:
+        """The newest pointer that readers may see, 0 if there is none."""
+        return self._visible.pointer
+
+    @property
+    def end_ordinal(self) -> int:
+        """Records that the log ever held, as far as readers may see."""
+        return self._visible.ordinal
+
+    @property
+    def first_ordinal(self) -> int:
+        """Records that are not kept any more: the ordinal of the oldest one."""
+        oldest = self._sealed[0] if self._sealed else self._active
+        return oldest.start.ordinal
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Bytes that a loss of power may take."""
+        return self._active.end.offset - self._synced.offset
+
+    @property
+    def unsynced_records(self) -> int:
+        """Records that a loss of power may take."""
+        return self._active.end.ordinal - self._synced.ordinal
+
+    @property
+    def synced_pointer(self) -> int:
+        """The newest pointer that survives a loss of power."""
+        return self._synced.pointer
+
+    @property
+    def failure(self) -> QuothError | None:
+        """Why the log takes no more writes, None if it does."""
+        return self._failure
+
+    def info(self) -> LogInfo:
+        """Tell everything about the log as it stands."""
+        segments = [*self._sealed, self._active]
+        findings = self.findings
+        return LogInfo(
+            log_id=self.log_id,
+            first=self._first_pointer(),
+            last=self.newest,
+            first_ordinal=self.first_ordinal,
+            end_ordinal=self.end_ordinal,
+            bytes=sum(one.size for one in segments),
+            segments=len(segments),
+            states="".join("r" if one.loaded else "h" for one in self._sealed) + "w",
+            counters={
+                "clock_steps": self._issuer.clock_steps,
+                "clock_step_us": self._issuer.step_us,
+                "borrowed_us": self._issuer.borrowed_us(),
+                "producers": len(self._producers),
+                "rolls": self._rolls,
+                "torn_bytes": findings.torn_bytes,
+                "damaged_bytes": findings.damaged_bytes,
+                "set_aside_files": len(findings.set_aside),
+                "stray_files": len(findings.strays),
+            },
+        )
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        values: bytes | Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Mapping[str, bytes]] | None = None,
+    ) -> Appended:
+        """Append one value or several as one batch, all of it or nothing.
+
+        The log stamps itself as the producer and its ordinal as the sequence, so that the batch can be
+        forwarded later without ever being stored twice.
+        """
+        values = [values] if isinstance(values, bytes) else values
+        encoded = [batch.encode_headers(one) for one in headers] if headers is not None else None
+        sequence = self._active.end.ordinal + 1
+        flags = Flag.SPARSE | (Flag.START if sequence == 1 or self._is_stranger() else 0)
+        raw = batch.encode(values, keys, encoded, producer=self.log_id, sequence=sequence, flags=int(flags))
+        (outcome,) = self.append_batches([raw])
+        if isinstance(outcome, QuothError):
+            raise outcome
+        return outcome
+
+    def append_batches(self, raws: Sequence[Buffer]) -> list[Appended | QuothError]:
+        """Append encoded batches; each has its own outcome, and those that are stored are written at once."""
+        burst = Burst([])
+        for raw in raws:
+            try:
+                header = self._checked(raw)
+                before = self._producers.admit(header, self._clock.now())
+                if (before is not None or self._must_roll(header, burst)) and burst.waiting:
+                    burst = self._write(burst)
+                    before = self._producers.admit(header, self._clock.now())
+                if before is not None:
+                    last = before.first + before.records - 1
+                    burst.outcomes.append(Appended(before.first, last, before.records, True))
+                    continue
+                if self._must_roll(header, burst):
+                    self._roll()
+                self._place(header, memoryview(raw)[batch.HEADER_BYTES :], burst)
+            except QuothError as problem:
+                burst.outcomes.append(problem)
+        return self._write(burst).outcomes
+
+    def sync(self) -> None:
+        """Make everything that was appended survive a loss of power. Raises `BrokerFailure`."""
+        ticket = self.begin_sync()
+        try:
+            ticket.run()
+        except OSError as problem:
+            self.fail(problem)
+            raise self._failure or problem from problem
+        self.finish_sync(ticket)
+
+    def begin_sync(self) -> SyncTicket:
+        """An fsync for everything appended so far, to be run anywhere and handed to `finish_sync`."""
+        return SyncTicket(self._active.file, self._active.end, self._active.floor)
+
+    def finish_sync(self, ticket: SyncTicket) -> None:
+        """Take note of an fsync that returned."""
+        if ticket.floor == self._active.floor and ticket.end > self._synced:
+            self._synced = ticket.end
+        self._show()
+
+    def fail(self, problem: OSError) -> None:
+        """Take no more writes: after a failed write or fsync nobody knows what the disk holds."""
+        text = f"{self.directory.name}: {problem.strerror or problem}"
+        self._failure = self._failure or error("storage_failed", text)
+
+    def roll(self) -> bool:
+        """Seal the active segment and begin a new one. An empty one stays, and the answer is False."""
+        if not self._active.records:
+            return False
+        self._roll()
+        return True
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def lookup(
+        self, after: int, records_max: int = UNLIMITED, bytes_max: int = DEFAULT_BYTES
+    ) -> Lookup | None:
+        """Where the first records above `after` lie; None if readers may not see any yet."""
+        if after >= self._visible.pointer:
+            return None
+        sealed = self._sealed
+        if not sealed or after + 1 >= self._active.floor:
+            return Lookup(self._active, self._visible, after, after, records_max, bytes_max)
+        row = max(0, bisect_right(sealed, after + 1, key=lambda one: one.floor) - 1)
+        following = sealed[row + 1] if row + 1 < len(sealed) else self._active
+        self._keep_open(sealed[row])
+        return Lookup(sealed[row], None, after, following.floor - 1, records_max, bytes_max)
+
+    def fetch(
+        self, after: int, records_max: int = UNLIMITED, bytes_max: int = DEFAULT_BYTES
+    ) -> Extract | None:
+        """The stored bytes of the first batches with records above `after`, across segments."""
+        while (place := self.lookup(after, records_max, bytes_max)) is not None:
+            found = place.read()
+            if found is not None or not place.sealed:
+                return found
+            after = place.beyond
+        return None
+
+    def read(self, after: int = 0, limit: int | None = None) -> Iterator[Record]:
+        """Records with pointers above `after`, oldest first, until there are no more.
+
+        A batch that does not check raises `Damaged`; reading on with `after` at its last pointer skips it.
+        """
+        left = UNLIMITED if limit is None else limit
+        while left > 0 and (found := self.fetch(after, records_max=left)) is not None:
+            for raw in batch.split(found.data, self.log_id):
+                try:
+                    records = records_of(batch.decode(raw, self.log_id), after)
+                except QuothError as problem:
+                    raise batch.as_damaged(problem) from None
+                yield from records[:left]
+                left -= len(records)
+            after = found.next
+
+    def gone(self, after: int, ordinal: int, found: Extract) -> int:
+        """How many records between a cursor and an extract are not there any more; see `Fetched.gone`."""
+        if ordinal >= 0:
+            return max(0, found.ordinal - ordinal)
+        oldest = self._sealed[0] if self._sealed else self._active
+        return oldest.start.ordinal if after < oldest.start.pointer else 0
+
+    # -- what is kept -----------------------------------------------------------------------------------
+
+    def trim(self, before: int) -> tuple[int, int]:
+        """Remove the segments that hold only pointers below `before`; returns (records, bytes) removed."""
+        if self._active.records and self._active.end.pointer < before:
+            self._roll()
+        count = 0
+        for one in [*self._sealed[1:], self._active][: len(self._sealed)]:
+            if one.start.pointer >= before:
+                break
+            count += 1
+        return self._remove(count)
+
+    def retain(self) -> tuple[int, int]:
+        """Do what `max_age`, `max_bytes` and `age_limit` ask for now; returns (records, bytes) removed."""
+        now = self._clock.now()
+        active = self._active
+        if active.records and due_for_roll(self.options, active, self._first_of_active(), now):
+            self._roll()
+        return self._remove(expired(self.options, self._sealed, self._active, now))
+
+    def retention_due(self) -> int | None:
+        """When `retain` will next have something to do, as a pointer; None if nothing will by itself."""
+        dues = []
+        if self._sealed and self.options.max_age:
+            following = self._sealed[1] if len(self._sealed) > 1 else self._active
+            dues.append(following.start.pointer + self.options.max_age_us + 1)
+        if self._active.records and (age_us := self.options.roll_age_us):
+            dues.append(self._first_of_active() + age_us)
+        return min(dues, default=None)
+
+    def rest(self) -> None:
+        """Close the sealed segments that nobody reads."""
+        for one in self._viewed:
+            one.rest()
+        self._viewed.clear()
+
+    def close(self) -> None:
+        """Sync, write the checkpoint, close, unlock. A log that failed is only closed and unlocked."""
+        if self._lock.released:
+            return
+        try:
+            if self._failure is None:
+                self.sync()
+                self._active.write_checkpoint(self._producers.encode(self._clock.now()))
+        except OSError as problem:
+            self.fail(problem)
+        finally:
+            self.rest()
+            self._active.file.close()
+            self._lock.release()
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _checked(self, raw: Buffer) -> Header:
+        if self._failure is not None:
+            raise self._failure
+        header = batch.check(raw)
+        if header.kind != Kind.DATA or header.base or header.ordinal:
+            raise error("bad_batch", "a producer leaves kind, pointer and ordinal to the log")
+        if bool(header.producer) != bool(header.sequence):
+            raise error("bad_batch", "a producer id and a sequence go together")
+        return header
+
+    def _must_roll(self, header: Header, burst: Burst) -> bool:
+        records = self._active.records + burst.records
+        if not records:
+            return False
+        limit = self.options.count_limit
+        if limit and records + header.records > limit:
+            return True
+        return self._active.end.offset + burst.bytes + header.size > self.options.roll_bytes
+
+    def _place(self, header: Header, body: memoryview, burst: Burst) -> None:
+        """Give a batch its pointers and put it behind the others of its burst."""
+        header = header._replace(
+            base=self._issuer.take(header.records), ordinal=self._active.end.ordinal + burst.records
+        )
+        self._producers.store(header)
+        burst.add(header, batch.stamp(header, self.log_id), body)
+
+    def _write(self, burst: Burst) -> Burst:
+        """Write what waits in a burst: all of it, or none was ever there."""
+        if burst.waiting:
+            try:
+                self._need_space(burst.bytes)
+                self._active.append(burst.waiting)
+            except (OSError, QuothError) as problem:
+                self._producers.undo()
+                burst.refuse(self._as_error(problem))
+            else:
+                self._producers.commit()
+                self._show()
+        return Burst(burst.outcomes)
+
+    def _need_space(self, size: int) -> None:
+        floor = self.options.disk_free_min
+        if floor and (free := self._filesystem.free_bytes(self.directory)) < floor + size:
+            raise error("disk_low", f"{free} bytes are free, {floor + size} are needed")
+
+    def _as_error(self, problem: OSError | QuothError) -> QuothError:
+        if isinstance(problem, OSError) and problem.errno in _FULL:
+            free = self._filesystem.free_bytes(self.directory)
+            return error("disk_low", f"{problem.strerror}; {free} bytes are free")
+        if isinstance(problem, QuothError) and problem.code != "storage_failed":
+            return problem
+        self.fail(problem if isinstance(problem, OSError) else OSError(problem.text))
+        return self._failure or error("storage_failed", str(problem))
+
+    def _roll(self) -> None:
+        """Sync the active segment, make the next one durable, then seal the old one."""
+        old = self._active
+        try:
+            old.file.sync()
+            producers = self._producers.encode(self._clock.now())
+            block = Block(
+                old.log_id, self._issuer.last + 1, old.end.pointer, old.end.ordinal, old.chain,
+                self._clock.boot_id(), producers,
+            )  # fmt: skip
+            self._active = segment.begin(self._filesystem, self.directory, block)
+        except OSError as problem:
+            raise self._as_error(problem) from problem
+        self._sealed.append(old.seal(producers))
+        self._synced = self._active.end
+        self._rolls += 1
+        self._show()
+
+    def _show(self) -> None:
+        """Let readers see what they may see by now."""
+        end = self._active.end
+        horizon = max(self._synced.pointer, self._active.floor - 1) + HORIZON_US
+        if not self.options.synced_reads and end.pointer <= horizon:
+            self._visible = end
+        elif self._synced.pointer >= self._visible.pointer:
+            self._visible = self._synced
+
+    def _remove(self, count: int) -> tuple[int, int]:
+        """Remove the oldest segments; whoever reads them keeps them until he is done."""
+        removed = self._sealed[:count]
+        if not removed:
+            return 0, 0
+        before = self.first_ordinal
+        del self._sealed[:count]
+        self._first = None
+        for one in removed:
+            one.rest()
+            one.remove()
+        self._viewed = [one for one in self._viewed if one not in removed]
+        self._filesystem.sync_directory(self.directory)
+        return self.first_ordinal - before, sum(one.size for one in removed)
+
+    def _keep_open(self, one: Segment) -> None:
+        if one not in self._viewed:
+            self._viewed.append(one)
+            if len(self._viewed) > VIEWS_MAX:
+                self._viewed.pop(0).rest()
+
+    def _first_pointer(self) -> int:
+        if self._first is None and self.first_ordinal < self.end_ordinal:
+            found = self.fetch(0, records_max=1, bytes_max=1)
+            if found is not None:
+                self._first = batch.parse_header(found.data, self.log_id).base
+        return self._first or 0
+
+    def _first_of_active(self) -> int:
+        found = segment.extract(self._active.view(), self.log_id, 0, 1, 1)
+        return batch.parse_header(found.data, self.log_id).base if found else self._active.floor
+
+    def _is_stranger(self) -> bool:
+        return self.log_id not in self._producers
+
+
+def new_log_id() -> int:
+    """A random id, never 0."""
+    return secrets.randbits(63) + 1

@@ -1,0 +1,38 @@
+"""A lookup: where to read, found by the log's owner, to be read by whoever has the time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quothlog import segment
+from quothlog.layout import Position
+from quothlog.segment import Extract, Segment
+
+DEFAULT_BYTES = 2**20
+UNLIMITED = 2**63
+
+
+class Lookup(NamedTuple):
+    """A place to read from: the records above `after` in one segment.
+
+    sealed: any thread may call `read`. beyond: where to go on if there is nothing above `after` in it.
+    """
+
+    segment: Segment
+    end: Position | None
+    after: int
+    beyond: int
+    records_max: int
+    bytes_max: int
+
+    @property
+    def sealed(self) -> bool:
+        """May any thread read it?"""
+        return self.end is None
+
+    def read(self) -> Extract | None:
+        """Read the batches; None if the segment holds nothing above `after`."""
+        if self.end is None:
+            return self.segment.read(self.after, self.records_max, self.bytes_max)
+        view = self.segment.view()._replace(end=self.end)
+        return segment.extract(view, self.segment.log_id, self.after, self.records_max, self.bytes_max)

@@ -1,0 +1,149 @@
+"""The producer table: what recognises a batch that comes a second time.
+
+It is derived from the batches themselves, each of which carries its producer's id and sequence. A snapshot
+stands in every header block, so opening a log reads the last segment only.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgpack
+
+from quothwire.batch import Flag, Header
+from quothwire.errors import error
+
+RESULTS_MAX = 64
+"""Results kept for one producer: as many batches may be on their way at once."""
+PRODUCERS_MAX = 1_000
+FORGET_AFTER_US = 7 * 86_400 * 1_000_000
+"""A producer that was silent for a week is forgotten."""
+RETRY_US = 60 * 1_000_000
+"""A producer that wrote within a minute may be retrying, so it is never forgotten for a new one."""
+
+
+class Result(NamedTuple):
+    """Where a batch was stored, and the checksum of its body."""
+
+    sequence: int
+    first: int
+    records: int
+    body_check: int
+
+
+class _Producer:
+    """The newest sequence of one producer and its last results, oldest first."""
+
+    __slots__ = ("results",)
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+
+
+class ProducerTable:
+    """Which batches are known: `admit` decides, `store` takes in, `undo` takes back what was not written."""
+
+    def __init__(self) -> None:
+        self._producers: OrderedDict[int, _Producer] = OrderedDict()
+        self._stored: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __contains__(self, identity: int) -> bool:
+        return identity in self._producers
+
+    def admit(self, header: Header, now: int) -> Result | None:
+        """None for a new batch, its first result for a repeated one.
+
+        Raises `Conflict`: ``out_of_sequence``, ``sequence_reused``, ``forgotten_sequence`` or
+        ``unknown_producer``, or `Unavailable` ``busy``; nothing is to be stored then.
+        """
+        if not header.producer:
+            return None
+        producer = self._producers.get(header.producer)
+        sparse = bool(header.flags & Flag.SPARSE)
+        if producer is None:
+            self._admit_stranger(header, now, sparse=sparse)
+            return None
+        newest = producer.results[-1].sequence
+        if header.sequence <= newest:
+            return _repeated(producer, header, sparse=sparse)
+        if not sparse and header.sequence != newest + 1:
+            raise error("out_of_sequence", f"sequence {header.sequence} came after {newest}")
+        return None
+
+    def store(self, header: Header) -> None:
+        """Take in a batch that has its pointers."""
+        if not header.producer:
+            return
+        producer = self._producers.get(header.producer)
+        if producer is None:
+            producer = self._producers[header.producer] = _Producer()
+        producer.results.append(Result(header.sequence, header.base, header.records, header.body_check))
+        self._producers.move_to_end(header.producer)
+        self._stored.append(header.producer)
+
+    def commit(self) -> None:
+        """All that was stored has reached the disk: results beyond the window may go."""
+        for identity in self._stored:
+            producer = self._producers.get(identity)
+            if producer is not None and len(producer.results) > RESULTS_MAX:
+                del producer.results[:-RESULTS_MAX]
+        self._stored.clear()
+        while len(self._producers) > PRODUCERS_MAX:
+            self._producers.popitem(last=False)
+
+    def undo(self) -> None:
+        """Nothing that was stored since the last commit has reached the disk."""
+        for identity in reversed(self._stored):
+            results = self._producers[identity].results
+            results.pop()
+            if not results:
+                del self._producers[identity]
+        self._stored.clear()
+
+    def encode(self, now: int) -> bytes:
+        """A snapshot of everyone who is not to be forgotten, as a header block holds it."""
+        rows = [
+            [identity, [list(result) for result in producer.results]]
+            for identity, producer in self._living(now)
+        ]
+        return bytes(msgpack.packb(rows)) if rows else b""
+
+    @classmethod
+    def decode(cls, snapshot: bytes) -> ProducerTable:
+        """The table of a snapshot whose checksum has been verified."""
+        table = cls()
+        for identity, results in msgpack.unpackb(snapshot) if snapshot else ():
+            producer = table._producers[identity] = _Producer()
+            producer.results = [Result(*result) for result in results]
+        return table
+
+    def _living(self, now: int) -> Iterator[tuple[int, _Producer]]:
+        for identity, producer in self._producers.items():
+            if producer.results[-1].first > now - FORGET_AFTER_US:
+                yield identity, producer
+
+    def _admit_stranger(self, header: Header, now: int, *, sparse: bool) -> None:
+        begins = bool(header.flags & Flag.START) if sparse else header.sequence == 1
+        if not begins:
+            raise error("unknown_producer", f"sequence {header.sequence} of a producer that is not known")
+        if len(self._producers) >= PRODUCERS_MAX:
+            oldest = next(iter(self._producers.values()))
+            if oldest.results[-1].first > now - RETRY_US:
+                raise error("busy", f"{PRODUCERS_MAX} producers wrote to this topic within the last minute")
+
+
+def _repeated(producer: _Producer, header: Header, *, sparse: bool) -> Result:
+    for result in producer.results:
+        if result.sequence == header.sequence:
+            if (result.records, result.body_check) != (header.records, header.body_check):
+                raise error("sequence_reused", f"sequence {header.sequence} was stored with other records")
+            return result
+    newest = producer.results[-1].sequence
+    if sparse and header.sequence > producer.results[0].sequence:
+        raise error("out_of_sequence", f"sequence {header.sequence} came after {newest}")
+    raise error("forgotten_sequence", f"sequence {header.sequence} is too far behind {newest}")

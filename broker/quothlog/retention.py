@@ -1,0 +1,67 @@
+"""What a log keeps: when the active segment is sealed, and which sealed segments go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quothlog.segment import Segment
+
+SHARE = 4
+"""Segments are cut so that retention, which removes whole ones, overshoots by at most a quarter."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How a log rolls, what it keeps and what readers see. 0 stands for "no limit".
+
+    size_limit: bytes a segment. count_limit: records a segment. age_limit, max_age: seconds.
+    max_bytes: bytes of all segments. synced_reads: readers see only what survives a loss of power.
+    disk_free_min: bytes that writing leaves free on the disk.
+    """
+
+    size_limit: int = 64 * 2**20
+    count_limit: int = 0
+    age_limit: float = 0.0
+    max_age: float = 0.0
+    max_bytes: int = 0
+    synced_reads: bool = False
+    disk_free_min: int = 0
+
+    @property
+    def max_age_us(self) -> int:
+        """`max_age` in microseconds."""
+        return round(self.max_age * 1e6)
+
+    @property
+    def roll_bytes(self) -> int:
+        """The size at which the active segment is sealed."""
+        return min(self.size_limit, self.max_bytes // SHARE) if self.max_bytes else self.size_limit
+
+    @property
+    def roll_age_us(self) -> int:
+        """The age of its first record at which the active segment is sealed, 0 for never."""
+        ages = [round(self.age_limit * 1e6), self.max_age_us // SHARE]
+        return min((age for age in ages if age), default=0)
+
+
+def due_for_roll(options: LogOptions, active: Segment, first: int, now: int) -> bool:
+    """Is the active segment, which holds records from the pointer `first` on, old or large enough?"""
+    age = options.roll_age_us
+    return bool(age and first + age <= now) or active.size > options.roll_bytes
+
+
+def expired(options: LogOptions, sealed: Sequence[Segment], active: Segment, now: int) -> int:
+    """How many of the sealed segments, oldest first, are to be removed."""
+    count = 0
+    if options.max_age:
+        for following in [*sealed[1:], active][: len(sealed)]:
+            if following.start.pointer >= now - options.max_age_us:
+                break
+            count += 1
+    if options.max_bytes:
+        total = sum(one.size for one in [*sealed[count:], active])
+        while count < len(sealed) and total > options.max_bytes:
+            total -= sealed[count].size
+            count += 1
+    return count

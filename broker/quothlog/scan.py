@@ -1,0 +1,125 @@
+"""Walking over the batches of a segment, and over what is not a batch.
+
+A batch is taken only if its header checks with the log's id and its pointers and ordinals lie behind those
+of the batch before it, so neither a repeated batch nor one inside a value nor one of another log is taken.
+Where no batch lies, the next one is searched for by magic, checksums and order: the bytes between are a
+`Hole`. With `bodies` every body's checksum is verified too, as it has to be where a crash may have torn it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from quothlog.filesystem import File
+from quothlog.index import INDEX_STEP_BYTES
+from quothlog.layout import Position
+from quothwire import batch
+from quothwire.batch import Header
+from quothwire.errors import QuothError
+
+_SEARCH_BYTES = 2**20
+
+
+class Found(NamedTuple):
+    """A batch at an offset."""
+
+    offset: int
+    header: Header
+
+    @property
+    def end(self) -> Position:
+        """The boundary behind it."""
+        return Position(self.offset + self.header.size, self.header.last, self.header.end_ordinal)
+
+
+class Hole(NamedTuple):
+    """Bytes from `start` to `end` that are no batch of this log."""
+
+    start: int
+    end: int
+
+
+def walk(
+    file: File, start: Position, end: int, log_id: int, *, bodies: bool = False
+) -> Iterator[Found | Hole]:
+    """Walk from a boundary up to the offset `end`. Holes and batches cover every byte between."""
+    window = _Window(file, end, 2**20 if bodies else INDEX_STEP_BYTES)
+    here = start
+    while here.offset < end:
+        header = _batch_at(window, here.offset, here, log_id, body=bodies)
+        if header is None:
+            found = _search(window, here, log_id)
+            yield Hole(here.offset, found.offset if found else end)
+            if found is None:
+                return
+        else:
+            found = Found(here.offset, header)
+        yield found
+        here = found.end
+
+
+def newest_pointer_in(file: File, start: int, end: int, log_id: int) -> int:
+    """The highest pointer of any header of this log in a damaged stretch, 0 if there is none."""
+    window = _Window(file, end, _SEARCH_BYTES)
+    return max((header.last for _, header in _headers(window, start, log_id)), default=0)
+
+
+class _Window:
+    """A moving view of a file: one read serves many small looks."""
+
+    def __init__(self, file: File, end: int, size: int) -> None:
+        self._file = file
+        self.end = end
+        self._size = size
+        self._base = 0
+        self._data = b""
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """`size` bytes at an offset, fewer only at the end."""
+        size = min(size, self.end - offset)
+        skip = offset - self._base
+        if skip < 0 or skip + size > len(self._data):
+            self._data = self._file.read(min(max(size, self._size), self.end - offset), offset)
+            self._base, skip = offset, 0
+        return memoryview(self._data)[skip : skip + size]
+
+
+def _batch_at(window: _Window, offset: int, after: Position, log_id: int, *, body: bool) -> Header | None:
+    """The header of the batch at an offset if it checks and follows the position `after`."""
+    try:
+        header = batch.parse_header(window.view(offset, batch.HEADER_BYTES), log_id)
+        if header.base <= after.pointer or header.ordinal < after.ordinal:
+            return None
+        if offset + header.size > window.end:
+            return None
+        if body:
+            batch.check(window.view(offset, header.size), log_id)
+    except QuothError:
+        return None
+    return header
+
+
+def _search(window: _Window, after: Position, log_id: int) -> Found | None:
+    """The next batch behind a position at which none begins."""
+    for offset, _ in _headers(window, after.offset + 1, log_id):
+        header = _batch_at(window, offset, after, log_id, body=True)
+        if header is not None:
+            return Found(offset, header)
+    return None
+
+
+def _headers(window: _Window, start: int, log_id: int) -> Iterator[tuple[int, Header]]:
+    """Every header of this log from an offset on, wherever it lies."""
+    offset = start
+    while offset < window.end:
+        data = bytes(window.view(offset, _SEARCH_BYTES))
+        at = data.find(batch.MAGIC)
+        while at >= 0:
+            with contextlib.suppress(QuothError):
+                yield offset + at, batch.parse_header(window.view(offset + at, batch.HEADER_BYTES), log_id)
+            at = data.find(batch.MAGIC, at + 1)
+        if offset + len(data) == window.end:
+            return
+        offset += len(data) - len(batch.MAGIC) + 1

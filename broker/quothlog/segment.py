@@ -1,0 +1,287 @@
+"""One segment: a file of batches, read from any pointer.
+
+A sealed segment never changes, so any thread may read it; what a read needs (the open file, the index, the
+end) is loaded at the first read and may be dropped at any time. The active segment adds the writing end; it
+belongs to the log's owner.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from quothlog import layout
+from quothlog.filesystem import Buffer, File, FileSystem
+from quothlog.index import SparseIndex
+from quothlog.layout import Block, Checkpoint, Footer, Position
+from quothlog.scan import Found, walk
+from quothwire import batch
+from quothwire.batch import Header
+from quothwire.errors import QuothError, error
+
+
+class Extract(NamedTuple):
+    """Whole batches as they are stored. `next` is the pointer of their last record."""
+
+    data: bytes
+    ordinal: int
+    next: int
+
+
+class View(NamedTuple):
+    """What a read needs."""
+
+    file: File
+    sparse: SparseIndex
+    end: Position
+
+
+class Segment:
+    """A segment by its file. Without a valid header block its batches can still be read."""
+
+    def __init__(self, filesystem: FileSystem, directory: Path, floor: int, log_id: int, size: int) -> None:
+        self._filesystem = filesystem
+        self.path = directory / layout.segment_name(floor)
+        self.floor = floor
+        self.log_id = log_id
+        self.size = size
+        self._block: Block | None = None
+        self._view: View | None = None
+
+    @property
+    def index_path(self) -> Path:
+        """The index file beside it."""
+        return self.path.with_suffix(layout.INDEX_SUFFIX)
+
+    @property
+    def loaded(self) -> bool:
+        """Is its file open and its index in memory?"""
+        return self._view is not None
+
+    @property
+    def block(self) -> Block:
+        """The header block. Raises `Damaged`."""
+        if self._block is None:
+            file = self._filesystem.open(self.path)
+            self._block = read_block(file)
+            file.close()
+        return self._block
+
+    @property
+    def start(self) -> Position:
+        """Where its batches begin; without a valid header block, the beginning of the file."""
+        try:
+            return self.block.start
+        except QuothError:
+            return Position(0, self.floor - 1, 0)
+
+    def view(self) -> View:
+        """Open the file and load the index, if that has not been done."""
+        if self._view is None:
+            self._view = self._load()
+        return self._view
+
+    def rest(self) -> None:
+        """Close the file and drop the index; a read that is under way keeps them until it is done."""
+        self._view = None
+
+    def read(self, after: int, records_max: int, bytes_max: int) -> Extract | None:
+        """The first batches with records above a pointer, see `extract`."""
+        return extract(self.view(), self.log_id, after, records_max, bytes_max)
+
+    def remove(self) -> None:
+        """Remove its files. Reads that are under way go on."""
+        self._filesystem.remove(self.path)
+        self._filesystem.remove(self.index_path)
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint in its index file, if it checks and belongs to this very file."""
+        try:
+            file = self._filesystem.open(self.index_path)
+            point = layout.decode_checkpoint(file.read(file.size(), 0))
+            file.close()
+        except (OSError, QuothError):
+            return None
+        belongs = (point.log_id, point.floor) == (self.log_id, self.floor)
+        return point if belongs and point.end.offset <= self.size else None
+
+    def footer(self, file: File) -> Footer | None:
+        """The footer of the file, if there is one and it belongs here."""
+        offset = self.size - layout.FOOTER_BYTES
+        if offset < layout.BLOCK_BYTES:
+            return None
+        try:
+            footer = layout.decode_footer(file.read(layout.FOOTER_BYTES, offset))
+        except QuothError:
+            return None
+        return footer if footer.log_id == self.log_id and footer.end.offset == offset else None
+
+    def _load(self) -> View:
+        file = self._filesystem.open(self.path)
+        footer = self.footer(file)
+        end = footer.end.offset if footer else self.size
+        point = self.checkpoint()
+        if point is not None and last_batch_agrees(file, point):
+            index, here = SparseIndex(point.entries), point.end
+        else:
+            index, here = SparseIndex([self.start]), self.start
+        for step in walk(file, here, end, self.log_id):
+            if isinstance(step, Found):
+                here = step.end
+                index.note(here)
+        return View(file, index, here)
+
+
+class ActiveSegment(Segment):
+    """The segment that is being written. Owned by the log's owner, reads included."""
+
+    def __init__(
+        self, filesystem: FileSystem, path: Path, block: Block, file: File, end: Position, chain: int
+    ) -> None:
+        super().__init__(filesystem, path.parent, block.floor, block.log_id, end.offset)
+        self._block = block
+        self.file = file
+        self.index = SparseIndex([block.start])
+        self.end = end
+        self.chain = chain
+        self._last_offset = self._last_check = 0
+
+    @property
+    def records(self) -> int:
+        """Records that it holds."""
+        return self.end.ordinal - self.block.ordinal
+
+    def view(self) -> View:
+        """See `Segment.view`."""
+        return View(self.file, self.index, self.end)
+
+    def append(self, batches: list[tuple[Header, bytes, Buffer]]) -> None:
+        """Write (header, stamped header, body) of batches in one go, all of them or none.
+
+        Raises OSError after cutting off what was written of them; `BrokerFailure` ``storage_failed`` if
+        that could not be done either.
+        """
+        buffers: list[Buffer] = []
+        for _, stamped, body in batches:
+            buffers += (stamped, body)
+        try:
+            self.file.append(buffers)
+        except OSError:
+            self._cut_back()
+            raise
+        for header, stamped, _ in batches:
+            self.take(Found(self.end.offset, header), stamped)
+
+    def take(self, found: Found, stamped: bytes) -> None:
+        """Move the end behind a batch that is in the file."""
+        self.index.note(self.end)
+        self.chain = layout.extend_chain(self.chain, stamped)
+        self._last_offset, self._last_check = found.offset, int.from_bytes(stamped[-8:], "little")
+        self.end = found.end
+        self.size = self.end.offset
+
+    def resume(self, point: Checkpoint) -> None:
+        """Go on from a checkpoint instead of from the header block."""
+        self.index = SparseIndex(point.entries)
+        self.end, self.chain = point.end, point.chain
+        self._last_offset, self._last_check = point.last_offset, point.last_check
+        self.size = self.end.offset
+
+    def write_checkpoint(self, producers: bytes) -> None:
+        """Write the index file for what is in the file and synced."""
+        point = Checkpoint(
+            self.log_id, self.floor, self.end, self.chain,
+            self._last_offset, self._last_check, self.index.positions(), producers,
+        )  # fmt: skip
+        beside = self.index_path.with_name(self.index_path.name + layout.TEMPORARY_SUFFIX)
+        file = self._filesystem.create(beside)
+        file.append([layout.encode_checkpoint(point)])
+        file.sync()
+        file.close()
+        self._filesystem.rename(beside, self.index_path)
+
+    def seal(self, producers: bytes) -> Segment:
+        """Write footer and index, both of which a reader can do without.
+
+        The batches are synced already. Whatever goes wrong here costs time at the next open, no data. The
+        file stays open as long as a sync of it is under way.
+        """
+        size = self.end.offset
+        try:
+            self.file.append([layout.encode_footer(Footer(self.log_id, self.end, self.chain))])
+            size += layout.FOOTER_BYTES
+            self.write_checkpoint(producers)
+        except OSError:
+            size = self.file.size()
+        sealed = Segment(self._filesystem, self.path.parent, self.floor, self.log_id, size)
+        sealed._block = self._block
+        return sealed
+
+    def _cut_back(self) -> None:
+        try:
+            self.file.truncate(self.end.offset)
+        except OSError as problem:
+            raise error("storage_failed", f"{self.path.name}: {problem.strerror}") from problem
+
+
+def read_block(file: File) -> Block:
+    """Read a segment's header block. Raises `Damaged`."""
+    head = file.read(layout.BLOCK_BYTES, 0)
+    return layout.decode_block(file.read(layout.block_size(head), 0))
+
+
+def begin(filesystem: FileSystem, directory: Path, block: Block) -> ActiveSegment:
+    """Make a segment: complete and durable, name included, before its first record."""
+    path = directory / layout.segment_name(block.floor)
+    beside = path.with_name(path.name + layout.TEMPORARY_SUFFIX)
+    file = filesystem.create(beside)
+    try:
+        file.append([layout.encode_block(block)])
+        file.sync()
+        filesystem.rename(beside, path)
+        filesystem.sync_directory(directory)
+    except OSError:
+        file.close()
+        filesystem.remove(beside)
+        raise
+    return ActiveSegment(filesystem, path, block, file, block.start, block.chain)
+
+
+def last_batch_agrees(file: File, point: Checkpoint) -> bool:
+    """Does the last batch that a checkpoint knows lie in the file where it says?"""
+    if not point.last_offset:
+        return point.entries == [point.end]
+    stamped = file.read(batch.HEADER_BYTES, point.last_offset)
+    try:
+        header = batch.parse_header(stamped, point.log_id)
+    except QuothError:
+        return False
+    ends = (point.last_offset + header.size, header.last, header.end_ordinal)
+    return ends == point.end and int.from_bytes(stamped[-8:], "little") == point.last_check
+
+
+def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+    """The stored bytes of the first batches with records above `after`; None if there are none.
+
+    At least one batch, then as many as fit both limits, up to a damaged place.
+    """
+    file, sparse, end = view
+    steps = walk(file, sparse.before(after), end.offset, log_id)
+    first = next((step for step in steps if isinstance(step, Found) and step.header.last > after), None)
+    if first is None:
+        return None
+    header = first.header
+    offset_max = min(first.offset + bytes_max, end.offset)
+    ordinal_max = header.ordinal + max(0, after - header.base + 1) + records_max
+    stop = first.end
+    if offset_max == end.offset and ordinal_max >= end.ordinal:
+        stop = end
+    else:
+        stop = max(stop, sparse.leap(offset_max, ordinal_max))
+        for step in walk(file, stop, end.offset, log_id):
+            if not isinstance(step, Found):
+                break
+            if step.end.offset > offset_max or step.end.ordinal > ordinal_max:
+                break
+            stop = step.end
+    return Extract(file.read(stop.offset - first.offset, first.offset), header.ordinal, stop.pointer)

@@ -1,0 +1,36 @@
+"""Announcements: one frame on the PUB socket, a hint that a topic holds something new.
+
+    TOPIC 00 POINTER          the topic's UTF-8 name, a zero byte, its newest pointer as a decimal
+
+A subscription to TOPIC and the zero byte gets exactly this topic. Announcements are coalesced and may be
+dropped; the data is pulled, so nothing depends on them.
+"""
+
+from __future__ import annotations
+
+from quothwire.errors import error
+from quothwire.pointer import check_pointer
+from quothwire.topic import decode_topic
+
+_SEPARATOR = b"\0"
+
+
+def encode(topic: str, newest: int) -> bytes:
+    """Encode an announcement."""
+    return topic.encode() + _SEPARATOR + b"%d" % newest
+
+
+def decode(frame: bytes) -> tuple[str, int]:
+    """Read an announcement as (topic, newest pointer).
+
+    Raises `RequestError`: ``bad_request``, ``bad_topic`` or ``bad_pointer``.
+    """
+    name, separator, digits = frame.partition(_SEPARATOR)
+    if not separator or not digits.isdigit() or len(digits) > 17:
+        raise error("bad_request", "this is no announcement")
+    return decode_topic(name), check_pointer(int(digits))
+
+
+def subscription(topic: str) -> bytes:
+    """What to subscribe to for the announcements of one topic."""
+    return topic.encode() + _SEPARATOR

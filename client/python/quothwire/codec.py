@@ -1,0 +1,152 @@
+"""The fast protocol: requests and replies as ZeroMQ frames behind the empty delimiter.
+
+    request    header  topic      arguments  [payload]
+    reply      header  arguments  [payload]
+    error      header  arguments {code, text, hint}
+
+    header, 16 bytes, little-endian
+    0   magic D1 51        2     no text begins with it: a simple request never looks like a fast one
+    2   version (0)        1
+    3   operation          1
+    4   status             1     0 request, 1 ok, 2 error
+    5   zeros              3
+    8   correlation id     8     chosen by the client, repeated in the reply
+
+Arguments are one msgpack map, the topic is its UTF-8 name (empty where an operation has none), the payload
+is a batch (publish) or stored batches (fetch).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgpack
+
+from quothwire import fields
+from quothwire.errors import QuothError, error
+from quothwire.message import REPLIES, REQUESTS, Operation, Reply, Request
+
+VERSION = 0
+MAGIC = b"\xd1Q"
+HEADER_BYTES = 16
+FRAMES_MAX = 4
+ERROR_CHARACTERS_MAX = 1_000
+"""What an error quotes may be a whole request; the reply must stay one that a client takes."""
+
+_HEADER = struct.Struct("<2sBBB3sQ")
+_REQUEST, _OK, _ERROR = 0, 1, 2
+_ZEROS = bytes(3)
+_OPERATIONS = {int(operation): operation for operation in Operation}
+_NO_ARGUMENTS = b"\x80"
+
+Frames = Sequence[bytes]
+
+
+class Call(NamedTuple):
+    """A request whose header has been read and whose arguments have not."""
+
+    operation: Operation
+    correlation: int
+    topic: bytes
+    arguments: bytes
+    payload: bytes
+
+
+class Answer(NamedTuple):
+    """A decoded reply: a message with its payload, or the error that it carried."""
+
+    correlation: int
+    reply: Reply | QuothError
+    payload: bytes
+
+
+def encode_request(
+    request: Request, correlation: int, topic: str = "", payload: bytes | None = None
+) -> list[bytes]:
+    """Encode a request as frames. The topic is checked by the broker."""
+    header = _HEADER.pack(MAGIC, VERSION, request.operation, _REQUEST, _ZEROS, correlation)
+    frames = [header, topic.encode("utf-8", "surrogatepass"), fields.pack(request)]
+    if payload is not None:
+        frames.append(payload)
+    return frames
+
+
+def is_fast(frames: Frames) -> bool:
+    """Does this request speak the fast protocol?"""
+    return bool(frames) and frames[0][:2] == MAGIC
+
+
+def correlation_of(frames: Frames) -> int:
+    """The correlation id of a request that may be otherwise wrong, 0 if it cannot be read."""
+    return _HEADER.unpack(frames[0])[-1] if frames and len(frames[0]) == HEADER_BYTES else 0
+
+
+def decode_call(frames: Frames) -> Call:
+    """Read a request's header. Raises ``bad_request``, ``unsupported_version`` or ``unknown_operation``."""
+    operation, correlation = _decode_header(frames, (_REQUEST,))[::2]
+    if not 2 <= len(frames) <= FRAMES_MAX:
+        raise error("bad_request", f"a request of {len(frames)} frames, it has 2 to {FRAMES_MAX}")
+    arguments = frames[2] if len(frames) > 2 else _NO_ARGUMENTS
+    return Call(operation, correlation, frames[1], arguments, frames[3] if len(frames) > 3 else b"")
+
+
+def decode_arguments(call: Call) -> Any:
+    """Read the arguments of a call as its `Request`, or raise ``bad_request``."""
+    return fields.unpack(REQUESTS[call.operation], call.arguments, strict=True)
+
+
+def encode_reply(operation: Operation, correlation: int, reply: Reply, payload: bytes | None) -> list[bytes]:
+    """Encode a reply as frames."""
+    header = _HEADER.pack(MAGIC, VERSION, operation, _OK, _ZEROS, correlation)
+    frames = [header, fields.pack(reply)]
+    if payload is not None:
+        frames.append(payload)
+    return frames
+
+
+def encode_error(operation: int, correlation: int, problem: QuothError) -> list[bytes]:
+    """Encode an error as frames."""
+    header = _HEADER.pack(MAGIC, VERSION, operation, _ERROR, _ZEROS, correlation)
+    text, hint = problem.text[:ERROR_CHARACTERS_MAX], problem.hint[:ERROR_CHARACTERS_MAX]
+    carried = {"code": problem.code, "text": text, "hint": hint}
+    return [header, msgpack.packb(carried, unicode_errors="replace")]
+
+
+def decode_answer(frames: Frames) -> Answer:
+    """Decode a reply. What is none raises ``bad_request``, ``unsupported_version`` or ``unknown_operation``."""
+    operation, status, correlation = _decode_header(frames, (_OK, _ERROR))
+    if not 2 <= len(frames) <= 3:
+        raise error("bad_request", f"a reply of {len(frames)} frames")
+    payload = frames[2] if len(frames) > 2 else b""
+    if status == _ERROR:
+        return Answer(correlation, _decode_error(frames[1]), payload)
+    return Answer(correlation, fields.unpack(REPLIES[operation], frames[1], strict=False), payload)
+
+
+def _decode_header(frames: Frames, statuses: tuple[int, ...]) -> tuple[Operation, int, int]:
+    if not frames or len(frames[0]) != HEADER_BYTES:
+        raise error("bad_request", "the first frame is no header of 16 bytes")
+    magic, version, number, status, zeros, correlation = _HEADER.unpack(frames[0])
+    if magic != MAGIC or zeros != _ZEROS or status not in statuses:
+        raise error("bad_request", "the first frame is no header of this protocol")
+    if version != VERSION:
+        raise error("unsupported_version", f"version {version}, this side speaks {VERSION}")
+    operation = _OPERATIONS.get(number)
+    if operation is None:
+        raise error("unknown_operation", f"operation {number}")
+    return operation, status, correlation
+
+
+def _decode_error(arguments: bytes) -> QuothError:
+    carried = fields.unpack(_CarriedError, arguments, strict=False)
+    return error(carried.code, carried.text, carried.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class _CarriedError:
+    code: str
+    text: str
+    hint: str

@@ -1,0 +1,124 @@
+"""The errors of Quoth: one table of wire codes, one small tree of exceptions.
+
+The code is what travels and what never changes; the class tells whose fault it is; ``retryable`` tells
+whether the same request may succeed later; ``hint`` tells a person what to do. An error that came over the
+wire and one that was raised here are the same class with the same code.
+
+| class          | whose fault, and what the caller may do                                       |
+| -------------- | ----------------------------------------------------------------------------- |
+| `RequestError` | the request is wrong: change it                                               |
+| `NotFound`     | the topic or the record does not exist                                        |
+| `Conflict`     | the request is well formed but contradicts what is stored                     |
+| `Unavailable`  | the broker cannot do it now: try again                                        |
+| `BrokerFailure`| the broker's disk or code failed: an operator has to look                     |
+| `Damaged`      | stored bytes do not check                                                     |
+| `Disconnected` | nobody answered in time: the outcome is not known                             |
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class QuothError(Exception):
+    """Base of all errors of Quoth. ``str(error)`` is the code and the text, with the hint if there is one."""
+
+    def __init__(self, code: str, text: str, hint: str | None = None) -> None:
+        super().__init__(code, text, hint)  # all three, so that it can be pickled
+        self.code = code
+        self.text = text
+        self.hint = CODES[code].hint if hint is None else hint
+        self.retryable = CODES[code].retryable
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.text}" + (f" ({self.hint})" if self.hint else "")
+
+
+class RequestError(QuothError):
+    """The request itself is wrong; sending it again will not help."""
+
+
+class NotFound(QuothError):
+    """The topic or the record does not exist."""
+
+
+class Conflict(QuothError):
+    """The request contradicts what the broker holds."""
+
+
+class Unavailable(QuothError):
+    """The broker cannot do it now; the same request may succeed later."""
+
+
+class BrokerFailure(QuothError):
+    """The broker's storage or code failed; somebody has to look at it."""
+
+
+class Damaged(QuothError):
+    """Stored or received bytes do not check."""
+
+
+class Disconnected(QuothError):
+    """Nobody answered in time. Whether the request took effect is not known."""
+
+
+class Code(NamedTuple):
+    """One row of the table of codes."""
+
+    error: type[QuothError]
+    retryable: bool
+    hint: str
+
+
+CODES: dict[str, Code] = {
+    # the request is wrong
+    "bad_request": Code(RequestError, False, "see client/PROTOCOL.md for the shape of a request"),
+    "unsupported_version": Code(RequestError, False, "`hello` tells the versions that the broker speaks"),
+    "unknown_operation": Code(RequestError, False, "`hello` tells the operations that the broker knows"),
+    "bad_topic": Code(
+        RequestError, False, "1 to 200 bytes of UTF-8, no control characters, no '/', not '.' or '..'"
+    ),
+    "bad_pointer": Code(RequestError, False, "a pointer is an integer from 0 to 2**56 - 1"),
+    "bad_batch": Code(RequestError, False, "nothing of it was stored; broker/FORMAT.md draws a batch"),
+    "bad_setting": Code(RequestError, False, "nothing was changed"),
+    "too_large": Code(RequestError, False, "nothing of it was stored; `hello` tells the limits"),
+    # not there
+    "unknown_topic": Code(NotFound, False, "the first publish makes a topic; `quoth topic ls` lists them"),
+    "unknown_record": Code(NotFound, False, "retention or trim may have removed it"),
+    # contradicts what is stored
+    "topic_exists": Code(Conflict, False, "delete it first, or change its settings with an update"),
+    "topics_max": Code(Conflict, False, "delete topics, or raise topics_max"),
+    "unknown_producer": Code(
+        Conflict, False, "the broker no longer knows this producer id: begin a new one at sequence 1"
+    ),
+    "out_of_sequence": Code(Conflict, True, "nothing was stored; send the missing sequence first"),
+    "sequence_reused": Code(Conflict, False, "this sequence was stored with other bytes"),
+    "forgotten_sequence": Code(
+        Conflict, False, "stored before, but too long ago to tell its pointers; it was not stored again"
+    ),
+    "locked": Code(Conflict, False, "one process owns a directory: stop that one, or use another directory"),
+    "pointers_exhausted": Code(Conflict, False, "the clock or the log stands at the end of 56 bits"),
+    # not now
+    "busy": Code(Unavailable, True, "a queue is full; nothing was stored; try again in a moment"),
+    "recovering": Code(Unavailable, True, "the topic is being opened; try again in a moment"),
+    "stopping": Code(Unavailable, True, "the broker is shutting down; nothing was stored"),
+    "disk_low": Code(Unavailable, True, "free some space or trim; reads go on; writing resumes by itself"),
+    # the broker failed
+    "storage_failed": Code(
+        BrokerFailure, False, "the topic takes no writes until the broker is restarted; reads go on"
+    ),
+    "internal": Code(BrokerFailure, False, "the broker's log holds the traceback"),
+    # bytes that do not check
+    "damaged": Code(Damaged, False, "`quoth log dump` shows what is left"),
+    # nobody answered
+    "timed_out": Code(Disconnected, True, "whether it took effect is not known"),
+    "disconnected": Code(Disconnected, True, "is a broker running there? `quoth serve` starts one"),
+    "closed": Code(Disconnected, False, "the client was closed"),
+}
+
+
+def error(code: str, text: str, hint: str | None = None) -> QuothError:
+    """Make the error of a code. An unknown code (a newer broker's) becomes a `BrokerFailure`."""
+    if code not in CODES:
+        return BrokerFailure("internal", f"{code}: {text}", hint)
+    return CODES[code].error(code, text, hint)

@@ -1,0 +1,118 @@
+"""Values as msgpack maps: a message's fields in, its fields out, each held against its annotation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgpack
+
+from quothwire.errors import error
+from quothwire.message import Range
+
+REPLY_BYTES_MAX = 2**20
+"""A full listing of topics with names of 200 bytes fits; nothing else comes near."""
+REPLY_ELEMENTS_MAX = 1_024
+REQUEST_BYTES_MAX = 2**13
+"""Settings and a name need a few hundred bytes; what a stranger can make a broker decode costs it 2 ms."""
+REQUEST_ELEMENTS_MAX = 64
+"""An array takes its memory when it begins, and 1,024 can stand in each other: this bounds them to 0.5 MiB."""
+DEPTH_MAX = 4
+"""A map of a map of numbers is the deepest there is."""
+
+Check = Callable[[Any], bool]
+
+
+def pack(message: Any) -> bytes:
+    """Encode a message's fields as one msgpack map."""
+    packed: bytes = msgpack.packb({name: getattr(message, name) for name in _checks(message.__class__)})
+    return packed
+
+
+def unpack(kind: Any, packed: bytes, *, strict: bool) -> Any:
+    """Decode one message, or raise `RequestError` ``bad_request``.
+
+    strict: a field that the message does not have is refused, else it is passed over.
+    """
+    limits = (REQUEST_BYTES_MAX, REQUEST_ELEMENTS_MAX) if strict else (REPLY_BYTES_MAX, REPLY_ELEMENTS_MAX)
+    found = _unpack_map(packed, *limits)
+    checks = _checks(kind)
+    for name, value in found.items():
+        check = checks.get(name)
+        if check is None:
+            if strict:
+                raise error("bad_request", f"{kind.__name__} has no field {str(name)[:80]!r}")
+        elif not check(value):
+            raise error("bad_request", f"{kind.__name__}: {name} cannot be {str(value)[:80]!r}")
+    missing = _required(kind) - found.keys()
+    if missing:
+        raise error("bad_request", f"{kind.__name__} lacks {', '.join(sorted(missing))}")
+    return kind(**{name: value for name, value in found.items() if name in checks})
+
+
+def _unpack_map(packed: bytes, bytes_max: int, elements_max: int) -> dict[str, Any]:
+    if len(packed) > bytes_max:
+        raise error("bad_request", f"arguments of {len(packed)} bytes, at most {bytes_max}")
+    try:
+        found = msgpack.unpackb(
+            packed,
+            raw=False,
+            object_pairs_hook=_unique,
+            max_array_len=elements_max,
+            max_map_len=elements_max,
+            max_ext_len=0,
+            ext_hook=_refuse,
+        )
+    except (ValueError, RecursionError) as problem:
+        raise error("bad_request", f"arguments are no msgpack map: {str(problem)[:80]}") from None
+    if not isinstance(found, dict) or _depth(found) > DEPTH_MAX:
+        raise error("bad_request", "arguments are no plain msgpack map")
+    return found
+
+
+def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def _refuse(code: int, _content: bytes) -> None:
+    raise ValueError(f"an extension, type {code}")
+
+
+def _depth(value: Any, level: int = 1) -> int:
+    if level > DEPTH_MAX or not isinstance(value, (dict, list)):
+        return level
+    inner = value.values() if isinstance(value, dict) else value
+    return max((_depth(item, level + 1) for item in inner), default=level)
+
+
+@cache
+def _checks(kind: Any) -> dict[str, Check]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: _check_of(hints[field.name]) for field in fields(kind)}
+
+
+@cache
+def _required(kind: Any) -> frozenset[str]:
+    return frozenset(
+        field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
+    )
+
+
+def _check_of(hint: Any) -> Check:
+    origin = get_origin(hint)
+    if origin is Annotated:
+        bounds = next(extra for extra in get_args(hint) if isinstance(extra, Range))
+        return lambda value: type(value) is int and bounds.low <= value <= bounds.high
+    if origin is list:
+        inner = _check_of(get_args(hint)[0])
+        return lambda value: type(value) is list and all(map(inner, value))
+    if origin is dict:
+        return lambda value: type(value) is dict and all(type(key) is str for key in value)
+    if hint is float:
+        return lambda value: type(value) in (int, float)
+    return lambda value: type(value) is hint

@@ -1,0 +1,297 @@
+"""What clients and brokers say to each other: every request and every reply as a frozen value.
+
+A field's annotation is its contract: the codec refuses whatever does not fit it before anybody looks at
+the value. A request is refused for a field that it does not have; in a reply such a field is passed over,
+so that an older client understands a newer broker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from quothwire.pointer import POINTER_MAX
+
+
+class Range(NamedTuple):
+    """The bounds of an integer, both included."""
+
+    low: int
+    high: int
+
+
+WAIT_MS_MAX = 600_000
+"""A wait is forgotten after ten minutes at the latest: a client that died costs nothing for longer."""
+FETCH_BYTES_MAX = 4 * 2**20
+"""A reply above it is not faster; one larger batch is still sent whole."""
+TOPICS_MAX = 1_000
+"""Names in one listing; `ListTopics.after` continues it."""
+
+Number = Annotated[int, Range(0, 2**64 - 1)]
+Pointer = Annotated[int, Range(0, POINTER_MAX)]
+Ordinal = Annotated[int, Range(-1, 2**63 - 1)]
+Milliseconds = Annotated[int, Range(0, WAIT_MS_MAX)]
+
+
+class Operation(IntEnum):
+    """What a request asks for. The numbers are on the wire and never change."""
+
+    HELLO = 1
+    PING = 2
+    PUBLISH = 3
+    FETCH = 4
+    LIST = 5
+    DESCRIBE = 6
+    CREATE = 7
+    UPDATE = 8
+    DELETE = 9
+    TRIM = 10
+    ROLL = 11
+    STATUS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who is calling? Answered by `Welcome`."""
+
+    operation: ClassVar[Operation] = Operation.HELLO
+    client: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The broker's version, the protocol versions and operations it knows, its limits, where it announces."""
+
+    server: str
+    versions: list[int]
+    operations: list[str]
+    limits: dict[str, Any]
+    announcements: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Is somebody there? Answered by `Pong` by the front end alone."""
+
+    operation: ClassVar[Operation] = Operation.PING
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """The broker's clock as a pointer."""
+
+    time: Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Append the batch in the payload, all of it or nothing. An empty durability is the topic's own."""
+
+    operation: ClassVar[Operation] = Operation.PUBLISH
+    durability: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The pointers that the records got, and the level that is reached.
+
+    log: id of the topic's log. duplicate: this batch was stored before; these are its first pointers.
+    """
+
+    log: Number
+    first: Pointer
+    last: Pointer
+    count: Number
+    durability: str
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Whole batches of records with pointers above `after`, at least one when there is any.
+
+    ordinal: the ordinal that the reader expects next, -1 if it does not know. The limits are soft: the
+    first batch is sent whatever its size, and it may hold records at or below `after`. wait_ms: how long
+    the broker keeps the request when there is nothing yet.
+    """
+
+    operation: ClassVar[Operation] = Operation.FETCH
+    after: Pointer = 0
+    ordinal: Ordinal = -1
+    records_max: Annotated[int, Range(1, 2**32)] = 2**32
+    bytes_max: Annotated[int, Range(1, 2**32)] = 2**20
+    wait_ms: Milliseconds = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The answer to `Fetch`; the payload holds the batches as they are stored.
+
+    log: id of the topic's log, which seeds the header checksums. next: the cursor to go on with, equal to
+    `after` when there was nothing. newest: the newest pointer that can be read. gone: how many records
+    between the cursor and the first record sent are not there any more (exact if the request said its
+    ordinal, else at most so many). end: the ordinal after the newest record.
+    """
+
+    log: Number
+    next: Pointer
+    newest: Pointer
+    gone: Number
+    end: Number
+
+
+@dataclass(frozen=True, slots=True)
+class ListTopics:
+    """Names of topics above `after`, in the order of their UTF-8 bytes."""
+
+    operation: ClassVar[Operation] = Operation.LIST
+    after: str = ""
+    limit: Annotated[int, Range(1, TOPICS_MAX)] = TOPICS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Names of topics; fewer than asked for means that there are no more."""
+
+    names: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopic:
+    """All that is known about one topic. Never wakes it."""
+
+    operation: ClassVar[Operation] = Operation.DESCRIBE
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic. first, last: its oldest and newest pointer, 0 if it is empty. count: records kept.
+
+    first_ordinal: records that were there before the oldest one. states: a letter a segment, oldest first:
+    w the one being written, r open for reading, h hibernating. counters: what happened to the clock, the
+    pointers and damaged bytes since the topic was opened.
+    """
+
+    name: str
+    log: Number
+    first: Pointer
+    last: Pointer
+    count: Number
+    first_ordinal: Number
+    bytes: Number
+    segments: Number
+    states: str
+    settings: dict[str, Any]
+    problem: str = ""
+    counters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """Make a topic with these settings, the broker's defaults for the rest."""
+
+    operation: ClassVar[Operation] = Operation.CREATE
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTopic:
+    """Change some settings of a topic."""
+
+    operation: ClassVar[Operation] = Operation.UPDATE
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Delete a topic and its records. Who waits on it gets ``unknown_topic``."""
+
+    operation: ClassVar[Operation] = Operation.DELETE
+
+
+@dataclass(frozen=True, slots=True)
+class TrimTopic:
+    """Remove the segments that hold only records below `before`, the active one included."""
+
+    operation: ClassVar[Operation] = Operation.TRIM
+    before: Pointer = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What a trim removed, and the oldest pointer that is left (0: the topic is empty)."""
+
+    records: Number
+    bytes: Number
+    first: Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class RollTopic:
+    """Seal the active segment and begin a new one; nothing happens if it is empty."""
+
+    operation: ClassVar[Operation] = Operation.ROLL
+
+
+@dataclass(frozen=True, slots=True)
+class GetStatus:
+    """The broker as a whole, with the states of some topics. Wakes none."""
+
+    operation: ClassVar[Operation] = Operation.STATUS
+    after: str = ""
+    limit: Annotated[int, Range(0, TOPICS_MAX)] = TOPICS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The broker as a whole. uptime: seconds. states: topic name -> its letters, as in `TopicInfo`."""
+
+    server: str
+    pid: Number
+    directory: str
+    uptime: float
+    topics: Number
+    active: Number
+    waits: Number
+    counters: dict[str, Any]
+    states: dict[str, Any]
+
+
+Request = (
+    Hello
+    | Ping
+    | Publish
+    | Fetch
+    | ListTopics
+    | DescribeTopic
+    | CreateTopic
+    | UpdateTopic
+    | DeleteTopic
+    | TrimTopic
+    | RollTopic
+    | GetStatus
+)
+Reply = Welcome | Pong | Published | Fetched | Topics | TopicInfo | Trimmed | Status
+
+REQUESTS: dict[Operation, type[Any]] = {
+    request.operation: request
+    for request in (
+        Hello, Ping, Publish, Fetch, ListTopics, DescribeTopic,
+        CreateTopic, UpdateTopic, DeleteTopic, TrimTopic, RollTopic, GetStatus,
+    )
+}  # fmt: skip
+REPLIES: dict[Operation, type[Any]] = {
+    Operation.HELLO: Welcome,
+    Operation.PING: Pong,
+    Operation.PUBLISH: Published,
+    Operation.FETCH: Fetched,
+    Operation.LIST: Topics,
+    Operation.DESCRIBE: TopicInfo,
+    Operation.CREATE: TopicInfo,
+    Operation.UPDATE: TopicInfo,
+    Operation.DELETE: Trimmed,
+    Operation.TRIM: Trimmed,
+    Operation.ROLL: TopicInfo,
+    Operation.STATUS: Status,
+}

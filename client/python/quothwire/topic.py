@@ -1,0 +1,37 @@
+"""Topic names: what a name may be, on the wire and in every API."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from quothwire.errors import error
+
+TOPIC_BYTES_MAX = 200
+"""Fits, percent-encoded or cut, into one file name of 255 bytes together with a log id."""
+
+_FORBIDDEN_CATEGORIES = frozenset(("Cc", "Cs", "Zl", "Zp"))
+
+
+def check_topic(name: str) -> str:
+    """Return the name, or raise `RequestError` with code ``bad_topic``."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise error("bad_topic", "the topic's name is not UTF-8") from None
+    if not 1 <= size <= TOPIC_BYTES_MAX:
+        raise error("bad_topic", f"the topic's name has {size} bytes")
+    if name in (".", "..") or "/" in name:
+        raise error("bad_topic", f"{name!r} is not a topic's name")
+    if any(unicodedata.category(character) in _FORBIDDEN_CATEGORIES for character in name):
+        raise error("bad_topic", f"{name!r} holds a control character")
+    return name
+
+
+def decode_topic(frame: bytes) -> str:
+    """Read a topic's name from a frame, or raise `RequestError` with code ``bad_topic``."""
+    if len(frame) > TOPIC_BYTES_MAX:
+        raise error("bad_topic", f"the topic's name has {len(frame)} bytes")
+    try:
+        return check_topic(frame.decode())
+    except UnicodeDecodeError:
+        raise error("bad_topic", "the topic's name is not UTF-8") from None

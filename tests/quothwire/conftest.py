@@ -1,0 +1,132 @@
+"""What all tests of the wire share: one seed for every random choice, and the ways to damage bytes.
+
+The seed is fresh at each run; it is printed when a test fails and stands in the labels of damaged bytes.
+`QUOTH_SEED=12345 pytest tests/quothwire` repeats a run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import tracemalloc
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import fields
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import pytest
+
+from quothwire.errors import QuothError
+from quothwire.message import Range
+
+Decode = Callable[[Any], object]
+Labelled = Iterator[tuple[str, bytes]]
+
+FLIPS = (0x01, 0x80, 0xFF)
+
+
+@pytest.fixture
+def seed() -> int:
+    """The seed of this test's random choices: QUOTH_SEED, or a fresh one."""
+    chosen = int(os.environ.get("QUOTH_SEED") or secrets.randbits(32))
+    print(f"QUOTH_SEED={chosen}")
+    return chosen
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    """Random choices from the seed."""
+    return random.Random(seed)
+
+
+@pytest.fixture
+def damaged(seed: int, rng: random.Random) -> Callable[[bytes], Labelled]:
+    """Bytes in every wrong form: cut at each byte, each byte changed, more at the end, noise alone."""
+
+    def damage(whole: bytes) -> Labelled:
+        label = f"QUOTH_SEED={seed}"
+        for end in range(len(whole)):
+            yield f"{label} cut at {end}", whole[:end]
+        for place, byte in enumerate(whole):
+            for other in {byte ^ flip for flip in FLIPS} | {0, rng.randrange(256)} - {byte}:
+                yield (
+                    f"{label} byte {place} made {other:#04x}",
+                    whole[:place] + bytes([other]) + whole[place + 1 :],
+                )
+        for tail in (b"\0", b"\x80", b"9", bytes(64), rng.randbytes(9), whole):
+            yield f"{label} followed by {tail[:9]!r}", whole + tail
+        for length in range(40):
+            yield f"{label} noise of {length} bytes", rng.randbytes(length)
+        yield f"{label} zeros", bytes(len(whole))
+
+    return damage
+
+
+@pytest.fixture
+def settle() -> Callable[[Decode, Any, Collection[str], str], Any]:
+    """Decode to a value, or to None if it was refused with one of the codes; all else fails the test."""
+
+    def decode_or_refuse(decode: Decode, given: Any, codes: Collection[str], label: str) -> Any:
+        try:
+            return decode(given)
+        except QuothError as refusal:
+            assert refusal.code in codes, f"{label}: {refusal} for {given!r}"
+            return None
+        except Exception as unexpected:
+            pytest.fail(f"{label}: {unexpected!r} for {given!r}")
+
+    return decode_or_refuse
+
+
+@pytest.fixture
+def peak_bytes() -> Callable[[Callable[[], object]], int]:
+    """How much memory a call takes at its highest point, whether it is refused or not."""
+
+    def measure(call: Callable[[], object]) -> int:
+        tracemalloc.start()
+        try:
+            call()
+        except QuothError:
+            pass
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        return peak
+
+    return measure
+
+
+@pytest.fixture
+def make_message(rng: random.Random) -> Callable[[type[Any]], Any]:
+    """Make a message of a class with a fitting random value in each field."""
+
+    def make(kind: type[Any]) -> Any:
+        hints = get_type_hints(kind, include_extras=True)
+        return kind(**{field.name: _value(hints[field.name], rng) for field in fields(kind)})
+
+    return make
+
+
+def _value(hint: Any, rng: random.Random) -> Any:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        low, high = next(part for part in parts if isinstance(part, Range))
+        return rng.choice((low, high, rng.randint(low, high), min(high, low + rng.randrange(300))))
+    if origin is list:
+        return [_value(parts[0], rng) for _ in range(rng.randrange(20))]
+    if origin is dict:
+        return {
+            _text(rng): rng.choice((0, -1, 2**64 - 1, True, 0.5, "é", b"\xff", {"n": 1})) for _ in range(3)
+        }
+    if hint is float:
+        return rng.choice((0.0, rng.random() * 1e9))
+    if hint is bool:
+        return rng.random() < 0.5
+    if hint is int:
+        return rng.choice((0, -1, -(2**63), 2**64 - 1))
+    assert hint is str, f"this test does not know how to make a {hint}"
+    return _text(rng)
+
+
+def _text(rng: random.Random) -> str:
+    return "".join(chr(rng.choice((0, 65, 0xE9, 0x20AC, 0x1F4E8))) for _ in range(rng.randrange(40)))

@@ -1,0 +1,230 @@
+"""Pointers: exact to the microsecond as times, and readable as a person types them."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from typing import Any
+
+import pytest
+
+from quothwire import pointer
+from quothwire.errors import RequestError
+from quothwire.pointer import POINTER_MAX, check_pointer, from_datetime, parse, seconds, to_datetime, to_text
+
+NOW = 1_767_323_045_000_001
+"""2026-01-02T03:04:05.000001Z"""
+MINUTE, HOUR, DAY = 60 * 10**6, 3_600 * 10**6, 86_400 * 10**6
+
+MOMENTS = {
+    0: datetime(1970, 1, 1, tzinfo=UTC),
+    1: datetime(1970, 1, 1, microsecond=1, tzinfo=UTC),
+    999_999: datetime(1970, 1, 1, microsecond=999_999, tzinfo=UTC),
+    NOW: datetime(2026, 1, 2, 3, 4, 5, 1, tzinfo=UTC),
+    POINTER_MAX: datetime(4253, 5, 31, 22, 20, 37, 927_935, tzinfo=UTC),
+}
+REFUSED: dict[str, Any] = {
+    "-1": -1,
+    "2**56": 2**56,
+    "2**64": 2**64,
+    "true": True,
+    "false": False,
+    "float": 5.0,
+    "NaN": float("nan"),
+    "text": "5",
+    "bytes": b"5",
+    "nothing": None,
+}
+
+
+def refusal_of(text: str) -> RequestError:
+    with pytest.raises(RequestError) as refusal:
+        parse(text, NOW)
+    return refusal.value
+
+
+@pytest.mark.parametrize("value", [0, 1, NOW, POINTER_MAX])
+def test_pointer_is_taken_as_it_is(value: int) -> None:
+    assert check_pointer(value) == value
+
+
+@pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED)
+def test_what_is_no_pointer_is_refused_by_all(value: Any) -> None:
+    for take in (check_pointer, to_datetime, to_text):
+        with pytest.raises(RequestError) as refusal:
+            take(value)
+        assert refusal.value.code == "bad_pointer"
+
+
+@pytest.mark.parametrize(("value", "moment"), MOMENTS.items())
+def test_pointer_is_its_time(value: int, moment: datetime) -> None:
+    assert to_datetime(value) == moment
+    assert to_datetime(value).utcoffset() == timedelta(0)
+    assert from_datetime(moment) == value
+
+
+def test_time_text_and_pointer_are_exact_everywhere(rng: random.Random, seed: int) -> None:
+    for _ in range(2_000):
+        value = rng.randrange(2 ** rng.randint(1, 56))
+        zone = timezone(timedelta(minutes=rng.randint(-14 * 60, 14 * 60)))
+        there = f"QUOTH_SEED={seed}: {value} {zone}"
+        assert from_datetime(to_datetime(value)) == value, there
+        assert from_datetime(to_datetime(value).astimezone(zone)) == value, there
+        assert parse(to_text(value), NOW) == value, there
+        assert parse(to_datetime(value).astimezone(zone).isoformat(), NOW) == value, there
+        assert parse(str(value), NOW) == value, there
+
+
+def test_order_of_texts_is_the_order_of_pointers(rng: random.Random) -> None:
+    values = sorted(rng.randrange(POINTER_MAX) for _ in range(300))
+    assert [to_text(value) for value in values] == sorted(to_text(value) for value in values)
+
+
+class Nowhere(tzinfo):
+    """A zone that does not know its offset: a time with it is as naive as one without."""
+
+    def utcoffset(self, moment: datetime | None) -> None:
+        return None
+
+    def dst(self, moment: datetime | None) -> None:
+        return None
+
+    def tzname(self, moment: datetime | None) -> str:
+        return "nowhere"
+
+
+@pytest.mark.parametrize("zone", [None, Nowhere()], ids=["none", "without offset"])
+def test_time_without_a_zone_is_refused(zone: tzinfo | None) -> None:
+    with pytest.raises(RequestError) as refusal:
+        from_datetime(datetime(2026, 1, 2, tzinfo=zone))
+    assert refusal.value.code == "bad_pointer"
+    assert "UTC" in refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=14))),
+        to_datetime(POINTER_MAX) + timedelta(microseconds=1),
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))),
+    ],
+    ids=["before 1970", "the first there is", "after the last pointer", "the last there is"],
+)
+def test_time_outside_of_the_pointers_is_refused(moment: datetime) -> None:
+    with pytest.raises(RequestError) as refusal:
+        from_datetime(moment)
+    assert refusal.value.code == "bad_pointer"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    {
+        "0": 0,
+        "000": 0,
+        "1": 1,
+        "00000000000000000000000000000000000007": 7,
+        str(NOW): NOW,
+        str(POINTER_MAX): POINTER_MAX,
+        f"{NOW:020d}": NOW,
+        f"{NOW:090d}": NOW,
+        "now": NOW,
+        " now\n": NOW,
+        "-0s": NOW,
+        "-1us": NOW - 1,
+        "-1ms": NOW - 1_000,
+        "-2.5s": NOW - 2_500_000,
+        "-15m": NOW - 15 * MINUTE,
+        "-1h": NOW - HOUR,
+        "-1d3h": NOW - DAY - 3 * HOUR,
+        "-1w2d3h4m5s6ms7us": NOW - 9 * DAY - 3 * HOUR - 4 * MINUTE - 5_006_007,
+        "-5m5ms": NOW - 5 * MINUTE - 5_000,
+        "-100000w": 0,
+        "-999999999999999w": 0,
+        "2026-01-02T03:04:05.000001Z": NOW,
+        "2026-01-02T03:04:05.000001": NOW,
+        "2026-01-02 03:04:05.000001": NOW,
+        "2026-01-02T04:04:05.000001+01:00": NOW,
+        "2026-01-01T17:34:05.000001-09:30": NOW,
+        "2026-01-02T03:04": NOW - 5_000_001,
+        "2026-01-02": NOW - 3 * HOUR - 4 * MINUTE - 5_000_001,
+        "1970-01-01": 0,
+        "1970-01-01T00:00:00.000001Z": 1,
+        "1970-01-01T00:00:00+01:00": 0,
+        "1969-12-31": 0,
+        "0001-01-01T00:00:00+14:00": 0,
+        "4253-05-31T22:20:37.927935Z": POINTER_MAX,
+    }.items(),
+)
+def test_moment_is_read_as_a_person_types_it(text: str, expected: int) -> None:
+    assert parse(text, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "-", "+", "-1", "+5", "1.5", "1e9", "0x10", "1_000", "NaN", "inf", "null", "yesterday", "15m",
+        "--15m", "-15", "-m", "-15x", "-15m ago", "-15M", "-1.m", "-.5s", "-1d-3h", "now-15m", "NOW",
+        str(2**56), str(2**64), "9" * 20, "9" * 21, "9" * 10_000, "0" * 20 + "9" * 20,
+        "-" + "9" * 16 + "s", "-" + "9" * 400 + "w",
+        "2026", "2026-13-01", "2026-02-30", "2026-01-02T25:00", "2026-01-02T03:04:05+25:00", "02.01.2026",
+        "4253-05-31T22:20:37.927936Z", "9999-12-31T23:59:59-14:00", "10000-01-01",
+        "\u0661", "-\u0661\u0665m", "\u00b2", "\uff11", "\ud800", "2026-01-0\ud800", "5\0",
+    ],
+)  # fmt: skip
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    if text == "2026":  # digits alone are a pointer, not a year
+        assert parse(text, NOW) == 2026
+    else:
+        assert refusal_of(text).code == "bad_pointer"
+
+
+@pytest.mark.parametrize("now", [-1, 2**56, True])
+def test_now_has_to_be_a_pointer(now: int) -> None:
+    for text in ("now", "-1s"):
+        with pytest.raises(RequestError) as refusal:
+            parse(text, now)
+        assert refusal.value.code == "bad_pointer"
+
+
+def test_refused_moment_shows_what_can_be_typed() -> None:
+    assert parse("1767323045000001", NOW) == NOW
+    hint = refusal_of("yesterday").hint
+    for example in ("1767323045000001", "2026-01-02T03:04:05Z", "-15m", "now"):
+        assert example in hint
+        parse(example, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0s", 0.0),
+        ("15m", 900.0),
+        ("1d3h", 97_200.0),
+        ("2.5s", 2.5),
+        ("1w", 604_800.0),
+        ("250ms", 0.25),
+        ("1us", 1e-6),
+    ],
+)
+def test_span_is_read_as_seconds(text: str, expected: float) -> None:
+    assert seconds(text) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "s", "-5s", "5 s", "5s ", "5S", "nan", "inf", "1e3s", "9" * 400 + "w", "\u0665s"]
+)
+def test_what_is_no_span_is_refused(text: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        seconds(text)
+    assert refusal.value.code == "bad_pointer"
+
+
+def test_long_text_is_refused_without_effort() -> None:
+    for text in ("-" + "1s" * 50_000 + "x", "-" + "1" * 100_000, "-" + "1." * 50_000, "1" * 100_000 + "x"):
+        assert refusal_of(text).code == "bad_pointer"
+
+
+def test_date_of_the_last_pointer_is_the_documented_one() -> None:
+    assert to_datetime(POINTER_MAX).date() == date(4253, 5, 31)
+    assert pointer.POINTER_MAX == 2**56 - 1

@@ -1,0 +1,55 @@
+# Makes .venv with the project in it, editable; sourced by the scripts beside it.
+# An environment that fits is left as it is, so only the first run needs the network.
+# QUOTH_PYTHON chooses the interpreter; else it is python3, or the newest of those that are named below.
+
+root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
+venv="$root/.venv"
+unset PYTHONHOME PYTHONPATH
+
+say() { printf '%s\n' "$*" >&2; }
+stop() { say "$@"; exit 1; }
+
+# set_up EXTRAS: "" is enough to run Quoth, "[dev]" to work on it (and to run it).
+set_up() {
+    stamp="$(cksum <"$root/pyproject.toml") $root"
+    if fits "$1" || fits "[dev]"; then return; fi
+    find_python
+    find_ensurepip
+    say "installing into .venv ($("$python" --version)) ..."
+    "$python" -m venv --clear "$venv" || stop "$python cannot make $venv"
+    (cd "$root" && .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check -e ".$1") \
+        || stop "the installation failed (it needs the network, or a package index of yours)"
+    printf '%s\n' "$stamp" >"$venv/quoth$1.stamp"
+}
+
+# An environment fits if its installation was finished for this pyproject.toml at this place, and if it works.
+fits() {
+    [ "$(cat "$venv/quoth$1.stamp" 2>/dev/null)" = "$stamp" ] || return
+    "$venv/bin/python" -c 'import xxhash, zmq' 2>/dev/null || return
+    [ -z "${QUOTH_PYTHON:-}" ] || [ "$("$QUOTH_PYTHON" -VV 2>/dev/null)" = "$("$venv/bin/python" -VV)" ]
+}
+
+find_python() {
+    for python in ${QUOTH_PYTHON:+"$QUOTH_PYTHON"} python3 python3.14 python3.13 python3.12 python3.11; do
+        if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then return; fi
+        [ -z "${QUOTH_PYTHON:-}" ] || stop "QUOTH_PYTHON=$QUOTH_PYTHON is no Python 3.11 or newer"
+    done
+    if [ "$(uname)" = Darwin ]; then stop "Quoth needs Python 3.11 or newer; type: brew install python3"; fi
+    stop "Quoth needs Python 3.11 or newer; on Debian type: sudo apt-get install python3 python3-venv"
+}
+
+# Debian keeps what `python -m venv` needs in a package of its own.
+find_ensurepip() {
+    if has_ensurepip; then return; fi
+    package="$("$python" -c 'import sys; print("python{}.{}-venv".format(*sys.version_info))')"
+    if command -v apt-get >/dev/null && as_root true 2>/dev/null; then
+        say "installing $package ..."
+        as_root apt-get -qq update </dev/null >&2 || true
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes install "$package" </dev/null >&2 || true
+    fi
+    has_ensurepip || stop "$python cannot make environments; on Debian type: sudo apt-get install $package"
+}
+
+has_ensurepip() { "$python" -c 'import ensurepip' 2>/dev/null; }
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
