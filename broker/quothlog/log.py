@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import secrets
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -63,7 +63,13 @@ class Log:
     """The log in a directory. Make it with `Log.open`; close it, or use it as a context manager."""
 
     def __init__(
-        self, directory: Path, filesystem: FileSystem, clock: Clock, options: LogOptions, log_id: int
+        self,
+        directory: Path,
+        filesystem: FileSystem,
+        clock: Clock,
+        options: LogOptions,
+        log_id: int,
+        others: Collection[str],
     ) -> None:
         self.directory = directory
         self.options = options
@@ -71,7 +77,7 @@ class Log:
         self._clock = clock
         self._lock = DirectoryLock(directory)
         try:
-            opened = open_directory(filesystem, directory, clock, log_id)
+            opened = open_directory(filesystem, directory, clock, log_id, others)
         except BaseException:
             self._lock.release()
             raise
@@ -95,10 +101,12 @@ class Log:
         log_id: int = 0,
         filesystem: FileSystem | None = None,
         clock: Clock | None = None,
+        others: Collection[str] = (),
     ) -> Self:
         """Open the log in a directory, or begin one.
 
-        log_id: the id of a log that is begun (0: a random one), or that the directory must hold.
+        log_id: the id of a log that is begun (0: a random one), or that the directory must hold. others:
+        names of files that are not the log's and no strays either.
         Raises `Conflict` ``locked``, `Damaged`, or OSError.
         """
         path = Path(directory)
@@ -106,7 +114,7 @@ class Log:
         filesystem.make_directory(path)
         if not log_id and not any(map(layout.floor_of, filesystem.list(path))):
             log_id = new_log_id()
-        return cls(path, filesystem, clock or SystemClock(), options or LogOptions(), log_id)
+        return cls(path, filesystem, clock or SystemClock(), options or LogOptions(), log_id, others)
 
     def __enter__(self) -> Self:
         return self
@@ -360,9 +368,13 @@ class Log:
         except OSError as problem:
             self.fail(problem)
         finally:
-            self.rest()
-            self._active.file.close()
-            self._lock.release()
+            self.discard()
+
+    def discard(self) -> None:
+        """Close and unlock without a word to the disk, as for a log that is being deleted."""
+        self.rest()
+        self._active.file.close()
+        self._lock.release()
 
     # -- inside -----------------------------------------------------------------------------------------
 

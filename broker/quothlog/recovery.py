@@ -8,6 +8,7 @@ stepped over and reported. Earlier segments are looked at when they are read.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,13 +51,16 @@ class Opened:
     findings: Findings
 
 
-def open_directory(filesystem: FileSystem, directory: Path, clock: Clock, log_id: int) -> Opened:
+def open_directory(
+    filesystem: FileSystem, directory: Path, clock: Clock, log_id: int, others: Collection[str] = ()
+) -> Opened:
     """Open the log in a directory, or begin one with this id if there is none.
 
     log_id: 0 takes the id that the segments say. Raises `Damaged` if no segment says one.
     """
     files = filesystem.list(directory)
-    findings = Findings(strays=sorted(name for name in files if not layout.is_ours(name)))
+    strays = sorted(name for name in files if not layout.is_ours(name) and name not in others)
+    findings = Findings(strays=strays)
     for name in files:
         if layout.is_ours(name) and name.endswith(layout.TEMPORARY_SUFFIX):
             filesystem.remove(directory / name)

@@ -145,6 +145,7 @@ class ActiveSegment(Segment):
         self.end = end
         self.chain = chain
         self._last_offset = self._last_check = 0
+        self._checkpointed: Position | None = None
 
     @property
     def records(self) -> int:
@@ -184,11 +185,14 @@ class ActiveSegment(Segment):
         """Go on from a checkpoint instead of from the header block."""
         self.index = SparseIndex(point.entries)
         self.end, self.chain = point.end, point.chain
+        self._checkpointed = point.end
         self._last_offset, self._last_check = point.last_offset, point.last_check
         self.size = self.end.offset
 
     def write_checkpoint(self, producers: bytes) -> None:
-        """Write the index file for what is in the file and synced."""
+        """Write the index file for what is in the file and synced, unless it says just that already."""
+        if self._checkpointed == self.end:
+            return
         point = Checkpoint(
             self.log_id, self.floor, self.end, self.chain,
             self._last_offset, self._last_check, self.index.positions(), producers,
@@ -199,6 +203,7 @@ class ActiveSegment(Segment):
         file.sync()
         file.close()
         self._filesystem.rename(beside, self.index_path)
+        self._checkpointed = self.end
 
     def seal(self, producers: bytes) -> Segment:
         """Write footer and index, both of which a reader can do without.

@@ -18,7 +18,7 @@ NAMES = {
     "dot and letter": ".a",
     "Chinese": "引述",
     "combining": "e\u0301",
-    "joined letters": "می\u200cخواهم",
+    "joined letters": "\u0645\u06cc\u200c\u062e\u0648",
 }
 REFUSED = {
     "empty": "",

@@ -220,7 +220,8 @@ def decode(batch: Bytes, log_id: int = 0) -> Batch:
     lists: list[list[bytes]] = []
     for offsets in columns:
         column = bytes(body[heap : heap + offsets[-1]])
-        lists.append([column[start:end] for start, end in zip(offsets, offsets[1:], strict=False)])
+        # zip reuses its tuple where pairwise makes new ones: a tenth of the time of decoding
+        lists.append([column[a:b] for a, b in zip(offsets, offsets[1:], strict=False)])  # noqa: RUF007
         heap += offsets[-1]
     values = lists.pop(0)
     headers = lists.pop() if header.flags & Flag.HEADERS else None
@@ -262,7 +263,10 @@ def encode_headers(headers: Mapping[str, bytes]) -> bytes:
 
 
 def decode_headers(encoded: bytes) -> dict[str, bytes]:
-    """Decode one record's headers. Raises `Damaged`: the producer wrote something else there."""
+    """Decode one record's headers; a name that stands there twice has its last value.
+
+    Raises `Damaged`: the producer wrote something else there.
+    """
     if not encoded:
         return {}
     if len(encoded) > HEADERS_BYTES_MAX:

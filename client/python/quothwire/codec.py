@@ -116,7 +116,10 @@ def encode_error(operation: int, correlation: int, problem: QuothError) -> list[
 
 
 def decode_answer(frames: Frames) -> Answer:
-    """Decode a reply. What is none raises ``bad_request``, ``unsupported_version`` or ``unknown_operation``."""
+    """Decode a reply.
+
+    What is none raises ``bad_request``, ``unsupported_version`` or ``unknown_operation``.
+    """
     operation, status, correlation = _decode_header(frames, (_OK, _ERROR))
     if not 2 <= len(frames) <= 3:
         raise error("bad_request", f"a reply of {len(frames)} frames")

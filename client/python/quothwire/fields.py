@@ -18,7 +18,7 @@ REPLY_ELEMENTS_MAX = 1_024
 REQUEST_BYTES_MAX = 2**13
 """Settings and a name need a few hundred bytes; what a stranger can make a broker decode costs it 2 ms."""
 REQUEST_ELEMENTS_MAX = 64
-"""An array takes its memory when it begins, and 1,024 can stand in each other: this bounds them to 0.5 MiB."""
+"""An array takes its memory when it begins, and 1,024 can stand in each other: that is 0.5 MiB at most."""
 DEPTH_MAX = 4
 """A map of a map of numbers is the deepest there is."""
 

@@ -4,7 +4,7 @@
     "ping"                                         "ok" TIME
     "publish" TOPIC VALUE [VALUE ...]              "ok" FIRST LAST
     "read" TOPIC AFTER LIMIT WAIT_MS               "ok" NEXT [POINTER VALUE ...]
-    "topics"                                       "ok" [TOPIC ...]
+    "topics" [AFTER]                               "ok" [TOPIC ...]
     anything that goes wrong                       "error" CODE TEXT
 
 All stand behind the empty delimiter that REQ adds by itself and DEALER sends. Numbers are decimals in ASCII.
@@ -20,6 +20,7 @@ from typing import NamedTuple
 from quothwire.errors import QuothError, error
 from quothwire.message import WAIT_MS_MAX, Operation
 from quothwire.pointer import check_pointer
+from quothwire.topic import decode_topic
 
 READ_LIMIT_MAX = 10_000
 """Every record is two frames of its own: a larger reply costs more than a second request."""
@@ -82,6 +83,11 @@ def decode_read(frames: Sequence[bytes]) -> SimpleRead:
     if not 1 <= limit <= READ_LIMIT_MAX or wait_ms > WAIT_MS_MAX:
         raise error("bad_request", f"LIMIT is 1 to {READ_LIMIT_MAX}, WAIT_MS 0 to {WAIT_MS_MAX}")
     return SimpleRead(check_pointer(after), limit, wait_ms)
+
+
+def decode_topics(frames: Sequence[bytes]) -> str:
+    """Read a topics request: the name that the listing goes on after, empty for the first names."""
+    return decode_topic(frames[1]) if len(frames) > 1 and frames[1] else ""
 
 
 def encode_ok(*numbers: int, rest: Iterable[bytes] = ()) -> list[bytes]:

@@ -1,0 +1,150 @@
+"""A caller: where an answer goes and in which of the two protocols it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from quothwire import batch, codec, simple
+from quothwire.codec import Call
+from quothwire.errors import QuothError, error
+from quothwire.message import (
+    Fetch,
+    Fetched,
+    ListTopics,
+    Operation,
+    Ping,
+    Pong,
+    Published,
+    Reply,
+    Topics,
+)
+from quothwire.record import Record, records_of
+
+SIMPLE_READ_BYTES = 2**20
+
+
+class Caller(Protocol):
+    """Reads the request of one client and words the answers to it, route included."""
+
+    @property
+    def operation(self) -> Operation:
+        """What it asks for."""
+
+    def request(self) -> Any:
+        """Its request, decoded: a `Request`, or a `SimplePublish`."""
+
+    def payload(self) -> bytes:
+        """The batch that came with it."""
+
+    def reply(self, reply: Reply, payload: bytes | None = None) -> list[bytes]:
+        """The frames of a reply."""
+
+    def refuse(self, problem: QuothError) -> list[bytes]:
+        """The frames of an error."""
+
+
+class FastCaller:
+    """A client that speaks the fast protocol."""
+
+    __slots__ = ("_call", "_route")
+
+    def __init__(self, route: list[bytes], call: Call) -> None:
+        self._route = route
+        self._call = call
+
+    @property
+    def operation(self) -> Operation:
+        """See `Caller.operation`."""
+        return self._call.operation
+
+    def request(self) -> Any:
+        """See `Caller.request`."""
+        return codec.decode_arguments(self._call)
+
+    def payload(self) -> bytes:
+        """See `Caller.payload`."""
+        return self._call.payload
+
+    def reply(self, reply: Reply, payload: bytes | None = None) -> list[bytes]:
+        """See `Caller.reply`."""
+        return self._route + codec.encode_reply(self._call.operation, self._call.correlation, reply, payload)
+
+    def refuse(self, problem: QuothError) -> list[bytes]:
+        """See `Caller.refuse`."""
+        return self._route + codec.encode_error(self._call.operation, self._call.correlation, problem)
+
+
+class SimpleCaller:
+    """A client that speaks the simple protocol: text frames in, text frames out."""
+
+    __slots__ = ("_frames", "_operation", "_route")
+
+    def __init__(self, route: list[bytes], frames: Sequence[bytes], operation: Operation) -> None:
+        self._route = route
+        self._frames = frames
+        self._operation = operation
+
+    @property
+    def operation(self) -> Operation:
+        """See `Caller.operation`."""
+        return self._operation
+
+    def request(self) -> Any:
+        """See `Caller.request`."""
+        match self._operation:
+            case Operation.PUBLISH:
+                return simple.decode_publish(self._frames)
+            case Operation.FETCH:
+                read = simple.decode_read(self._frames)
+                return Fetch(
+                    after=read.after,
+                    records_max=read.limit,
+                    bytes_max=SIMPLE_READ_BYTES,
+                    wait_ms=read.wait_ms,
+                )
+            case Operation.LIST:
+                return ListTopics(after=simple.decode_topics(self._frames))
+            case _:
+                return Ping()
+
+    def payload(self) -> bytes:
+        """See `Caller.payload`: the simple protocol has none."""
+        return b""
+
+    def reply(self, reply: Reply, payload: bytes | None = None) -> list[bytes]:
+        """See `Caller.reply`."""
+        match reply:
+            case Published(first=first, last=last):
+                return self._route + simple.encode_ok(first, last)
+            case Fetched():
+                return self._route + self._records(reply, payload or b"")
+            case Topics(names=names):
+                return self._route + simple.encode_ok(rest=[name.encode() for name in names])
+            case Pong(time=time):
+                return self._route + simple.encode_ok(time)
+            case _:
+                raise AssertionError(f"{reply} has no simple form")
+
+    def refuse(self, problem: QuothError) -> list[bytes]:
+        """See `Caller.refuse`."""
+        return self._route + simple.encode_error(problem)
+
+    def _records(self, fetched: Fetched, payload: bytes) -> list[bytes]:
+        """Exactly as many records as were asked for; a damaged batch ends the reply, or is its error."""
+        read = simple.decode_read(self._frames)
+        records: list[Record] = []
+        for raw in batch.split(payload, fetched.log):
+            try:
+                records += records_of(batch.decode(raw, fetched.log), read.after)
+            except QuothError as problem:
+                if not records:
+                    last = batch.parse_header(raw, fetched.log).last
+                    return simple.encode_error(
+                        error("damaged", problem.text, f"read on after {last} to step over it")
+                    )
+                break
+        records = records[: read.limit]
+        following = records[-1].pointer if records else fetched.next
+        pairs = simple.encode_records((one.pointer for one in records), (one.value for one in records))
+        return simple.encode_ok(following, rest=pairs)

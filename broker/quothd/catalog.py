@@ -1,0 +1,135 @@
+"""The topics of a data directory: which folder belongs to which name, and how folders come and go.
+
+    DIR/lock                                          held while a broker owns the directory
+    DIR/topics/SLUG~LOGID/topic.json, *.seg, ...      a topic: readable slug, its log's id in hex
+    DIR/topics/.new~LOGID, .gone~LOGID                being made, being deleted: removed at the next start
+
+A folder appears complete and disappears whole: it is filled, or emptied, under a name with a dot.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from quothd import topicfile
+from quothd.topicfile import TopicFile
+from quothlog.filesystem import PosixFileSystem, write_durably
+from quothwire.errors import QuothError
+from quothwire.settings import TopicSettings
+from quothwire.topic import check_topic
+
+_SLUG_MAX = 200
+_SAFE = " !#$&'()+,-.;=@[]^_{}"
+_NEW, _GONE = ".new", ".gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A topic on disk. problem: why its settings are not to be trusted, empty if they are."""
+
+    path: Path
+    topic: TopicFile
+    problem: str = ""
+
+
+@dataclass
+class Catalog:
+    """The topics that a directory holds, and what else lies there."""
+
+    folders: list[Folder] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+
+
+def slug(name: str) -> str:
+    """A topic's name as part of a file name: readable, harmless, reversible unless it had to be cut."""
+    quoted = quote(name, safe=_SAFE)
+    return (f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted)[:_SLUG_MAX]
+
+
+def scan(directory: Path) -> Catalog:
+    """Find the topics below a directory and clear away what was being made or deleted."""
+    catalog = Catalog()
+    topics = directory / "topics"
+    PosixFileSystem().make_directory(topics)
+    for path in sorted(topics.iterdir()):
+        text, separator, log_hex = path.name.rpartition("~")
+        if not separator or not path.is_dir() or path.is_symlink() or not _is_id(log_hex):
+            catalog.strays.append(path.name)
+        elif text in (_NEW, _GONE):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            catalog.folders.append(_folder(path, text, int(log_hex, 16)))
+    _tell_apart(catalog.folders)
+    return catalog
+
+
+def make(directory: Path, topic: TopicFile) -> Path:
+    """Make the folder of a new topic, durable before it returns."""
+    filesystem = PosixFileSystem()
+    topics = directory / "topics"
+    beside = topics / f"{_NEW}~{topic.log_id:016x}"
+    path = topics / f"{slug(topic.name)}~{topic.log_id:016x}"
+    filesystem.make_directory(beside)
+    try:
+        save(beside, topic)
+        filesystem.rename(beside, path)
+    except OSError:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    filesystem.sync_directory(topics)
+    return path
+
+
+def save(path: Path, topic: TopicFile) -> None:
+    """Replace the settings file in a topic's folder, all of it or nothing."""
+    write_durably(PosixFileSystem(), path / topicfile.NAME, [topicfile.encode(topic)])
+
+
+def retire(path: Path) -> Path:
+    """Take a topic's folder out of the catalog, durably. What it is called now may be removed."""
+    gone = path.with_name(f"{_GONE}~{path.name.rpartition('~')[2]}")
+    path.rename(gone)
+    PosixFileSystem().sync_directory(path.parent)
+    return gone
+
+
+def remove(gone: Path) -> None:
+    """Remove a retired folder; what cannot be removed now is removed at the next start."""
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _folder(path: Path, text: str, log_id: int) -> Folder:
+    try:
+        with (path / topicfile.NAME).open("rb") as file:
+            topic = topicfile.decode(file.read(topicfile.BYTES_MAX))
+        check_topic(topic.name)
+        if topic.log_id == log_id:
+            return Folder(path, topic)
+        problem = "the settings file belongs to another log"
+    except OSError as missing:
+        problem = f"the settings file cannot be read: {missing.strerror}"
+    except QuothError as damaged:
+        problem = damaged.text
+    name = unquote(text, errors="replace").replace("/", "_") or path.name
+    # Synced is the level that cannot promise too little; with the limits unknown nothing is removed.
+    return Folder(path, TopicFile(name, log_id, TopicSettings(durability="synced")), problem)
+
+
+def _tell_apart(folders: list[Folder]) -> None:
+    """Two folders may say the same name after somebody copied one: the second is served under its own."""
+    taken: set[str] = set()
+    for row, folder in enumerate(folders):
+        topic = folder.topic
+        if topic.name in taken:
+            name = f"{topic.name[:80]}~{topic.log_id:016x}"
+            problem = folder.problem or f"another folder holds a topic {topic.name!r}"
+            settings = TopicSettings(durability="synced")
+            folders[row] = Folder(folder.path, TopicFile(name, topic.log_id, settings), problem)
+        taken.add(folders[row].topic.name)
+
+
+def _is_id(text: str) -> bool:
+    return len(text) == 16 and all(character in "0123456789abcdef" for character in text)

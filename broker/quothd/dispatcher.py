@@ -1,0 +1,414 @@
+"""Which topic, which worker, or wait: everything the front end decides, without a socket.
+
+It runs in the front end's thread and gets the time as an argument. Requests come in as jobs, events come back
+from the workers, frames go out through `send`. Every job that is accepted is answered exactly once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import time
+from bisect import bisect_right, insort
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from quothd.catalog import Folder
+from quothd.config import Config
+from quothd.entry import Entry
+from quothd.events import (
+    Answered,
+    Changed,
+    Deleted,
+    Event,
+    Failed,
+    Idle,
+    Informed,
+    Opened,
+    Parked,
+    Progress,
+    Slept,
+)
+from quothd.job import Job
+from quothd.lifecycle import Happening, State
+from quothd.outbox import Outbox
+from quothd.readers import Readers
+from quothd.syncer import Syncer
+from quothd.topicfile import TopicFile
+from quothd.waits import Waits
+from quothd.worker import Place, Rest, Worker, topic_info
+from quothlog.log import new_log_id
+from quothwire.errors import QuothError, error
+from quothwire.message import Fetched, Operation
+
+log = logging.getLogger("quothd.dispatcher")
+
+Send = Callable[[list[bytes]], None]
+Announce = Callable[[str, int], None]
+
+_MAKES_TOPIC = (Operation.PUBLISH, Operation.CREATE)
+
+
+class Dispatcher:
+    """The topics, their workers and who waits for them. Owned by the front end's thread."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: Config,
+        folders: list[Folder],
+        outbox: Outbox,
+        send: Send,
+        announce: Announce,
+    ) -> None:
+        self.counters: Counter[str] = Counter()
+        self.waits = Waits()
+        self._directory = directory
+        self._config = config
+        self._outbox = outbox
+        self._send = send
+        self._announce = announce
+        self._syncer = Syncer()
+        self._readers = Readers()
+        self._entries: dict[str, Entry] = {}
+        self._names: list[bytes] = []
+        self._active: OrderedDict[str, Entry] = OrderedDict()
+        self._queue: OrderedDict[str, Entry] = OrderedDict()
+        self._unopened: list[Entry] = []
+        self._retention: list[tuple[int, str]] = []
+        self._held_bytes = 0
+        self._stopping = False
+        for folder in folders:
+            self._enter(Entry(Place(folder.path, folder.topic, folder.problem), is_new=False))
+        self._unopened = list(reversed(self._entries.values()))
+
+    def start(self) -> None:
+        """Start the threads that all topics share."""
+        self._syncer.start()
+        self._readers.start()
+
+    # -- requests ---------------------------------------------------------------------------------------
+
+    def submit(self, job: Job, now: float) -> None:
+        """Take a request for a topic. Whatever is wrong with it becomes its answer."""
+        try:
+            self._accept(job, now)
+        except QuothError as problem:
+            self._send(job.caller.refuse(problem))
+
+    def _accept(self, job: Job, now: float) -> None:
+        if self._stopping:
+            raise error("stopping", "the broker is shutting down")
+        if self._held_bytes + job.size > self._config.request_bytes_max:
+            raise error("busy", f"requests of {self._held_bytes} bytes are in work")
+        entry = self._entries.get(job.topic)
+        if entry is None:
+            if job.operation is Operation.FETCH:
+                self._await_topic(job, now)
+                return
+            entry = self._make(job)
+        elif entry.deletion is not None:
+            raise error("busy", f"topic {job.topic!r} is being deleted")
+        elif job.operation is Operation.CREATE:
+            raise error("topic_exists", f"topic {job.topic!r} exists")
+        if entry.outstanding >= self._config.topic_requests_max:
+            raise error("busy", f"{entry.outstanding} requests of topic {job.topic!r} are in work")
+        if entry.worker is None and self._answer_asleep(entry, job, now):
+            return
+        recovering = (
+            entry.state is State.OPENING and now - entry.opening_since > self._config.recovering_after
+        )
+        if recovering and job.operation is Operation.FETCH:
+            raise error(
+                "recovering", f"topic {job.topic!r} has been opening for {now - entry.opening_since:.1f} s"
+            )
+        entry.outstanding += 1
+        self._held_bytes += job.size
+        if job.operation is Operation.DELETE:
+            entry.deletion = job
+            self._delete_if_done(entry, now)
+        else:
+            self._hand_over(entry, job, now)
+
+    def _make(self, job: Job) -> Entry:
+        """The entry of a topic that does not exist yet; the worker will make its folder."""
+        settings = self._config.topic_settings()
+        may_make = job.operation is Operation.CREATE or self._config.auto_create
+        if job.operation not in _MAKES_TOPIC or not may_make:
+            raise error("unknown_topic", f"there is no topic {job.topic!r}")
+        if job.operation is Operation.CREATE:
+            settings = settings.changed(job.decode().settings)
+        if len(self._entries) >= self._config.topics_max:
+            raise error("topics_max", f"there are {len(self._entries)} topics already")
+        entry = Entry(Place(None, TopicFile(job.topic, new_log_id(), settings)), is_new=True)
+        self._enter(entry)
+        return entry
+
+    def _await_topic(self, job: Job, now: float) -> None:
+        """A reader that is willing to wait may come before the first publish."""
+        job.begin_fetch(now)
+        if not job.deadline:
+            raise error("unknown_topic", f"there is no topic {job.topic!r}")
+        self._park(job)
+
+    def _answer_asleep(self, entry: Entry, job: Job, now: float) -> bool:
+        """Answer what can be answered without waking the topic."""
+        if entry.info is None or entry.state is not State.ASLEEP:
+            return False
+        if job.operation is Operation.DESCRIBE:
+            job.decode()
+            self._send(job.caller.reply(topic_info(entry.place, entry.info, entry.states())))
+            return True
+        if job.operation is not Operation.FETCH:
+            return False
+        job.begin_fetch(now)
+        if job.after < entry.newest:
+            return False
+        if job.deadline:
+            self._park(job)
+        else:
+            self._send(self._nothing(entry, job))
+        return True
+
+    def _hand_over(self, entry: Entry, job: Job, now: float) -> None:
+        entry.used = now
+        if entry.state is State.AWAKE and entry.worker is not None:
+            entry.worker.inbox.put(job)
+        else:
+            entry.pending.append(job)
+            self._need(entry, now)
+
+    def _delete_if_done(self, entry: Entry, now: float) -> None:
+        """Let the deletion go once it is the only job that is left."""
+        if entry.deletion is not None and entry.outstanding == 1 and entry.deletion not in entry.pending:
+            self._hand_over(entry, entry.deletion, now)
+
+    def _park(self, job: Job) -> None:
+        if len(self.waits) >= self._config.waits_max:
+            self._send(job.caller.refuse(error("busy", f"{len(self.waits)} requests are waiting")))
+        else:
+            self.waits.park(job)
+
+    def _nothing(self, entry: Entry, job: Job) -> list[bytes]:
+        reply = Fetched(entry.place.topic.log_id, job.request.after, entry.newest, 0, entry.end_ordinal)
+        return job.caller.reply(reply)
+
+    # -- workers ----------------------------------------------------------------------------------------
+
+    def _need(self, entry: Entry, now: float) -> None:
+        if entry.state is State.ASLEEP:
+            self._queue[entry.name] = entry
+        entry.step(Happening.NEEDED)
+        self._start_queued(now)
+
+    def _start_queued(self, now: float) -> None:
+        """Give workers to the topics that wait for one; if there are none left, the idlest goes to sleep."""
+        while self._queue and len(self._active) < self._config.workers_max:
+            _, entry = self._queue.popitem(last=False)
+            entry.step(Happening.STARTED)
+            entry.opening_since = now
+            self._active[entry.name] = entry
+            entry.worker = Worker(
+                self._directory, entry.place, self._config, self._outbox, self._syncer, self._readers
+            )
+            entry.worker.start()
+        closing = sum(one.state is State.CLOSING for one in self._active.values())
+        if len(self._queue) > closing:
+            idle = [one for one in self._active.values() if one.state is State.AWAKE and not one.outstanding]
+            for entry in sorted(idle, key=lambda one: one.used)[: len(self._queue) - closing]:
+                self._rest(entry)
+
+    def _rest(self, entry: Entry) -> None:
+        assert entry.worker is not None
+        entry.step(Happening.RESTED)
+        entry.worker.inbox.put(Rest())
+
+    def _without_worker(self, entry: Entry, happening: Happening, now: float) -> None:
+        """Its thread is ending: go on without it, or with another if there is more to do."""
+        entry.step(happening)
+        entry.worker = None
+        self._active.pop(entry.name, None)
+        if entry.pending and entry.state is State.ASLEEP:
+            self._need(entry, now)
+        self._start_queued(now)
+
+    # -- events -----------------------------------------------------------------------------------------
+
+    def take(self, event: Event, now: float) -> None:
+        """Take what a worker says. Words of a worker that has been replaced only count as answers."""
+        entry = self._entries.get(event.worker.topic)
+        if entry is not None and entry.worker is not event.worker:
+            entry = None
+        match event:
+            case Answered():
+                self._send(event.frames)
+                self._done(entry, event.job, now)
+            case Parked():
+                self._done(entry, event.job, now)
+                if entry is not None and event.job.after < entry.newest:
+                    self.submit(event.job, now)
+                else:
+                    self._park(event.job)
+            case _ if entry is not None:
+                self._take_own(entry, event, now)
+
+    def _take_own(self, entry: Entry, event: Event, now: float) -> None:
+        match event:
+            case Progress():
+                entry.newest, entry.end_ordinal = event.newest, event.end_ordinal
+                self._announce(entry.name, event.newest)
+                self._wake_waiting(entry, now)
+            case Opened():
+                self._opened(entry, event, now)
+            case Informed():
+                self._learn(entry, event)
+            case Changed():
+                entry.place = event.place
+            case Idle():
+                if entry.state is State.AWAKE and not entry.outstanding:
+                    self._rest(entry)
+            case Slept():
+                self._learn(entry, event)
+                self._without_worker(entry, Happening.SLEPT, now)
+            case Deleted():
+                self._without_worker(entry, Happening.DELETED, now)
+                self._forget(entry, error("unknown_topic", f"topic {entry.name!r} was deleted"))
+            case Failed():
+                self._fail(entry, event, now)
+
+    def _opened(self, entry: Entry, event: Opened, now: float) -> None:
+        entry.step(Happening.OPENED)
+        entry.is_new = False
+        entry.place = event.place
+        self._learn(entry, event)
+        pending, entry.pending = entry.pending, []
+        for job in pending:
+            self._hand_over(entry, job, now)
+        self._wake_waiting(entry, now)
+        if not entry.outstanding:
+            self._rest(entry)
+
+    def _done(self, entry: Entry | None, job: Job, now: float) -> None:
+        self._held_bytes -= job.size
+        if entry is not None:
+            entry.outstanding -= 1
+            if entry.deletion is job:
+                entry.deletion = None
+            self._delete_if_done(entry, now)
+            if self._queue and not entry.outstanding:
+                self._start_queued(now)
+
+    def _learn(self, entry: Entry, event: Opened | Informed | Slept) -> None:
+        entry.learn(event.info)
+        if event.retention_due is not None and event.retention_due != entry.retention_at:
+            heapq.heappush(self._retention, (event.retention_due, entry.name))
+        entry.retention_at = event.retention_due
+
+    def _fail(self, entry: Entry, event: Failed, now: float) -> None:
+        """A worker ended by itself: its jobs get the reason, the next request opens the topic anew."""
+        jobs = {*event.jobs, *entry.pending}
+        if entry.deletion is not None:
+            jobs.add(entry.deletion)
+        entry.pending, entry.deletion = [], None
+        for job in jobs:
+            self._send(job.caller.refuse(event.problem))
+            self._held_bytes -= job.size
+            entry.outstanding -= 1
+        self._without_worker(entry, Happening.FAILED, now)
+        if entry.is_new:
+            self._forget(entry, event.problem)
+
+    def _wake_waiting(self, entry: Entry, now: float) -> None:
+        for job in self.waits.take_ready(entry.name, entry.newest):
+            self.submit(job, now)
+
+    def _enter(self, entry: Entry) -> None:
+        self._entries[entry.name] = entry
+        insort(self._names, entry.name.encode())
+
+    def _forget(self, entry: Entry, problem: QuothError) -> None:
+        """The topic does not exist any more: tell whoever waits for it."""
+        del self._entries[entry.name]
+        self._names.remove(entry.name.encode())
+        for job in self.waits.take_topic(entry.name):
+            self._send(job.caller.refuse(problem))
+
+    # -- time -------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> float | None:
+        """Do what is due; returns when to come back at the latest, by the monotonic clock."""
+        for job in self.waits.take_expired(now):
+            self._expire(job)
+        self._retain(now)
+        self._open_next(now)
+        return self.waits.next_deadline()
+
+    def _expire(self, job: Job) -> None:
+        entry = self._entries.get(job.topic)
+        if entry is None:
+            self._send(job.caller.refuse(error("unknown_topic", f"there is no topic {job.topic!r}")))
+        else:
+            self._send(self._nothing(entry, job))
+
+    def _retain(self, now: float) -> None:
+        """Wake the sleeping topics whose retention is due; those that are awake look after themselves."""
+        clock = time.time_ns() // 1_000
+        while self._retention and self._retention[0][0] <= clock:
+            due, name = heapq.heappop(self._retention)
+            entry = self._entries.get(name)
+            if entry is not None and entry.retention_at == due:
+                entry.retention_at = None
+                if entry.state is State.ASLEEP:
+                    self._need(entry, now)
+
+    def _open_next(self, now: float) -> None:
+        """Open one topic in the background that nobody has asked for since the start."""
+        while self._unopened and not self._active and not self._stopping:
+            entry = self._unopened.pop()
+            if entry.state is State.ASLEEP and entry.info is None:
+                self._need(entry, now)
+
+    # -- the broker as a whole --------------------------------------------------------------------------
+
+    def names(self, after: str, limit: int) -> list[str]:
+        """Names of topics above `after`, in the order of their bytes."""
+        start = bisect_right(self._names, after.encode()) if after else 0
+        return [name.decode() for name in self._names[start : start + limit]]
+
+    def states(self, names: list[str]) -> dict[str, str]:
+        """The letters of some topics."""
+        return {name: self._entries[name].states() for name in names}
+
+    @property
+    def topics(self) -> int:
+        """How many topics there are."""
+        return len(self._entries)
+
+    @property
+    def active(self) -> int:
+        """How many topics have a worker."""
+        return len(self._active)
+
+    @property
+    def syncs(self) -> int:
+        """How many fsyncs the sync thread has run."""
+        return self._syncer.runs
+
+    def drain(self) -> None:
+        """Take nothing more; tell who waits."""
+        self._stopping = True
+        for job in self.waits.take_all():
+            self._send(job.caller.refuse(error("stopping", "the broker is shutting down")))
+
+    def drained(self) -> bool:
+        """Send the topics that have answered everything to sleep; are all asleep?"""
+        for entry in list(self._active.values()):
+            if entry.state is State.AWAKE and not entry.outstanding:
+                self._rest(entry)
+        return not self._active and not self._queue
+
+    def stop(self) -> None:
+        """End the threads that all topics share."""
+        self._syncer.stop()
+        self._readers.stop()

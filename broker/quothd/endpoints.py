@@ -1,0 +1,102 @@
+"""Where a broker listens: every endpoint carries a ROUTER, and beside it a PUB for the announcements.
+
+    tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
+    ipc://PATH             announcements on ipc://PATH-announcements
+    inproc://NAME          announcements on inproc://NAME-announcements
+
+Loopback and ipc are reached from this machine alone; any other address needs `insecure`, spelled out.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+import zmq
+
+from quothd.config import Config
+from quothwire.errors import error
+
+ANNOUNCEMENTS_SUFFIX = "-announcements"
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What was bound: the URLs of the broker, tcp first; where it announces on tcp, empty without."""
+
+    urls: tuple[str, ...]
+    announcements: str
+
+
+def bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
+    """Bind both sockets to everything that is configured. Raises `RequestError` ``bad_setting``."""
+    urls: list[str] = []
+    announcements = ""
+    if config.host:
+        _require_loopback(config.host, insecure=config.insecure)
+        url, announcements = _bind_tcp(router, announcer, config.host, config.port)
+        urls.append(url)
+    for url in (*config.listen, inproc):
+        if url.startswith("tcp://"):
+            host, _, port = url.removeprefix("tcp://").rpartition(":")
+            _require_loopback(host.strip("[]"), insecure=config.insecure)
+            if not port.isdigit():
+                raise error("bad_setting", f"listen: {url} has no port")
+            url, further = _bind_tcp(router, announcer, host.strip("[]"), int(port))
+            announcements = announcements or further
+        elif url.startswith(("ipc://", "inproc://")):
+            _bind(router, url)
+            _bind(announcer, url + ANNOUNCEMENTS_SUFFIX)
+        else:
+            raise error("bad_setting", f"listen: {url!r}", "tcp://HOST:PORT or ipc://PATH")
+        urls.append(url)
+    return Bound(tuple(urls), announcements)
+
+
+def _bind_tcp(
+    router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], host: str, port: int
+) -> tuple[str, str]:
+    """Bind to a port and the next one; port 0 takes any two that are free and neighbours."""
+    address = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
+    for one in (router, announcer):
+        one.set(zmq.IPV6, int(":" in host))
+    for _ in range(_TRIES):
+        _bind(router, f"{address}:{port or '*'}")
+        url = router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        announced = f"{address}:{int(url.rpartition(':')[2]) + 1}"
+        try:
+            announcer.bind(announced)
+        except zmq.ZMQError as problem:
+            router.unbind(url)
+            if port:
+                raise _cannot(announced, problem) from None
+        else:
+            return url, announced
+    raise error("storage_failed", f"no two free neighbouring ports on {host}", "say which port to take")
+
+
+def _bind(one: zmq.Socket[bytes], url: str) -> None:
+    try:
+        one.bind(url)
+    except zmq.ZMQError as problem:
+        raise _cannot(url, problem) from None
+
+
+def _cannot(url: str, problem: zmq.ZMQError) -> Exception:
+    return error(
+        "bad_setting", f"cannot listen on {url}: {problem.strerror}", "is another broker running there?"
+    )
+
+
+def _require_loopback(host: str, *, insecure: bool) -> None:
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    if not loopback and not insecure:
+        raise error(
+            "bad_setting",
+            f"{host} can be reached from other machines, and whoever reaches it may read, write and delete",
+            "listen on 127.0.0.1, or say --insecure if that is what you want",
+        )

@@ -1,0 +1,56 @@
+"""One topic as the front end knows it: small while it sleeps, there may be a hundred thousand of them."""
+
+from __future__ import annotations
+
+from quothd.job import Job
+from quothd.lifecycle import Happening, State, follow
+from quothd.worker import Place, Worker
+from quothlog import LogInfo
+
+
+class Entry:
+    """A topic's place, its state, what was last heard of it, and the jobs that are not answered yet.
+
+    info: None until the log has been opened once. outstanding: jobs accepted and not answered or parked.
+    pending: jobs that wait for a worker. deletion: the job that will delete it once the others are done.
+    """
+
+    __slots__ = (
+        "deletion", "end_ordinal", "info", "is_new", "newest", "opening_since",
+        "outstanding", "pending", "place", "retention_at", "state", "used", "worker",
+    )  # fmt: skip
+
+    def __init__(self, place: Place, *, is_new: bool) -> None:
+        self.place = place
+        self.is_new = is_new
+        self.state = State.ASLEEP
+        self.worker: Worker | None = None
+        self.info: LogInfo | None = None
+        self.newest = 0
+        self.end_ordinal = 0
+        self.outstanding = 0
+        self.pending: list[Job] = []
+        self.deletion: Job | None = None
+        self.retention_at: int | None = None
+        self.opening_since = 0.0
+        self.used = 0.0
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.place.topic.name
+
+    def step(self, happening: Happening) -> None:
+        """Change the state by the table."""
+        self.state = follow(self.state, happening)
+
+    def learn(self, info: LogInfo) -> None:
+        """Take in how the log stands."""
+        self.info = info
+        self.newest = info.last
+        self.end_ordinal = info.end_ordinal
+
+    def states(self) -> str:
+        """A letter a segment, see `TopicInfo`; without a worker all of them hibernate."""
+        letters = self.info.states if self.info is not None else "h"
+        return letters if self.worker is not None else "h" * len(letters)

@@ -1,0 +1,101 @@
+"""What workers, readers and the sync thread tell the front end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quothlog import LogInfo
+from quothwire.errors import QuothError
+
+if TYPE_CHECKING:
+    from quothd.job import Job
+    from quothd.worker import Place, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A job is done; these frames go to its caller."""
+
+    worker: Worker
+    job: Job
+    frames: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A fetch found nothing yet and is willing to wait."""
+
+    worker: Worker
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The log is open. place: where it lives now. retention_due: see `Log.retention_due`."""
+
+    worker: Worker
+    place: Place
+    info: LogInfo
+    retention_due: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Readers may see records up to here."""
+
+    worker: Worker
+    newest: int
+    end_ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Informed:
+    """How the log stands, told now and then."""
+
+    worker: Worker
+    info: LogInfo
+    retention_due: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The topic has other settings now."""
+
+    worker: Worker
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing was asked of the worker for a while."""
+
+    worker: Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Slept:
+    """The log is closed and the thread ends."""
+
+    worker: Worker
+    info: LogInfo
+    retention_due: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The topic is deleted and the thread ends."""
+
+    worker: Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The thread ends for a reason that it did not choose; jobs that it had not answered get the problem."""
+
+    worker: Worker
+    problem: QuothError
+    jobs: list[Job]
+
+
+Event = Answered | Parked | Opened | Progress | Informed | Changed | Idle | Slept | Deleted | Failed

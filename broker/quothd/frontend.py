@@ -1,0 +1,295 @@
+"""The front end: the thread that owns the sockets.
+
+ROUTER takes requests and gives replies, PUB announces. It reads of a request what it needs to hand it on, the
+operation and the topic; a request that does not even have those is answered here, like everything that needs
+no topic. No request of one client can hold up another's: whatever takes time is done elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+from importlib.metadata import version
+from pathlib import Path
+
+import zmq
+
+from quothd.caller import Caller, FastCaller, SimpleCaller
+from quothd.catalog import Catalog
+from quothd.config import Config
+from quothd.dispatcher import Dispatcher
+from quothd.endpoints import Bound, bind_pair
+from quothd.job import Job
+from quothd.outbox import Outbox
+from quothlog.producers import RESULTS_MAX
+from quothwire import announcement, batch, codec, simple
+from quothwire.errors import QuothError
+from quothwire.message import (
+    FETCH_BYTES_MAX,
+    TOPICS_MAX,
+    WAIT_MS_MAX,
+    GetStatus,
+    ListTopics,
+    Operation,
+    Pong,
+    Status,
+    Topics,
+    Welcome,
+)
+from quothwire.topic import TOPIC_BYTES_MAX, check_topic, decode_topic
+
+RECEIVE_MAX = 256
+"""Requests taken before answers are looked at again."""
+REPLIES_QUEUED_MAX = 64
+"""Replies that libzmq holds for one client; its default let one that does not read hold a gigabyte."""
+HANDSHAKE_MS = 3_000
+ENVELOPE_FRAMES_MAX = 8
+ENVELOPE_BYTES_MAX = 256
+COPY_BELOW_BYTES = 64 * 2**10
+"""Below this libzmq copies faster than Python hands a buffer over."""
+
+SERVER = f"quothd {version('quoth')}"
+
+log = logging.getLogger("quothd")
+
+
+class FrontEnd:
+    """The broker's loop in a thread of its own; `stop` drains and ends it."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], config: Config, catalog: Catalog, inproc: str
+    ) -> None:
+        self._thread = threading.Thread(target=self._run, name="quoth-front-end", daemon=True)
+        self._ready: Future[Bound] = Future()
+        self.failure: BaseException | None = None
+        self._context = context
+        self._config = config
+        self._inproc = inproc
+        self._began = time.monotonic()
+        self._outbox = Outbox()
+        self._news: dict[str, int] = {}
+        self._counters: Counter[str] = Counter()
+        self._dispatcher = Dispatcher(
+            config.dir, config, catalog.folders, self._outbox, self._send, self._news.__setitem__
+        )
+        self._stop_at: float | None = None
+        self._router: zmq.Socket[bytes]
+        self._announcer: zmq.Socket[bytes]
+        self._bound: Bound
+
+    # -- the thread -------------------------------------------------------------------------------------
+
+    def start(self) -> Bound:
+        """Start the thread; returns what it bound, or raises why it could not."""
+        self._thread.start()
+        return self._ready.result()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            self._router, self._announcer = self._make_sockets()
+        except BaseException as problem:
+            self._ready.set_exception(problem)
+            return
+        try:
+            self._dispatcher.start()
+            self._ready.set_result(self._bound)
+            self._loop()
+            self._dispatcher.stop()
+        except BaseException as problem:
+            log.exception("the front end failed")
+            self.failure = problem
+        finally:
+            self._router.close(linger=500)
+            self._announcer.close(linger=0)
+
+    def stop(self) -> None:
+        """Take no more requests, answer those that are in work, put every topic to sleep, end. Any thread."""
+        self._stop_at = time.monotonic() + self._config.stop_timeout
+        with contextlib.suppress(OSError):
+            self._outbox.wake()
+
+    def close(self) -> None:
+        """Close what is left once the thread has ended."""
+        self._outbox.close()
+
+    def _make_sockets(self) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+        router, announcer = self._context.socket(zmq.ROUTER), self._context.socket(zmq.PUB)
+        try:
+            for one in (router, announcer):
+                one.set(zmq.LINGER, 0)
+                one.set(zmq.SNDHWM, REPLIES_QUEUED_MAX)
+                one.set(zmq.MAXMSGSIZE, self._config.frame_bytes_max)
+                one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+                one.set(zmq.TCP_KEEPALIVE, 1)
+            router.set(zmq.ROUTER_MANDATORY, 1)
+            self._bound = bind_pair(router, announcer, self._config, self._inproc)
+        except BaseException:
+            router.close()
+            announcer.close()
+            raise
+        return router, announcer
+
+    def _loop(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._outbox.fd, zmq.POLLIN)
+        draining = False
+        more = False
+        while True:
+            now = time.monotonic()
+            due = self._dispatcher.tick(now)
+            wait = self._config.check_interval if due is None else min(due - now, self._config.check_interval)
+            if not more:
+                poller.poll(max(0, int(wait * 1_000) + 1))
+            now = time.monotonic()
+            for event in self._outbox.take():
+                self._dispatcher.take(event, now)
+            more = self._receive(now)
+            self._announce_news()
+            if self._stop_at is not None:
+                if not draining:
+                    draining = True
+                    self._dispatcher.drain()
+                if self._dispatcher.drained():
+                    return
+                if now > self._stop_at:
+                    log.error("stopped with %d topics still active", self._dispatcher.active)
+                    return
+
+    # -- requests ---------------------------------------------------------------------------------------
+
+    def _receive(self, now: float) -> bool:
+        """Take the requests that are there; True if there may be more."""
+        receive = self._router.recv_multipart
+        for _ in range(RECEIVE_MAX):
+            try:
+                frames = receive(zmq.NOBLOCK)
+            except zmq.Again:
+                return False
+            self._counters["requests"] += 1
+            self._route(frames, now)
+        return True
+
+    def _route(self, frames: list[bytes], now: float) -> None:
+        """Find out who asks for what, and hand it on."""
+        route, body = _split_envelope(frames)
+        if route is None:
+            self._counters["unanswerable"] += 1
+            return
+        try:
+            caller, topic = self._open_request(route, body)
+        except QuothError as problem:
+            self._refuse(route, body, problem)
+            return
+        size = sum(map(len, body))
+        try:
+            if caller.operation in _WITHOUT_TOPIC:
+                self._send(self._answer_here(caller))
+            else:
+                self._dispatcher.submit(Job(caller, caller.operation, decode_topic(topic), size), now)
+        except QuothError as problem:
+            self._send(caller.refuse(problem))
+
+    def _open_request(self, route: list[bytes], body: Sequence[bytes]) -> tuple[Caller, bytes]:
+        if codec.is_fast(body):
+            call = codec.decode_call(body)
+            return FastCaller(route, call), call.topic
+        operation = simple.operation_of(body)
+        return SimpleCaller(route, body, operation), body[1] if len(body) > 1 else b""
+
+    def _refuse(self, route: list[bytes], body: Sequence[bytes], problem: QuothError) -> None:
+        """Answer what could not even be read, in the protocol that it came closest to."""
+        if codec.is_fast(body):
+            operation = body[0][3] if len(body[0]) > 3 else 0
+            self._send(route + codec.encode_error(operation, codec.correlation_of(body), problem))
+        else:
+            self._send(route + simple.encode_error(problem))
+
+    def _answer_here(self, caller: Caller) -> list[bytes]:
+        """Answer what is asked of the broker as a whole."""
+        request = caller.request()
+        match request:
+            case ListTopics(after=after, limit=limit):
+                if after:
+                    check_topic(after)
+                return caller.reply(Topics(self._dispatcher.names(after, limit)))
+            case GetStatus():
+                return caller.reply(self._status(request))
+            case _ if caller.operation is Operation.HELLO:
+                return caller.reply(self._welcome())
+            case _:
+                return caller.reply(Pong(time.time_ns() // 1_000))
+
+    def _welcome(self) -> Welcome:
+        limits = {
+            "batch_bytes_max": batch.BATCH_BYTES_MAX,
+            "batch_records_max": batch.BATCH_RECORDS_MAX,
+            "frame_bytes_max": self._config.frame_bytes_max,
+            "topic_bytes_max": TOPIC_BYTES_MAX,
+            "wait_ms_max": WAIT_MS_MAX,
+            "fetch_bytes_max": FETCH_BYTES_MAX,
+            "results_max": RESULTS_MAX,
+            "durability": self._config.durability,
+            "sync_interval": self._config.sync_interval,
+        }
+        operations = [operation.name.lower() for operation in Operation]
+        return Welcome(SERVER, [codec.VERSION], operations, limits, self._bound.announcements)
+
+    def _status(self, request: GetStatus) -> Status:
+        dispatcher = self._dispatcher
+        names = dispatcher.names(request.after, min(request.limit, TOPICS_MAX))
+        return Status(
+            server=SERVER,
+            pid=os.getpid(),
+            directory=str(Path(self._config.dir).resolve()),
+            uptime=time.monotonic() - self._began,
+            topics=dispatcher.topics,
+            active=dispatcher.active,
+            waits=len(dispatcher.waits),
+            counters={**self._counters, "syncs": dispatcher.syncs, "threads": threading.active_count()},
+            states=dispatcher.states(names),
+        )
+
+    # -- replies ----------------------------------------------------------------------------------------
+
+    def _send(self, frames: list[bytes]) -> None:
+        """Send a reply. One that its client does not take is dropped: it will ask again, or is gone."""
+        copy = len(frames[-1]) < COPY_BELOW_BYTES
+        try:
+            self._router.send_multipart(frames, zmq.NOBLOCK, copy=copy)
+        except zmq.Again:
+            self._counters["replies_dropped"] += 1
+        except zmq.ZMQError as problem:
+            if problem.errno != zmq.EHOSTUNREACH:
+                raise
+            self._counters["replies_unroutable"] += 1
+
+    def _announce_news(self) -> None:
+        if self._news:
+            for topic, newest in self._news.items():
+                self._announcer.send(announcement.encode(topic, newest), zmq.NOBLOCK)
+            self._counters["announcements"] += len(self._news)
+            self._news.clear()
+
+
+_WITHOUT_TOPIC = frozenset((Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS))
+
+
+def _split_envelope(frames: list[bytes]) -> tuple[list[bytes] | None, list[bytes]]:
+    """The route up to and with the empty delimiter, and what follows it. No delimiter, no route."""
+    for at, frame in enumerate(frames[: ENVELOPE_FRAMES_MAX + 1]):
+        if not frame:
+            return frames[: at + 1], frames[at + 1 :]
+        if len(frame) > ENVELOPE_BYTES_MAX:
+            break
+    return None, []

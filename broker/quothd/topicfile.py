@@ -1,0 +1,55 @@
+"""The bytes of a topic's settings file, the one truth beside the log.
+
+{"version": 0, "name": ..., "log": ..., "settings": {...}}     one line of JSON
+XXXXXXXXXXXXXXXX                                               xxh3-64 of that line, in hex
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from xxhash import xxh3_64_hexdigest
+
+from quothwire.errors import error
+from quothwire.settings import TopicSettings
+
+VERSION = 0
+NAME = "topic.json"
+BYTES_MAX = 64 * 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFile:
+    """A topic's name, the id of its log, its settings."""
+
+    name: str
+    log_id: int
+    settings: TopicSettings
+
+
+def encode(topic: TopicFile) -> bytes:
+    """Encode a settings file."""
+    content = {
+        "version": VERSION,
+        "name": topic.name,
+        "log": topic.log_id,
+        "settings": topic.settings.to_map(),
+    }
+    line = json.dumps(content, ensure_ascii=False).encode()
+    return line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
+
+
+def decode(data: bytes) -> TopicFile:
+    """Decode a settings file, or raise `Damaged`."""
+    line, _, check = data.partition(b"\n")
+    if check != xxh3_64_hexdigest(line).encode() + b"\n":
+        raise error("damaged", "the topic's settings file does not check")
+    try:
+        content = json.loads(line)
+        if content["version"] != VERSION:
+            raise error("damaged", f"a settings file of version {content['version']}, this is {VERSION}")
+        settings = TopicSettings().changed(content["settings"])
+        return TopicFile(content["name"], content["log"], settings)
+    except (ValueError, KeyError, TypeError) as problem:
+        raise error("damaged", f"the topic's settings file says {problem!r}") from None

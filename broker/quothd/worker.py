@@ -1,0 +1,503 @@
+"""The worker: the thread that owns one active topic.
+
+Its only door is its inbox. It takes what has gathered there as one burst, so that publishes share one write,
+and tells the front end what came of it. Nothing else touches the topic's log, apart from lookups in sealed
+segments (the readers) and fsync tickets (the sync thread), whose outcomes come back through the inbox too.
+
+An acknowledgement leaves once the level that was asked for is reached and the record can be read: at once for
+`written`, after a shared fsync for `synced` and for pointers beyond the log's horizon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+from quothd import catalog, topicfile
+from quothd.config import Config
+from quothd.events import (
+    Answered,
+    Changed,
+    Deleted,
+    Failed,
+    Idle,
+    Informed,
+    Opened,
+    Parked,
+    Progress,
+    Slept,
+)
+from quothd.job import Job
+from quothd.outbox import Outbox
+from quothd.readers import Looked, Readers
+from quothd.syncer import Synced, Syncer
+from quothd.topicfile import TopicFile
+from quothlog import Appended, Log, LogInfo
+from quothlog.segment import Extract
+from quothwire import batch
+from quothwire.errors import QuothError, error
+from quothwire.message import Fetched, Operation, Published, TopicInfo, Trimmed
+from quothwire.settings import DURABILITIES
+from quothwire.simple import SimplePublish
+
+BURST_MAX = 256
+"""Items taken as one burst: 256 publishes of 1 MiB are the most that one write brings to the disk."""
+
+log = logging.getLogger("quothd.worker")
+
+
+class Rest:
+    """The front end's word to close the log and end."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a topic lives. path: None until its folder has been made. problem: see `catalog.Folder`."""
+
+    path: Path | None
+    topic: TopicFile
+    problem: str = ""
+
+
+class _Waiting(NamedTuple):
+    """A publish whose records are written and whose acknowledgement waits for an fsync."""
+
+    job: Job
+    reply: Published
+
+
+class Worker:
+    """One topic's thread. Made and started by the dispatcher, ends after `Slept`, `Deleted` or `Failed`."""
+
+    def __init__(
+        self, directory: Path, place: Place, config: Config, outbox: Outbox, syncer: Syncer, readers: Readers
+    ) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"quoth-topic-{place.topic.name}", daemon=True)
+        self.inbox: SimpleQueue[object] = SimpleQueue()
+        self.topic = place.topic.name
+        self._place = replace(place)
+        self._directory = directory
+        self._config = config
+        self._outbox = outbox
+        self._syncer = syncer
+        self._readers = readers
+        self._log: Log
+        self._unanswered: dict[Job, None] = {}
+        self._publishes: list[Job] = []
+        self._waiting: list[_Waiting] = []
+        self._ticket_out = False
+        self._unsynced_since = 0.0
+        self._last_used = time.monotonic()
+        self._last_check = self._last_used
+        self._told = (0, 0)
+        self._ending = False
+
+    # -- the thread -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        """Open, work, close; whatever ends it is told to the front end."""
+        try:
+            self._open()
+        except Exception as problem:
+            self._fail(problem)
+            return
+        try:
+            while not self._ending:
+                self._work(self._next_burst())
+        except Exception as problem:
+            self._abandon()
+            self._fail(problem)
+
+    def _open(self) -> None:
+        place, topic = self._place, self._place.topic
+        if place.path is None:
+            place.path = catalog.make(self._directory, topic)
+        options = self._config.log_options(topic.settings, keep_all=bool(place.problem))
+        self._log = Log.open(place.path, options=options, log_id=topic.log_id, others=(topicfile.NAME,))
+        findings = self._log.findings
+        for name in findings.strays:
+            log.warning("stray file ignored topic=%r file=%r", topic.name, name)
+        if findings.torn_bytes or findings.damaged_bytes:
+            log.warning("damage found topic=%r findings=%s", topic.name, findings)
+        self._told = (self._log.newest, self._log.end_ordinal)
+        self._retain()
+        self._outbox.post(Opened(self, replace(place), self._log.info(), self._log.retention_due()))
+
+    def _next_burst(self) -> list[object]:
+        """What gathered in the inbox, waiting no longer than until there is something to do unasked."""
+        now = time.monotonic()
+        wake = min(
+            self._last_used + self._config.worker_timeout, self._last_check + self._config.check_interval
+        )
+        if self._unsynced_since and not self._ticket_out:
+            wake = min(wake, self._unsynced_since + self._config.sync_interval)
+        burst: list[object] = []
+        with contextlib.suppress(Empty):
+            burst.append(self.inbox.get(timeout=max(0.0, wake - now)))
+            while len(burst) < BURST_MAX:
+                burst.append(self.inbox.get_nowait())
+        return burst
+
+    def _work(self, burst: list[object]) -> None:
+        for item in burst:
+            if isinstance(item, Job) and item.operation is Operation.PUBLISH:
+                self._unanswered[item] = None
+                self._publishes.append(item)
+                continue
+            self._append()
+            self._take(item)
+        self._append()
+        if not self._ending:
+            self._tell_progress()
+            self._keep_house()
+
+    def _take(self, item: object) -> None:
+        match item:
+            case Job():
+                self._unanswered[item] = None
+                self._do(item)
+            case Synced():
+                self._finish_sync(item)
+            case Looked():
+                self._continue(item)
+            case Rest():
+                self._rest()
+            case _:
+                raise AssertionError(f"{item!r} in an inbox")
+
+    def _keep_house(self) -> None:
+        """What is done unasked: sync, retention, telling that nothing is asked."""
+        now = time.monotonic()
+        self._sync_if_due(now)
+        if now - self._last_check >= self._config.check_interval:
+            self._last_check = now
+            if self._log.failure is None:
+                self._retain()
+            self._inform()
+        if now - self._last_used >= self._config.worker_timeout and not self._unanswered:
+            self._last_used = now
+            self._outbox.post(Idle(self))
+
+    def _retain(self) -> None:
+        try:
+            records, size = self._log.retain()
+        except QuothError as problem:
+            log.warning("retention has to wait topic=%r problem=%s", self.topic, problem)
+            return
+        if records:
+            log.info("retention topic=%r records=%d bytes=%d", self.topic, records, size)
+
+    # -- requests ---------------------------------------------------------------------------------------
+
+    def _do(self, job: Job) -> None:
+        """Do what a job asks for."""
+        self._last_used = time.monotonic() if job.operation is not Operation.DESCRIBE else self._last_used
+        handlers: dict[Operation, Callable[[Job], None]] = {
+            Operation.FETCH: self._fetch,
+            Operation.DESCRIBE: self._describe,
+            Operation.CREATE: self._describe,
+            Operation.UPDATE: self._update,
+            Operation.TRIM: self._trim,
+            Operation.ROLL: self._roll,
+            Operation.DELETE: self._delete,
+        }
+        self._guard(job, handlers[job.operation])
+
+    def _guard(self, job: Job, action: Callable[[Job], None]) -> None:
+        """Whatever goes wrong with one job is its answer and nobody else's."""
+        try:
+            action(job)
+        except QuothError as problem:
+            self._refuse(job, problem)
+        except OSError as problem:
+            log.exception("operation failed topic=%r operation=%s", self.topic, job.operation.name)
+            self._refuse(job, error("storage_failed", f"{problem.strerror}"))
+
+    def _append(self) -> None:
+        """Append all publishes of the burst with one write."""
+        jobs, self._publishes = self._publishes, []
+        if not jobs:
+            return
+        self._last_used = time.monotonic()
+        self._make_room()
+        ready: list[Job] = []
+        raws: list[bytes] = []
+        singles: list[tuple[Job, int]] = []
+        values: list[bytes] = []
+        for job in jobs:
+            try:
+                request = job.decode()
+                if isinstance(request, SimplePublish):
+                    if len(values) + len(request.values) > batch.BATCH_RECORDS_MAX:
+                        self._append_singles(singles, values)
+                        singles, values = [], []
+                    singles.append((job, len(request.values)))
+                    values += request.values
+                    continue
+                if request.durability and request.durability not in DURABILITIES:
+                    raise error(
+                        "bad_request", f"durability {request.durability!r}", " or ".join(DURABILITIES)
+                    )
+            except QuothError as problem:
+                self._refuse(job, problem)
+                continue
+            ready.append(job)
+            raws.append(job.caller.payload())
+        for job, outcome in zip(ready, self._log.append_batches(raws), strict=True):
+            self._acknowledge(job, outcome, job.request.durability)
+        self._append_singles(singles, values)
+
+    def _append_singles(self, singles: list[tuple[Job, int]], values: list[bytes]) -> None:
+        """Append what simple publishes brought as one batch, or one by one if it would be too large."""
+        if not singles:
+            return
+        try:
+            (outcome,) = self._log.append_batches([batch.encode(values)])
+        except QuothError as problem:
+            if len(singles) == 1:
+                self._refuse(singles[0][0], problem)
+                return
+            for job, count in singles:
+                own, values = values[:count], values[count:]
+                self._append_singles([(job, count)], own)
+            return
+        at = outcome.first if isinstance(outcome, Appended) else 0
+        for job, count in singles:
+            share = Appended(at, at + count - 1, count, False) if isinstance(outcome, Appended) else outcome
+            self._acknowledge(job, share, "")
+            at += count
+
+    def _acknowledge(self, job: Job, outcome: Appended | QuothError, durability: str) -> None:
+        if isinstance(outcome, QuothError):
+            self._refuse(job, outcome)
+            return
+        level = self._place.topic.settings.durability
+        level = "synced" if "synced" in (level, durability) else "written"
+        reply = Published(
+            self._log.log_id, outcome.first, outcome.last, outcome.count, level, outcome.duplicate
+        )
+        self._unsynced_since = self._unsynced_since or time.monotonic()
+        if outcome.last > (self._log.synced_pointer if level == "synced" else self._log.newest):
+            self._waiting.append(_Waiting(job, reply))
+        else:
+            self._answer(job, job.caller.reply(reply))
+
+    def _make_room(self) -> None:
+        """Above the limits of what a loss of power may take, writers wait for an fsync right here."""
+        over = self._log.unsynced_bytes > self._config.unsynced_bytes_max
+        if over or self._log.unsynced_records > self._config.buffer_count_max:
+            try:
+                self._log.sync()
+            except QuothError:
+                log.exception("sync failed topic=%r", self.topic)
+            self._release()
+
+    def _fetch(self, job: Job) -> None:
+        request = job.decode()
+        if job.after < 0:
+            job.begin_fetch(time.monotonic())
+        place = self._log.lookup(job.after, request.records_max, request.bytes_max)
+        if place is None:
+            self._nothing(job)
+        elif place.sealed:
+            self._readers.submit(job, place, self.inbox.put)
+        else:
+            self._found(job, place.read())
+
+    def _continue(self, looked: Looked) -> None:
+        """Go on with a fetch after a reader has looked into a sealed segment."""
+
+        def action(job: Job) -> None:
+            if looked.problem is not None:
+                raise looked.problem
+            if looked.found is not None:
+                self._found(job, looked.found)
+            else:
+                job.after = looked.lookup.beyond
+                self._fetch(job)
+
+        self._guard(looked.job, action)
+
+    def _found(self, job: Job, found: Extract | None) -> None:
+        if found is None:
+            self._nothing(job)
+            return
+        request = job.request
+        gone = self._log.gone(request.after, request.ordinal, found)
+        newest, end = self._log.newest, self._log.end_ordinal
+        reply = Fetched(self._log.log_id, found.next, newest, gone, end)
+        self._answer(job, job.caller.reply(reply, found.data))
+
+    def _nothing(self, job: Job) -> None:
+        if job.deadline:
+            del self._unanswered[job]
+            self._outbox.post(Parked(self, job))
+            return
+        newest, end = self._log.newest, self._log.end_ordinal
+        reply = Fetched(self._log.log_id, job.request.after, newest, 0, end)
+        self._answer(job, job.caller.reply(reply))
+
+    def _describe(self, job: Job) -> None:
+        job.decode()
+        self._answer(job, job.caller.reply(topic_info(self._place, self._log.info())))
+
+    def _update(self, job: Job) -> None:
+        place = self._place
+        changed = place.topic.settings.changed(job.decode().settings)
+        topic = TopicFile(place.topic.name, place.topic.log_id, changed)
+        assert place.path is not None
+        catalog.save(place.path, topic)
+        place.topic, place.problem = topic, ""
+        self._log.options = self._config.log_options(changed)
+        self._retain()
+        self._outbox.post(Changed(self, replace(place)))
+        self._describe(job)
+
+    def _trim(self, job: Job) -> None:
+        records, size = self._log.trim(job.decode().before)
+        self._answer(job, job.caller.reply(Trimmed(records, size, self._log.info().first)))
+        self._inform()
+
+    def _roll(self, job: Job) -> None:
+        job.decode()
+        self._log.roll()
+        self._release()
+        self._describe(job)
+
+    def _delete(self, job: Job) -> None:
+        """Delete the topic. The dispatcher has seen to it that this is the last job."""
+        job.decode()
+        info = self._log.info()
+        assert self._place.path is not None
+        gone = catalog.retire(self._place.path)
+        self._drop_ticket()
+        self._log.discard()
+        catalog.remove(gone)
+        self._ending = True
+        self._outbox.post(Deleted(self))
+        removed = Trimmed(info.end_ordinal - info.first_ordinal, info.bytes, 0)
+        self._answer(job, job.caller.reply(removed))
+
+    # -- syncing ----------------------------------------------------------------------------------------
+
+    def _sync_if_due(self, now: float) -> None:
+        if self._ticket_out or not self._unsynced_since:
+            return
+        if self._log.failure is not None or not self._log.unsynced_bytes:
+            self._release()
+            self._unsynced_since = 0.0
+        elif self._waiting or now - self._unsynced_since >= self._config.sync_interval:
+            self._unsynced_since = 0.0
+            self._ticket_out = True
+            self._syncer.submit(self._log.begin_sync(), self.inbox)
+
+    def _finish_sync(self, synced: Synced) -> None:
+        self._ticket_out = False
+        if synced.problem is not None:
+            log.error("sync failed topic=%r problem=%s", self.topic, synced.problem)
+            self._log.fail(synced.problem)
+        else:
+            self._log.finish_sync(synced.ticket)
+        if self._log.unsynced_bytes:
+            self._unsynced_since = self._unsynced_since or time.monotonic()
+        self._release()
+
+    def _release(self) -> None:
+        """Acknowledge what an fsync has reached; after a failed one nobody gets a promise."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if one.reply.last <= self._log.synced_pointer:
+                self._answer(one.job, one.job.caller.reply(one.reply))
+            elif self._log.failure is not None:
+                self._refuse(one.job, self._log.failure)
+            else:
+                self._waiting.append(one)
+
+    def _drop_ticket(self) -> None:
+        """Wait for the sync thread to be done with this log."""
+        while self._ticket_out:
+            item = self.inbox.get()
+            assert isinstance(item, Synced), item
+            self._finish_sync(item)
+
+    # -- telling the front end --------------------------------------------------------------------------
+
+    def _answer(self, job: Job, frames: list[bytes]) -> None:
+        del self._unanswered[job]
+        self._outbox.post(Answered(self, job, frames))
+
+    def _refuse(self, job: Job, problem: QuothError) -> None:
+        self._answer(job, job.caller.refuse(problem))
+
+    def _tell_progress(self) -> None:
+        standing = (self._log.newest, self._log.end_ordinal)
+        if standing != self._told:
+            self._told = standing
+            self._outbox.post(Progress(self, *standing))
+
+    def _inform(self) -> None:
+        self._outbox.post(Informed(self, self._log.info(), self._log.retention_due()))
+
+    def _rest(self) -> None:
+        """Close the log: everything synced, every acknowledgement sent."""
+        self._drop_ticket()
+        if self._log.failure is None:
+            self._log.sync()
+        self._release()
+        info, due = self._log.info(), self._log.retention_due()
+        self._log.close()
+        self._ending = True
+        self._tell_progress()
+        self._outbox.post(Slept(self, info, due))
+
+    def _abandon(self) -> None:
+        """Close what can be closed, whatever state it is in."""
+        try:
+            self._drop_ticket()
+            self._log.close()
+        except Exception:
+            log.exception("closing failed topic=%r", self.topic)
+
+    def _fail(self, problem: Exception) -> None:
+        if isinstance(problem, QuothError):
+            log.error("topic failed topic=%r problem=%s", self.topic, problem)
+            told = problem
+        else:
+            log.error("topic failed topic=%r", self.topic, exc_info=problem)
+            code = "storage_failed" if isinstance(problem, OSError) else "internal"
+            told = error(code, f"{self.topic}: {problem}")
+        jobs = list(self._unanswered)
+        while not self.inbox.empty():
+            item = self.inbox.get()
+            jobs += [item] if isinstance(item, Job) else []
+        self._outbox.post(Failed(self, told, jobs))
+
+
+def topic_info(place: Place, info: LogInfo, states: str | None = None) -> TopicInfo:
+    """Everything about a topic, for a reply."""
+    counters: dict[str, Any] = dict(info.counters)
+    return TopicInfo(
+        name=place.topic.name,
+        log=place.topic.log_id,
+        first=info.first,
+        last=info.last,
+        count=info.end_ordinal - info.first_ordinal,
+        first_ordinal=info.first_ordinal,
+        bytes=info.bytes,
+        segments=info.segments,
+        states=info.states if states is None else states,
+        settings=place.topic.settings.to_map(),
+        problem=place.problem,
+        counters=counters,
+    )

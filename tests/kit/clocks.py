@@ -1,0 +1,44 @@
+"""A clock that a test turns."""
+
+from __future__ import annotations
+
+START = 1_767_323_045_000_000
+"""The 2nd of January 2026, a little after three in the morning, UTC."""
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+class ManualClock:
+    """A `quothlog.clock.Clock` that stands still until it is set or stepped.
+
+    tick: microseconds by which it moves on after every look, as a real one does.
+    """
+
+    def __init__(self, now: int = START, *, tick: int = 0) -> None:
+        self._now = now
+        self._boots = 1
+        self.tick = tick
+
+    def now(self) -> int:
+        """See `Clock.now`."""
+        now = self._now
+        self._now += self.tick
+        return now
+
+    def boot_id(self) -> bytes:
+        """See `Clock.boot_id`."""
+        return self._boots.to_bytes(16, "little")
+
+    def set(self, now: int) -> None:
+        """Put it to a time, earlier or later."""
+        self._now = now
+
+    def step(self, microseconds: int) -> None:
+        """Move it, back if the number is negative."""
+        self._now += microseconds
+
+    def reboot(self) -> None:
+        """Another boot id from here on, as after a loss of power."""
+        self._boots += 1

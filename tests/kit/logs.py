@@ -1,0 +1,75 @@
+"""Short ways to batches, logs and the files that they leave, for tests of the engine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from quothlog import Appended, Log
+from quothwire import batch
+from quothwire.batch import Flag
+from quothwire.errors import QuothError
+from quothwire.record import Record
+
+Problem = TypeVar("Problem", bound=QuothError)
+
+
+def encoded(
+    values: Sequence[bytes], producer: int = 0, sequence: int = 0, *, sparse: bool = False, start: bool = False
+) -> bytes:
+    """A batch as a producer sends it."""
+    flags = (Flag.SPARSE if sparse else 0) | (Flag.START if start else 0)
+    return batch.encode(values, producer=producer, sequence=sequence, flags=int(flags))
+
+
+def put(log: Log, *raws: bytes) -> list[Appended]:
+    """Append batches as one burst, all of which have to be taken."""
+    outcomes = log.append_batches(raws)
+    assert all(isinstance(outcome, Appended) for outcome in outcomes), outcomes
+    return [outcome for outcome in outcomes if isinstance(outcome, Appended)]
+
+
+def outcome_of(log: Log, raw: bytes) -> Appended | str:
+    """Append one batch: where it stands, or the code of its refusal."""
+    (outcome,) = log.append_batches([raw])
+    return outcome.code if isinstance(outcome, QuothError) else outcome
+
+
+def fill(log: Log, batches: int, records: int = 1, size: int = 20) -> list[Record]:
+    """Append distinct records in batches and tell them."""
+    told = []
+    for _ in range(batches):
+        ordinal = log.end_ordinal
+        values = [b"%0*d" % (size, ordinal + i) for i in range(records)]
+        first = log.append(values).first
+        told += [Record(first + i, value, None, {}) for i, value in enumerate(values)]
+    return told
+
+
+def values(log: Log, after: int = 0) -> list[bytes]:
+    """All values above a pointer."""
+    return [record.value for record in log.read(after)]
+
+
+def segments(directory: Path) -> list[Path]:
+    """The segment files, oldest first."""
+    return sorted(directory.glob("*.seg"))
+
+
+def boundaries(path: Path, log_id: int) -> list[int]:
+    """The offsets of all batches of an undamaged segment, and that of their end."""
+    data = path.read_bytes()
+    offset = data.index(batch.MAGIC)
+    offsets = [offset]
+    while data.startswith(batch.MAGIC, offset):
+        offset += batch.parse_header(data, log_id, offset).size
+        offsets.append(offset)
+    return offsets
+
+
+def copy(directory: Path, target: Path) -> Path:
+    """A log's directory as another process finds it when the owner dies at this moment."""
+    shutil.copytree(directory, target)
+    return target

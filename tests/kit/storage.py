@@ -1,0 +1,291 @@
+"""Doubles of the file system port: a disk that fails when it is told to, and one that can lose its power.
+
+`FaultyDisk` stands in front of another file system, writes down every operation, and lets the n-th of a kind
+fail, short writes included, or ends the process there. `MemoryDisk` holds files in memory, knows what has
+been synced, and `lose_power` leaves of all the rest what chance leaves of it on a real disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+from quothlog.filesystem import Buffer, File, FileSystem, PosixFileSystem
+
+Kind = Literal["create", "open", "read", "write", "sync", "truncate", "rename", "remove", "sync_directory"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+CHANGES: tuple[Kind, ...] = ("create", "write", "sync", "truncate", "rename", "remove", "sync_directory")
+"""The kinds that change what is on the disk, or what is certain to be."""
+
+
+class Died(BaseException):
+    """The process ends here. Nobody catches it but the test."""
+
+
+class Operation(NamedTuple):
+    """One thing that was asked of a disk."""
+
+    kind: Kind
+    name: str
+
+
+@dataclass
+class _Fault:
+    kinds: Sequence[Kind]
+    left: int
+    problem: int | BaseException
+    lasting: bool
+    written: int
+
+    def strike(self) -> bool:
+        """Is it this operation that fails?"""
+        self.left -= 1
+        return self.left == 0 or (self.lasting and self.left < 0)
+
+    def raise_(self) -> None:
+        problem = self.problem
+        raise OSError(problem, os.strerror(problem)) if isinstance(problem, int) else problem
+
+
+class FaultyDisk:
+    """A file system in front of another one, which fails when it is told to."""
+
+    def __init__(self, below: FileSystem | None = None) -> None:
+        self.operations: list[Operation] = []
+        self.free: int | None = None
+        self._below = below or PosixFileSystem()
+        self._faults: list[_Fault] = []
+
+    # -- what a test says -------------------------------------------------------------------------------
+
+    def fail(
+        self,
+        kind: Kind,
+        nth: int = 1,
+        problem: int | BaseException = errno.EIO,
+        *,
+        lasting: bool = False,
+        written: int = 0,
+    ) -> None:
+        """Let the n-th operation of a kind from now on fail, and all after it if this is lasting.
+
+        written: bytes that reach the file before a write fails.
+        """
+        self._faults.append(_Fault([kind], nth, problem, lasting, written))
+
+    def die(self, nth: int, written: int = 0) -> None:
+        """Let the process end instead of the n-th change from now on; afterwards nothing is done any more."""
+        self._faults.append(_Fault(CHANGES, nth, Died(f"instead of change {nth}"), True, written))
+
+    def heal(self) -> None:
+        """Let everything succeed again."""
+        self._faults.clear()
+
+    def count(self, *kinds: Kind) -> int:
+        """How many operations of these kinds were asked for so far, failed ones included."""
+        return sum(operation.kind in kinds for operation in self.operations)
+
+    # -- the port ---------------------------------------------------------------------------------------
+
+    def make_directory(self, path: Path) -> None:
+        """See `FileSystem.make_directory`. Never fails here."""
+        self._below.make_directory(path)
+
+    def list(self, path: Path) -> dict[str, int]:
+        """See `FileSystem.list`. Never fails here."""
+        return self._below.list(path)
+
+    def create(self, path: Path) -> File:
+        """See `FileSystem.create`."""
+        self.note("create", path)
+        return _FaultyFile(self, path, self._below.create(path))
+
+    def open(self, path: Path, *, append: bool = False) -> File:
+        """See `FileSystem.open`."""
+        self.note("open", path)
+        return _FaultyFile(self, path, self._below.open(path, append=append))
+
+    def rename(self, old: Path, new: Path) -> None:
+        """See `FileSystem.rename`."""
+        self.note("rename", new)
+        self._below.rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        """See `FileSystem.remove`."""
+        self.note("remove", path)
+        self._below.remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        """See `FileSystem.sync_directory`."""
+        self.note("sync_directory", path)
+        self._below.sync_directory(path)
+
+    def free_bytes(self, path: Path) -> int:
+        """See `FileSystem.free_bytes`: what the test says, if it says anything."""
+        return self._below.free_bytes(path) if self.free is None else self.free
+
+    def note(self, kind: Kind, path: Path) -> None:
+        """Write an operation down, and fail if it is its turn."""
+        if (fault := self.struck(kind, path)) is not None:
+            fault.raise_()
+
+    def struck(self, kind: Kind, path: Path) -> _Fault | None:
+        """Write an operation down, and tell the fault if it is its turn."""
+        self.operations.append(Operation(kind, path.name))
+        struck = [fault for fault in self._faults if kind in fault.kinds and fault.strike()]
+        return struck[0] if struck else None
+
+
+class _FaultyFile:
+    """A file on a `FaultyDisk`."""
+
+    def __init__(self, disk: FaultyDisk, path: Path, below: File) -> None:
+        self._disk = disk
+        self._path = path
+        self._below = below
+
+    def read(self, size: int, offset: int) -> bytes:
+        self._disk.note("read", self._path)
+        return self._below.read(size, offset)
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        fault = self._disk.struck("write", self._path)
+        if fault is None:
+            self._below.append(buffers)
+            return
+        if fault.written:
+            self._below.append([b"".join(buffers)[: fault.written]])
+            fault.written = 0
+        fault.raise_()
+
+    def size(self) -> int:
+        return self._below.size()
+
+    def sync(self) -> None:
+        self._disk.note("sync", self._path)
+        self._below.sync()
+
+    def truncate(self, size: int) -> None:
+        self._disk.note("truncate", self._path)
+        self._below.truncate(size)
+
+    def close(self) -> None:
+        self._below.close()
+
+
+@dataclass
+class _Content:
+    """What is in a file, and what of it a loss of power cannot take."""
+
+    now: bytearray = field(default_factory=bytearray)
+    synced: bytes = b""
+
+    def survivor(self, rng: random.Random) -> bytes:
+        """What a loss of power leaves: all that was synced and, of what came later, anything."""
+        now, synced = bytes(self.now), self.synced
+        if not now.startswith(synced):
+            return rng.choice((now, synced))  # it was cut, and nobody knows whether that has lasted
+        left = now[: rng.randint(len(synced), len(now))]
+        lost = len(now) - len(left)
+        match rng.randrange(4):
+            case 0:
+                return left + bytes(lost)  # the size has lasted, the bytes have not
+            case 1:
+                return left + rng.randbytes(min(lost, 50))
+            case 2:
+                return now
+            case _:
+                return left
+
+
+class MemoryDisk:
+    """A file system in memory, for one log, that can lose its power.
+
+    The directory is made on the real one too, since a log locks it there.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[Path, _Content] = {}
+        self._history: list[dict[Path, _Content]] = [{}]
+
+    def lose_power(self, rng: random.Random) -> None:
+        """Leave what a loss of power leaves. Whoever has a file open has to be gone by then.
+
+        Names are as they were at some moment since the last sync of the directory, as journals keep them.
+        """
+        names = rng.choice(self._history)
+        left = {path: content.survivor(rng) for path, content in sorted(names.items())}
+        self._files = {path: _Content(bytearray(data), data) for path, data in left.items()}
+        self._history = [dict(self._files)]
+
+    def make_directory(self, path: Path) -> None:
+        """See `FileSystem.make_directory`."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def list(self, path: Path) -> dict[str, int]:
+        """See `FileSystem.list`."""
+        return {file.name: len(it.now) for file, it in self._files.items() if file.parent == path}
+
+    def create(self, path: Path) -> File:
+        """See `FileSystem.create`."""
+        content = self._files[path] = _Content()
+        self._remember()
+        return _MemoryFile(content)
+
+    def open(self, path: Path, *, append: bool = False) -> File:
+        """See `FileSystem.open`."""
+        if path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return _MemoryFile(self._files[path])
+
+    def rename(self, old: Path, new: Path) -> None:
+        """See `FileSystem.rename`."""
+        self._files[new] = self._files.pop(old)
+        self._remember()
+
+    def remove(self, path: Path) -> None:
+        """See `FileSystem.remove`."""
+        self._files.pop(path, None)
+        self._remember()
+
+    def sync_directory(self, path: Path) -> None:
+        """See `FileSystem.sync_directory`."""
+        self._history = [dict(self._files)]
+
+    def free_bytes(self, path: Path) -> int:
+        """See `FileSystem.free_bytes`."""
+        return 2**40
+
+    def _remember(self) -> None:
+        self._history.append(dict(self._files))
+
+
+class _MemoryFile:
+    """An open file of a `MemoryDisk`."""
+
+    def __init__(self, content: _Content) -> None:
+        self._content = content
+
+    def read(self, size: int, offset: int) -> bytes:
+        return bytes(self._content.now[offset : offset + size])
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            self._content.now += buffer
+
+    def size(self) -> int:
+        return len(self._content.now)
+
+    def sync(self) -> None:
+        self._content.synced = bytes(self._content.now)
+
+    def truncate(self, size: int) -> None:
+        del self._content.now[size:]
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,318 @@
+"""Batches: records in, the same records out; the columns as Arrow has them; limits at their edges."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quothwire import batch
+from quothwire.batch import (
+    BATCH_BYTES_MAX,
+    BATCH_RECORDS_MAX,
+    HEADER_BYTES,
+    Flag,
+    Header,
+    Kind,
+    check,
+    decode,
+    encode,
+    encode_headers,
+    parse_header,
+    split,
+    stamp,
+)
+from quothwire.errors import QuothError, RequestError
+from quothwire.pointer import POINTER_MAX
+
+LOG = 0x0123_4567_89AB_CDEF
+OTHER_LOG = 0xFEDC_BA98_7654_3210
+BASE = 1_767_323_045_000_001
+U64 = 2**64 - 1
+
+
+@dataclass
+class Records:
+    """The columns of a batch."""
+
+    values: list[bytes]
+    keys: list[bytes | None] | None = None
+    headers: list[bytes] | None = None
+
+
+TRACE = encode_headers({"trace": b"\x01"})
+CASES = {
+    "one": Records([b"value"]),
+    "one empty": Records([b""]),
+    "all empty": Records([b""] * 100),
+    "some empty": Records([b"", b"a", b"", b"", b"bc", b""]),
+    "zero bytes": Records([bytes(17), bytes(3)]),
+    "one of 100,000 bytes": Records([b"x" * 100_000]),
+    "one key": Records([b"v"], [b"k"]),
+    "key null": Records([b"v"], [None]),
+    "key empty": Records([b"v"], [b""]),
+    "key null, empty, there": Records([b"1", b"2", b"3"], [None, b"", b"k"]),
+    "keys null throughout": Records([b"v"] * 70, [None] * 70),
+    "keys empty throughout": Records([b"v"] * 70, [b""] * 70),
+    "keys by turns over many words of the bitmap": Records(
+        [b"v"] * 200, [None if i % 3 else b"%d" % i for i in range(200)]
+    ),
+    "headers": Records([b"1", b"2"], None, [TRACE, b""]),
+    "headers empty throughout": Records([b"1", b"2"], None, [b"", b""]),
+    "keys and headers": Records([b"1", b"", b"3"], [b"k", None, b""], [b"", TRACE, TRACE]),
+    "a batch as value": Records([encode([b"inner"]), b"x"]),
+}
+COUNTS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 999, 1_000]
+
+every_case = pytest.mark.parametrize("records", CASES.values(), ids=CASES)
+
+
+def encoded(records: Records, **options: Any) -> bytes:
+    return encode(records.values, records.keys, records.headers, **options)
+
+
+def stored(whole: bytes, log_id: int = LOG, base: int = BASE, ordinal: int = 5) -> bytes:
+    """The batch as a log would store it."""
+    header = parse_header(whole, 0)._replace(base=base, ordinal=ordinal)
+    return stamp(header, log_id) + whole[HEADER_BYTES:]
+
+
+def columns(decoded: batch.Batch) -> Records:
+    return Records(decoded.values, decoded.keys, decoded.headers)
+
+
+def refusal_of(call: Callable[..., object], *arguments: object) -> str:
+    with pytest.raises(RequestError) as refusal:
+        call(*arguments)
+    return refusal.value.code
+
+
+@every_case
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_records_are_read_as_they_were_written(records: Records, kind: Callable[[bytes], Any]) -> None:
+    assert columns(decode(kind(encoded(records)))) == records
+    assert columns(decode(kind(stored(encoded(records))), LOG)) == records
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_any_number_of_records_is_read_as_written(count: int, rng: random.Random, seed: int) -> None:
+    records = Records(
+        [rng.randbytes(rng.randrange(12)) for _ in range(count)],
+        [rng.choice((None, b"", rng.randbytes(5))) for _ in range(count)],
+        [rng.choice((b"", TRACE)) for _ in range(count)],
+    )
+    for chosen in (Records(records.values), Records(records.values, records.keys), records):
+        whole = encoded(chosen)
+        assert columns(decode(whole)) == chosen, f"QUOTH_SEED={seed}"
+        assert parse_header(whole, 0).records == count
+
+
+@settings(max_examples=150, deadline=None, print_blob=True)
+@given(
+    st.lists(st.tuples(st.binary(), st.none() | st.binary(), st.binary()), min_size=1, max_size=80),
+    st.booleans(),
+    st.booleans(),
+)
+def test_records_of_any_bytes_are_read_as_written(
+    rows: list[tuple[bytes, bytes | None, bytes]], with_keys: bool, with_headers: bool
+) -> None:
+    records = Records(
+        [value for value, _, _ in rows],
+        [key for _, key, _ in rows] if with_keys else None,
+        [headers for _, _, headers in rows] if with_headers else None,
+    )
+    assert columns(decode(encoded(records))) == records
+    assert encoded(records) == encoded(records), "a retry has to be byte-identical"
+
+
+@every_case
+def test_header_says_what_is_there(records: Records) -> None:
+    whole = encoded(records, producer=U64, sequence=7, flags=Flag.SPARSE | Flag.START)
+    header = check(whole)
+    assert header == parse_header(whole, 0) == parse_header(b"before" + whole + b"behind", 0, 6)
+    assert header.kind == Kind.DATA
+    assert header.size == len(whole)
+    assert header.size % 8 == 0
+    assert (header.base, header.ordinal) == (0, 0), "only a log gives pointers"
+    assert (header.producer, header.sequence) == (U64, 7)
+    assert bool(header.flags & Flag.KEYS) is (records.keys is not None)
+    assert bool(header.flags & Flag.HEADERS) is (records.headers is not None)
+    assert header.flags & Flag.SPARSE
+    assert header.flags & Flag.START
+
+
+def test_columns_lie_in_the_layout_of_arrow() -> None:
+    values = [b"ab", b"", b"cde", *[b"x"] * 64]
+    keys = [None, b"", b"key", *[None, b"k"] * 32]
+    body = encode(values, keys)[HEADER_BYTES:]
+    count = len(values)
+    value_ends = [0, 2, 2, *range(5, 5 + 65)]
+    key_ends = [0, 0, 0, 3, *(3 + (i + 1) // 2 for i in range(64))]
+    assert list(struct.unpack_from(f"<{count + 1}i", body)) == value_ends
+    assert list(struct.unpack_from(f"<{count + 1}i", body, 4 * (count + 1))) == key_ends
+    bitmap = body[8 * (count + 1) :][:16]
+    bits = [bitmap[i // 8] & (1 << i % 8) != 0 for i in range(128)]
+    assert bits == [key is not None for key in keys] + [False] * (128 - count)
+    heaps = body[8 * (count + 1) + 16 :]
+    assert heaps[:69] == b"abcde" + b"x" * 64
+    assert heaps[69 : 69 + 35] == b"key" + b"k" * 32
+    assert heaps[69 + 35 :] == bytes(-(69 + 35 + 8 * (count + 1)) % 8)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_bitmap_has_whole_words_of_eight_bytes(count: int) -> None:
+    without, with_keys = encode([b""] * count), encode([b""] * count, [None] * count)
+    rows = 4 * (count + 1)
+    assert len(without) == HEADER_BYTES + rows + -rows % 8
+    assert len(with_keys) == HEADER_BYTES + 2 * rows + (count + 63) // 64 * 8
+
+
+def test_pointers_and_ordinals_follow_from_the_header() -> None:
+    header = parse_header(stored(encode([b"1", b"2", b"3"]), base=100, ordinal=40), LOG)
+    assert (header.base, header.last) == (100, 102)
+    assert (header.ordinal, header.end_ordinal) == (40, 43)
+
+
+def test_stamp_changes_base_ordinal_and_the_header_checksum_alone() -> None:
+    whole = encode([b"1", b"2"], [b"k", None], producer=3, sequence=4)
+    there = stored(whole)
+    changed = {place for place in range(len(whole)) if whole[place] != there[place]}
+    assert changed <= {*range(16, 32), *range(56, 64)}
+    assert decode(there, LOG).header == decode(whole).header._replace(base=BASE, ordinal=5)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        Header(1, 0, 8, 1, 0, 0, 0, 0, 0),
+        Header(2, 15, BATCH_BYTES_MAX - HEADER_BYTES, BATCH_RECORDS_MAX, BASE, U64, U64, U64, U64),
+        Header(1, 0, 16, 1, POINTER_MAX, 0, 0, 0, 1),
+        Header(1, 0, 416_000, BATCH_RECORDS_MAX, POINTER_MAX - BATCH_RECORDS_MAX + 1, 0, 0, 0, 1),
+    ],
+    ids=["smallest", "largest", "at the last pointer", "up to the last pointer"],
+)
+@pytest.mark.parametrize("log_id", [0, 1, LOG, U64])
+def test_header_is_read_as_it_was_stamped(header: Header, log_id: int) -> None:
+    assert parse_header(stamp(header, log_id), log_id) == header
+
+
+def test_any_header_is_read_as_it_was_stamped(rng: random.Random, seed: int) -> None:
+    for _ in range(500):
+        header = Header(
+            rng.choice((1, 2)),
+            rng.randrange(16),
+            rng.randrange((BATCH_BYTES_MAX - HEADER_BYTES) // 8 + 1) * 8,
+            rng.randint(1, BATCH_RECORDS_MAX),
+            rng.randrange(POINTER_MAX - BATCH_RECORDS_MAX),
+            *(rng.getrandbits(rng.randint(1, 64)) for _ in range(4)),
+        )
+        log_id = rng.getrandbits(64)
+        assert parse_header(stamp(header, log_id), log_id) == header, f"QUOTH_SEED={seed}"
+
+
+@pytest.mark.parametrize("reader", [0, OTHER_LOG, LOG ^ 1, U64])
+def test_batch_of_another_log_is_no_batch(reader: int) -> None:
+    there = stored(encode([b"v"]))
+    for read in (parse_header, check, decode, split):
+        assert refusal_of(read, there, reader) == "bad_batch"
+    assert refusal_of(check, encode([b"v"]), LOG) == "bad_batch", "stored means stamped"
+
+
+def test_batch_inside_a_value_is_no_batch_of_the_log() -> None:
+    inner = encode([b"inner"], producer=9, sequence=9)
+    copied = stored(inner, OTHER_LOG)
+    there = stored(encode([b"before", inner, copied, b"behind"]))
+    places = [place for place in range(len(there)) if there.startswith(batch.MAGIC, place)]
+    assert len(places) == 3
+    assert parse_header(there, 0, places[1]).producer == 9, "it is a valid batch that no log has stamped"
+    for place in places[1:]:
+        assert refusal_of(parse_header, there, LOG, place) == "bad_batch"
+    assert [bytes(part) for part in split(there, LOG)] == [there]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_stored_batches_are_cut_by_their_headers(kind: Callable[[bytes], Any]) -> None:
+    whole = [stored(encoded(records), ordinal=i) for i, records in enumerate(CASES.values())]
+    assert [bytes(part) for part in split(kind(b"".join(whole)), LOG)] == whole
+    assert split(kind(b""), LOG) == []
+
+
+@pytest.mark.parametrize("tail", [b"\0", bytes(8), bytes(64), b"QUOB", encode([b"unstamped"])])
+def test_what_follows_stored_batches_is_refused(tail: bytes) -> None:
+    there = stored(encode([b"1"])) + stored(encode([b"2"]))
+    assert refusal_of(split, there + tail, LOG) == "bad_batch"
+
+
+def test_stored_batches_cut_anywhere_are_refused() -> None:
+    first = stored(encode([b"1"]))
+    there = first + stored(encode([b"22222"], [b"k"]))
+    for end in set(range(1, len(there))) - {len(first)}:
+        assert refusal_of(split, there[:end], LOG) == "bad_batch"
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        Records([]),
+        Records([], []),
+        Records([b"1", b"2"], [b"k"]),
+        Records([b"1"], [b"k", None]),
+        Records([b"1"], []),
+        Records([b"1", b"2"], None, [TRACE]),
+        Records([b"1"], [b"k"], []),
+    ],
+    ids=["none", "none with keys", "key lacks", "key too many", "no keys", "headers lack", "no headers"],
+)
+def test_records_that_make_no_batch_are_refused(records: Records) -> None:
+    assert refusal_of(encoded, records) == "bad_batch"
+
+
+def test_records_up_to_the_limit_and_none_above() -> None:
+    values = [b""] * BATCH_RECORDS_MAX
+    whole = encode(values, [None] * BATCH_RECORDS_MAX)
+    assert check(whole).records == BATCH_RECORDS_MAX
+    assert decode(encode(values)).values == values
+    assert refusal_of(encode, [*values, b""]) == "too_large"
+
+
+@pytest.mark.parametrize("column", ["value", "key", "headers"])
+def test_bytes_up_to_the_limit_and_not_one_more(column: str) -> None:
+    room = BATCH_BYTES_MAX - HEADER_BYTES - 3 * 8 - 8  # three columns of two offsets, one word of the bitmap
+
+    def with_bytes(count: int) -> Records:
+        big = bytes(count)
+        return Records(
+            [big if column == "value" else b""],
+            [big if column == "key" else b""],
+            [big if column == "headers" else b""],
+        )
+
+    whole = encoded(with_bytes(room))
+    assert len(whole) == BATCH_BYTES_MAX
+    assert columns(decode(whole)) == with_bytes(room)
+    assert refusal_of(encoded, with_bytes(room + 1)) == "too_large"
+
+
+def test_too_large_is_said_before_memory_is_taken(peak_bytes: Callable[..., int]) -> None:
+    big = bytes(BATCH_BYTES_MAX)
+    for count in (1, 2, 127, 129, 1_000):  # from 128 on the offsets are beyond 31 bits
+        assert refusal_of(encode, [big] * count) == "too_large"
+        assert peak_bytes(encode, [big] * count) < 2**17
+
+
+def test_check_of_a_large_batch_copies_nothing(peak_bytes: Callable[..., int]) -> None:
+    whole = encode([bytes(8 * 2**20)])
+    assert peak_bytes(check, whole) < 2**16
+
+
+def test_finding_in_a_log_blames_no_request() -> None:
+    with pytest.raises(QuothError) as refusal:
+        check(b"")
+    assert batch.as_damaged(refusal.value).code == "damaged"
+    assert batch.as_damaged(refusal.value).text == refusal.value.text

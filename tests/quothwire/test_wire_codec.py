@@ -1,0 +1,224 @@
+"""The fast protocol: requests, replies and errors as frames, whole and in every wrong shape."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+
+from quothwire import codec, fields, simple
+from quothwire.codec import (
+    Answer,
+    correlation_of,
+    decode_answer,
+    decode_arguments,
+    decode_call,
+    encode_error,
+    encode_reply,
+    encode_request,
+    is_fast,
+)
+from quothwire.errors import CODES, BrokerFailure, QuothError, RequestError, error
+from quothwire.message import REPLIES, REQUESTS, Fetch, Hello, Operation, Ping, Pong
+
+CORRELATION = 0x0102_0304_0506_0708
+U64 = 2**64 - 1
+Make = Callable[[type[Any]], Any]
+
+every_operation = pytest.mark.parametrize("operation", Operation, ids=lambda operation: operation.name)
+
+
+def header(
+    operation: int = Operation.PING,
+    status: int = 0,
+    *,
+    magic: bytes = b"\xd1Q",
+    version: int = 0,
+    zeros: bytes = bytes(3),
+    correlation: int = CORRELATION,
+) -> bytes:
+    return struct.pack("<2sBBB3sQ", magic, version, operation, status, zeros, correlation)
+
+
+def refusal_of(call: Callable[..., object], *arguments: object) -> str:
+    with pytest.raises(RequestError) as refusal:
+        call(*arguments)
+    return refusal.value.code
+
+
+@every_operation
+@pytest.mark.parametrize("payload", [None, b"", b"batch"])
+def test_request_is_read_as_it_was_written(
+    operation: Operation, payload: bytes | None, make_message: Make
+) -> None:
+    request = make_message(REQUESTS[operation])
+    for correlation, topic in ((0, ""), (1, "orders"), (U64, "é" * 100)):
+        frames = encode_request(request, correlation, topic, payload)
+        call = decode_call(frames)
+        assert call[:3] == (operation, correlation, topic.encode())
+        assert call.payload == (payload or b"")
+        assert decode_arguments(call) == request
+        assert is_fast(frames)
+        assert correlation_of(frames) == correlation
+
+
+@every_operation
+@pytest.mark.parametrize("payload", [None, b"", b"batches"])
+def test_reply_is_read_as_it_was_written(
+    operation: Operation, payload: bytes | None, make_message: Make
+) -> None:
+    reply = make_message(REPLIES[operation])
+    for correlation in (0, 1, U64):
+        frames = encode_reply(operation, correlation, reply, payload)
+        assert decode_answer(frames) == Answer(correlation, reply, payload or b"")
+
+
+@every_operation
+def test_header_has_sixteen_bytes_in_the_documented_places(operation: Operation, make_message: Make) -> None:
+    request, reply = make_message(REQUESTS[operation]), make_message(REPLIES[operation])
+    assert encode_request(request, CORRELATION)[0] == header(operation, 0)
+    assert encode_reply(operation, CORRELATION, reply, None)[0] == header(operation, 1)
+    assert encode_error(operation, CORRELATION, error("busy", ""))[0] == header(operation, 2)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_error_arrives_as_the_error_that_it_was(code: str) -> None:
+    problem = error(code, "what happened: é\n", "what to do")
+    answer = decode_answer(encode_error(Operation.PUBLISH, CORRELATION, problem))
+    assert isinstance(answer.reply, QuothError)
+    assert type(answer.reply) is type(problem)
+    assert vars(answer.reply) == vars(problem)
+    assert (answer.correlation, answer.payload) == (CORRELATION, b"")
+
+
+def test_error_of_a_newer_broker_is_a_failure_with_its_words() -> None:
+    carried = msgpack.packb({"code": "not_yet_known", "text": "text", "hint": "hint", "more": [1]})
+    answer = decode_answer([header(status=2), carried])
+    assert type(answer.reply) is BrokerFailure
+    assert str(answer.reply) == "internal: not_yet_known: text (hint)"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["x" * 10**7, "é" * 10**6, "\0" * 10**6, "half a \ud800 pair", "\udcff" * 10**5, ""],
+    ids=["long", "long and not ASCII", "zeros", "surrogate", "surrogates", "empty"],
+)
+def test_error_with_any_words_can_be_sent_and_read(words: str) -> None:
+    for problem in (error("internal", words), error("internal", "text", words)):
+        frames = encode_error(Operation.PING, 1, problem)
+        answer = decode_answer(frames)
+        assert isinstance(answer.reply, BrokerFailure)
+        assert len(frames[1]) < 2**14, "the refusal of a large request is not large"
+
+
+@pytest.mark.parametrize(
+    "carried",
+    [
+        {},
+        {"code": "busy"},
+        {"code": "busy", "text": "t"},
+        {"code": 5, "text": "t", "hint": "h"},
+        {"code": "busy", "text": b"t", "hint": "h"},
+        {"code": "busy", "text": "t", "hint": None},
+        [],
+        None,
+    ],
+    ids=str,
+)
+def test_error_that_lacks_something_is_no_reply(carried: Any) -> None:
+    assert refusal_of(decode_answer, [header(status=2), msgpack.packb(carried)]) == "bad_request"
+
+
+WRONG_HEADERS: dict[str, tuple[dict[str, Any], str]] = {
+    "other magic": ({"magic": b"\xd1R"}, "bad_request"),
+    "magic turned round": ({"magic": b"Q\xd1"}, "bad_request"),
+    "no magic": ({"magic": bytes(2)}, "bad_request"),
+    "status 3": ({"status": 3}, "bad_request"),
+    "status 255": ({"status": 255}, "bad_request"),
+    "first zero is not": ({"zeros": b"\1\0\0"}, "bad_request"),
+    "last zero is not": ({"zeros": b"\0\0\1"}, "bad_request"),
+    "version 1": ({"version": 1}, "unsupported_version"),
+    "version 255": ({"version": 255}, "unsupported_version"),
+    "operation 0": ({"operation": 0}, "unknown_operation"),
+    "operation 13": ({"operation": 13}, "unknown_operation"),
+    "operation 255": ({"operation": 255}, "unknown_operation"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "code"), WRONG_HEADERS.values(), ids=WRONG_HEADERS)
+def test_wrong_header_is_refused_by_both_sides(wrong: dict[str, Any], code: str) -> None:
+    assert refusal_of(decode_call, [header(**{"status": 0, **wrong}), b"topic", b"\x80"]) == code
+    for status in (1, 2):
+        assert refusal_of(decode_answer, [header(**{"status": status, **wrong}), b"\x80"]) == code
+
+
+@pytest.mark.parametrize("first", [b"", header()[:15], header() + b"\0", bytes(16), b"\xff" * 16, b"ping"])
+def test_what_is_no_header_is_refused_by_both_sides(first: bytes) -> None:
+    assert refusal_of(decode_call, [first, b"topic", b"\x80"]) == "bad_request"
+    assert refusal_of(decode_answer, [first, b"\x80"]) == "bad_request"
+
+
+def test_request_is_no_reply_and_a_reply_no_request() -> None:
+    assert refusal_of(decode_answer, encode_request(Ping(), 1)[:2]) == "bad_request"
+    assert refusal_of(decode_call, encode_reply(Operation.PING, 1, Pong(5), None)) == "bad_request"
+    assert refusal_of(decode_call, encode_error(Operation.PING, 1, error("busy", ""))) == "bad_request"
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 6, 1_000])
+def test_request_of_a_wrong_number_of_frames_is_refused(count: int) -> None:
+    frames = [header(), b"topic", b"\x80", b"payload", *[b""] * 1_000][:count]
+    assert refusal_of(decode_call, frames) == "bad_request"
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 1_000])
+def test_reply_of_a_wrong_number_of_frames_is_refused(count: int) -> None:
+    for status in (1, 2):
+        frames = [header(status=status), fields.pack(Pong(5)), *[b""] * 1_000][:count]
+        assert refusal_of(decode_answer, frames) == "bad_request"
+
+
+def test_request_without_arguments_has_the_defaults() -> None:
+    call = decode_call([header(Operation.FETCH), b"orders"])
+    assert decode_arguments(call) == Fetch()
+    assert call.payload == b""
+
+
+@every_operation
+def test_arguments_are_not_looked_at_before_they_are_needed(operation: Operation) -> None:
+    call = decode_call([header(operation), b"\xff\xfe not a topic", b"\xc1 not msgpack", b"not a batch"])
+    assert call.payload == b"not a batch"
+    assert refusal_of(decode_arguments, call) == "bad_request"
+
+
+@pytest.mark.parametrize(
+    ("frames", "correlation"),
+    [
+        ([header()], CORRELATION),
+        ([header(99, version=7, status=9)], CORRELATION),
+        ([header(), *[b""] * 99], CORRELATION),
+        ([], 0),
+        ([b""], 0),
+        ([header()[:15]], 0),
+        ([header() + b"x"], 0),
+    ],
+    ids=["whole", "wrong otherwise", "many frames", "none", "empty", "cut", "too long"],
+)
+def test_correlation_of_a_wrong_request_can_be_told(frames: list[bytes], correlation: int) -> None:
+    assert correlation_of(frames) == correlation
+
+
+def test_simple_request_does_not_look_like_a_fast_one() -> None:
+    assert not any(is_fast([name]) for name in simple.OPERATIONS)
+    assert not is_fast([])
+    assert not is_fast([b""])
+    with pytest.raises(UnicodeDecodeError):
+        codec.MAGIC.decode()
+    assert refusal_of(simple.operation_of, encode_request(Hello(), 1)) == "unknown_operation"
+
+
+def test_topic_that_is_no_text_is_left_to_the_broker() -> None:
+    frames = encode_request(Ping(), 1, "half a \ud800 pair")
+    assert decode_call(frames).topic == b"half a \xed\xa0\x80 pair"

@@ -1,0 +1,275 @@
+"""Every codec against damaged bytes: a value comes out, or the documented error, and nothing else.
+
+One table holds the seams. The bytes of each are cut at every byte, changed at every byte, lengthened and
+replaced by noise. What is still accepted must be a value like any other: written and read again it is
+itself. What is under a checksum must never be accepted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgpack
+import pytest
+
+from quothwire import announcement, batch, codec, fields, pointer, simple, topic
+from quothwire.errors import QuothError, error
+from quothwire.message import REPLIES, REQUESTS, CreateTopic, Operation
+from quothwire.settings import TopicSettings
+
+LOG = 0x1122_3344_5566_7788
+NOW = 1_767_323_045_000_001
+
+Labelled = Callable[[bytes], Iterator[tuple[str, bytes]]]
+Settle = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Seam:
+    """Bytes that are right, how to read them, how to write the value again, what a refusal may be."""
+
+    whole: bytes
+    decode: Callable[[bytes], Any]
+    encode: Callable[[Any], bytes]
+    codes: frozenset[str]
+    checksummed: bool = False
+
+
+def records() -> bytes:
+    """A batch that has every column."""
+    headers = [batch.encode_headers({"trace": b"\x01"}), b"", b""]
+    return batch.encode([b"value", b"", b"third"], [b"key", None, b""], headers, producer=7, sequence=8)
+
+
+def stored() -> bytes:
+    """The same batch as a log keeps it."""
+    header = batch.parse_header(records(), 0)._replace(base=NOW, ordinal=9)
+    return batch.stamp(header, LOG) + records()[batch.HEADER_BYTES :]
+
+
+def encode_batch(decoded: batch.Batch, log_id: int = 0) -> bytes:
+    """A decoded batch with its header as it was."""
+    return batch.stamp(decoded.header, log_id) + batch.encode(*decoded[1:])[batch.HEADER_BYTES :]
+
+
+def join(batches: Sequence[memoryview]) -> bytes:
+    return b"".join(map(bytes, batches))
+
+
+def read_settings(packed: bytes) -> TopicSettings:
+    """Settings as the broker takes them from a request."""
+    return TopicSettings().changed(fields.unpack(CreateTopic, packed, strict=True).settings)
+
+
+SEAMS = {
+    "batch": Seam(records(), batch.decode, encode_batch, frozenset({"bad_batch"}), True),
+    "stored batch": Seam(
+        stored(),
+        lambda whole: batch.decode(whole, LOG),
+        lambda decoded: encode_batch(decoded, LOG),
+        frozenset({"bad_batch"}),
+        True,
+    ),
+    "record headers": Seam(
+        batch.encode_headers({"trace": b"\x01\x02", "": b"", "é" * 20: bytes(40)}),
+        batch.decode_headers,
+        batch.encode_headers,
+        frozenset({"damaged"}),
+    ),
+    "topic name": Seam("orders é €".encode(), topic.decode_topic, str.encode, frozenset({"bad_topic"})),
+    "announcement": Seam(
+        announcement.encode("orders é", NOW),
+        announcement.decode,
+        lambda found: announcement.encode(*found),
+        frozenset({"bad_request", "bad_topic", "bad_pointer"}),
+    ),
+    **{
+        f"pointer {text}": Seam(
+            text.encode(),
+            lambda typed: pointer.parse(typed.decode("latin-1"), NOW),
+            lambda value: pointer.to_text(value).encode(),
+            frozenset({"bad_pointer"}),
+        )
+        for text in ("1767323045000001", "2026-01-02T03:04:05.000001+01:00", "2026-01-02", "-1d3h2.5s", "now")
+    },
+    "topic settings": Seam(
+        fields.pack(CreateTopic(TopicSettings().to_map())),
+        read_settings,
+        lambda settings: fields.pack(CreateTopic(settings.to_map())),
+        frozenset({"bad_request", "bad_setting"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("seam", SEAMS.values(), ids=SEAMS)
+def test_damaged_bytes_are_read_or_refused(seam: Seam, damaged: Labelled, settle: Settle) -> None:
+    right = seam.decode(seam.whole)
+    assert seam.decode(seam.encode(right)) == right
+    for label, wrong in damaged(seam.whole):
+        found = settle(seam.decode, wrong, seam.codes, label)
+        if seam.checksummed:
+            assert found is None, f"{label}: accepted {wrong!r}"
+        elif found is not None:
+            assert seam.decode(seam.encode(found)) == found, f"{label}: {wrong!r} is read as {found!r}"
+
+
+def test_damaged_header_of_a_batch_is_refused(damaged: Labelled, settle: Settle) -> None:
+    whole = stored()[: batch.HEADER_BYTES]
+    right = batch.parse_header(whole, LOG)
+    for label, wrong in damaged(whole):
+        found = settle(lambda header: batch.parse_header(header, LOG), wrong, {"bad_batch"}, label)
+        assert found is None or (found == right and wrong.startswith(whole)), label
+
+
+def test_damaged_row_of_stored_batches_is_cut_right_or_refused(damaged: Labelled, settle: Settle) -> None:
+    """Cutting reads headers alone: damage of a body goes on to the reader, who checks it."""
+    whole = stored() + stored()
+    for label, wrong in damaged(whole):
+        found = settle(lambda batches: batch.split(batches, LOG), wrong, {"bad_batch"}, label)
+        assert found is None or join(found) == wrong, label
+
+
+@pytest.mark.parametrize("operation", Operation, ids=lambda operation: operation.name)
+def test_damaged_arguments_are_read_or_refused(
+    operation: Operation, damaged: Labelled, settle: Settle, make_message: Callable[[type[Any]], Any]
+) -> None:
+    for kind, strict in ((REQUESTS[operation], True), (REPLIES[operation], False)):
+
+        def read(packed: bytes, kind: type[Any] = kind, strict: bool = strict) -> Any:
+            return fields.unpack(kind, packed, strict=strict)
+
+        for label, wrong in damaged(fields.pack(make_message(kind))):
+            found = settle(read, wrong, {"bad_request"}, label)
+            if found is not None:
+                assert repr(read(fields.pack(found))) == repr(found), f"{label}: {wrong!r}"  # NaN is not NaN
+
+
+class Asked(NamedTuple):
+    """A request as the broker sees it once it has looked at everything."""
+
+    operation: Operation
+    correlation: int
+    topic: str
+    request: Any
+    payload: bytes
+
+
+def read_request(frames: Sequence[bytes]) -> Asked:
+    call = codec.decode_call(frames)
+    return Asked(
+        call.operation,
+        call.correlation,
+        topic.decode_topic(call.topic),
+        codec.decode_arguments(call),
+        call.payload,
+    )
+
+
+def read_answer(frames: Sequence[bytes]) -> str:
+    return str(codec.decode_answer(frames))
+
+
+def with_one_frame_damaged(frames: list[bytes], damaged: Labelled) -> Iterator[tuple[str, list[bytes]]]:
+    """The frames with each of them damaged in turn, left out, doubled, and exchanged with its neighbour."""
+    for place, frame in enumerate(frames):
+        for label, wrong in damaged(frame):
+            yield f"frame {place}: {label}", [*frames[:place], wrong, *frames[place + 1 :]]
+        yield f"frame {place} left out", frames[:place] + frames[place + 1 :]
+        yield f"frame {place} twice", [*frames[:place], frame, *frames[place:]]
+        yield (
+            f"frame {place} moved back",
+            [*frames[:place], *frames[place : place + 2][::-1], *frames[place + 2 :]],
+        )
+
+
+@pytest.mark.parametrize("operation", Operation, ids=lambda operation: operation.name)
+def test_damaged_frames_are_read_or_refused(
+    operation: Operation, damaged: Labelled, settle: Settle, make_message: Callable[[type[Any]], Any]
+) -> None:
+    ours = {"bad_request", "bad_topic", "unsupported_version", "unknown_operation"}
+    request = codec.encode_request(make_message(REQUESTS[operation]), 5, "orders", b"batch")
+    reply = codec.encode_reply(operation, 5, make_message(REPLIES[operation]), b"batches")
+    assert read_request(request).topic == "orders"
+    for label, frames in with_one_frame_damaged(request, damaged):
+        settle(read_request, frames, ours, f"request, {label}")
+        codec.is_fast(frames)
+        codec.correlation_of(frames)
+    for label, frames in with_one_frame_damaged(reply, damaged):
+        settle(read_answer, frames, ours - {"bad_topic"}, f"reply, {label}")
+
+
+def test_damaged_error_reply_is_read_or_refused(damaged: Labelled, settle: Settle) -> None:
+    whole = codec.encode_error(Operation.PUBLISH, 5, error("out_of_sequence", "5 is not 4", "send 4"))
+    for label, frames in with_one_frame_damaged(whole, damaged):
+        answer = settle(
+            codec.decode_answer, frames, {"bad_request", "unsupported_version", "unknown_operation"}, label
+        )
+        if answer is not None:
+            assert isinstance(answer.reply, QuothError), f"{label}: an error became {answer.reply}"
+            again = codec.decode_answer(codec.encode_error(3, answer.correlation, answer.reply))
+            assert str(again.reply) == str(answer.reply), label
+
+
+def read_simple(frames: Sequence[bytes]) -> tuple[object, ...]:
+    """A simple request as the broker reads it."""
+    operation = simple.operation_of(frames)
+    if operation is Operation.PUBLISH:
+        return (topic.decode_topic(frames[1]), *simple.decode_publish(frames))
+    if operation is Operation.FETCH:
+        return (topic.decode_topic(frames[1]), *simple.decode_read(frames))
+    return ()
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b"ping"],
+        [b"topics"],
+        [b"publish", b"orders", b"value", b""],
+        [b"read", b"orders", b"1767323045000001", b"100", b"1000"],
+    ],
+    ids=lambda frames: frames[0].decode(),
+)
+def test_damaged_simple_request_is_read_or_refused(
+    frames: list[bytes], damaged: Labelled, settle: Settle
+) -> None:
+    read_simple(frames)
+    codes = {"bad_request", "bad_topic", "bad_pointer", "unknown_operation"}
+    for label, wrong in with_one_frame_damaged(frames, damaged):
+        settle(read_simple, wrong, codes, label)
+
+
+def test_any_msgpack_is_read_or_refused(rng: random.Random, seed: int, settle: Settle) -> None:
+    """Maps with the right names and anything as values, which is where a contract would leak."""
+    kinds = [*((kind, True) for kind in REQUESTS.values()), *((kind, False) for kind in REPLIES.values())]
+    for attempt in range(3_000):
+        kind, strict = rng.choice(kinds)
+        content = {name: _anything(rng, 0) for name in kind.__dataclass_fields__ if rng.random() < 0.9}
+        packed = msgpack.packb(content)
+
+        def read(packed: bytes, kind: type[Any] = kind, strict: bool = strict) -> Any:
+            return fields.unpack(kind, packed, strict=strict)
+
+        found = settle(read, packed, {"bad_request"}, f"QUOTH_SEED={seed} attempt {attempt}, {kind.__name__}")
+        if found is not None:
+            assert repr(read(fields.pack(found))) == repr(found), f"QUOTH_SEED={seed} attempt {attempt}"
+
+
+def _anything(rng: random.Random, depth: int) -> Any:
+    choices: list[Callable[[], Any]] = [
+        lambda: rng.choice((0, 1, -1, 2**56 - 1, 2**56, 2**63, 2**64 - 1, -(2**63))),
+        lambda: rng.choice((True, False, None)),
+        lambda: rng.choice((0.0, -0.0, 1.5, float("nan"), float("inf"))),
+        lambda: rng.choice(("", "written", "é\0", "x" * 300)),
+        lambda: rng.randbytes(rng.randrange(9)),
+        lambda: msgpack.ExtType(rng.randrange(128), rng.randbytes(rng.randrange(9))),
+    ]
+    if depth < 5:
+        choices += [
+            lambda: [_anything(rng, depth + 1) for _ in range(rng.randrange(4))],
+            lambda: {f"{i}": _anything(rng, depth + 1) for i in range(rng.randrange(4))},
+        ]
+    return rng.choice(choices)()

@@ -1,0 +1,250 @@
+"""Messages as msgpack maps: every field of every message against its contract, and maps of ill will."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgpack
+import pytest
+
+from quothwire import fields
+from quothwire.errors import RequestError
+from quothwire.message import REPLIES, REQUESTS, Fetch, Hello, ListTopics, Operation, Pong, Range, Topics
+
+KINDS: list[tuple[type[Any], bool]] = [
+    *((kind, True) for kind in REQUESTS.values()),
+    *((kind, False) for kind in dict.fromkeys(REPLIES.values())),
+]
+NAN, INFINITE = float("nan"), float("inf")
+NEVER_INTEGERS: tuple[Any, ...] = (True, False, None, 1.0, NAN, INFINITE, "1", b"1", [], {}, [1])
+WRONG: dict[Any, tuple[Any, ...]] = {
+    str: (None, 1, True, 1.5, b"text", [], {}, ["a"]),
+    bool: (None, 0, 1, 1.0, "true", b"", [], {}),
+    int: NEVER_INTEGERS,
+    float: (None, True, False, "1.5", b"", [], {}),
+    list: (None, 1, True, "names", b"", {}, {"a": 1}),
+    dict: (None, 1, True, "a", b"", [], [["a", 1]], {b"a": 1}),
+}
+
+every_kind = pytest.mark.parametrize(("kind", "strict"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
+
+
+def every_field() -> list[tuple[type[Any], bool, str, Any]]:
+    return [
+        (kind, strict, name, hint)
+        for kind, strict in KINDS
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+        if name in {field.name for field in dataclasses.fields(kind)}
+    ]
+
+
+def wrong_values(hint: Any) -> list[Any]:
+    """Values that a field with this annotation must not take."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        bounds = next(part for part in parts if isinstance(part, Range))
+        outside = {bounds.low - 1, bounds.high + 1, -(2**63), 2**64 - 1, 2**63}
+        beyond = [value for value in outside if not bounds.low <= value <= bounds.high]
+        return [*NEVER_INTEGERS, *(value for value in beyond if -(2**63) <= value < 2**64)]
+    if origin is list:
+        return [*WRONG[list], *([value] for value in wrong_values(parts[0]))]
+    return list(WRONG[origin or hint])
+
+
+def unpack_raw(kind: type[Any], content: Any, strict: bool) -> Any:
+    return fields.unpack(kind, msgpack.packb(content), strict=strict)
+
+
+def refusal_of(call: Callable[..., object], *arguments: object) -> str:
+    with pytest.raises(RequestError) as refusal:
+        call(*arguments)
+    assert refusal.value.code == "bad_request"
+    assert len(refusal.value.text) < 300
+    return refusal.value.text
+
+
+@every_kind
+def test_message_is_read_as_it_was_written(
+    kind: type[Any], strict: bool, make_message: Callable[[type[Any]], Any], seed: int
+) -> None:
+    for _ in range(50):
+        message = make_message(kind)
+        assert fields.unpack(kind, fields.pack(message), strict=strict) == message, f"QUOTH_SEED={seed}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "strict", "name", "hint"), every_field(), ids=lambda part: getattr(part, "__name__", None)
+)
+def test_field_refuses_what_does_not_fit(
+    kind: type[Any], strict: bool, name: str, hint: Any, make_message: Callable[[type[Any]], Any]
+) -> None:
+    right = dataclasses.asdict(make_message(kind))
+    for wrong in wrong_values(hint):
+        text = refusal_of(unpack_raw, kind, {**right, name: wrong}, strict)
+        assert kind.__name__ in text, f"{name} = {wrong!r} says whose field it is"
+        assert name in text, f"{name} = {wrong!r} says which field it is"
+
+
+@pytest.mark.parametrize(
+    ("kind", "strict", "name", "hint"),
+    [row for row in every_field() if get_origin(row[3]) is Annotated],
+    ids=lambda part: getattr(part, "__name__", None),
+)
+def test_bounds_of_a_number_are_included(
+    kind: type[Any], strict: bool, name: str, hint: Any, make_message: Callable[[type[Any]], Any]
+) -> None:
+    bounds = next(part for part in get_args(hint) if isinstance(part, Range))
+    right = dataclasses.asdict(make_message(kind))
+    for value in bounds:
+        assert getattr(unpack_raw(kind, {**right, name: value}, strict), name) == value
+
+
+@every_kind
+def test_field_that_is_left_away_has_its_default_or_lacks(
+    kind: type[Any], strict: bool, make_message: Callable[[type[Any]], Any]
+) -> None:
+    right = dataclasses.asdict(make_message(kind))
+    for field in dataclasses.fields(kind):
+        rest = {name: value for name, value in right.items() if name != field.name}
+        if field.default is not dataclasses.MISSING:
+            assert getattr(unpack_raw(kind, rest, strict), field.name) == field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            assert getattr(unpack_raw(kind, rest, strict), field.name) == field.default_factory()
+        else:
+            assert field.name in refusal_of(unpack_raw, kind, rest, strict)
+
+
+@every_kind
+def test_unknown_field_is_refused_in_a_request_and_passed_over_in_a_reply(
+    kind: type[Any], strict: bool, make_message: Callable[[type[Any]], Any]
+) -> None:
+    message = make_message(kind)
+    right = dataclasses.asdict(message)
+    for name in ("brand_new", "", "__class__", "operation", "é" * 500, b"after"):
+        content: dict[Any, Any] = {**right, name: 1}
+        if strict:
+            refusal_of(unpack_raw, kind, content, strict)
+        else:
+            assert unpack_raw(kind, content, strict) == message
+
+
+def test_every_operation_has_a_request_and_a_reply() -> None:
+    assert set(REQUESTS) == set(REPLIES) == set(Operation)
+    assert all(kind.operation is operation for operation, kind in REQUESTS.items())
+    assert sorted(Operation) == list(range(1, 13)), "the numbers are on the wire"
+
+
+def nested(depth: int) -> Any:
+    """A list within lists, so that its innermost one stands at this depth."""
+    value: Any = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+HOSTILE: dict[str, bytes] = {
+    "nothing": b"",
+    "nil": b"\xc0",
+    "number": b"\x05",
+    "text": b"\xa5hello",
+    "bytes": b"\xc4\x01a",
+    "array": b"\x90",
+    "array of pairs": msgpack.packb([["after", 5]]),
+    "never used byte": b"\xc1",
+    "never used byte inside": b"\x81\xa1a\xc1",
+    "two maps": b"\x80\x80",
+    "map and a byte": b"\x80\x00",
+    "map that lacks": b"\x81",
+    "map whose value lacks": b"\x81\xa1a",
+    "map of -1 entries": b"\xdf\xff\xff\xff\xff",
+    "map32 of 2**31": b"\xdf\x80\x00\x00\x00",
+    "map16 of 65,535": b"\xde\xff\xff",
+    "array32 of 4 Gi": b"\x81\xa1a\xdd\xff\xff\xff\xff",
+    "array16 of 65,535": b"\x81\xa1a\xdc\xff\xff",
+    "bin32 of 4 Gi": b"\x81\xa1a\xc6\xff\xff\xff\xff",
+    "str32 of 4 Gi": b"\x81\xdb\xff\xff\xff\xff",
+    "ext32 of 4 Gi": b"\x81\xa1a\xc9\xff\xff\xff\xff\x01",
+    "ext32 of 2 Gi": b"\x81\xa1a\xc9\x7f\xff\xff\xff\x01",
+    "extension": b"\x81\xa1a\xd4\x05\x00",
+    "extension without content": b"\x81\xa1a\xc7\x00\x05",
+    "time of 32 bits": b"\x81\xa1a\xd6\xff\x00\x00\x00\x00",
+    "time of 64 bits": b"\x81\xa1a\xd7\xff" + bytes(8),
+    "time of 96 bits": b"\x81\xa1a\xc7\x0c\xff" + bytes(12),
+    "time without content": b"\x81\xa1a\xc7\x00\xff",
+    "key twice": b"\x82\xa5limit\x01\xa5limit\x02",
+    "key twice, same value": b"\x82\xa5limit\x01\xa5limit\x01",
+    "key twice in a setting": b"\x81\xa1a\x82\xa1b\x01\xa1b\x01",
+    "number as key": b"\x81\x01\x01",
+    "nil as key": b"\x81\xc0\x01",
+    "true as key": b"\x81\xc3\x01",
+    "NaN as key": b"\x81\xcb\x7f\xf8" + bytes(6) + b"\x01",
+    "array as key": b"\x81\x90\x01",
+    "map as key": b"\x81\x80\x01",
+    "extension as key": b"\x81\xd4\x05\x00\x01",
+    "key that is no UTF-8": b"\x81\xa1\xff\x01",
+    "surrogate in a key": b"\x81\xa3\xed\xa0\x80\x01",
+    "text that is no UTF-8": b"\x81\xa1a\xa2\xc0\xaf",
+    "arrays in arrays": b"\x81\xa1a" + b"\x91" * 8_000,
+    "arrays in arrays, 100,000": b"\x91" * 100_000,
+    "maps in maps": b"\x81\xa1a" * 2_700,
+    "maps in maps, 100,000": b"\x81\xa1a" * 100_000,
+    "arrays in arrays, each of 64": b"\x81\xa1a" + b"\xdc\x00\x40" * 1_020,
+    "arrays in arrays, each of 1,024": b"\x81\xa1a" + b"\xdc\x04\x00" * 1_020,
+    "arrays in arrays, each of 65,535": b"\x81\xa1a" + b"\xdc\xff\xff" * 1_020 + bytes(900_000),
+    "maps in maps, each of 1,024": b"\xde\x04\x00\xa1a" * 1_020,
+    "a million empty maps": b"\x81\xa1a\xdd" + (10**6).to_bytes(4, "big") + b"\x80" * 10**6,
+    "one level too deep": msgpack.packb({"a": nested(4)}),
+}
+
+
+@pytest.mark.parametrize("packed", HOSTILE.values(), ids=HOSTILE)
+def test_map_of_ill_will_is_refused_and_costs_little(packed: bytes, peak_bytes: Callable[..., int]) -> None:
+    def as_request() -> object:
+        return fields.unpack(ListTopics, packed, strict=True)
+
+    def as_reply() -> object:
+        return fields.unpack(Topics, packed, strict=False)
+
+    refusal_of(as_request)
+    refusal_of(as_reply)
+    assert peak_bytes(as_request) < 2**20
+    assert peak_bytes(as_reply) < 10 * 2**20, "a client trusts its broker a little more"
+
+
+def test_depth_that_messages_need_is_read() -> None:
+    content = {"time": 5, "later": {"a": {"b": 1}}, "list": nested(3)}
+    assert unpack_raw(Pong, content, False) == Pong(5)
+
+
+def test_request_of_as_many_bytes_as_can_be_is_read() -> None:
+    name = "x" * (fields.REQUEST_BYTES_MAX - len(fields.pack(Hello(""))) - 2)
+    assert len(fields.pack(Hello(name))) == fields.REQUEST_BYTES_MAX
+    assert fields.unpack(Hello, fields.pack(Hello(name)), strict=True) == Hello(name)
+    assert "8193 bytes" in refusal_of(unpack_raw, Hello, {"client": name + "x"}, True)
+
+
+def test_listing_of_as_many_topics_as_can_be_is_read() -> None:
+    topics = Topics([f"{number:0200d}" for number in range(1_000)])
+    assert fields.unpack(Topics, fields.pack(topics), strict=False) == topics
+    assert len(fields.pack(topics)) < fields.REPLY_BYTES_MAX
+    assert "at most" in refusal_of(unpack_raw, Topics, {"names": ["x" * 2**20]}, False)
+    refusal_of(unpack_raw, Topics, {"names": [""] * (fields.REPLY_ELEMENTS_MAX + 1)}, False)
+
+
+def test_number_in_any_width_is_the_same_number() -> None:
+    for width in (
+        b"\x05",
+        b"\xcc\x05",
+        b"\xcd\0\x05",
+        b"\xce\0\0\0\x05",
+        b"\xcf" + bytes(7) + b"\x05",
+        b"\xd0\x05",
+    ):
+        assert fields.unpack(Fetch, b"\x81\xa5after" + width, strict=True) == Fetch(after=5)
+
+
+def test_refusal_quotes_no_more_than_a_line() -> None:
+    for content in ({"limit": "x" * 8_000}, {"x" * 8_000: 1}, {"limit": [["é" * 4_000]]}, {"\n" * 8_000: 1}):
+        refusal_of(unpack_raw, ListTopics, content, True)

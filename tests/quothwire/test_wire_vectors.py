@@ -1,0 +1,322 @@
+"""The golden bytes of tests/vectors, held against the documented layout and against this implementation.
+
+The decoders in this file know the pictures of the layout, struct and xxh3-64 and nothing of the package,
+so that the vectors are not merely what the package happens to write. Other clients are tested with the same
+vectors. Bytes that are published never change: a change of the layout is a new version.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xxhash import xxh3_64_intdigest
+
+from quothwire import announcement, batch, codec, simple, topic
+from quothwire.errors import QuothError, error
+from quothwire.message import REPLIES, REQUESTS, Operation
+
+Vector = dict[str, Any]
+
+FOLDER = Path(__file__).parents[1] / "vectors"
+BATCHES, FAST, SIMPLE, ANNOUNCEMENTS = (
+    json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    for name in ("batches", "fast", "simple", "announcements")
+)
+
+
+def each(vectors: list[Vector]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "vector", vectors, ids=[vector.get("name") or vector["topic"][:20] for vector in vectors]
+    )
+
+
+def unhex(digits: Any) -> Any:
+    """Hex as bytes, wherever it stands: null stays null, a list is a list, a map has its values read."""
+    if isinstance(digits, list):
+        return [unhex(each_one) for each_one in digits]
+    if isinstance(digits, dict):
+        return {name: unhex(value) for name, value in digits.items()}
+    return None if digits is None else bytes.fromhex(digits)
+
+
+def code_of(read: Callable[..., object], *arguments: object) -> str:
+    with pytest.raises(QuothError) as refusal:
+        read(*arguments)
+    return refusal.value.code
+
+
+class Reader:
+    """The least that reads msgpack, from its specification: maps, arrays, text, bytes, numbers."""
+
+    def __init__(self, packed: bytes) -> None:
+        self.rest = packed
+
+    def take(self, count: int) -> bytes:
+        assert len(self.rest) >= count
+        taken, self.rest = self.rest[:count], self.rest[count:]
+        return taken
+
+    def number(self, form: str) -> Any:
+        return struct.unpack(">" + form, self.take(struct.calcsize(form)))[0]
+
+    def map(self, count: int) -> dict[Any, Any]:
+        return {self.value(): self.value() for _ in range(count)}
+
+    def value(self) -> Any:
+        first = self.number("B")
+        ranges: list[tuple[int, int, Callable[[int], Any]]] = [
+            (0x00, 0x7F, int),
+            (0x80, 0x8F, self.map),
+            (0x90, 0x9F, lambda count: [self.value() for _ in range(count)]),
+            (0xA0, 0xBF, lambda count: self.take(count).decode()),
+            (0xC2, 0xC3, bool),
+            (0xE0, 0xFF, lambda low: low - 32),
+        ]
+        for low, high, make in ranges:
+            if low <= first <= high:
+                return make(first - low)
+        if first in (0xC4, 0xC5):
+            return self.take(self.number({0xC4: "B", 0xC5: "H"}[first]))
+        if first in (0xD9, 0xDA):
+            return self.take(self.number({0xD9: "B", 0xDA: "H"}[first])).decode()
+        return self.number({0xCB: "d", 0xCC: "B", 0xCD: "H", 0xCE: "I", 0xCF: "Q", 0xD0: "b"}[first])
+
+
+def read_msgpack(packed: bytes) -> Any:
+    reader = Reader(packed)
+    found = reader.value()
+    assert not reader.rest
+    return found
+
+
+def in_order(value: Any) -> Any:
+    """A map as its pairs, since the order of a map is part of the bytes but not of equality."""
+    return [(name, in_order(inner)) for name, inner in value.items()] if isinstance(value, dict) else value
+
+
+# batches ------------------------------------------------------------------------------------------------
+
+
+def test_versions_of_the_vectors_are_those_of_the_package() -> None:
+    assert BATCHES["version"] == batch.VERSION
+    assert FAST["version"] == codec.VERSION
+
+
+@each(BATCHES["accepted"])
+def test_header_of_a_batch_lies_as_documented(vector: Vector) -> None:
+    whole, header = unhex(vector["bytes"]), vector["header"]
+    assert struct.unpack_from("<4sBBH", whole) == (b"QUOB", 0, header["kind"], header["flags"])
+    assert struct.unpack_from("<II", whole, 8) == (header["body_bytes"], header["records"])
+    assert struct.unpack_from("<QQ", whole, 16) == (header["base"], header["ordinal"])
+    assert struct.unpack_from("<QQ", whole, 32) == (header["producer"], header["sequence"])
+    assert struct.unpack_from("<QQ", whole, 48) == (header["body_check"], header["header_check"])
+    assert len(whole) == 64 + header["body_bytes"]
+    assert len(whole) % 8 == 0
+    seed = header["records"] + (header["flags"] << 32) + (header["kind"] << 48)
+    assert xxh3_64_intdigest(whole[64:], seed) == header["body_check"]
+    assert xxh3_64_intdigest(whole[:56], vector["log"]) == header["header_check"]
+
+
+@each(BATCHES["accepted"])
+def test_body_of_a_batch_lies_as_documented(vector: Vector) -> None:
+    body, count = unhex(vector["bytes"])[64:], len(vector["values"])
+    assert bool(vector["header"]["flags"] & 1) is (vector["keys"] is not None)
+    assert bool(vector["header"]["flags"] & 2) is (vector["headers"] is not None)
+    present = [column for column in ("values", "keys", "headers") if vector[column] is not None]
+    offsets = [struct.unpack_from(f"<{count + 1}i", body, 4 * (count + 1) * i) for i in range(len(present))]
+    place = 4 * (count + 1) * len(present)
+    validity = 0
+    if vector["keys"] is not None:
+        words = (count + 63) // 64
+        validity = int.from_bytes(body[place : place + 8 * words], "little")
+        place += 8 * words
+    cells: dict[str, list[bytes]] = {}
+    for column, ends in zip(present, offsets, strict=True):
+        cells[column] = [body[place + ends[i] : place + ends[i + 1]] for i in range(count)]
+        place += ends[-1]
+    assert body[place:] == bytes(-place % 8)
+    assert cells["values"] == unhex(vector["values"])
+    if vector["keys"] is not None:
+        keys = [key if validity >> i & 1 else None for i, key in enumerate(cells["keys"])]
+        assert keys == unhex(vector["keys"])
+        assert validity < 1 << count
+    if vector["headers"] is not None:
+        opened = [read_msgpack(cell) if cell else {} for cell in cells["headers"]]
+        assert list(map(in_order, opened)) == list(map(in_order, unhex(vector["headers"])))
+
+
+@each(BATCHES["accepted"])
+def test_batch_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
+    whole, log_id = unhex(vector["bytes"]), vector["log"]
+    values, keys, headers = (unhex(vector[column]) for column in ("values", "keys", "headers"))
+    expected = batch.Header(*list(vector["header"].values())[:9])
+    cells = None if headers is None else [batch.encode_headers(cell) for cell in headers]
+    rest = expected.flags & ~(batch.Flag.KEYS | batch.Flag.HEADERS)
+    written = batch.encode(
+        values, keys, cells, producer=expected.producer, sequence=expected.sequence, flags=rest
+    )
+    assert batch.stamp(expected, log_id) + written[64:] == whole
+    if not log_id:
+        assert written == whole
+    decoded = batch.decode(whole, log_id)
+    assert decoded[:3] == (expected, values, keys)
+    opened = None if decoded.headers is None else [batch.decode_headers(cell) for cell in decoded.headers]
+    assert opened == headers
+
+
+@each(BATCHES["refused"])
+def test_batch_that_has_to_be_refused_is(vector: Vector) -> None:
+    for read in (batch.check, batch.decode):
+        assert code_of(read, unhex(vector["bytes"]), vector["log"]) == "bad_batch"
+
+
+# the fast protocol --------------------------------------------------------------------------------------
+
+
+def read_header(frames: Sequence[bytes], status: int, vector: Vector) -> None:
+    assert len(frames[0]) == 16
+    assert struct.unpack("<2sBBB3sQ", frames[0]) == (
+        b"\xd1\x51",
+        0,
+        vector["operation"],
+        status,
+        bytes(3),
+        vector["correlation"],
+    )
+
+
+@each(FAST["requests"])
+def test_request_lies_as_documented(vector: Vector) -> None:
+    frames = unhex(vector["frames"])
+    read_header(frames, 0, vector)
+    assert frames[1] == vector["topic"].encode()
+    assert in_order(read_msgpack(frames[2])) == in_order(vector["arguments"])
+    assert frames[3:] == ([] if vector["payload"] is None else [unhex(vector["payload"])])
+
+
+@each(FAST["requests"])
+def test_request_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
+    frames, payload = unhex(vector["frames"]), unhex(vector["payload"])
+    request = REQUESTS[Operation(vector["operation"])](**vector["arguments"])
+    assert codec.encode_request(request, vector["correlation"], vector["topic"], payload) == frames
+    call = codec.decode_call(frames)
+    assert call[:2] == (vector["operation"], vector["correlation"])
+    assert call.topic.decode() == vector["topic"]
+    assert codec.decode_arguments(call) == request
+    assert call.payload == (payload or b"")
+
+
+@each(FAST["replies"])
+def test_reply_lies_as_documented(vector: Vector) -> None:
+    frames = unhex(vector["frames"])
+    read_header(frames, 1, vector)
+    assert in_order(read_msgpack(frames[1])) == in_order(vector["arguments"])
+    assert frames[2:] == ([] if vector["payload"] is None else [unhex(vector["payload"])])
+
+
+@each(FAST["replies"])
+def test_reply_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
+    frames, payload = unhex(vector["frames"]), unhex(vector["payload"])
+    operation = Operation(vector["operation"])
+    reply = REPLIES[operation](**vector["arguments"])
+    assert codec.encode_reply(operation, vector["correlation"], reply, payload) == frames
+    assert codec.decode_answer(frames) == (vector["correlation"], reply, payload or b"")
+
+
+@each(FAST["errors"])
+def test_error_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
+    frames = unhex(vector["frames"])
+    read_header(frames, 2, vector)
+    carried = {name: vector[name] for name in ("code", "text", "hint")}
+    assert in_order(read_msgpack(frames[1])) == in_order(carried)
+    problem = error(**carried)
+    assert codec.encode_error(vector["operation"], vector["correlation"], problem) == frames
+    answer = codec.decode_answer(frames)
+    assert answer.correlation == vector["correlation"]
+    assert type(answer.reply) is type(problem)
+    assert str(answer.reply) == str(problem)
+
+
+def test_every_operation_stands_in_the_vectors() -> None:
+    for part in ("requests", "replies"):
+        assert {vector["operation"] for vector in FAST[part]} == set(Operation), part
+
+
+@each(FAST["refused"])
+def test_request_that_has_to_be_refused_is(vector: Vector) -> None:
+    def read(frames: list[bytes]) -> None:
+        codec.decode_arguments(codec.decode_call(frames))
+
+    assert code_of(read, unhex(vector["frames"])) == vector["code"]
+
+
+# the simple protocol ------------------------------------------------------------------------------------
+
+
+def read_simple(frames: list[bytes]) -> Vector:
+    """A simple request in the words of the vectors."""
+    operation = simple.operation_of(frames)
+    says: Vector = {"operation": frames[0].decode()}
+    if operation is Operation.PUBLISH:
+        return says | {"topic": topic.decode_topic(frames[1]), "values": simple.decode_publish(frames).values}
+    if operation is Operation.FETCH:
+        return says | {"topic": topic.decode_topic(frames[1])} | simple.decode_read(frames)._asdict()
+    return says
+
+
+@each(SIMPLE["requests"])
+def test_simple_request_is_read_as_in_the_vector(vector: Vector) -> None:
+    expected = {name: value for name, value in vector.items() if name not in ("name", "frames")}
+    if "values" in expected:
+        expected["values"] = unhex(expected["values"])
+    assert read_simple(unhex(vector["frames"])) == expected
+
+
+@each(SIMPLE["replies"])
+def test_simple_reply_is_written_as_in_the_vector(vector: Vector) -> None:
+    frames, rest = unhex(vector["frames"]), unhex(vector["rest"])
+    assert frames == [b"ok", *(str(number).encode() for number in vector["numbers"]), *rest]
+    assert simple.encode_ok(*vector["numbers"], rest=rest) == frames
+
+
+@each(SIMPLE["records"])
+def test_simple_records_are_written_as_in_the_vector(vector: Vector) -> None:
+    frames, values = unhex(vector["frames"]), unhex(vector["values"])
+    assert frames[:2] == [b"ok", str(vector["next"]).encode()]
+    assert [int(frame) for frame in frames[2::2]] == vector["pointers"]
+    assert frames[3::2] == values
+    records = simple.encode_records(vector["pointers"], values)
+    assert simple.encode_ok(vector["next"], rest=records) == frames
+
+
+@each(SIMPLE["errors"])
+def test_simple_error_is_written_as_in_the_vector(vector: Vector) -> None:
+    problem = error(vector["code"], vector["text"], vector["hint"])
+    assert simple.encode_error(problem) == unhex(vector["frames"])
+
+
+@each(SIMPLE["refused"])
+def test_simple_request_that_has_to_be_refused_is(vector: Vector) -> None:
+    assert code_of(read_simple, unhex(vector["frames"])) == vector["code"]
+
+
+# announcements ------------------------------------------------------------------------------------------
+
+
+@each(ANNOUNCEMENTS["accepted"])
+def test_announcement_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
+    whole = unhex(vector["bytes"])
+    assert whole == vector["topic"].encode() + b"\0" + str(vector["newest"]).encode()
+    assert announcement.encode(vector["topic"], vector["newest"]) == whole
+    assert announcement.decode(whole) == (vector["topic"], vector["newest"])
+    assert announcement.subscription(vector["topic"]) == unhex(vector["subscription"])
+
+
+@each(ANNOUNCEMENTS["refused"])
+def test_announcement_that_has_to_be_refused_is(vector: Vector) -> None:
+    assert code_of(announcement.decode, unhex(vector["bytes"])) == vector["code"]
