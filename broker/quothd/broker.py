@@ -10,6 +10,7 @@ It offers `url` and `context`, which is all that a client needs.
 from __future__ import annotations
 
 import secrets
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -99,7 +100,8 @@ class Broker:
         if front_end is not None:
             front_end.join()
             front_end.close()
-            self.context.term()
+            # Waits until clients of this process have closed their sockets, which is their affair.
+            threading.Thread(target=self.context.term, name="quoth-context", daemon=True).start()
         self._urls = ()
         if self._lock is not None:
             self._lock.release()

@@ -187,6 +187,34 @@ def test_claim_of_a_header_takes_no_memory(
             batch.check(whole, LOG)
 
 
+HEADERS_REFUSED: dict[str, dict[str, Any]] = {
+    "body one step above the limit": {"body_bytes": 16 * MIB - 56},
+    "body of 4 GiB": {"body_bytes": 2**32 - 8},
+    "body not by eights": {"body_bytes": 12},
+    "no records": {"records": 0},
+    "records above the limit": {"records": 100_001},
+    "pointers beyond the last": {"base": POINTER_MAX - 1},
+    "reserved flag": {"flags": 16},
+    "kind": {"kind": 3},
+}
+
+
+@pytest.mark.parametrize("wrong", HEADERS_REFUSED.values(), ids=HEADERS_REFUSED)
+def test_header_alone_is_refused_for_what_it_claims(wrong: dict[str, Any]) -> None:
+    """Who reads a header first and its body later must not have to wonder about the size."""
+    assert batch.parse_header(forge(ABC, 3), 0).records == 3
+    with pytest.raises(RequestError) as refusal:
+        batch.parse_header(forge(ABC, **{"records": 3, **wrong}), 0)
+    assert refusal.value.code == "bad_batch"
+
+
+def test_right_batch_above_the_limit_is_refused() -> None:
+    large = ints(0, 16 * MIB - 72) + bytes(16 * MIB - 72)
+    assert batch.check(forge(large, 1)).size == 16 * MIB
+    with pytest.raises(RequestError, match="bad_batch"):
+        batch.check(forge(ints(0, 16 * MIB - 64) + bytes(16 * MIB - 64), 1))
+
+
 @pytest.mark.parametrize("place", range(64, 64 + len(ABC)))
 def test_body_whose_checksum_is_wrong_is_refused(place: int) -> None:
     whole = bytearray(forge(ABC, 3))

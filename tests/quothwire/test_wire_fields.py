@@ -11,7 +11,18 @@ import pytest
 
 from quothwire import fields
 from quothwire.errors import RequestError
-from quothwire.message import REPLIES, REQUESTS, Fetch, Hello, ListTopics, Operation, Pong, Range, Topics
+from quothwire.message import (
+    REPLIES,
+    REQUESTS,
+    CreateTopic,
+    Fetch,
+    Hello,
+    ListTopics,
+    Operation,
+    Pong,
+    Range,
+    Topics,
+)
 
 KINDS: list[tuple[type[Any], bool]] = [
     *((kind, True) for kind in REQUESTS.values()),
@@ -144,38 +155,31 @@ def nested(depth: int) -> Any:
     return value
 
 
+# What stands at a place where any value would do, so that nothing but the value itself is refused.
 HOSTILE: dict[str, bytes] = {
     "nothing": b"",
-    "nil": b"\xc0",
-    "number": b"\x05",
-    "text": b"\xa5hello",
-    "bytes": b"\xc4\x01a",
-    "array": b"\x90",
-    "array of pairs": msgpack.packb([["after", 5]]),
     "never used byte": b"\xc1",
-    "never used byte inside": b"\x81\xa1a\xc1",
-    "two maps": b"\x80\x80",
-    "map and a byte": b"\x80\x00",
+    "a value and a byte": b"\x01\x00",
     "map that lacks": b"\x81",
     "map whose value lacks": b"\x81\xa1a",
-    "map of -1 entries": b"\xdf\xff\xff\xff\xff",
-    "map32 of 2**31": b"\xdf\x80\x00\x00\x00",
+    "map32 of 4 Gi": b"\xdf\xff\xff\xff\xff",
+    "map32 of 2 Gi": b"\xdf\x80\x00\x00\x00",
     "map16 of 65,535": b"\xde\xff\xff",
-    "array32 of 4 Gi": b"\x81\xa1a\xdd\xff\xff\xff\xff",
-    "array16 of 65,535": b"\x81\xa1a\xdc\xff\xff",
-    "bin32 of 4 Gi": b"\x81\xa1a\xc6\xff\xff\xff\xff",
-    "str32 of 4 Gi": b"\x81\xdb\xff\xff\xff\xff",
-    "ext32 of 4 Gi": b"\x81\xa1a\xc9\xff\xff\xff\xff\x01",
-    "ext32 of 2 Gi": b"\x81\xa1a\xc9\x7f\xff\xff\xff\x01",
-    "extension": b"\x81\xa1a\xd4\x05\x00",
-    "extension without content": b"\x81\xa1a\xc7\x00\x05",
-    "time of 32 bits": b"\x81\xa1a\xd6\xff\x00\x00\x00\x00",
-    "time of 64 bits": b"\x81\xa1a\xd7\xff" + bytes(8),
-    "time of 96 bits": b"\x81\xa1a\xc7\x0c\xff" + bytes(12),
-    "time without content": b"\x81\xa1a\xc7\x00\xff",
-    "key twice": b"\x82\xa5limit\x01\xa5limit\x02",
-    "key twice, same value": b"\x82\xa5limit\x01\xa5limit\x01",
-    "key twice in a setting": b"\x81\xa1a\x82\xa1b\x01\xa1b\x01",
+    "array32 of 4 Gi": b"\xdd\xff\xff\xff\xff",
+    "array16 of 65,535": b"\xdc\xff\xff",
+    "bin32 of 4 Gi": b"\xc6\xff\xff\xff\xff",
+    "str32 of 4 Gi": b"\xdb\xff\xff\xff\xff",
+    "ext32 of 4 Gi": b"\xc9\xff\xff\xff\xff\x01",
+    "ext32 of 2 Gi": b"\xc9\x7f\xff\xff\xff\x01",
+    "extension": b"\xd4\x05\x00",
+    "extension without content": b"\xc7\x00\x05",
+    "extensions without content": b"\xdc\x00\x40" + b"\xc7\x00\x05" * 64,
+    "time of 32 bits": b"\xd6\xff\x00\x00\x00\x00",
+    "time of 64 bits": b"\xd7\xff" + bytes(8),
+    "time of 96 bits": b"\xc7\x0c\xff" + bytes(12),
+    "time without content": b"\xc7\x00\xff",
+    "key twice": b"\x82\xa1a\x01\xa1a\x02",
+    "key twice, same value": b"\x82\xa1a\x01\xa1a\x01",
     "number as key": b"\x81\x01\x01",
     "nil as key": b"\x81\xc0\x01",
     "true as key": b"\x81\xc3\x01",
@@ -184,38 +188,70 @@ HOSTILE: dict[str, bytes] = {
     "map as key": b"\x81\x80\x01",
     "extension as key": b"\x81\xd4\x05\x00\x01",
     "key that is no UTF-8": b"\x81\xa1\xff\x01",
-    "surrogate in a key": b"\x81\xa3\xed\xa0\x80\x01",
-    "text that is no UTF-8": b"\x81\xa1a\xa2\xc0\xaf",
-    "arrays in arrays": b"\x81\xa1a" + b"\x91" * 8_000,
+    "surrogate as key": b"\x81\xa3\xed\xa0\x80\x01",
+    "text that is no UTF-8": b"\xa2\xc0\xaf",
+    "a level too deep": msgpack.packb(nested(4)),
+    "arrays in arrays": b"\x91" * 8_000,
     "arrays in arrays, 100,000": b"\x91" * 100_000,
+    "arrays in arrays, ended": b"\x91" * 500 + b"\x90",
     "maps in maps": b"\x81\xa1a" * 2_700,
     "maps in maps, 100,000": b"\x81\xa1a" * 100_000,
-    "arrays in arrays, each of 64": b"\x81\xa1a" + b"\xdc\x00\x40" * 1_020,
-    "arrays in arrays, each of 1,024": b"\x81\xa1a" + b"\xdc\x04\x00" * 1_020,
-    "arrays in arrays, each of 65,535": b"\x81\xa1a" + b"\xdc\xff\xff" * 1_020 + bytes(900_000),
+    "arrays in arrays, each of 64": b"\xdc\x00\x40" * 1_020,
+    "arrays in arrays, each of 1,024": b"\xdc\x04\x00" * 1_020,
+    "arrays in arrays, each of 65,535": b"\xdc\xff\xff" * 1_020 + bytes(900_000),
     "maps in maps, each of 1,024": b"\xde\x04\x00\xa1a" * 1_020,
-    "a million empty maps": b"\x81\xa1a\xdd" + (10**6).to_bytes(4, "big") + b"\x80" * 10**6,
-    "one level too deep": msgpack.packb({"a": nested(4)}),
+    "a million empty maps": b"\xdd" + (10**6).to_bytes(4, "big") + b"\x80" * 10**6,
+}
+NO_MAP: dict[str, bytes] = {
+    "nil": b"\xc0",
+    "number": b"\x05",
+    "text": b"\xa8settings",
+    "bytes": b"\xc4\x01a",
+    "array": b"\x90",
+    "array of pairs": msgpack.packb([["settings", {}], ["time", 5]]),
+    "two maps": b"\x80\x80",
 }
 
 
-@pytest.mark.parametrize("packed", HOSTILE.values(), ids=HOSTILE)
-def test_map_of_ill_will_is_refused_and_costs_little(packed: bytes, peak_bytes: Callable[..., int]) -> None:
-    def as_request() -> object:
-        return fields.unpack(ListTopics, packed, strict=True)
-
-    def as_reply() -> object:
-        return fields.unpack(Topics, packed, strict=False)
-
-    refusal_of(as_request)
-    refusal_of(as_reply)
-    assert peak_bytes(as_request) < 2**20
-    assert peak_bytes(as_reply) < 10 * 2**20, "a client trusts its broker a little more"
+def as_request(packed: bytes) -> object:
+    return fields.unpack(CreateTopic, packed, strict=True)
 
 
-def test_depth_that_messages_need_is_read() -> None:
+def as_reply(packed: bytes) -> object:
+    return fields.unpack(Pong, packed, strict=False)
+
+
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
+def test_value_of_ill_will_is_refused_and_costs_little(value: bytes, peak_bytes: Callable[..., int]) -> None:
+    request = b"\x81\xa8settings\x81\xa7max_age" + value
+    reply = b"\x82\xa4time\x05\xa5later" + value
+    refusal_of(as_request, request)
+    refusal_of(as_reply, reply)
+    assert peak_bytes(as_request, request) < 2**20
+    assert peak_bytes(as_reply, reply) < 10 * 2**20, "a client trusts its broker a little more"
+
+
+@pytest.mark.parametrize("packed", [*NO_MAP.values(), *HOSTILE.values()], ids=[*NO_MAP, *HOSTILE])
+def test_arguments_that_are_no_plain_map_are_refused(packed: bytes) -> None:
+    refusal_of(as_request, packed)
+    refusal_of(as_reply, packed)
+
+
+def test_depth_that_messages_need_is_read_and_no_more() -> None:
     content = {"time": 5, "later": {"a": {"b": 1}}, "list": nested(3)}
     assert unpack_raw(Pong, content, False) == Pong(5)
+    assert unpack_raw(CreateTopic, {"settings": {"a": nested(2)}}, True) == CreateTopic({"a": [[]]})
+    for deep in ({"a": nested(3)}, {"a": {"b": {"c": 1}}}, {"a": [[1]]}):
+        refusal_of(unpack_raw, CreateTopic, {"settings": deep}, True)
+        refusal_of(unpack_raw, Pong, {"time": 5, "later": deep | {"b": [deep]}}, False)
+
+
+@pytest.mark.parametrize("key", ["time", "later"])
+def test_key_that_stands_there_twice_is_refused(key: str) -> None:
+    assert as_reply(b"\x82\xa4time\x05\xa5later\x05") == Pong(5)
+    named = msgpack.packb(key) + b"\x05"
+    refusal_of(as_reply, b"\x83\xa4time\x05\xa5later\x05" + named)
+    refusal_of(as_request, b"\x82" + (b"\xa8settings\x80") * 2)
 
 
 def test_request_of_as_many_bytes_as_can_be_is_read() -> None:

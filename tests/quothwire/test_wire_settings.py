@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict
 from typing import Any
 
@@ -91,6 +92,10 @@ def test_name_that_is_near_to_none_lists_them_all(name: Any) -> None:
     assert refusal.value.code == "bad_setting"
     if not isinstance(name, bytes):
         assert all(known in refusal.value.hint for known in NAMES)
+
+
+def test_long_unknown_name_is_not_compared_at_length(peak_bytes: Callable[..., int]) -> None:
+    assert peak_bytes(DEFAULTS.changed, {"max_age" * 10**5: 1}) < 4 * 2**20
 
 
 def test_nothing_is_changed_by_a_refused_change() -> None:

@@ -1,0 +1,330 @@
+"""Looking at a log that somebody else may be writing: no lock is taken, nothing is ever written.
+
+Opening a log repairs what a crash left, so it needs the lock; looking at one does not. It rests on three
+promises of the writer: a segment has its name only when its header block is complete, what has been written
+of a batch is a prefix of it, and only the end of the last segment ever changes. So each file is opened once
+and looked at up to the size that it has at that moment. A segment that retention removes between the listing
+and the opening is passed over, as if the looking had begun a little later; once open, it stays readable. A
+cut batch at the end of the last segment is being written right now, or a crash has torn it: it is
+`unfinished`, not damaged. Everything else that is no batch is `Damage`: told, and stepped over.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from quothlog import layout, segment
+from quothlog.filesystem import File, FileSystem, PosixFileSystem
+from quothlog.layout import Block, Footer, Position
+from quothlog.scan import Found, Hole, walk
+from quothlog.segment import Segment
+from quothwire import batch
+from quothwire.batch import Batch
+from quothwire.errors import QuothError, error
+from quothwire.record import Record, records_of
+
+_FOOTER_MAGIC = b"QUOTHEND"
+
+
+class Damage(NamedTuple):
+    """A stretch of a file that is no batch of the log. records: how many are missing there, -1 if unknown.
+
+    Nothing lies between start and end where a whole segment is missing.
+    """
+
+    path: Path
+    start: int
+    end: int
+    records: int
+    text: str
+
+
+class Unfinished(NamedTuple):
+    """A cut batch at the end of the last segment."""
+
+    path: Path
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One segment. first, last: pointers of its records, 0 if it holds none. bytes: the size of its file.
+
+    sealed: it does not grow any more. unfinished: bytes of a cut batch at its end.
+    """
+
+    path: Path
+    log_id: int
+    floor: int
+    first: int
+    last: int
+    records: int
+    bytes: int
+    sealed: bool
+    unfinished: int
+    damages: tuple[Damage, ...]
+
+
+def summaries(
+    directory: Path, *, quick: bool = False, filesystem: FileSystem | None = None
+) -> Iterator[Summary]:
+    """Tell the segments of a log, oldest first.
+
+    Every byte is read and every checksum verified. quick: a sealed segment is believed its header block and
+    its footer, and of the others only the headers are read. Raises `NotFound` if there is no log in this
+    directory, `Damaged` if no segment says which log it belongs to.
+    """
+    for part in _parts(filesystem or PosixFileSystem(), directory):
+        yield (_believed(part) if quick else None) or _walked(part, bodies=not quick)
+
+
+def records(
+    directory: Path, after: int = 0, *, filesystem: FileSystem | None = None
+) -> Iterator[Record | Damage | Unfinished]:
+    """Records with pointers above `after`, oldest first, and what is damaged between them, in its place.
+
+    Every batch is verified before its records are told. Raises as `summaries` does.
+    """
+    for part in _parts(filesystem or PosixFileSystem(), directory, after):
+        for step in _steps(part, bodies=False):
+            if not isinstance(step, Found):
+                yield step
+            elif step.header.last > after:
+                yield from _records_of(part, step, after)
+
+
+class _Part(NamedTuple):
+    """One segment while it is looked at. following: the ordinal that the next segment begins with."""
+
+    path: Path
+    log_id: int
+    floor: int
+    file: File
+    size: int
+    block: Block | None
+    footer: Footer | None
+    last: bool
+    missing: int
+    following: int | None
+
+    @property
+    def start(self) -> Position:
+        """Where its batches begin; without a valid header block, the beginning of the file."""
+        return self.block.start if self.block else Position(0, self.floor - 1, 0)
+
+    @property
+    def data_end(self) -> int:
+        """Where its batches end."""
+        return self.footer.end.offset if self.footer else self.size
+
+
+class _Steady:
+    """A file as large as it was when it was opened: what is cut off meanwhile reads as zeros."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._size = file.size()
+        self.append, self.sync, self.truncate, self.close = file.append, file.sync, file.truncate, file.close
+
+    def read(self, size: int, offset: int) -> bytes:
+        """See `File.read`."""
+        size = max(0, min(size, self._size - offset))
+        return self._file.read(size, offset).ljust(size, b"\0")
+
+    def size(self) -> int:
+        """See `File.size`."""
+        return self._size
+
+
+def _parts(filesystem: FileSystem, directory: Path, after: int = 0) -> Iterator[_Part]:
+    """The segments that may hold records above a pointer, each of them open until the next one is asked for."""
+    floors = _floors(filesystem, directory)
+    log_id = _log_id(filesystem, directory, floors)
+    end: int | None = None
+    for row in range(max(0, bisect_right(floors, after + 1) - 1), len(floors)):
+        path = directory / layout.segment_name(floors[row])
+        try:
+            file = _Steady(filesystem.open(path))
+        except FileNotFoundError:
+            end = None
+            continue
+        try:
+            block = _block(file, log_id)
+            footer = Segment(filesystem, directory, floors[row], log_id, file.size()).footer(file)
+            last = row + 1 == len(floors)
+            following = None if last else _first_ordinal(filesystem, directory, floors[row + 1], log_id)
+            missing = block.ordinal - end if block and end is not None else 0
+            yield _Part(
+                path, log_id, floors[row], file, file.size(), block, footer, last, max(0, missing), following
+            )
+            end = footer.end.ordinal if footer else following
+        finally:
+            file.close()
+
+
+def _floors(filesystem: FileSystem, directory: Path) -> list[int]:
+    try:
+        floors = sorted(filter(None, map(layout.floor_of, filesystem.list(directory))))
+    except OSError as problem:
+        raise error("unknown_topic", f"{directory}: {problem.strerror}", "name a log's directory") from None
+    if not floors:
+        raise error("unknown_topic", f"{directory} holds no segment", "name a log's directory")
+    return floors
+
+
+def _log_id(filesystem: FileSystem, directory: Path, floors: list[int]) -> int:
+    """The id that the newest readable header block says."""
+    for floor in reversed(floors):
+        try:
+            file = filesystem.open(directory / layout.segment_name(floor))
+        except FileNotFoundError:
+            continue
+        try:
+            return segment.read_block(file).log_id
+        except QuothError:
+            continue
+        finally:
+            file.close()
+    raise error("damaged", f"no segment in {directory} has a header block that checks")
+
+
+def _block(file: File, log_id: int) -> Block | None:
+    try:
+        block = segment.read_block(file)
+    except QuothError:
+        return None
+    return block if block.log_id == log_id else None
+
+
+def _first_ordinal(filesystem: FileSystem, directory: Path, floor: int, log_id: int) -> int | None:
+    try:
+        file = filesystem.open(directory / layout.segment_name(floor))
+    except FileNotFoundError:
+        return None
+    block = _block(file, log_id)
+    file.close()
+    return block.ordinal if block else None
+
+
+def _steps(part: _Part, *, bodies: bool) -> Iterator[Found | Damage | Unfinished]:
+    """The batches of a segment, and what is wrong between them."""
+    if part.missing:
+        yield Damage(part.path, 0, 0, part.missing, "a segment before this one is missing")
+    here = part.start
+    expected = here.ordinal if part.block else None
+    if part.block is None and part.start.offset == part.data_end:
+        yield Damage(part.path, 0, part.size, -1, "the header block does not check")
+    hole: Hole | None = None
+    for step in walk(part.file, here, part.data_end, part.log_id, bodies=bodies):
+        if isinstance(step, Hole):
+            hole = step
+            continue
+        missing = -1 if expected is None else step.header.ordinal - expected
+        if hole is not None or missing > 0:
+            yield _damage(part, hole or Hole(step.offset, step.offset), missing)
+        yield step
+        here, hole, expected = step.end, None, step.end.ordinal
+    yield from _tail(part, here, hole, expected)
+
+
+def _tail(part: _Part, here: Position, hole: Hole | None, expected: int | None) -> Iterator[Damage | Unfinished]:
+    """What is wrong behind the last batch of a segment."""
+    if part.last and part.footer is None and hole is not None and _is_cut(part, here, hole):
+        yield Unfinished(part.path, hole.start, hole.end)
+        return
+    end = part.footer.end.ordinal if part.footer else part.following
+    missing = -1 if end is None or expected is None else end - expected
+    if hole is not None or missing > 0:
+        yield _damage(part, hole or Hole(here.offset, here.offset), missing)
+
+
+def _damage(part: _Part, hole: Hole, missing: int) -> Damage:
+    text = "no batch of this log" if hole.start or part.block else "the header block does not check"
+    return Damage(part.path, hole.start, hole.end, missing, text)
+
+
+def _is_cut(part: _Part, here: Position, hole: Hole) -> bool:
+    """Do the bytes up to the end of the file begin a batch or a footer that is not all there, or nothing?"""
+    size = hole.end - hole.start
+    head = part.file.read(min(size, batch.HEADER_BYTES), hole.start)
+    if size < batch.HEADER_BYTES:
+        return any(head[:8] == magic[: len(head)] for magic in (_FOOTER_MAGIC, batch.MAGIC)) or head.startswith(
+            batch.MAGIC
+        )
+    try:
+        header = batch.parse_header(head, part.log_id)
+    except QuothError:
+        return _is_zero(part.file, hole)
+    return header.base > here.pointer and header.size > size
+
+
+def _is_zero(file: File, hole: Hole) -> bool:
+    steps = range(hole.start, hole.end, 2**20)
+    return not any(any(file.read(min(2**20, hole.end - offset), offset)) for offset in steps)
+
+
+def _records_of(part: _Part, found: Found, after: int) -> Iterator[Record | Damage]:
+    raw = part.file.read(found.header.size, found.offset)
+    try:
+        columns = batch.decode(raw, part.log_id)
+    except QuothError as problem:
+        yield Damage(part.path, found.offset, found.end.offset, found.header.records, problem.text)
+        return
+    try:
+        yield from records_of(columns, after)
+    except QuothError:
+        yield from _one_by_one(part, found, columns, after)
+
+
+def _one_by_one(part: _Part, found: Found, columns: Batch, after: int) -> Iterator[Record | Damage]:
+    """The records of a batch in which a producer wrote headers that are none: told without them."""
+    header, values, keys, headers = columns
+    assert headers is not None
+    for i in range(max(0, after - header.base + 1), header.records):
+        pointer = header.base + i
+        try:
+            opened = batch.decode_headers(headers[i])
+        except QuothError as problem:
+            yield Damage(part.path, found.offset, found.end.offset, 0, f"record {pointer}: {problem.text}")
+            opened = {}
+        yield Record(pointer, values[i], keys[i] if keys is not None else None, opened)
+
+
+def _believed(part: _Part) -> Summary | None:
+    """The summary of a segment that was sealed, as its header block and footer say; None without them."""
+    block, footer = part.block, part.footer
+    if block is None or footer is None or part.missing or footer.end.ordinal != (part.following or footer.end.ordinal):
+        return None
+    first = 0
+    if footer.end.ordinal > block.ordinal:
+        try:
+            first = batch.parse_header(part.file.read(batch.HEADER_BYTES, block.size), part.log_id).base
+        except QuothError:
+            return None
+    count = footer.end.ordinal - block.ordinal
+    return Summary(
+        part.path, part.log_id, part.floor, first, footer.end.pointer if count else 0, count, part.size, True, 0, ()
+    )
+
+
+def _walked(part: _Part, *, bodies: bool) -> Summary:
+    """The summary of a segment by what is in it."""
+    first = last = count = unfinished = 0
+    damages: list[Damage] = []
+    for step in _steps(part, bodies=bodies):
+        match step:
+            case Found(_, header):
+                first, last, count = first or header.base, header.last, count + header.records
+            case Damage():
+                damages.append(step)
+            case Unfinished():
+                unfinished = step.end - step.start
+    sealed = part.footer is not None or not part.last
+    return Summary(
+        part.path, part.log_id, part.floor, first, last, count, part.size, sealed, unfinished, tuple(damages)
+    )

@@ -1,0 +1,48 @@
+"""Quoth's Python client: publish, get a pointer, pull by cursor.
+
+import quoth
+
+with quoth.connect("tcp://127.0.0.1:5555") as client:
+    ack = client.publish("orders", [b"one", b"two"])
+    for message in client.read("orders", after=0):
+        print(message.pointer, message.time, message.value)
+"""
+
+from quoth.batch import Batch
+from quoth.client import Client, connect
+from quoth.message import Ack, Gap, Message
+from quoth.producer import Failure, Producer, ProducerError
+from quothwire.errors import (
+    BrokerFailure,
+    Conflict,
+    Damaged,
+    Disconnected,
+    NotFound,
+    QuothError,
+    RequestError,
+    Unavailable,
+)
+from quothwire.message import Status, TopicInfo, Trimmed
+
+__all__ = [
+    "Ack",
+    "Batch",
+    "BrokerFailure",
+    "Client",
+    "Conflict",
+    "Damaged",
+    "Disconnected",
+    "Failure",
+    "Gap",
+    "Message",
+    "NotFound",
+    "Producer",
+    "ProducerError",
+    "QuothError",
+    "RequestError",
+    "Status",
+    "TopicInfo",
+    "Trimmed",
+    "Unavailable",
+    "connect",
+]

@@ -1,0 +1,58 @@
+"""A batch of a topic, the fast path of reading: columns instead of messages."""
+
+from __future__ import annotations
+
+from itertools import repeat
+
+from quoth.message import Message
+from quothwire.batch import Batch as Columns
+from quothwire.batch import decode_headers
+
+_NOTHING: dict[str, bytes] = {}
+
+
+class Batch:
+    """Consecutive records: `values[i]` has the pointer `first + i`.
+
+    keys: a list with None where there is no key, or None if the batch has no keys at all.
+    """
+
+    __slots__ = ("_columns", "first", "keys", "ordinal", "topic", "values")
+
+    def __init__(self, topic: str, columns: Columns, skip: int = 0) -> None:
+        header, values, keys, _ = columns
+        self.topic = topic
+        self.first = header.base + skip
+        self.ordinal = header.ordinal + skip
+        self.values = values[skip:] if skip else values
+        self.keys = keys[skip:] if skip and keys else keys
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def last(self) -> int:
+        """The pointer of the last record."""
+        return self.first + len(self.values) - 1
+
+    @property
+    def headers(self) -> list[dict[str, bytes]] | None:
+        """The records' headers, decoded now; None if the batch has none. Raises `Damaged`."""
+        encoded = self._columns.headers
+        if encoded is None:
+            return None
+        return [decode_headers(one) for one in encoded[len(encoded) - len(self.values) :]]
+
+    def messages(self) -> list[Message]:
+        """The records as messages. Raises `Damaged` if headers are none."""
+        count = len(self.values)
+        rows = zip(
+            repeat(self.topic, count),
+            range(self.first, self.first + count),
+            self.values,
+            self.keys or repeat(None),
+            self.headers or repeat(_NOTHING),
+            strict=False,
+        )
+        return list(map(Message._make, rows))

@@ -1,0 +1,185 @@
+"""One connection to a broker, used by one thread at a time: send a request, wait for its reply.
+
+libzmq reconnects by itself but forgets what was on its way, so a monitor tells when the connection was lost
+and found again, and the request is sent once more. That is safe: reading changes nothing and a publish is
+recognised by its producer id and sequence.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+import time
+from contextlib import suppress
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from quothwire import codec
+from quothwire.codec import Answer
+from quothwire.errors import QuothError, error
+from quothwire.message import Request
+
+RESEND_S = 5.0
+"""Silence after which a request is sent again although the connection looks healthy."""
+BACKOFF_S, BACKOFF_MAX_S = 0.005, 0.5
+RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
+HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 5_000, 15_000
+COPY_BELOW_BYTES = 64 * 2**10
+RETRIED = frozenset(("busy", "recovering", "stopping"))
+"""Refusals that pass by themselves; nothing was stored."""
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+class Link:
+    """A DEALER with its monitor. `connected` is None until the first handshake."""
+
+    def __init__(self, context: Context, url: str) -> None:
+        self.url = url
+        self.reconnects = 0
+        self.connected: bool | None = True if url.startswith("inproc:") else None
+        self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        self.socket.set(zmq.LINGER, 0)
+        self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+        self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        self.socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        self.socket.set(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        self.socket.set(zmq.IPV6, int("[" in url))
+        self._monitor = self.socket.get_monitor_socket(_EVENTS)
+        self._poller = zmq.Poller()
+        self._poller.register(self.socket, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
+        try:
+            self.socket.connect(url)
+        except zmq.ZMQError as problem:
+            self.close()
+            raise error("bad_request", f"{url!r}: {problem.strerror}", "like tcp://127.0.0.1:5555") from None
+
+    def also(self, fd: int) -> None:
+        """Let `wait` return when this descriptor becomes readable, too."""
+        self._poller.register(fd, zmq.POLLIN)
+
+    def send(self, frames: list[bytes]) -> None:
+        """Send a request. Raises zmq.Again when the queue to a broker that is away is full."""
+        copy = len(frames[-1]) < COPY_BELOW_BYTES
+        self.socket.send_multipart([b"", *frames], zmq.NOBLOCK, copy=copy)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for something to happen; True if a lost connection was found again meanwhile."""
+        ready = dict(self._poller.poll(math.ceil(max(0.0, seconds) * 1_000)))
+        if self._monitor not in ready:
+            return False
+        found = False
+        with suppress(zmq.Again):
+            while True:
+                event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
+                here = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+                found = here and (found or self.connected is False)
+                self.connected = here
+        self.reconnects += found
+        return found
+
+    def receive(self) -> Answer | None:
+        """The next answer, None if there is none now. What is none of our protocol is passed over."""
+        while True:
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return None
+            with suppress(QuothError):
+                return codec.decode_answer(frames[1:])
+
+    def nobody(self, what: str) -> QuothError:
+        """The error for a deadline that passed."""
+        if self.connected:
+            return error("timed_out", f"{what}: no answer from {self.url} in time")
+        return error("disconnected", f"{what}: no broker answers at {self.url}")
+
+    def close(self) -> None:
+        """Close both sockets."""
+        self.socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self.socket.close(linger=0)
+
+
+class Channel:
+    """A link for one request at a time, with the producer ids that its publishes carry."""
+
+    def __init__(self, context: Context, url: str) -> None:
+        self._link = Link(context, url)
+        self._correlation = secrets.randbits(32)
+        self._sequences: dict[str, tuple[int, int]] = {}
+
+    def call(
+        self,
+        request: Request,
+        topic: str = "",
+        payload: bytes | None = None,
+        *,
+        deadline: float,
+        wait: float = 0.0,
+    ) -> Answer:
+        """Ask and wait for the answer.
+
+        deadline: by the monotonic clock. wait: seconds that the broker itself may take to answer. Raises the
+        error that the broker answered, or `Disconnected` at the deadline: the outcome is not known then.
+        """
+        backoff = BACKOFF_S
+        while True:
+            answer = self._ask(request, topic, payload, deadline, wait)
+            if not isinstance(answer.reply, QuothError):
+                return answer
+            pause = random.uniform(0.5, 1.0) * backoff
+            if answer.reply.code not in RETRIED or time.monotonic() + pause > deadline:
+                raise answer.reply
+            time.sleep(pause)
+            backoff = min(2 * backoff, BACKOFF_MAX_S)
+
+    def next_sequence(self, topic: str) -> tuple[int, int]:
+        """The producer id and the sequence for the next batch to a topic."""
+        producer, sequence = self._sequences.get(topic) or (new_producer_id(), 0)
+        self._sequences[topic] = (producer, sequence)
+        return producer, sequence + 1
+
+    def stored(self, topic: str, producer: int, sequence: int) -> None:
+        """The batch with this sequence is stored."""
+        self._sequences[topic] = (producer, sequence)
+
+    def begin_anew(self, topic: str) -> None:
+        """The broker does not know the producer id any more: take another."""
+        self._sequences.pop(topic, None)
+
+    def close(self) -> None:
+        """Close it."""
+        self._link.close()
+
+    def _ask(
+        self, request: Request, topic: str, payload: bytes | None, deadline: float, wait: float
+    ) -> Answer:
+        self._correlation += 1
+        frames = codec.encode_request(request, self._correlation, topic, payload)
+        link = self._link
+        name = type(request).__name__
+        send = True
+        while True:
+            now = time.monotonic()
+            if send:
+                with suppress(zmq.Again):
+                    link.send(frames)
+                resend_at = now + wait + RESEND_S
+            send = link.wait(min(deadline, resend_at) - now)
+            while (answer := link.receive()) is not None:
+                if answer.correlation == self._correlation:
+                    return answer
+            now = time.monotonic()
+            if now >= deadline:
+                raise link.nobody(f"{name} {topic}".strip())
+            send = send or now >= resend_at
+
+
+def new_producer_id() -> int:
+    """A random id, never 0."""
+    return secrets.randbits(63) + 1

@@ -1,0 +1,58 @@
+"""What an application gets: messages, acknowledgements, gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from quothwire import pointer as pointers
+
+
+class Message(NamedTuple):
+    """One record of a topic. The key is None where there is none; headers are empty then."""
+
+    topic: str
+    pointer: int
+    value: bytes
+    key: bytes | None
+    headers: Mapping[str, bytes]
+
+    @property
+    def time(self) -> datetime:
+        """When the broker took it: the pointer as a time, UTC, exact to the microsecond."""
+        return pointers.to_datetime(self.pointer)
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Where records were stored: the pointers first, first + 1, ..., last.
+
+    durability: the level that is reached, ``written`` or ``synced``. duplicate: an earlier attempt had
+    stored them already.
+    """
+
+    first: int
+    last: int
+    count: int
+    durability: str
+    duplicate: bool
+
+
+Reason = Literal["trimmed", "damaged", "recreated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Records that a reader did not get: those after the pointer `after` and before `next`.
+
+    records: how many, -1 if that cannot be known. reason: ``trimmed`` by retention or request, ``damaged``
+    on the disk, ``recreated``: the topic was deleted and made anew.
+    """
+
+    topic: str
+    after: int
+    next: int
+    records: int
+    reason: Reason

@@ -1,0 +1,404 @@
+"""Appending and reading: what was appended is read, all of it, in order, from any pointer, in any portion."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kit.clocks import START, ManualClock
+from kit.logs import encoded, fill, put, values
+
+from quothlog import Appended, Log, LogOptions
+from quothwire import batch
+from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Kind
+from quothwire.errors import QuothError, RequestError
+from quothwire.pointer import POINTER_MAX
+from quothwire.record import Record
+
+OpenLog = Callable[..., Log]
+
+
+def following(log: Log, after: int) -> Record | None:
+    """The first record above a pointer."""
+    return next(log.read(after, limit=1), None)
+
+
+def in_portions(log: Log, after: int, limit: int) -> list[list[Record]]:
+    """Everything above a pointer, read `limit` records at a time until there is nothing."""
+    portions = []
+    while portion := list(log.read(after, limit)):
+        portions.append(portion)
+        after = portion[-1].pointer
+    return portions
+
+
+def test_records_are_found_one_after_the_other(log: Log) -> None:
+    """A1: put, then next, next, next; nothing on an empty log and nothing at the end."""
+    assert following(log, 0) is None
+    pointers = [log.append(value).first for value in (b"one", b"two", b"three")]
+    after = 0
+    for pointer, value in zip(pointers, (b"one", b"two", b"three"), strict=True):
+        assert following(log, after) == Record(pointer, value, None, {})
+        after = pointer
+    assert following(log, after) is None
+    assert following(log, POINTER_MAX) is None
+
+
+def test_next_is_the_smallest_pointer_above_whether_or_not_the_given_one_exists(log: Log) -> None:
+    """C5."""
+    told = [record.pointer for record in fill(log, 5, records=3)]
+    for pointer in told:
+        below = following(log, pointer - 1)
+        assert below is not None
+        assert below.pointer == pointer
+    for lower, higher in zip(told, told[1:], strict=False):
+        for after in {lower, (lower + higher) // 2, higher - 1}:
+            found = following(log, after)
+            assert found is not None
+            assert found.pointer == higher
+
+
+@pytest.mark.parametrize("after", [-1, -(2**56), POINTER_MAX + 1, 2**64, 2**200])
+def test_what_is_no_pointer_is_refused(log: Log, after: int) -> None:
+    """C6: out of range never wraps to the beginning."""
+    fill(log, 2)
+    for ask in (log.fetch, log.lookup, log.trim, lambda pointer: list(log.read(pointer))):
+        with pytest.raises(RequestError) as refusal:
+            ask(after)
+        assert refusal.value.code == "bad_pointer"
+
+
+def test_largest_pointer_is_the_end_and_not_the_beginning(log: Log) -> None:
+    """C6."""
+    fill(log, 2)
+    assert log.lookup(POINTER_MAX) is None
+    assert values(log, POINTER_MAX) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "record"),
+    [
+        ({}, (None, {})),
+        ({"keys": [b"key"]}, (b"key", {})),
+        ({"keys": [b""]}, (b"", {})),
+        ({"keys": [None]}, (None, {})),
+        ({"headers": [{"a": b"1", "é": b""}]}, (None, {"a": b"1", "é": b""})),
+        ({"headers": [{}]}, (None, {})),
+        ({"keys": [b"k"], "headers": [{"h": b"\xff"}]}, (b"k", {"h": b"\xff"})),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_record_comes_back_as_it_was(
+    log: Log, columns: dict[str, list[object]], record: tuple[object, object]
+) -> None:
+    """C1, C9: values are opaque, the empty one as well."""
+    for value in (b"", b"value", bytes(1000), batch.MAGIC):
+        appended = log.append([value], **columns)  # type: ignore[arg-type]
+        assert following(log, appended.first - 1) == (appended.first, value, *record)
+
+
+def test_batch_has_consecutive_pointers_and_one_outcome(log: Log) -> None:
+    """C10: pointers for all messages, first to last."""
+    appended = log.append([b"a", b"b", b"c"])
+    assert appended == Appended(appended.first, appended.first + 2, 3, duplicate=False)
+    assert [record.pointer for record in log.read()] == [appended.first + i for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    {
+        "nothing": b"",
+        "noise": b"x" * 200,
+        "zeros": bytes(200),
+        "cut": encoded([b"value"] * 9)[:-8],
+        "more": encoded([b"value"]) + bytes(8),
+        "two": encoded([b"value"]) * 2,
+        "body changed": encoded([b"value"])[:-8] + b"changed!",
+        "control": batch.stamp(batch.parse_header(encoded([b"v"]), 0)._replace(kind=Kind.CONTROL), 0)
+        + encoded([b"v"])[64:],
+        "a pointer": batch.stamp(batch.parse_header(encoded([b"v"]), 0)._replace(base=5), 0)
+        + encoded([b"v"])[64:],
+        "an ordinal": batch.stamp(batch.parse_header(encoded([b"v"]), 0)._replace(ordinal=5), 0)
+        + encoded([b"v"])[64:],
+        "producer without sequence": encoded([b"v"], producer=5),
+        "sequence without producer": encoded([b"v"], sequence=5),
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_bad_batch_is_refused_and_the_rest_of_its_burst_is_stored(log: Log, bad: tuple[str, bytes]) -> None:
+    """C10: validated before the first write."""
+    before, refused, after = log.append_batches([encoded([b"before"]), bad[1], encoded([b"after"])])
+    assert isinstance(refused, QuothError)
+    assert refused.code == "bad_batch"
+    assert isinstance(before, Appended)
+    assert isinstance(after, Appended)
+    assert values(log) == [b"before", b"after"]
+
+
+def test_no_records_are_refused(log: Log) -> None:
+    """C12."""
+    with pytest.raises(RequestError, match="bad_batch"):
+        log.append([])
+    assert log.append_batches([]) == []
+    assert log.info().end_ordinal == 0
+
+
+def test_largest_batches_are_taken(log: Log) -> None:
+    room = BATCH_BYTES_MAX - batch.HEADER_BYTES - 8
+    largest, most = bytes(room), [b""] * BATCH_RECORDS_MAX
+    log.append(largest)
+    log.append(most)
+    with pytest.raises(RequestError, match="too_large"):
+        log.append(largest + b"x")
+    with pytest.raises(RequestError, match="too_large"):
+        log.append([*most, b""])
+    assert values(log) == [largest, *most]
+
+
+def test_restart_changes_nothing(open_log: OpenLog) -> None:
+    """A4: information and records are the same after stop and start."""
+    log = open_log(options=LogOptions(count_limit=7))
+    fill(log, 10, records=3)
+    log.append([b"v", b""], keys=[b"k", None], headers=[{"h": b"1"}, {}])
+    before, told = log.info(), list(log.read())
+    log.close()
+    again = open_log(options=LogOptions(count_limit=7))
+    after = again.info()
+    assert list(again.read()) == told
+    assert (after.log_id, after.first, after.last) == (before.log_id, before.first, before.last)
+    assert (after.first_ordinal, after.end_ordinal) == (before.first_ordinal, before.end_ordinal)
+    assert (after.bytes, after.segments) == (before.bytes, before.segments)
+    assert after.counters["producers"] == before.counters["producers"]
+    assert again.append(b"next").first > told[-1].pointer
+
+
+@pytest.mark.parametrize("roll_every", [0, 1, 4])
+def test_slices_of_any_limit_give_everything_once(open_log: OpenLog, roll_every: int) -> None:
+    """A5, C17, C49: limits from 1 on, from any place, across segments; empty only at the end."""
+    log = open_log(options=LogOptions(count_limit=roll_every))
+    told = fill(log, 7, records=3) + fill(log, 5)
+    for start in range(0, len(told), 4):
+        after = told[start].pointer - 1
+        for limit in range(1, len(told) + 2):
+            portions = in_portions(log, after, limit)
+            assert sum(portions, []) == told[start:]
+            assert all(len(portion) == limit for portion in portions[:-1])
+    assert list(log.read(limit=0)) == []
+    assert list(log.read(told[-1].pointer, limit=10)) == []
+
+
+@pytest.mark.parametrize("roll_every", [0, 4])
+def test_fetch_gives_whole_batches_at_least_one_and_no_more_than_fits(
+    open_log: OpenLog, roll_every: int
+) -> None:
+    """A5, C49: limits are soft by less than a batch."""
+    log = open_log(options=LogOptions(count_limit=roll_every))
+    told = fill(log, 12, records=3)
+    size = len(encoded([record.value for record in told[:3]]))
+    for records_max in range(1, 12):
+        for bytes_max in (0, 1, size, 3 * size, 2**20):
+            after, found_values = 0, []
+            while (found := log.fetch(after, records_max, bytes_max)) is not None:
+                batches = [batch.decode(raw, log.log_id) for raw in batch.split(found.data, log.log_id)]
+                assert len(batches) == 1 or len(batches) * 3 <= records_max
+                assert len(batches) == 1 or len(found.data) <= bytes_max
+                assert found.ordinal == batches[0].header.ordinal == len(found_values)
+                assert found.next == batches[-1].header.last
+                after = found.next
+                found_values += [value for one in batches for value in one.values]
+            assert found_values == [record.value for record in told]
+
+
+def test_fetch_fills_its_limits(log: Log) -> None:
+    told = fill(log, 10, records=3)
+    size = len(encoded([record.value for record in told[:3]]))
+    for batches in range(1, 11):
+        by_records, by_bytes = log.fetch(0, records_max=3 * batches), log.fetch(0, bytes_max=size * batches)
+        assert by_records is not None
+        assert by_bytes is not None
+        assert len(by_records.data) == len(by_bytes.data) == size * batches
+
+
+def test_cursor_inside_a_batch_gets_that_batch_and_reads_on_behind_the_cursor(log: Log) -> None:
+    told = fill(log, 3, records=4)
+    for i, record in enumerate(told[:-1]):
+        found = log.fetch(record.pointer, records_max=1)
+        assert found is not None
+        assert found.ordinal == (i + 1) // 4 * 4
+        assert list(log.read(record.pointer)) == told[i + 1 :]
+
+
+def test_fetch_in_a_large_segment_finds_every_place(open_log: OpenLog) -> None:
+    """C19: the sparse index serves every pointer, in the active segment, a sealed one and a reopened one."""
+    log = open_log()
+    told = fill(log, 400, records=2, size=1_000)
+    places = [*range(0, len(told), 37), len(told) - 1]
+
+    def look(log: Log) -> None:
+        for i in places:
+            assert next(log.read(told[i].pointer - 1, limit=1)) == told[i]
+            found = log.fetch(told[i].pointer - 1, records_max=20)
+            assert found is not None
+            assert found.ordinal == i // 2 * 2
+            assert batch.split(found.data, log.log_id)[-1].nbytes <= len(found.data)
+
+    look(log)
+    log.roll()
+    look(log)
+    log.close()
+    look(open_log())
+
+
+def test_info_counts(open_log: OpenLog, directory: Path) -> None:
+    """A6: size, count, first and last; an empty log has neither first nor last."""
+    log = open_log(log_id=4711, options=LogOptions(count_limit=5))
+    empty = log.info()
+    assert (empty.log_id, empty.first, empty.last, empty.end_ordinal) == (4711, 0, 0, 0)
+    assert (empty.segments, empty.states) == (1, "w")
+    told = fill(log, 4, records=3)
+    info = log.info()
+    assert (info.first, info.last) == (told[0].pointer, told[-1].pointer)
+    assert (info.first_ordinal, info.end_ordinal) == (0, 12)
+    assert (info.segments, info.states) == (4, "hhhw")
+    assert info.bytes == sum(path.stat().st_size for path in directory.glob("*.seg"))
+
+
+def test_asking_for_information_opens_no_segment(open_log: OpenLog) -> None:
+    """C39: information wakes nothing; reading does, and resting ends it."""
+    log = open_log(options=LogOptions(count_limit=1))
+    told = fill(log, 4)
+    assert log.info().states == log.info().states == "hhhw"
+    next(log.read(told[0].pointer, limit=1))
+    assert log.info().states == "hrhw"
+    log.rest()
+    assert log.info().states == "hhhw"
+
+
+def test_reading_far_back_keeps_few_segments_open(open_log: OpenLog) -> None:
+    """C41, C43."""
+    log = open_log(options=LogOptions(count_limit=1))
+    told = fill(log, 40)
+    for _ in range(2):
+        assert list(log.read()) == told
+        assert log.info().states.count("r") <= 8
+
+
+def test_directory_that_was_removed_begins_anew(open_log: OpenLog, directory: Path) -> None:
+    """A7."""
+    log = open_log()
+    fill(log, 3)
+    log.close()
+    shutil.rmtree(directory)
+    again = open_log()
+    assert again.log_id != log.log_id
+    assert (again.info().end_ordinal, list(again.read())) == (0, [])
+
+
+def test_log_id_is_kept_and_may_be_chosen(open_log: OpenLog) -> None:
+    log = open_log(log_id=99)
+    fill(log, 1)
+    log.close()
+    assert open_log().log_id == 99
+
+
+def test_tailing_reader_gets_exactly_the_next_record(log: Log) -> None:
+    """C51: after the end, the next read gives what came since and nothing a second time."""
+    after = 0
+    for i in range(20):
+        assert values(log, after) == []
+        log.append([b"m%d" % i, b"n%d" % i])
+        if i % 7 == 6:
+            log.roll()
+        found = list(log.read(after))
+        assert [record.value for record in found] == [b"m%d" % i, b"n%d" % i]
+        after = found[-1].pointer
+
+
+def test_reader_that_came_before_the_first_record_gets_it(open_log: OpenLog) -> None:
+    """C53."""
+    log = open_log()
+    assert log.lookup(0) is None
+    assert log.fetch(0) is None
+    waiting = log.read()
+    log.append(b"first")
+    assert [record.value for record in waiting] == [b"first"]
+    log.close()
+    assert values(open_log()) == [b"first"]
+
+
+def test_reader_goes_on_with_what_comes_while_it_reads(log: Log) -> None:
+    fill(log, 1)
+    reader = log.read()
+    assert next(reader).value == b"%020d" % 0
+    fill(log, 2)
+    assert [record.value for record in reader] == [b"%020d" % 1, b"%020d" % 2]
+
+
+def test_reader_between_two_writes_sees_whole_batches_only(log: Log) -> None:
+    """C52: a lookup made at one moment gives what there was at that moment."""
+    put(log, encoded([b"a", b"b"]))
+    place = log.lookup(0)
+    put(log, encoded([b"c", b"d"]), encoded([b"e"]))
+    assert place is not None
+    found = place.read()
+    assert found is not None
+    (only,) = batch.split(found.data, log.log_id)
+    assert batch.decode(only, log.log_id).values == [b"a", b"b"]
+
+
+def test_batches_of_one_burst_are_written_at_once(open_log: OpenLog, clock: ManualClock) -> None:
+    clock.tick = 0
+    log = open_log()
+    outcomes = put(log, *(encoded([b"%d" % i] * (i + 1)) for i in range(5)))
+    assert [outcome.count for outcome in outcomes] == [1, 2, 3, 4, 5]
+    assert [outcome.first - START for outcome in outcomes] == [0, 1, 3, 6, 10]
+    assert [record.pointer - START for record in log.read()] == list(range(15))
+
+
+def test_closed_log_takes_no_more(open_log: OpenLog, directory: Path) -> None:
+    log = open_log()
+    told = fill(log, 2)
+    log.close()
+    with pytest.raises(QuothError) as refusal:
+        log.append(b"late")
+    assert refusal.value.code == "closed"
+    with pytest.raises(QuothError):
+        log.roll()
+    log.close()
+    assert list(open_log().read()) == told
+    assert len(list(directory.glob("*.seg"))) == 1
+
+
+def test_writing_then_reading_gives_the_same(open_log: OpenLog) -> None:
+    """Q1."""
+    log = open_log()
+    log.append(b"This is only a test.")
+    log.sync()
+    assert values(log) == [b"This is only a test."]
+
+
+def test_every_write_is_read_back_at_once_and_then_the_end_is_reached(open_log: OpenLog) -> None:
+    """Q2: write, flush, read, end, many times over."""
+    log = open_log(options=LogOptions(count_limit=300))
+    after = 0
+    for i in range(1_000):
+        value = b"record %d" % i
+        log.append(value)
+        if i % 10 == 0:
+            log.sync()
+        found = list(log.read(after))
+        assert [record.value for record in found] == [value]
+        after = found[0].pointer
+        assert log.fetch(after) is None
+
+
+def test_log_can_be_used_as_its_own_description_says(tmp_path: Path) -> None:
+    """C66: embedded, with the real clock and nothing configured."""
+    with Log.open(tmp_path / "readings") as log:
+        log.append([b"21.5", b"21.6"])
+        log.sync()
+        assert values(log) == [b"21.5", b"21.6"]
+    with Log.open(str(tmp_path / "readings")) as log:
+        assert values(log) == [b"21.5", b"21.6"]

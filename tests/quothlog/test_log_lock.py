@@ -1,0 +1,201 @@
+"""One process owns a directory, and nothing has to be cleaned up after it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kit.logs import fill, values
+from kit.storage import FaultyDisk
+
+from quothlog import Log
+from quothwire.errors import Conflict, Damaged, QuothError
+
+OpenLog = Callable[..., Log]
+
+OWNER = """
+import sys
+from quothlog import Log
+log = Log.open(sys.argv[1])
+log.append(b"from another process")
+print("owns it", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def owner(directory: Path) -> "subprocess.Popen[str]":
+    """Another process that owns the directory."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "owns it\n"
+    return process
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.communicate()
+
+
+def in_child(act: Callable[[], object]) -> str:
+    """What an act in a forked child comes to, as a text."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writer, repr(act()).encode())
+        except BaseException as problem:
+            os.write(writer, str(problem).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    return text
+
+
+def test_second_opening_tells_who_owns_it(log: Log, directory: Path) -> None:
+    """A8, C33."""
+    with pytest.raises(Conflict) as refusal:
+        Log.open(directory)
+    assert refusal.value.code == "locked"
+    assert f"process {os.getpid()}" in refusal.value.text
+    fill(log, 1)
+    assert len(values(log)) == 1
+
+
+def test_another_process_is_refused_and_told_who_owns_it(
+    owner: "subprocess.Popen[str]", directory: Path
+) -> None:
+    """A8, C33."""
+    try:
+        with pytest.raises(Conflict) as refusal:
+            Log.open(directory)
+        assert refusal.value.code == "locked"
+        assert f"process {owner.pid}" in refusal.value.text
+    finally:
+        end(owner)
+
+
+def test_killed_owner_leaves_nothing_to_clean_up(
+    owner: "subprocess.Popen[str]", open_log: OpenLog
+) -> None:
+    """C32: everything written is there, no stale lock, the start succeeds unattended."""
+    owner.send_signal(signal.SIGKILL)
+    owner.communicate()
+    assert values(open_log()) == [b"from another process"]
+
+
+def test_closing_gives_the_directory_free(open_log: OpenLog) -> None:
+    for i in range(3):
+        log = open_log()
+        fill(log, 1)
+        log.close()
+        assert len(values(log_again := open_log())) == i + 1
+        log_again.close()
+
+
+def test_log_that_nobody_holds_any_more_gives_the_directory_free(directory: Path) -> None:
+    """C33: no descriptor is leaked, whoever forgot to close."""
+    log = Log.open(directory)
+    fill(log, 1)
+    del log
+    with Log.open(directory) as again:
+        assert len(values(again)) == 1
+
+
+def test_failed_opening_gives_the_directory_free(open_log: OpenLog, directory: Path) -> None:
+    """C33: the lock is dropped if the start fails."""
+    log = open_log()
+    fill(log, 1)
+    log.close()
+    disk = FaultyDisk()
+    disk.fail("open", problem=errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        open_log(filesystem=disk)
+    assert len(values(open_log())) == 1
+
+
+def test_opening_and_failing_leaks_no_descriptor(directory: Path) -> None:
+    """C33."""
+    with Log.open(directory) as log:
+        fill(log, 1)
+    (segment,) = directory.glob("*.seg")
+    segment.write_bytes(bytes(200))
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(5):
+        with pytest.raises(Damaged):
+            Log.open(directory)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_forked_child_does_not_keep_the_lock(open_log: OpenLog, directory: Path) -> None:
+    """A8: the child lives on, the owner closes, a third one opens."""
+    log = open_log()
+    fill(log, 1)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(writer)
+        os.read(reader, 1)
+        os._exit(0)
+    try:
+        os.close(reader)
+        log.close()
+        assert len(values(open_log())) == 1
+    finally:
+        os.close(writer)
+        os.waitpid(child, 0)
+
+
+def test_forked_child_cannot_write_into_its_parents_log(log: Log, directory: Path) -> None:
+    told = fill(log, 2)
+
+    def write() -> None:
+        log.append(b"from a child")
+
+    assert in_child(write).startswith("closed: ")
+    assert in_child(log.roll).startswith("closed: ")
+    assert in_child(log.close) == "None"
+    assert in_child(lambda: len(list(log.read()))) == "2"
+    told += fill(log, 1)
+    assert list(log.read()) == told
+    with pytest.raises(Conflict):
+        Log.open(directory)
+
+
+def test_forked_child_finds_the_directory_taken(log: Log, directory: Path) -> None:
+    def open_it() -> None:
+        Log.open(directory)
+
+    assert f"process {os.getpid()}" in in_child(open_it)
+
+
+def test_programs_started_by_the_owner_do_not_keep_the_lock(open_log: OpenLog) -> None:
+    log = open_log()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False) as other:
+        log.close()
+        open_log().close()
+        other.communicate(b"\n")
+
+
+def test_lock_file_with_anything_in_it_is_no_lock(open_log: OpenLog, directory: Path) -> None:
+    """C32: what counts is the lock of the operating system."""
+    directory.mkdir()
+    (directory / "lock").write_bytes(b"\xff\x0099999999\n" * 100)
+    log = open_log()
+    with pytest.raises(QuothError, match=f"process {os.getpid()}"):
+        Log.open(directory)
+    fill(log, 1)

@@ -1,0 +1,218 @@
+"""Pointers: strictly rising and never given out twice, whatever the clock does, however often it starts anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from kit.clocks import DAY, HOUR, MINUTE, SECOND, START, ManualClock
+from kit.logs import encoded, fill, outcome_of, put
+
+from quothlog import Log, LogOptions
+from quothlog.pointers import HORIZON_US, PointerIssuer
+from quothwire.errors import Conflict
+from quothwire.pointer import POINTER_MAX
+
+OpenLog = Callable[..., Log]
+
+
+def pointers(log: Log) -> list[int]:
+    return [record.pointer for record in log.read()]
+
+
+def assert_rising(numbers: list[int]) -> None:
+    assert numbers == sorted(set(numbers))
+
+
+def test_pointer_is_its_time(log: Log, clock: ManualClock) -> None:
+    """C2."""
+    for moment in (START + 5 * SECOND, START + 5 * SECOND + 1, START + 9 * SECOND):
+        clock.set(moment)
+        clock.tick = 0
+        assert log.append(b"x").first == moment
+
+
+def test_clock_may_stand_still(log: Log, clock: ManualClock) -> None:
+    """C4: a burst at one value of the clock is unique, bumped by one."""
+    clock.tick = 0
+    clock.set(START + SECOND)
+    for i in range(100):
+        put(log, *(encoded([b"x"] * 5) for _ in range(3)))
+        assert log.info().counters["borrowed_us"] == 15 * (i + 1) - 1
+    assert pointers(log) == [START + SECOND + i for i in range(1_500)]
+    clock.step(SECOND)
+    assert log.append(b"x").first == START + 2 * SECOND
+    assert log.info().counters["borrowed_us"] == 0
+
+
+@pytest.mark.parametrize("back", [1, SECOND, HOUR, 400 * DAY, START + HOUR])
+def test_clock_may_step_back(log: Log, clock: ManualClock, back: int) -> None:
+    """C3: putting never fails because of the clock; the steps are counted."""
+    clock.tick = 0
+    clock.step(SECOND)
+    fill(log, 3)
+    before = clock.now()
+    clock.set(before - back)
+    told = fill(log, 3)
+    assert_rising(pointers(log))
+    assert [record.pointer - told[0].pointer for record in told] == [0, 1, 2]
+    counters = log.info().counters
+    assert counters["clock_steps"] == 1
+    assert counters["clock_step_us"] == back
+    assert counters["borrowed_us"] == told[-1].pointer - (before - back)
+
+
+@pytest.mark.parametrize("back", [1, SECOND, HOUR, 400 * DAY])
+@pytest.mark.parametrize("clean", [True, False])
+def test_clock_may_step_back_while_the_log_is_closed(
+    open_log: OpenLog, clock: ManualClock, back: int, clean: bool
+) -> None:
+    """C3: over a restart, after a clean end and without one."""
+    for i in range(4):
+        log = open_log()
+        assert log.append(b"x").first > max([0, *pointers(log)[:i]])
+        if clean:
+            log.close()
+        else:
+            log.sync()
+            log._lock.release()
+        clock.step(-back)
+    log = open_log()
+    log.append(b"x")
+    log.sync()
+    assert len(pointers(log)) == 5
+    assert_rising(pointers(log))
+
+
+def test_clock_may_step_back_over_a_roll(log: Log, clock: ManualClock) -> None:
+    """C16: a segment's name is below all of its pointers, and above those of the one before."""
+    fill(log, 2)
+    clock.step(-DAY)
+    log.roll()
+    fill(log, 2)
+    clock.step(2 * DAY)
+    log.roll()
+    fill(log, 2)
+    log.sync()
+    assert_rising(pointers(log))
+    assert len(pointers(log)) == 6
+
+
+def test_new_boot_begins_above_everything_that_anyone_may_have_seen(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
+    """C3: another boot id raises the next pointer to the last readable one plus 10 s."""
+    clock.tick = 0
+    log = open_log()
+    log.append([b"x"] * 3)
+    log.close()
+    clock.reboot()
+    assert open_log().append(b"x").first == START + 2 + 1 + HORIZON_US
+
+
+def test_new_boot_does_not_hold_back_a_clock_that_went_on(open_log: OpenLog, clock: ManualClock) -> None:
+    log = open_log()
+    fill(log, 1)
+    log.close()
+    clock.reboot()
+    clock.tick = 0
+    clock.step(MINUTE)
+    assert open_log().append(b"x").first == clock.now()
+
+
+def test_same_boot_goes_on_where_it_was(open_log: OpenLog, clock: ManualClock) -> None:
+    clock.tick = 0
+    open_log().close()
+    log = open_log()
+    assert log.append(b"x").first == START
+    log.close()
+    assert open_log().append(b"x").first == START + 1
+
+
+def test_boots_without_a_record_never_lead_to_a_second_use(open_log: OpenLog, clock: ManualClock) -> None:
+    """C3: every boot may have given out pointers that the loss of power took, so each adds its 10 s."""
+    clock.tick = 0
+    log = open_log()
+    newest = log.append(b"x").last
+    log.close()
+    boots = 6
+    for _ in range(boots):
+        clock.reboot()
+        clock.step(-MINUTE)
+        open_log().close()
+    log = open_log()
+    assert log.append(b"x").first > newest + boots * HORIZON_US
+    assert log.info().segments == 2, "empty segments of boots that wrote nothing do not gather"
+
+
+def test_visible_pointer_lost_with_the_power_is_not_given_out_again(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
+    """C3: many boots, each of which shows records and loses them all."""
+    clock.tick = 0
+    log = open_log()
+    fill(log, 1)
+    log.close()
+    (segment,) = log.directory.glob("*.seg")
+    seen = log.newest
+    for _ in range(5):
+        clock.reboot()
+        log = open_log()
+        segment = max(log.directory.glob("*.seg"))
+        durable = segment.read_bytes()
+        assert log.append(b"shown, then lost").first > seen
+        seen = log.newest
+        log._lock.release()
+        segment.write_bytes(durable)
+    clock.reboot()
+    log = open_log()
+    assert log.append(b"x").first > seen
+
+
+def test_end_of_the_pointers_is_refused_and_never_wrapped(open_log: OpenLog, clock: ManualClock) -> None:
+    """C6."""
+    log = open_log()
+    clock.tick = 0
+    clock.set(POINTER_MAX - 2)
+    assert log.append([b"a", b"b"]).last == POINTER_MAX - 1
+    assert outcome_of(log, encoded([b"c", b"d"])) == "pointers_exhausted"
+    log.sync()
+    assert log.append(b"c").first == POINTER_MAX
+    for late in (POINTER_MAX, POINTER_MAX + 1, 2**63, START):
+        clock.set(late)
+        with pytest.raises(Conflict, match="pointers_exhausted"):
+            log.append(b"d")
+    log.sync()
+    told = list(log.read())
+    assert [record.value for record in told] == [b"a", b"b", b"c"]
+    log.close()
+    for _ in range(3):
+        clock.reboot()
+        log = open_log()
+        assert list(log.read()) == told
+        assert list(log.read(POINTER_MAX)) == []
+        assert outcome_of(log, encoded([b"d"])) == "pointers_exhausted"
+        log.roll()
+        assert list(log.read()) == told
+        log.close()
+
+
+def test_refused_batch_uses_up_no_ordinals(open_log: OpenLog, clock: ManualClock) -> None:
+    log = open_log(options=LogOptions(count_limit=2))
+    clock.tick = 0
+    clock.set(POINTER_MAX - 1)
+    assert outcome_of(log, encoded([b"x"] * 5)) == "pointers_exhausted"
+    clock.set(START)
+    appended = log.append([b"a", b"b"])
+    assert (appended.first, log.info().end_ordinal) == (START, 2)
+
+
+def test_issuer_follows_the_clock_and_never_goes_back() -> None:
+    clock = ManualClock(1_000)
+    issuer = PointerIssuer(clock, last=0)
+    assert [issuer.take(n) for n in (1, 1, 10, 1)] == [1_000, 1_001, 1_002, 1_012]
+    clock.set(5_000)
+    assert issuer.take(2) == 5_000
+    clock.set(10)
+    assert issuer.take(1) == 5_002
+    assert (issuer.clock_steps, issuer.step_us, issuer.borrowed_us()) == (1, 4_990, 4_992)

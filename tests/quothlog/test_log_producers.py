@@ -1,0 +1,287 @@
+"""Idempotence: a batch that comes again is stored once, whatever happened in between."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kit.clocks import DAY, MINUTE, SECOND, ManualClock
+from kit.logs import copy, encoded, outcome_of, put, values
+from kit.storage import FaultyDisk
+
+from quothlog import Appended, Log, LogOptions
+from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX, ProducerTable
+from quothwire.errors import QuothError
+from quothwire.pointer import POINTER_MAX
+
+OpenLog = Callable[..., Log]
+
+
+def dense(producer: int, sequence: int, value: bytes = b"") -> bytes:
+    return encoded([value or b"%d/%d" % (producer, sequence)], producer, sequence)
+
+
+def sparse(producer: int, sequence: int, *, start: bool = False, value: bytes = b"") -> bytes:
+    value = value or b"%d/%d" % (producer, sequence)
+    return encoded([value], producer, sequence, sparse=True, start=start)
+
+
+def repeated(first: Appended) -> Appended:
+    """What the second coming of a batch is told."""
+    return Appended(first.first, first.last, first.count, duplicate=True)
+
+
+# What may happen between a batch and its retry.
+def nothing(log: Log, reopen: Callable[[], Log]) -> Log:
+    return log
+
+
+def roll(log: Log, reopen: Callable[[], Log]) -> Log:
+    log.roll()
+    return log
+
+
+def retention(log: Log, reopen: Callable[[], Log]) -> Log:
+    log.trim(POINTER_MAX)
+    assert values(log) == []
+    return log
+
+
+def clean_end(log: Log, reopen: Callable[[], Log]) -> Log:
+    log.close()
+    return reopen()
+
+
+def crash(log: Log, reopen: Callable[[], Log]) -> Log:
+    log._lock.release()
+    return reopen()
+
+
+def crash_without_index(log: Log, reopen: Callable[[], Log]) -> Log:
+    for path in log.directory.glob("*.idx"):
+        path.unlink()
+    return crash(log, reopen)
+
+
+def retention_then_crash_twice(log: Log, reopen: Callable[[], Log]) -> Log:
+    retention(log, reopen)
+    return crash_without_index(crash(log, reopen), reopen)
+
+
+EVENTS = [nothing, roll, retention, clean_end, crash, crash_without_index, retention_then_crash_twice]
+any_event = pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
+
+
+@any_event
+def test_retries_are_stored_once_and_get_the_first_pointers(
+    open_log: OpenLog, event: Callable[[Log, Callable[[], Log]], Log]
+) -> None:
+    """Decision 7, C61: every one of the last 64, over restarts, rolls and retention."""
+    log = open_log()
+    raws = [dense(5, n) for n in range(1, RESULTS_MAX + 11)] + [sparse(6, 3, start=True), sparse(6, 700)]
+    told = [put(log, raw)[0] for raw in raws]
+    log.sync()
+    log = event(log, open_log)
+    ordinal = log.end_ordinal
+    for raw, first in list(zip(raws, told, strict=True))[10:]:
+        assert outcome_of(log, raw) == repeated(first)
+    for raw in raws[:10]:
+        assert outcome_of(log, raw) == "forgotten_sequence"
+    assert outcome_of(log, dense(5, 76)) == "out_of_sequence"
+    assert outcome_of(log, dense(5, 75, b"new")) != "out_of_sequence"
+    assert outcome_of(log, sparse(6, 699)) == "out_of_sequence"
+    assert outcome_of(log, dense(5, 70, b"other")) == "sequence_reused"
+    assert outcome_of(log, dense(7, 2)) == "unknown_producer"
+    assert log.end_ordinal == ordinal + 1
+
+
+def test_dense_producer_counts_from_one_without_a_gap(log: Log) -> None:
+    assert outcome_of(log, dense(5, 2)) == "unknown_producer"
+    put(log, dense(5, 1))
+    assert outcome_of(log, dense(5, 3)) == "out_of_sequence"
+    put(log, dense(5, 2), dense(5, 3))
+    assert values(log) == [b"5/1", b"5/2", b"5/3"]
+
+
+def test_out_of_sequence_can_be_tried_again(log: Log) -> None:
+    """A pipelined producer keeps its order: nothing behind a gap is stored, all of it may come again."""
+    raws = [dense(5, n) for n in (1, 3, 4, 2)]
+    outcomes = log.append_batches(raws)
+    refused = [outcome.retryable for outcome in outcomes if isinstance(outcome, QuothError)]
+    assert refused == [True, True]
+    put(log, *raws[1:3])
+    assert values(log) == [b"5/1", b"5/2", b"5/3", b"5/4"]
+
+
+def test_sparse_producer_may_leave_gaps_and_says_that_it_begins(log: Log) -> None:
+    assert outcome_of(log, sparse(5, 10)) == "unknown_producer"
+    put(log, sparse(5, 10, start=True), sparse(5, 11), sparse(5, 5_000), sparse(5, 2**64 - 1))
+    assert outcome_of(log, sparse(5, 12)) == "out_of_sequence"
+    assert outcome_of(log, sparse(5, 9)) == "forgotten_sequence"
+    assert len(values(log)) == 4
+
+
+def test_producer_that_begins_again_by_mistake_is_known(log: Log) -> None:
+    """The START flag of a retry, or of a known producer, changes nothing."""
+    (first,) = put(log, sparse(5, 1, start=True))
+    assert outcome_of(log, sparse(5, 1, start=True)) == repeated(first)
+    put(log, sparse(5, 2, start=True))
+    assert values(log) == [b"5/1", b"5/2"]
+
+
+def test_reused_sequence_is_told(log: Log) -> None:
+    """Other bytes, or as many records in other places: never taken for the same."""
+    put(log, encoded([b"ab", b"c"], 5, 1))
+    assert outcome_of(log, encoded([b"a", b"bc"], 5, 1)) == "sequence_reused"
+    assert outcome_of(log, encoded([b"abc"], 5, 1)) == "sequence_reused"
+    assert values(log) == [b"ab", b"c"]
+
+
+def test_batches_without_a_producer_are_stored_each_time(log: Log) -> None:
+    put(log, encoded([b"x"]), encoded([b"x"]))
+    put(log, encoded([b"x"]))
+    assert len(values(log)) == 3
+    assert log.info().counters["producers"] == 0
+
+
+def test_retry_in_the_same_burst_is_stored_once(log: Log) -> None:
+    """The first one has to be on the disk before the second one is told its pointers."""
+    outcomes = put(log, dense(5, 1), dense(5, 2), dense(5, 1), dense(6, 1), dense(5, 2), dense(5, 3))
+    assert [outcome.duplicate for outcome in outcomes] == [False, False, True, False, True, False]
+    assert outcomes[2] == repeated(outcomes[0])
+    assert outcomes[4] == repeated(outcomes[1])
+    assert values(log) == [b"5/1", b"5/2", b"6/1", b"5/3"]
+
+
+def test_retry_in_the_same_burst_as_a_write_that_fails_is_not_called_stored(open_log: OpenLog) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    disk.fail("write", problem=errno.ENOSPC, lasting=True)
+    outcomes = log.append_batches([dense(5, 1), dense(5, 1), dense(5, 2)])
+    codes = [outcome.code for outcome in outcomes if isinstance(outcome, QuothError)]
+    assert codes == ["disk_low", "disk_low", "unknown_producer"]
+    disk.heal()
+    assert [one.duplicate for one in put(log, dense(5, 1), dense(5, 1), dense(5, 2))] == [False, True, False]
+    assert values(log) == [b"5/1", b"5/2"]
+
+
+def test_large_burst_of_one_producer_keeps_its_last_results(open_log: OpenLog) -> None:
+    log = open_log()
+    raws = [dense(5, n) for n in range(1, 3 * RESULTS_MAX)]
+    told = put(log, *raws)
+    assert [outcome_of(log, raw) for raw in raws[-RESULTS_MAX:]] == [
+        repeated(first) for first in told[-RESULTS_MAX:]
+    ]
+    assert outcome_of(log, raws[-RESULTS_MAX - 1]) == "forgotten_sequence"
+
+
+@any_event
+def test_a_thousand_producers_are_known(
+    open_log: OpenLog, event: Callable[[Log, Callable[[], Log]], Log]
+) -> None:
+    log = open_log()
+    raws = [dense(producer, 1) for producer in range(1, PRODUCERS_MAX + 1)]
+    told = put(log, *raws)
+    log.sync()
+    log = event(log, open_log)
+    assert log.info().counters["producers"] == PRODUCERS_MAX
+    assert log.append_batches(raws) == [repeated(first) for first in told]
+
+
+def test_one_more_than_a_thousand_has_to_wait_while_all_are_at_work(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
+    """The table is full of producers that may be retrying: `busy`, retryable, nothing stored."""
+    clock.tick = 0
+    log = open_log()
+    put(log, *(dense(producer, 1) for producer in range(1, PRODUCERS_MAX + 1)))
+    (refused,) = log.append_batches([dense(9_999, 1)])
+    assert isinstance(refused, QuothError)
+    assert (refused.code, refused.retryable) == ("busy", True)
+    put(log, *(dense(producer, 2) for producer in range(2, PRODUCERS_MAX + 1)), encoded([b"without"]))
+    clock.step(MINUTE)
+    put(log, *(dense(producer, 3) for producer in range(3, PRODUCERS_MAX + 1)))
+    put(log, dense(9_999, 1))
+    assert outcome_of(log, dense(1, 2)) == "unknown_producer", "the one that was silent for longest"
+    assert outcome_of(log, dense(2, 3, b"second oldest")) != "busy"
+    assert log.info().counters["producers"] == PRODUCERS_MAX
+
+
+def test_newcomers_of_one_burst_push_out_only_who_was_silent(open_log: OpenLog, clock: ManualClock) -> None:
+    clock.tick = 0
+    log = open_log()
+    put(log, dense(1, 1), dense(2, 1))
+    clock.step(2 * MINUTE)
+    others = range(3, PRODUCERS_MAX + 1)
+    put(log, *(dense(producer, 1) for producer in others))
+    outcomes = log.append_batches([dense(producer, 1) for producer in range(5_001, 5_006)])
+    codes = [outcome.code if isinstance(outcome, QuothError) else "stored" for outcome in outcomes]
+    assert codes == ["stored", "stored", "busy", "busy", "busy"]
+    assert all(isinstance(outcome_of(log, dense(producer, 1)), Appended) for producer in others)
+
+
+def test_refused_write_does_not_make_a_silent_producer_look_busy(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    clock.tick = 0
+    put(log, dense(1, 1))
+    clock.step(2 * MINUTE)
+    put(log, *(dense(producer, 1) for producer in range(2, PRODUCERS_MAX + 1)))
+    disk.fail("write", problem=errno.ENOSPC)
+    assert outcome_of(log, dense(1, 2)) == "disk_low"
+    put(log, dense(5_001, 1))
+    assert outcome_of(log, dense(1, 2)) == "unknown_producer"
+    assert isinstance(outcome_of(log, dense(2, 2)), Appended)
+
+
+def test_producer_that_was_silent_for_a_week_is_told_so(open_log: OpenLog, clock: ManualClock) -> None:
+    """Never silently accepted: it may have been stored before."""
+    log = open_log()
+    put(log, dense(5, 1), dense(6, 1))
+    clock.step(6 * DAY)
+    put(log, dense(6, 2))
+    clock.step(DAY + SECOND)
+    log.close()
+    log = open_log()
+    assert outcome_of(log, dense(5, 2)) == "unknown_producer"
+    assert isinstance(outcome_of(log, dense(6, 3)), Appended)
+
+
+def test_log_as_its_own_producer_goes_on_after_anything(open_log: OpenLog, clock: ManualClock) -> None:
+    """Decision 13: its batches carry its id and its ordinals, so they can be forwarded exactly once."""
+    log = open_log(options=LogOptions(count_limit=3))
+    for i in range(12):
+        log.append([b"%d" % i] * (i % 3 + 1))
+        match i % 4:
+            case 0:
+                log = clean_end(log, open_log)
+            case 1:
+                log = crash(log, open_log)
+            case 2:
+                clock.reboot()
+                log = clean_end(log, open_log)
+    clock.step(30 * DAY)
+    log = clean_end(log, open_log)
+    log.append(b"after a month")
+    log.sync()
+    assert values(log)[-1] == b"after a month"
+    assert log.end_ordinal == 25
+
+
+def test_producers_of_a_refused_batch_are_unknown_after_a_crash_too(open_log: OpenLog, tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    disk.fail("write", problem=errno.ENOSPC, written=70)
+    assert outcome_of(log, dense(5, 1)) == "disk_low"
+    with Log.open(copy(log.directory, tmp_path / "crashed")) as crashed:
+        assert isinstance(outcome_of(crashed, dense(5, 1)), Appended)
+
+
+def test_table_survives_its_encoding() -> None:
+    table = ProducerTable()
+    assert ProducerTable.decode(table.encode(0)).encode(0) == b""
+    assert len(ProducerTable.decode(b"")) == 0

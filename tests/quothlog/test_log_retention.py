@@ -1,0 +1,334 @@
+"""What is kept: whole segments go by age, by size and on demand, the active one included, and readers go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kit.clocks import DAY, HOUR, SECOND, ManualClock
+from kit.logs import boundaries, fill, segments, values
+
+from quothlog import Log, LogOptions
+from quothwire import batch
+from quothwire.pointer import POINTER_MAX
+from quothwire.record import Record
+
+OpenLog = Callable[..., Log]
+
+DISTANT = LogOptions(max_age=3_600, count_limit=2)
+
+
+def missing(log: Log, after: int, ordinal: int = -1) -> int:
+    """How many records a reader with this cursor is told that it missed."""
+    found = log.fetch(after)
+    assert found is not None
+    return log.gone(after, ordinal, found)
+
+
+def synced_fill(log: Log, batches: int, records: int = 1) -> list[Record]:
+    told = fill(log, batches, records)
+    log.sync()
+    return told
+
+
+# -- on demand ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", range(0, 11))
+def test_trim_removes_what_lies_wholly_before(open_log: OpenLog, directory: Path, keep: int) -> None:
+    log = open_log(options=LogOptions(count_limit=2))
+    told = fill(log, 10)
+    before = told[10 - keep].pointer if keep else POINTER_MAX
+    held, size = len(segments(directory)), log.info().bytes
+    records, freed = log.trim(before)
+    left = list(log.read())
+    assert left == told[records:]
+    assert records == (10 - keep) // 2 * 2
+    assert freed == size + (log.info().bytes if False else 0) - log.info().bytes or keep == 0
+    assert len(segments(directory)) == max(1, held - records // 2 + (keep == 0))
+    assert log.first_ordinal == log.info().first_ordinal == records
+    assert log.info().end_ordinal == 10
+    assert log.info().first == (left[0].pointer if left else 0)
+
+
+def test_trim_of_nothing_removes_nothing(log: Log) -> None:
+    assert log.trim(POINTER_MAX) == (0, 0)
+    told = fill(log, 2)
+    assert log.trim(0) == log.trim(told[0].pointer) == log.trim(told[1].pointer) == (0, 0)
+    assert list(log.read()) == told
+
+
+def test_trim_of_everything_leaves_a_log_that_goes_on(open_log: OpenLog) -> None:
+    """C46: the active segment too."""
+    log = open_log()
+    told = fill(log, 3)
+    assert log.trim(told[-1].pointer + 1)[0] == 3
+    assert (values(log), log.info().segments, log.info().first) == ([], 1, 0)
+    assert log.info().last == told[-1].pointer
+    later = fill(log, 1)
+    assert later[0].pointer > told[-1].pointer
+    assert list(log.read()) == later
+    log.close()
+    again = open_log()
+    assert list(again.read()) == later
+    assert (again.first_ordinal, again.end_ordinal) == (3, 4)
+
+
+def test_trim_is_durable_and_leaves_no_file(open_log: OpenLog, directory: Path) -> None:
+    log = open_log(options=LogOptions(count_limit=1))
+    told = fill(log, 6)
+    log.close()
+    log = open_log()
+    log.trim(told[4].pointer)
+    log.close()
+    names = {path.name for path in directory.iterdir()}
+    assert len([name for name in names if name.endswith(".seg")]) == 2
+    assert len([name for name in names if name.endswith(".idx")]) == 2
+    assert list(open_log().read()) == told[4:]
+
+
+# -- by age -------------------------------------------------------------------------------------------------
+
+
+def test_segments_go_by_the_age_of_their_newest_record(open_log: OpenLog, clock: ManualClock) -> None:
+    """C45."""
+    log = open_log(options=DISTANT)
+    clock.tick = 0
+    told = []
+    for _ in range(6):
+        told += synced_fill(log, 1)
+        clock.step(600 * SECOND)
+    log.retain()
+    assert list(log.read()) == told, "the newest record of the oldest segment is an hour less ten minutes old"
+    clock.set(told[1].pointer + HOUR)
+    assert log.retain()[0] == 0
+    clock.step(1)
+    assert log.retain()[0] == 2
+    assert list(log.read()) == told[2:]
+
+
+def test_active_segment_expires_too(open_log: OpenLog, clock: ManualClock) -> None:
+    """C46: idle and old, it is sealed and removed."""
+    log = open_log(options=LogOptions(max_age=60))
+    synced_fill(log, 3)
+    clock.step(61 * SECOND)
+    assert log.retain()[0] == 3
+    assert (values(log), log.info().segments) == ([], 1)
+    assert log.retain() == (0, 0)
+    assert log.info().segments == 1
+
+
+def test_nothing_outlives_its_age_by_more_than_a_quarter(open_log: OpenLog, clock: ManualClock) -> None:
+    """C45, C46: a record a second, a sweep each time one is due; nothing young goes, nothing old stays."""
+    log = open_log(options=LogOptions(max_age=40))
+    clock.tick = 0
+    for _ in range(300):
+        synced_fill(log, 1)
+        clock.step(SECOND)
+        due = log.retention_due()
+        if due is not None and due <= clock.now():
+            log.retain()
+        kept = [record.pointer for record in log.read()]
+        assert min(kept) >= clock.now() - 51 * SECOND
+        assert len(kept) >= min(40, log.end_ordinal)
+
+
+def test_a_record_from_the_future_keeps_only_its_own_segment(open_log: OpenLog, clock: ManualClock) -> None:
+    log = open_log(options=DISTANT)
+    told = synced_fill(log, 4)
+    clock.step(-10 * DAY)
+    assert log.retain()[0] == 0
+    assert list(log.read()) == told
+
+
+def test_nothing_goes_without_a_limit(open_log: OpenLog, clock: ManualClock) -> None:
+    log = open_log(options=LogOptions(count_limit=1))
+    told = synced_fill(log, 5)
+    clock.step(10_000 * DAY)
+    assert log.retention_due() is None
+    assert log.retain() == (0, 0)
+    assert list(log.read()) == told
+
+
+def test_age_limit_seals_the_active_segment(open_log: OpenLog, clock: ManualClock) -> None:
+    """C13: roll by age."""
+    log = open_log(options=LogOptions(age_limit=60))
+    told = synced_fill(log, 1)
+    assert log.retention_due() == told[0].pointer + 60 * SECOND
+    clock.set(told[0].pointer + 59 * SECOND)
+    log.retain()
+    assert log.info().segments == 1
+    clock.set(told[0].pointer + 60 * SECOND)
+    log.retain()
+    assert log.info().segments == 2
+    assert log.retention_due() is None
+    assert list(log.read()) == told
+
+
+def test_retention_tells_when_it_will_next_be_due(open_log: OpenLog, clock: ManualClock) -> None:
+    """One microsecond earlier it does nothing, at that moment it does."""
+    log = open_log(options=LogOptions(max_age=100, count_limit=3))
+    clock.tick = 0
+    for _ in range(10):
+        synced_fill(log, 1)
+        clock.step(SECOND)
+    sealed = 0
+    while (due := log.retention_due()) is not None:
+        before = log.info()
+        clock.set(due - 1)
+        assert log.retain() == (0, 0)
+        assert log.info().segments == before.segments
+        clock.set(due)
+        log.retain()
+        after = log.info()
+        assert (after.first_ordinal, after.segments) != (before.first_ordinal, before.segments)
+        sealed += 1
+        assert sealed < 20
+    assert values(log) == []
+
+
+# -- by size ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_bytes", [1, 2_000, 10_000])
+def test_log_stays_below_its_bytes(open_log: OpenLog, directory: Path, max_bytes: int) -> None:
+    """C47: whole segments go, so up to a quarter more than necessary, and the newest batch always stays."""
+    log = open_log(options=LogOptions(max_bytes=max_bytes))
+    told = []
+    for i in range(200):
+        told += fill(log, 1, size=100 + i % 7)
+        log.retain()
+        left = list(log.read())
+        assert left
+        assert left == told[-len(left) :]
+        size = sum(path.stat().st_size for path in segments(directory))
+        assert size == log.info().bytes
+        assert size <= max(max_bytes, 700)
+        if len(left) < len(told):
+            assert size > max_bytes * 0.6 or max_bytes < 1_000
+
+
+def test_size_limit_made_smaller_applies_to_what_is_there(open_log: OpenLog) -> None:
+    log = open_log()
+    told = fill(log, 50, size=1_000)
+    log.options = LogOptions(max_bytes=10_000)
+    assert log.retain()[0] == 50
+    told = fill(log, 50, size=1_000)
+    assert log.retain()[0] > 40
+    left = list(log.read())
+    assert left == told[-len(left) :]
+    assert len(left) >= 5
+
+
+def test_both_limits_hold(open_log: OpenLog, clock: ManualClock) -> None:
+    log = open_log(options=LogOptions(max_age=60, max_bytes=3_000))
+    for _ in range(20):
+        synced_fill(log, 1)
+        log.retain()
+    assert log.info().bytes <= 3_000
+    clock.step(120 * SECOND)
+    log.retain()
+    assert values(log) == []
+
+
+# -- readers ------------------------------------------------------------------------------------------------
+
+
+def test_cursor_below_what_is_kept_resumes_there_and_learns_what_is_gone(open_log: OpenLog) -> None:
+    """C7: exactly, if the reader knows its ordinal, else at most so many; never silently."""
+    log = open_log(options=LogOptions(count_limit=2))
+    told = fill(log, 10)
+    log.trim(told[6].pointer)
+    assert list(log.read(0)) == told[6:]
+    for i in range(10):
+        assert list(log.read(told[i].pointer)) == told[max(6, i + 1) :]
+    assert missing(log, 0) == 6
+    assert missing(log, 0, ordinal=0) == 6
+    assert missing(log, told[2].pointer, ordinal=3) == 3
+    assert 3 <= missing(log, told[2].pointer) <= 6
+    for i in range(5, 9):
+        assert missing(log, told[i].pointer) == 0
+        assert missing(log, told[i].pointer, ordinal=i + 1) == 0
+
+
+def test_nothing_is_gone_where_nothing_was_removed(log: Log) -> None:
+    told = fill(log, 4, records=2)
+    log.roll()
+    assert missing(log, 0) == missing(log, 0, ordinal=0) == 0
+    assert missing(log, told[2].pointer) == missing(log, told[2].pointer, ordinal=3) == 0
+
+
+def test_gone_is_known_after_everything_was_removed(open_log: OpenLog) -> None:
+    """C7: also over a restart."""
+    log = open_log()
+    told = fill(log, 3)
+    log.trim(POINTER_MAX)
+    assert log.fetch(0) is None
+    log.close()
+    log = open_log()
+    fill(log, 2)
+    assert missing(log, 0) == 3
+    assert missing(log, told[0].pointer, ordinal=1) == 2
+    assert missing(log, told[2].pointer) == 0
+
+
+def test_reader_in_the_middle_of_a_removed_segment_goes_on(open_log: OpenLog, directory: Path) -> None:
+    """C37: what has been begun to be read stays readable."""
+    log = open_log(options=LogOptions(count_limit=4))
+    told = fill(log, 10)
+    reading = log.lookup(told[0].pointer)
+    assert reading is not None
+    assert reading.sealed
+    begun = reading.segment.view()
+    extract = log.fetch(0)
+    log.trim(told[8].pointer)
+    assert len(segments(directory)) == 1
+    assert begun.file.read(8, 0) == b"QUOTHLOG"
+    assert extract is not None
+    read = [value for raw in batch.split(extract.data, log.log_id) for value in batch.decode(raw, log.log_id).values]
+    assert read == [record.value for record in told[:4]]
+    assert list(log.read(extract.next)) == told[8:]
+
+
+def test_lookup_into_a_segment_that_is_gone_leads_on(open_log: OpenLog) -> None:
+    """C37: retention ran between the lookup and its reading, which another thread does later."""
+    log = open_log(options=LogOptions(count_limit=2))
+    told = fill(log, 7)
+    places = [log.lookup(record.pointer - 1) for record in told[:4]]
+    log.trim(told[6].pointer)
+    for place in places:
+        assert place is not None
+        assert place.read() is None
+        assert list(log.read(place.beyond)) == told[6:]
+
+
+def test_segment_file_that_somebody_took_away_is_no_silence(open_log: OpenLog, directory: Path) -> None:
+    """Damaged is never absent: what retention did not remove has to be there."""
+    log = open_log(options=LogOptions(count_limit=2))
+    fill(log, 7)
+    segments(directory)[1].unlink()
+    with pytest.raises(OSError, match="No such file"):
+        list(log.read())
+
+
+def test_iterating_while_retention_runs_skips_what_went_and_nothing_else(open_log: OpenLog) -> None:
+    log = open_log(options=LogOptions(count_limit=3))
+    told = fill(log, 30)
+    reader = log.read()
+    first = [next(reader) for _ in range(4)]
+    log.trim(told[21].pointer)
+    rest = list(reader)
+    assert first == told[:4]
+    assert rest == told[4:6] + told[21:]
+
+
+def test_removing_counts_what_it_removes(open_log: OpenLog, directory: Path) -> None:
+    log = open_log(options=LogOptions(count_limit=5))
+    told = fill(log, 4, records=5)
+    gone = segments(directory)[:2]
+    size = sum(path.stat().st_size for path in gone)
+    assert log.trim(told[10].pointer) == (10, size)
+    assert not any(path.exists() for path in gone)
+    (left,) = segments(directory)[:1]
+    assert boundaries(left, log.log_id)
