@@ -22,13 +22,18 @@ class DirectoryLock:
         self._fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as problem:
             owner = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             self.release()
+            if not isinstance(problem, BlockingIOError):
+                raise
             raise error("locked", f"{directory} is in use by process {owner}") from None
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
         _held.add(self)
+
+    def __del__(self) -> None:
+        self.release()
 
     @property
     def released(self) -> bool:
@@ -37,7 +42,7 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Give the directory free. Does nothing the second time."""
-        fd, self._fd = self._fd, -1
+        fd, self._fd = getattr(self, "_fd", -1), -1
         if fd >= 0:
             os.close(fd)
 

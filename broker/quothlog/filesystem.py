@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -177,12 +177,13 @@ class PosixFileSystem:
         return found.f_bavail * found.f_frsize
 
 
-def write_durably(filesystem: FileSystem, path: Path, buffers: Sequence[Buffer]) -> None:
-    """Put a small file in place whole: written beside it, synced, renamed, the directory synced."""
+def write_durably(filesystem: FileSystem, path: Path, parts: Iterable[Buffer]) -> None:
+    """Put a file in place whole: written beside it, synced, renamed, the directory synced."""
     beside = path.with_name(path.name + ".tmp")
     file = filesystem.create(beside)
     try:
-        file.append(buffers)
+        for part in parts:
+            file.append([part])
         file.sync()
     finally:
         file.close()

@@ -91,15 +91,24 @@ def records(
     Every batch is verified before its records are told. Raises as `summaries` does.
     """
     for part in _parts(filesystem or PosixFileSystem(), directory, after):
+        wrong: list[Damage | Unfinished] = []
         for step in _steps(part, bodies=False):
             if not isinstance(step, Found):
-                yield step
-            elif step.header.last > after:
+                wrong.append(step)
+                continue
+            if step.header.base > after + 1:  # else what is wrong before it lies before `after`
+                yield from wrong
+            wrong.clear()
+            if step.header.last > after:
                 yield from _records_of(part, step, after)
+        yield from wrong
 
 
 class _Part(NamedTuple):
-    """One segment while it is looked at. following: the ordinal that the next segment begins with."""
+    """One segment while it is looked at.
+
+    missing: records between it and the one before. following: the ordinal that the next one begins with.
+    """
 
     path: Path
     log_id: int
@@ -217,9 +226,7 @@ def _steps(part: _Part, *, bodies: bool) -> Iterator[Found | Damage | Unfinished
         yield Damage(part.path, 0, 0, part.missing, "a segment before this one is missing")
     here = part.start
     expected = here.ordinal if part.block else None
-    if part.block is None and part.start.offset == part.data_end:
-        yield Damage(part.path, 0, part.size, -1, "the header block does not check")
-    hole: Hole | None = None
+    hole = Hole(0, 0) if part.block is None else None
     for step in walk(part.file, here, part.data_end, part.log_id, bodies=bodies):
         if isinstance(step, Hole):
             hole = step
@@ -232,7 +239,9 @@ def _steps(part: _Part, *, bodies: bool) -> Iterator[Found | Damage | Unfinished
     yield from _tail(part, here, hole, expected)
 
 
-def _tail(part: _Part, here: Position, hole: Hole | None, expected: int | None) -> Iterator[Damage | Unfinished]:
+def _tail(
+    part: _Part, here: Position, hole: Hole | None, expected: int | None
+) -> Iterator[Damage | Unfinished]:
     """What is wrong behind the last batch of a segment."""
     if part.last and part.footer is None and hole is not None and _is_cut(part, here, hole):
         yield Unfinished(part.path, hole.start, hole.end)
@@ -244,22 +253,22 @@ def _tail(part: _Part, here: Position, hole: Hole | None, expected: int | None) 
 
 
 def _damage(part: _Part, hole: Hole, missing: int) -> Damage:
-    text = "no batch of this log" if hole.start or part.block else "the header block does not check"
-    return Damage(part.path, hole.start, hole.end, missing, text)
+    text = "no batch of this log" if hole.start else "no header block of this log"
+    return Damage(part.path, hole.start, hole.end, max(missing, -1), text)
 
 
 def _is_cut(part: _Part, here: Position, hole: Hole) -> bool:
     """Do the bytes up to the end of the file begin a batch or a footer that is not all there, or nothing?"""
     size = hole.end - hole.start
     head = part.file.read(min(size, batch.HEADER_BYTES), hole.start)
+    if not any(head):
+        return _is_zero(part.file, hole)
     if size < batch.HEADER_BYTES:
-        return any(head[:8] == magic[: len(head)] for magic in (_FOOTER_MAGIC, batch.MAGIC)) or head.startswith(
-            batch.MAGIC
-        )
+        return batch.MAGIC.startswith(head[:4]) or _FOOTER_MAGIC.startswith(head[:8])
     try:
         header = batch.parse_header(head, part.log_id)
     except QuothError:
-        return _is_zero(part.file, hole)
+        return False
     return header.base > here.pointer and header.size > size
 
 
@@ -298,17 +307,15 @@ def _one_by_one(part: _Part, found: Found, columns: Batch, after: int) -> Iterat
 def _believed(part: _Part) -> Summary | None:
     """The summary of a segment that was sealed, as its header block and footer say; None without them."""
     block, footer = part.block, part.footer
-    if block is None or footer is None or part.missing or footer.end.ordinal != (part.following or footer.end.ordinal):
+    if block is None or footer is None or part.missing or part.following not in (None, footer.end.ordinal):
         return None
-    first = 0
-    if footer.end.ordinal > block.ordinal:
-        try:
-            first = batch.parse_header(part.file.read(batch.HEADER_BYTES, block.size), part.log_id).base
-        except QuothError:
-            return None
     count = footer.end.ordinal - block.ordinal
+    try:
+        first = batch.parse_header(part.file.read(batch.HEADER_BYTES, block.size), part.log_id).base
+    except QuothError:
+        return None
     return Summary(
-        part.path, part.log_id, part.floor, first, footer.end.pointer if count else 0, count, part.size, True, 0, ()
+        part.path, part.log_id, part.floor, first, footer.end.pointer, count, part.size, True, 0, ()
     )
 
 

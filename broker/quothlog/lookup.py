@@ -16,6 +16,7 @@ class Lookup(NamedTuple):
     """A place to read from: the records above `after` in one segment.
 
     sealed: any thread may call `read`. beyond: where to go on if there is nothing above `after` in it.
+    Retention may remove the segment before it is read; then there is nothing above `after` in it any more.
     """
 
     segment: Segment
@@ -33,6 +34,11 @@ class Lookup(NamedTuple):
     def read(self) -> Extract | None:
         """Read the batches; None if the segment holds nothing above `after`."""
         if self.end is None:
-            return self.segment.read(self.after, self.records_max, self.bytes_max)
+            try:
+                return self.segment.read(self.after, self.records_max, self.bytes_max)
+            except FileNotFoundError:
+                if self.segment.removed:
+                    return None
+                raise
         view = self.segment.view()._replace(end=self.end)
         return segment.extract(view, self.segment.log_id, self.after, self.records_max, self.bytes_max)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import msgpack
@@ -98,12 +99,18 @@ class ProducerTable:
 
     def undo(self) -> None:
         """Nothing that was stored since the last commit has reached the disk."""
+        if not self._stored:
+            return
         for identity in reversed(self._stored):
             results = self._producers[identity].results
             results.pop()
             if not results:
                 del self._producers[identity]
         self._stored.clear()
+        # whoever was silent for longest stands first again
+        self._producers = OrderedDict(
+            sorted(self._producers.items(), key=lambda item: item[1].results[-1].first)
+        )
 
     def encode(self, now: int) -> bytes:
         """A snapshot of everyone who is not to be forgotten, as a header block holds it."""
@@ -131,9 +138,10 @@ class ProducerTable:
         begins = bool(header.flags & Flag.START) if sparse else header.sequence == 1
         if not begins:
             raise error("unknown_producer", f"sequence {header.sequence} of a producer that is not known")
-        if len(self._producers) >= PRODUCERS_MAX:
-            oldest = next(iter(self._producers.values()))
-            if oldest.results[-1].first > now - RETRY_US:
+        surplus = len(self._producers) - PRODUCERS_MAX
+        if surplus >= 0:  # newcomers of this burst have a place only once it is written
+            silent = next(islice(self._producers.values(), surplus, None))
+            if abs(now - silent.results[-1].first) < RETRY_US:  # the clock may have stepped back far
                 raise error("busy", f"{PRODUCERS_MAX} producers wrote to this topic within the last minute")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quothlog.segment import Segment
+from quothlog.segment import ActiveSegment, Segment
 
 SHARE = 4
 """Segments are cut so that retention, which removes whole ones, overshoots by at most a quarter."""
@@ -45,14 +45,26 @@ class LogOptions:
         return min((age for age in ages if age), default=0)
 
 
-def due_for_roll(options: LogOptions, active: Segment, first: int, now: int) -> bool:
+def roll_size(options: LogOptions, active: ActiveSegment) -> int:
+    """The size above which the active segment is sealed.
+
+    It holds at least as many bytes of batches as its header block takes, which a thousand producers can make
+    3 MiB, so small segments are not all header block.
+    """
+    return max(options.roll_bytes, 2 * active.block.size)
+
+
+def due_for_roll(options: LogOptions, active: ActiveSegment, first: int, now: int) -> bool:
     """Is the active segment, which holds records from the pointer `first` on, old or large enough?"""
     age = options.roll_age_us
-    return bool(age and first + age <= now) or active.size > options.roll_bytes
+    return bool(age and first + age <= now) or active.size > roll_size(options, active)
 
 
-def expired(options: LogOptions, sealed: Sequence[Segment], active: Segment, now: int) -> int:
-    """How many of the sealed segments, oldest first, are to be removed."""
+def expired(options: LogOptions, sealed: Sequence[Segment], active: ActiveSegment, now: int) -> int:
+    """How many of the sealed segments, oldest first, are to be removed.
+
+    By age all of them may go; for `max_bytes` the newest one that holds records stays, however large.
+    """
     count = 0
     if options.max_age:
         for following in [*sealed[1:], active][: len(sealed)]:
@@ -61,7 +73,8 @@ def expired(options: LogOptions, sealed: Sequence[Segment], active: Segment, now
             count += 1
     if options.max_bytes:
         total = sum(one.size for one in [*sealed[count:], active])
-        while count < len(sealed) and total > options.max_bytes:
+        end = len(sealed) - (0 if active.records else 1)
+        while count < end and total > options.max_bytes:
             total -= sealed[count].size
             count += 1
     return count

@@ -120,6 +120,6 @@ def _headers(window: _Window, start: int, log_id: int) -> Iterator[tuple[int, He
             with contextlib.suppress(QuothError):
                 yield offset + at, batch.parse_header(window.view(offset + at, batch.HEADER_BYTES), log_id)
             at = data.find(batch.MAGIC, at + 1)
-        if offset + len(data) == window.end:
+        if len(data) < _SEARCH_BYTES:
             return
         offset += len(data) - len(batch.MAGIC) + 1

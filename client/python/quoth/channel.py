@@ -99,8 +99,9 @@ class Link:
         return error("disconnected", f"{what}: no broker answers at {self.url}")
 
     def close(self) -> None:
-        """Close both sockets."""
-        self.socket.disable_monitor()
+        """Close both sockets, also those of a context that is gone."""
+        with suppress(zmq.ZMQError):
+            self.socket.disable_monitor()
         self._monitor.close(linger=0)
         self.socket.close(linger=0)
 
