@@ -36,16 +36,14 @@ from quothd.events import (
 )
 from quothd.job import Job
 from quothd.outbox import Outbox
+from quothd.publishing import append_jobs
 from quothd.readers import Looked, Readers
 from quothd.syncer import Synced, Syncer
 from quothd.topicfile import TopicFile
 from quothlog import Appended, Log, LogInfo
 from quothlog.segment import Extract
-from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.message import Fetched, Operation, Published, TopicInfo, Trimmed
-from quothwire.settings import DURABILITIES
-from quothwire.simple import SimplePublish
 
 BURST_MAX = 256
 """Items taken as one burst: 256 publishes of 1 MiB are the most that one write brings to the disk."""
@@ -225,58 +223,14 @@ class Worker:
             self._refuse(job, error("storage_failed", f"{problem.strerror}"))
 
     def _append(self) -> None:
-        """Append all publishes of the burst with one write."""
+        """Append all publishes of the burst."""
         jobs, self._publishes = self._publishes, []
         if not jobs:
             return
         self._last_used = time.monotonic()
         self._make_room()
-        ready: list[Job] = []
-        raws: list[bytes] = []
-        singles: list[tuple[Job, int]] = []
-        values: list[bytes] = []
-        for job in jobs:
-            try:
-                request = job.decode()
-                if isinstance(request, SimplePublish):
-                    if len(values) + len(request.values) > batch.BATCH_RECORDS_MAX:
-                        self._append_singles(singles, values)
-                        singles, values = [], []
-                    singles.append((job, len(request.values)))
-                    values += request.values
-                    continue
-                if request.durability and request.durability not in DURABILITIES:
-                    raise error(
-                        "bad_request", f"durability {request.durability!r}", " or ".join(DURABILITIES)
-                    )
-            except QuothError as problem:
-                self._refuse(job, problem)
-                continue
-            ready.append(job)
-            raws.append(job.caller.payload())
-        for job, outcome in zip(ready, self._log.append_batches(raws), strict=True):
-            self._acknowledge(job, outcome, job.request.durability)
-        self._append_singles(singles, values)
-
-    def _append_singles(self, singles: list[tuple[Job, int]], values: list[bytes]) -> None:
-        """Append what simple publishes brought as one batch, or one by one if it would be too large."""
-        if not singles:
-            return
-        try:
-            (outcome,) = self._log.append_batches([batch.encode(values)])
-        except QuothError as problem:
-            if len(singles) == 1:
-                self._refuse(singles[0][0], problem)
-                return
-            for job, count in singles:
-                own, values = values[:count], values[count:]
-                self._append_singles([(job, count)], own)
-            return
-        at = outcome.first if isinstance(outcome, Appended) else 0
-        for job, count in singles:
-            share = Appended(at, at + count - 1, count, False) if isinstance(outcome, Appended) else outcome
-            self._acknowledge(job, share, "")
-            at += count
+        for job, outcome, durability in append_jobs(self._log, jobs):
+            self._acknowledge(job, outcome, durability)
 
     def _acknowledge(self, job: Job, outcome: Appended | QuothError, durability: str) -> None:
         if isinstance(outcome, QuothError):

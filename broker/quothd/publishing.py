@@ -1,0 +1,103 @@
+"""Appending the publishes of one burst, from both protocols, with one write.
+
+A fast publish brings its batch. What simple publishes bring is encoded here, all of a burst as one batch: a
+batch for each would cost as many headers, and everybody who reads it later would pay for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from quothd.job import Job
+from quothlog import Appended, Log
+from quothwire import batch
+from quothwire.errors import QuothError, error
+from quothwire.settings import DURABILITIES
+from quothwire.simple import SimplePublish
+
+
+class Outcome(NamedTuple):
+    """What became of a publish, and the durability that it asked for ("" for the topic's)."""
+
+    job: Job
+    outcome: Appended | QuothError
+    durability: str
+
+
+class _Singles:
+    """The values of simple publishes, gathered into one batch."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.counts: list[int] = []
+        self.values: list[bytes] = []
+
+    def add(self, job: Job, values: Sequence[bytes]) -> None:
+        """Take in the values of one publish."""
+        self.jobs.append(job)
+        self.counts.append(len(values))
+        self.values += values
+
+    def has_room(self, values: Sequence[bytes]) -> bool:
+        """Do these values still fit into the batch?"""
+        return len(self.values) + len(values) <= batch.BATCH_RECORDS_MAX
+
+
+def append_jobs(log: Log, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    """Append what publishes bring, in the order in which they came within each protocol."""
+    batches: list[Job] = []
+    singles = _Singles()
+    for job in jobs:
+        try:
+            request = job.decode()
+            if isinstance(request, SimplePublish):
+                if not singles.has_room(request.values):
+                    yield from _append_singles(log, singles)
+                    singles = _Singles()
+                singles.add(job, request.values)
+                continue
+            if request.durability and request.durability not in DURABILITIES:
+                raise error("bad_request", f"durability {request.durability!r}", " or ".join(DURABILITIES))
+        except QuothError as problem:
+            yield Outcome(job, problem, "")
+            continue
+        batches.append(job)
+    outcomes = log.append_batches([job.caller.payload() for job in batches])
+    for job, outcome in zip(batches, outcomes, strict=True):
+        yield Outcome(job, outcome, job.request.durability)
+    yield from _append_singles(log, singles)
+
+
+def _append_singles(log: Log, singles: _Singles) -> Iterator[Outcome]:
+    """Append gathered values as one batch; if that would be too large, each publish as its own."""
+    if not singles.jobs:
+        return
+    try:
+        (outcome,) = log.append_batches([batch.encode(singles.values)])
+    except QuothError as problem:
+        outcome = problem
+        if len(singles.jobs) > 1:
+            yield from _append_each(log, singles)
+            return
+    at = 0
+    for job, count in zip(singles.jobs, singles.counts, strict=True):
+        yield Outcome(job, _share(outcome, at, count), "")
+        at += count
+
+
+def _append_each(log: Log, singles: _Singles) -> Iterator[Outcome]:
+    at = 0
+    for job, count in zip(singles.jobs, singles.counts, strict=True):
+        own = _Singles()
+        own.add(job, singles.values[at : at + count])
+        yield from _append_singles(log, own)
+        at += count
+
+
+def _share(outcome: Appended | QuothError, at: int, count: int) -> Appended | QuothError:
+    """The part of a batch's outcome that belongs to one publish in it."""
+    if isinstance(outcome, QuothError):
+        return outcome
+    first = outcome.first + at
+    return Appended(first, first + count - 1, count, False)
