@@ -1,0 +1,100 @@
+"""The documents are true: their code runs as it stands there, their tables agree with the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quothd import Broker
+from quothd.config import Config
+from quothwire.errors import CODES
+from quothwire.message import Operation
+from quothwire.settings import NAMES
+
+ROOT = Path(__file__).parent.parent
+PROTOCOL = (ROOT / "client" / "PROTOCOL.md").read_text()
+README = (ROOT / "README.md").read_text()
+
+
+def _python_blocks(text: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def _run(code: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("socket", "block"), list(enumerate(_python_blocks(PROTOCOL))), ids=["REQ", "DEALER"]
+)
+def test_the_clients_in_the_protocol_are_written_in_plain_pyzmq_and_work(
+    tmp_path: Path, socket: int, block: str
+) -> None:
+    """A client of at most 30 lines that uses nothing of ours."""
+    assert len(block.splitlines()) <= 30
+    assert "quoth" not in block
+    with Broker(tmp_path, host="127.0.0.1") as broker:
+        printed = _run(block, broker.url)
+    expected = ["b'hello'", "b'world'"] if socket == 0 else ["100 acknowledged", "100 records"]
+    for words in expected:
+        assert words in printed, printed
+
+
+def test_the_client_in_the_readme_works(tmp_path: Path) -> None:
+    """README's first Python block, with the address of a real broker."""
+    block = _python_blocks(README)[0]
+    with Broker(tmp_path, host="127.0.0.1") as broker:
+        printed = _run(block.replace("tcp://127.0.0.1:5555", broker.url))
+    assert "1002 records" in printed, printed
+
+
+def test_the_embedded_broker_and_log_in_the_readme_work() -> None:
+    """README's second Python block, as it stands."""
+    printed = _run(_python_blocks(README)[1])
+    assert "b'hello'" in printed
+    assert "[b'21.5', b'21.6']" in printed
+
+
+def test_the_protocol_names_every_error_code_and_whether_to_try_again() -> None:
+    """The table of errors is the table of the code."""
+    documented = dict(re.findall(r"^\| `(\w+)` \| (yes|no) \|", PROTOCOL, re.MULTILINE))
+    assert documented == {code: "yes" if row.retryable else "no" for code, row in CODES.items()}
+
+
+def test_the_protocol_names_every_operation_with_its_number() -> None:
+    """The table of operations is the enum of the code."""
+    documented = {
+        int(number): name for number, name in re.findall(r"^\| (\d+) `(\w+)` \|", PROTOCOL, re.MULTILINE)
+    }
+    assert documented == {int(one): one.name.lower() for one in Operation}
+
+
+def test_the_protocol_names_every_setting_of_a_topic() -> None:
+    """Each of them stands there in code."""
+    assert [name for name in NAMES if f"`{name}`" not in PROTOCOL] == []
+
+
+def test_the_table_of_limits_names_only_keys_that_exist_and_all_that_are_limits() -> None:
+    """A key of the daemon's configuration that is a limit stands in the table."""
+    table = PROTOCOL[PROTOCOL.index("## Limits") :]
+    named = set(re.findall(r"`(\w+)`", table))
+    keys = set(Config.__dataclass_fields__)
+    limits = {key for key in keys if key.endswith(("_max", "_min", "_timeout", "_after", "_interval"))}
+    assert limits - named == set()
+
+
+def test_the_documents_name_only_files_that_exist() -> None:
+    """A path in code in one of the documents can be opened."""
+    for document in ("README.md", "client/PROTOCOL.md", "broker/FORMAT.md", "broker/DESIGN.md"):
+        text = (ROOT / document).read_text()
+        for path in re.findall(r"`((?:client|broker|tools|tests|quothd|quothlog|quothwire)/[\w./-]+)`", text):
+            places = [ROOT / path, ROOT / "broker" / path, ROOT / "client" / "python" / path]
+            assert any(place.exists() for place in places), f"{document}: {path}"
