@@ -19,7 +19,7 @@ import zmq
 
 from quothd import catalog
 from quothd.config import Config, load
-from quothd.frontend import FrontEnd
+from quothd.frontend import LINGER_S, FrontEnd
 from quothlog.dirlock import DirectoryLock
 from quothlog.filesystem import PosixFileSystem
 from quothwire.errors import error
@@ -100,8 +100,11 @@ class Broker:
         if front_end is not None:
             front_end.join()
             front_end.close()
-            # Waits until clients of this process have closed their sockets, which is their affair.
-            threading.Thread(target=self.context.term, name="quoth-context", daemon=True).start()
+            # It ends once the last replies are out and clients of this process have closed their sockets;
+            # the latter is their affair, so nobody waits for it much longer than the replies take.
+            terminator = threading.Thread(target=self.context.term, name="quoth-context", daemon=True)
+            terminator.start()
+            terminator.join(2 * LINGER_S)
         self._urls = ()
         if self._lock is not None:
             self._lock.release()

@@ -33,11 +33,13 @@ from quothd.events import (
 from quothd.job import Job
 from quothd.lifecycle import Happening, State
 from quothd.outbox import Outbox
+from quothd.place import Place, topic_info
+from quothd.publishing import glance
 from quothd.readers import Readers
 from quothd.syncer import Syncer
 from quothd.topicfile import TopicFile
 from quothd.waits import Waits
-from quothd.worker import Place, Rest, Worker, topic_info
+from quothd.worker import Rest, Worker
 from quothlog.log import new_log_id
 from quothwire.errors import QuothError, error
 from quothwire.message import Fetched, Operation
@@ -139,6 +141,8 @@ class Dispatcher:
             raise error("unknown_topic", f"there is no topic {job.topic!r}")
         if job.operation is Operation.CREATE:
             settings = settings.changed(job.decode().settings)
+        else:
+            glance(job)  # so that a publish that is refused does not leave an empty topic behind
         if len(self._entries) >= self._config.topics_max:
             raise error("topics_max", f"there are {len(self._entries)} topics already")
         entry = Entry(Place(None, TopicFile(job.topic, new_log_id(), settings)), is_new=True)

@@ -9,6 +9,7 @@ Loopback and ipc are reached from this machine alone; any other address needs `i
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 from dataclasses import dataclass
 
@@ -30,7 +31,10 @@ class Bound:
 
 
 def bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
-    """Bind both sockets to everything that is configured. Raises `RequestError` ``bad_setting``."""
+    """Bind both sockets to everything that is configured.
+
+    Raises `RequestError` ``bad_setting``, or OSError where somebody else listens.
+    """
     urls: list[str] = []
     announcements = ""
     if config.host:
@@ -84,9 +88,11 @@ def _bind(one: zmq.Socket[bytes], url: str) -> None:
 
 
 def _cannot(url: str, problem: zmq.ZMQError) -> Exception:
-    return error(
-        "bad_setting", f"cannot listen on {url}: {problem.strerror}", "is another broker running there?"
-    )
+    """An address that is taken may be free later: nothing is wrong with the configuration."""
+    text = f"cannot listen on {url}: {problem.strerror}"
+    if problem.errno == errno.EADDRINUSE:
+        return OSError(problem.errno, f"{text} (is another broker running there?)")
+    return error("bad_setting", text, "it has to be an address of this machine")
 
 
 def _require_loopback(host: str, *, insecure: bool) -> None:

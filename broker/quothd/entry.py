@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from quothd.job import Job
 from quothd.lifecycle import Happening, State, follow
-from quothd.worker import Place, Worker
+from quothd.place import Place
+from quothd.worker import Worker
 from quothlog import LogInfo
 
 

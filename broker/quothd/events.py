@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from quothd.job import Job
+from quothd.place import Place
 from quothlog import LogInfo
 from quothwire.errors import QuothError
 
-if TYPE_CHECKING:
-    from quothd.job import Job
-    from quothd.worker import Place, Worker
+
+class Sender(Protocol):
+    """The worker that says it: told apart by identity, found by its topic."""
+
+    @property
+    def topic(self) -> str:
+        """The name of its topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
     """A job is done; these frames go to its caller."""
 
-    worker: Worker
+    worker: Sender
     job: Job
     frames: list[bytes]
 
@@ -26,7 +32,7 @@ class Answered:
 class Parked:
     """A fetch found nothing yet and is willing to wait."""
 
-    worker: Worker
+    worker: Sender
     job: Job
 
 
@@ -34,7 +40,7 @@ class Parked:
 class Opened:
     """The log is open. place: where it lives now. retention_due: see `Log.retention_due`."""
 
-    worker: Worker
+    worker: Sender
     place: Place
     info: LogInfo
     retention_due: int | None
@@ -44,7 +50,7 @@ class Opened:
 class Progress:
     """Readers may see records up to here."""
 
-    worker: Worker
+    worker: Sender
     newest: int
     end_ordinal: int
 
@@ -53,7 +59,7 @@ class Progress:
 class Informed:
     """How the log stands, told now and then."""
 
-    worker: Worker
+    worker: Sender
     info: LogInfo
     retention_due: int | None
 
@@ -62,7 +68,7 @@ class Informed:
 class Changed:
     """The topic has other settings now."""
 
-    worker: Worker
+    worker: Sender
     place: Place
 
 
@@ -70,14 +76,14 @@ class Changed:
 class Idle:
     """Nothing was asked of the worker for a while."""
 
-    worker: Worker
+    worker: Sender
 
 
 @dataclass(frozen=True, slots=True)
 class Slept:
     """The log is closed and the thread ends."""
 
-    worker: Worker
+    worker: Sender
     info: LogInfo
     retention_due: int | None
 
@@ -86,14 +92,14 @@ class Slept:
 class Deleted:
     """The topic is deleted and the thread ends."""
 
-    worker: Worker
+    worker: Sender
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """The thread ends for a reason that it did not choose; jobs that it had not answered get the problem."""
 
-    worker: Worker
+    worker: Sender
     problem: QuothError
     jobs: list[Job]
 

@@ -27,6 +27,7 @@ from quothd.dispatcher import Dispatcher
 from quothd.endpoints import Bound, bind_pair
 from quothd.job import Job
 from quothd.outbox import Outbox
+from quothd.replies import QUEUED_MAX, Replies
 from quothlog.producers import RESULTS_MAX
 from quothwire import announcement, batch, codec, simple
 from quothwire.errors import QuothError
@@ -46,13 +47,11 @@ from quothwire.topic import TOPIC_BYTES_MAX, check_topic, decode_topic
 
 RECEIVE_MAX = 256
 """Requests taken before answers are looked at again."""
-REPLIES_QUEUED_MAX = 64
-"""Replies that libzmq holds for one client; its default let one that does not read hold a gigabyte."""
 HANDSHAKE_MS = 3_000
+LINGER_S = 0.5
+"""At the end, for replies that their clients have not taken yet."""
 ENVELOPE_FRAMES_MAX = 8
 ENVELOPE_BYTES_MAX = 256
-COPY_BELOW_BYTES = 64 * 2**10
-"""Below this libzmq copies faster than Python hands a buffer over."""
 
 SERVER = f"quothd {version('quoth')}"
 
@@ -81,6 +80,7 @@ class FrontEnd:
         self._stop_at: float | None = None
         self._router: zmq.Socket[bytes]
         self._announcer: zmq.Socket[bytes]
+        self._replies: Replies
         self._bound: Bound
 
     # -- the thread -------------------------------------------------------------------------------------
@@ -97,6 +97,7 @@ class FrontEnd:
     def _run(self) -> None:
         try:
             self._router, self._announcer = self._make_sockets()
+            self._replies = Replies(self._router, self._counters)
         except BaseException as problem:
             self._ready.set_exception(problem)
             return
@@ -109,7 +110,7 @@ class FrontEnd:
             log.exception("the front end failed")
             self.failure = problem
         finally:
-            self._router.close(linger=500)
+            self._router.close(linger=int(LINGER_S * 1_000))
             self._announcer.close(linger=0)
 
     def stop(self) -> None:
@@ -127,7 +128,7 @@ class FrontEnd:
         try:
             for one in (router, announcer):
                 one.set(zmq.LINGER, 0)
-                one.set(zmq.SNDHWM, REPLIES_QUEUED_MAX)
+                one.set(zmq.SNDHWM, QUEUED_MAX)
                 one.set(zmq.MAXMSGSIZE, self._config.frame_bytes_max)
                 one.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
                 one.set(zmq.TCP_KEEPALIVE, 1)
@@ -143,28 +144,32 @@ class FrontEnd:
         poller = zmq.Poller()
         poller.register(self._router, zmq.POLLIN)
         poller.register(self._outbox.fd, zmq.POLLIN)
-        draining = False
         more = False
-        while True:
+        while not self._is_over():
             now = time.monotonic()
-            due = self._dispatcher.tick(now)
-            wait = self._config.check_interval if due is None else min(due - now, self._config.check_interval)
+            dues = (self._dispatcher.tick(now), self._replies.next_try(), now + self._config.check_interval)
+            wait = min(due for due in dues if due is not None) - now
             if not more:
                 poller.poll(max(0, int(wait * 1_000) + 1))
             now = time.monotonic()
             for event in self._outbox.take():
                 self._dispatcher.take(event, now)
             more = self._receive(now)
+            self._replies.offer_again(now)
             self._announce_news()
-            if self._stop_at is not None:
-                if not draining:
-                    draining = True
-                    self._dispatcher.drain()
-                if self._dispatcher.drained():
-                    return
-                if now > self._stop_at:
-                    log.error("stopped with %d topics still active", self._dispatcher.active)
-                    return
+
+    def _is_over(self) -> bool:
+        """Once the broker is to stop: has everything been answered and put to sleep?"""
+        if self._stop_at is None:
+            return False
+        self._dispatcher.drain()
+        now = time.monotonic()
+        if not self._dispatcher.drained():
+            if now > self._stop_at:
+                log.error("stopped with %d topics still active", self._dispatcher.active)
+            return now > self._stop_at
+        self._stop_at = min(self._stop_at, now + LINGER_S)
+        return not self._replies or now > self._stop_at
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -263,16 +268,7 @@ class FrontEnd:
     # -- replies ----------------------------------------------------------------------------------------
 
     def _send(self, frames: list[bytes]) -> None:
-        """Send a reply. One that its client does not take is dropped: it will ask again, or is gone."""
-        copy = len(frames[-1]) < COPY_BELOW_BYTES
-        try:
-            self._router.send_multipart(frames, zmq.NOBLOCK, copy=copy)
-        except zmq.Again:
-            self._counters["replies_dropped"] += 1
-        except zmq.ZMQError as problem:
-            if problem.errno != zmq.EHOSTUNREACH:
-                raise
-            self._counters["replies_unroutable"] += 1
+        self._replies.send(frames, time.monotonic())
 
     def _announce_news(self) -> None:
         if self._news:

@@ -35,12 +35,16 @@ class Outbox:
         self._wakeup.ring()
 
     def take(self) -> Iterator[Event]:
-        """What has been posted. The flag is lowered first: a post that comes meanwhile rings again."""
+        """What has been posted.
+
+        It is hushed before the flag is lowered: a post between the two does not ring and is taken here, a
+        later one rings and is heard. The other way round a ring could be hushed with its flag still up.
+        """
         if not self._rung and not self._woken:
             return
+        self._wakeup.hush()
         self._woken = False
         self._rung = False
-        self._wakeup.hush()
         for _ in range(TAKE_MAX):
             try:
                 yield self._events.popleft()

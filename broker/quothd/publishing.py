@@ -13,6 +13,7 @@ from quothd.job import Job
 from quothlog import Appended, Log
 from quothwire import batch
 from quothwire.errors import QuothError, error
+from quothwire.message import Publish
 from quothwire.settings import DURABILITIES
 from quothwire.simple import SimplePublish
 
@@ -44,21 +45,25 @@ class _Singles:
         return len(self.values) + len(values) <= batch.BATCH_RECORDS_MAX
 
 
+def glance(job: Job) -> None:
+    """Raise what is wrong with a publish as far as it shows without looking at its records."""
+    if not isinstance(_request_of(job), SimplePublish):
+        batch.parse_header(job.caller.payload(), 0)
+
+
 def append_jobs(log: Log, jobs: Sequence[Job]) -> Iterator[Outcome]:
     """Append what publishes bring, in the order in which they came within each protocol."""
     batches: list[Job] = []
     singles = _Singles()
     for job in jobs:
         try:
-            request = job.decode()
+            request = _request_of(job)
             if isinstance(request, SimplePublish):
                 if not singles.has_room(request.values):
                     yield from _append_singles(log, singles)
                     singles = _Singles()
                 singles.add(job, request.values)
                 continue
-            if request.durability and request.durability not in DURABILITIES:
-                raise error("bad_request", f"durability {request.durability!r}", " or ".join(DURABILITIES))
         except QuothError as problem:
             yield Outcome(job, problem, "")
             continue
@@ -67,6 +72,13 @@ def append_jobs(log: Log, jobs: Sequence[Job]) -> Iterator[Outcome]:
     for job, outcome in zip(batches, outcomes, strict=True):
         yield Outcome(job, outcome, job.request.durability)
     yield from _append_singles(log, singles)
+
+
+def _request_of(job: Job) -> Publish | SimplePublish:
+    request: Publish | SimplePublish = job.decode()
+    if isinstance(request, Publish) and request.durability and request.durability not in DURABILITIES:
+        raise error("bad_request", f"durability {request.durability!r}", " or ".join(DURABILITIES))
+    return request
 
 
 def _append_singles(log: Log, singles: _Singles) -> Iterator[Outcome]:

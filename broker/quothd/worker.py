@@ -14,11 +14,12 @@ import contextlib
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quothd import catalog, topicfile
 from quothd.config import Config
@@ -36,14 +37,15 @@ from quothd.events import (
 )
 from quothd.job import Job
 from quothd.outbox import Outbox
+from quothd.place import Place, topic_info
 from quothd.publishing import append_jobs
 from quothd.readers import Looked, Readers
 from quothd.syncer import Synced, Syncer
 from quothd.topicfile import TopicFile
-from quothlog import Appended, Log, LogInfo
+from quothlog import Appended, Log
 from quothlog.segment import Extract
 from quothwire.errors import QuothError, error
-from quothwire.message import Fetched, Operation, Published, TopicInfo, Trimmed
+from quothwire.message import Fetched, Operation, Published, Trimmed
 
 BURST_MAX = 256
 """Items taken as one burst: 256 publishes of 1 MiB are the most that one write brings to the disk."""
@@ -53,15 +55,6 @@ log = logging.getLogger("quothd.worker")
 
 class Rest:
     """The front end's word to close the log and end."""
-
-
-@dataclass(slots=True)
-class Place:
-    """Where a topic lives. path: None until its folder has been made. problem: see `catalog.Folder`."""
-
-    path: Path | None
-    topic: TopicFile
-    problem: str = ""
 
 
 class _Waiting(NamedTuple):
@@ -87,6 +80,7 @@ class Worker:
         self._syncer = syncer
         self._readers = readers
         self._log: Log
+        self._burst: deque[object] = deque()
         self._unanswered: dict[Job, None] = {}
         self._publishes: list[Job] = []
         self._waiting: list[_Waiting] = []
@@ -112,7 +106,8 @@ class Worker:
             return
         try:
             while not self._ending:
-                self._work(self._next_burst())
+                self._gather()
+                self._work()
         except Exception as problem:
             self._abandon()
             self._fail(problem)
@@ -132,23 +127,22 @@ class Worker:
         self._retain()
         self._outbox.post(Opened(self, replace(place), self._log.info(), self._log.retention_due()))
 
-    def _next_burst(self) -> list[object]:
-        """What gathered in the inbox, waiting no longer than until there is something to do unasked."""
+    def _gather(self) -> None:
+        """Take what is in the inbox, waiting no longer than until there is something to do unasked."""
         now = time.monotonic()
         wake = min(
             self._last_used + self._config.worker_timeout, self._last_check + self._config.check_interval
         )
         if self._unsynced_since and not self._ticket_out:
             wake = min(wake, self._unsynced_since + self._config.sync_interval)
-        burst: list[object] = []
         with contextlib.suppress(Empty):
-            burst.append(self.inbox.get(timeout=max(0.0, wake - now)))
-            while len(burst) < BURST_MAX:
-                burst.append(self.inbox.get_nowait())
-        return burst
+            self._burst.append(self.inbox.get(timeout=max(0.0, wake - now)))
+            while len(self._burst) < BURST_MAX:
+                self._burst.append(self.inbox.get_nowait())
 
-    def _work(self, burst: list[object]) -> None:
-        for item in burst:
+    def _work(self) -> None:
+        while self._burst:
+            item = self._burst.popleft()
             if isinstance(item, Job) and item.operation is Operation.PUBLISH:
                 self._unanswered[item] = None
                 self._publishes.append(item)
@@ -381,9 +375,11 @@ class Worker:
     def _drop_ticket(self) -> None:
         """Wait for the sync thread to be done with this log."""
         while self._ticket_out:
-            item = self.inbox.get()
-            assert isinstance(item, Synced), item
-            self._finish_sync(item)
+            item = self._burst.popleft() if self._burst else self.inbox.get()
+            if isinstance(item, Synced):
+                self._finish_sync(item)
+            elif isinstance(item, Job):
+                self._unanswered[item] = None
 
     # -- telling the front end --------------------------------------------------------------------------
 
@@ -431,27 +427,8 @@ class Worker:
             log.error("topic failed topic=%r", self.topic, exc_info=problem)
             code = "storage_failed" if isinstance(problem, OSError) else "internal"
             told = error(code, f"{self.topic}: {problem}")
-        jobs = list(self._unanswered)
+        left = [*self._unanswered, *self._burst]
         while not self.inbox.empty():
-            item = self.inbox.get()
-            jobs += [item] if isinstance(item, Job) else []
+            left.append(self.inbox.get())
+        jobs = [item for item in left if isinstance(item, Job)]
         self._outbox.post(Failed(self, told, jobs))
-
-
-def topic_info(place: Place, info: LogInfo, states: str | None = None) -> TopicInfo:
-    """Everything about a topic, for a reply."""
-    counters: dict[str, Any] = dict(info.counters)
-    return TopicInfo(
-        name=place.topic.name,
-        log=place.topic.log_id,
-        first=info.first,
-        last=info.last,
-        count=info.end_ordinal - info.first_ordinal,
-        first_ordinal=info.first_ordinal,
-        bytes=info.bytes,
-        segments=info.segments,
-        states=info.states if states is None else states,
-        settings=place.topic.settings.to_map(),
-        problem=place.problem,
-        counters=counters,
-    )

@@ -1,0 +1,97 @@
+"""Replies on their way out.
+
+libzmq takes a few dozen replies for a client; a burst fills that faster than its I/O thread empties it. What
+it has no room for is kept here in order and tried again in a moment. A client that takes nothing for a while,
+or that lets too much gather, does not read: its replies are dropped, and nobody else notices.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+import zmq
+
+QUEUED_MAX = 64
+"""Replies that libzmq holds for one client; by default one that did not read could hold a gigabyte."""
+KEPT_BYTES_MAX = 64 * 2**20
+"""For one client: some of the largest replies, or all that end a hundred thousand waits at once."""
+REPLY_BYTES = 512
+"""What a reply takes beside its payload: a list and a few short frames."""
+PATIENCE_S = 10.0
+RETRY_S, RETRY_MAX_S = 0.001, 0.02
+COPY_BELOW_BYTES = 64 * 2**10
+"""Below this libzmq copies faster than Python hands a buffer over."""
+
+
+class _Kept:
+    """What is kept for one client, oldest first, and since when it has taken nothing."""
+
+    __slots__ = ("bytes", "replies", "since")
+
+    def __init__(self, now: float) -> None:
+        self.replies: deque[list[bytes]] = deque()
+        self.bytes = 0
+        self.since = now
+
+
+class Replies:
+    """Sends to a ROUTER socket. Owned by its thread."""
+
+    def __init__(self, router: zmq.Socket[bytes], counters: Counter[str]) -> None:
+        self._router = router
+        self._counters = counters
+        self._kept: dict[bytes, _Kept] = {}
+        self._pause = RETRY_S
+        self._again_at = 0.0
+
+    def send(self, frames: list[bytes], now: float) -> None:
+        """Send a reply, its route in front, or keep it until there is room."""
+        kept = self._kept.get(frames[0])
+        if kept is None and self._sent(frames):
+            return
+        if kept is None:
+            kept = self._kept[frames[0]] = _Kept(now)
+            self._pause = RETRY_S
+            self._again_at = now + RETRY_S
+        if kept.bytes > KEPT_BYTES_MAX:
+            self._counters["replies_dropped"] += 1
+            return
+        kept.replies.append(frames)
+        kept.bytes += REPLY_BYTES + len(frames[-1])
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def next_try(self) -> float | None:
+        """When to call `offer_again` next, None while nothing is kept."""
+        return self._again_at if self._kept else None
+
+    def offer_again(self, now: float) -> None:
+        """Try what is kept again, and give up on clients that take nothing."""
+        if not self._kept or now < self._again_at:
+            return
+        moved = False
+        for client, kept in list(self._kept.items()):
+            while kept.replies and self._sent(kept.replies[0]):
+                kept.bytes -= REPLY_BYTES + len(kept.replies.popleft()[-1])
+                kept.since = now
+                moved = True
+            if now - kept.since > PATIENCE_S:
+                self._counters["replies_dropped"] += len(kept.replies)
+                kept.replies.clear()
+            if not kept.replies:
+                del self._kept[client]
+        self._pause = RETRY_S if moved else min(2 * self._pause, RETRY_MAX_S)
+        self._again_at = now + self._pause
+
+    def _sent(self, frames: list[bytes]) -> bool:
+        """Hand a reply to libzmq; False if it has no room. A client that is gone needs none."""
+        try:
+            self._router.send_multipart(frames, zmq.NOBLOCK, copy=len(frames[-1]) < COPY_BELOW_BYTES)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as problem:
+            if problem.errno != zmq.EHOSTUNREACH:
+                raise
+            self._counters["replies_unroutable"] += 1
+        return True
