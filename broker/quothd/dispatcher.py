@@ -42,12 +42,16 @@ from quothd.waits import Waits
 from quothd.worker import Rest, Worker
 from quothlog.log import new_log_id
 from quothwire.errors import QuothError, error
+from quothwire.fields import REPLY_BYTES_MAX
 from quothwire.message import Fetched, Operation
 
 log = logging.getLogger("quothd.dispatcher")
 
 Send = Callable[[list[bytes]], None]
 Announce = Callable[[str, int], None]
+
+STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
+"""Names and letters in one status: topics with thousands of segments make it shorter, not larger."""
 
 _MAKES_TOPIC = (Operation.PUBLISH, Operation.CREATE)
 
@@ -273,6 +277,7 @@ class Dispatcher:
                 if entry.state is State.AWAKE and not entry.outstanding:
                     self._rest(entry)
             case Slept():
+                entry.place = event.place
                 self._learn(entry, event)
                 self._without_worker(entry, Happening.SLEPT, now)
             case Deleted():
@@ -380,9 +385,17 @@ class Dispatcher:
         start = bisect_right(self._names, after.encode()) if after else 0
         return [name.decode() for name in self._names[start : start + limit]]
 
-    def states(self, names: list[str]) -> dict[str, str]:
-        """The letters of some topics."""
-        return {name: self._entries[name].states() for name in names}
+    def states(self, after: str, limit: int) -> dict[str, str]:
+        """The letters of topics above `after`, as many as fit into one reply."""
+        states: dict[str, str] = {}
+        room = STATES_BYTES_MAX
+        for name in self.names(after, limit):
+            letters = self._entries[name].states()
+            room -= len(name.encode()) + len(letters)
+            if room < 0 and states:
+                break
+            states[name] = letters
+        return states
 
     @property
     def topics(self) -> int:

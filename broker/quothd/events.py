@@ -84,6 +84,7 @@ class Slept:
     """The log is closed and the thread ends."""
 
     worker: Sender
+    place: Place
     info: LogInfo
     retention_due: int | None
 

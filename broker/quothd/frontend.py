@@ -33,7 +33,6 @@ from quothwire import announcement, batch, codec, simple
 from quothwire.errors import QuothError
 from quothwire.message import (
     FETCH_BYTES_MAX,
-    TOPICS_MAX,
     WAIT_MS_MAX,
     GetStatus,
     ListTopics,
@@ -252,7 +251,6 @@ class FrontEnd:
 
     def _status(self, request: GetStatus) -> Status:
         dispatcher = self._dispatcher
-        names = dispatcher.names(request.after, min(request.limit, TOPICS_MAX))
         return Status(
             server=SERVER,
             pid=os.getpid(),
@@ -262,7 +260,7 @@ class FrontEnd:
             active=dispatcher.active,
             waits=len(dispatcher.waits),
             counters={**self._counters, "syncs": dispatcher.syncs, "threads": threading.active_count()},
-            states=dispatcher.states(names),
+            states=dispatcher.states(request.after, request.limit),
         )
 
     # -- replies ----------------------------------------------------------------------------------------

@@ -8,16 +8,22 @@ from typing import Any
 
 from quothd.topicfile import TopicFile
 from quothlog import LogInfo
+from quothwire.errors import QuothError
 from quothwire.message import TopicInfo
 
 
 @dataclass(slots=True)
 class Place:
-    """Where a topic lives. path: None until its folder has been made. problem: see `catalog.Folder`."""
+    """Where a topic lives. path: None until its folder has been made. problem: see `catalog.Folder`.
+
+    failure: why it takes no writes for as long as this process lives. A log that is opened again after a
+    failed write or fsync may read from the page cache what the disk does not hold.
+    """
 
     path: Path | None
     topic: TopicFile
     problem: str = ""
+    failure: QuothError | None = None
 
 
 def topic_info(place: Place, info: LogInfo, states: str | None = None) -> TopicInfo:
@@ -34,6 +40,6 @@ def topic_info(place: Place, info: LogInfo, states: str | None = None) -> TopicI
         segments=info.segments,
         states=info.states if states is None else states,
         settings=place.topic.settings.to_map(),
-        problem=place.problem,
+        problem=place.problem or (place.failure.text if place.failure else ""),
         counters=counters,
     )

@@ -45,7 +45,7 @@ from quothd.topicfile import TopicFile
 from quothlog import Appended, Log
 from quothlog.segment import Extract
 from quothwire.errors import QuothError, error
-from quothwire.message import Fetched, Operation, Published, Trimmed
+from quothwire.message import FETCH_BYTES_MAX, Fetched, Operation, Published, Trimmed
 
 BURST_MAX = 256
 """Items taken as one burst: 256 publishes of 1 MiB are the most that one write brings to the disk."""
@@ -114,10 +114,17 @@ class Worker:
 
     def _open(self) -> None:
         place, topic = self._place, self._place.topic
-        if place.path is None:
-            place.path = catalog.make(self._directory, topic)
+        is_new = place.path is None
+        path = place.path = place.path or catalog.make(self._directory, topic)
         options = self._config.log_options(topic.settings, keep_all=bool(place.problem))
-        self._log = Log.open(place.path, options=options, log_id=topic.log_id, others=(topicfile.NAME,))
+        try:
+            self._log = Log.open(path, options=options, log_id=topic.log_id, others=(topicfile.NAME,))
+        except BaseException:
+            if is_new:  # the next request will make another folder
+                catalog.remove(catalog.retire(path))
+            raise
+        if place.failure is not None:
+            self._log.fail(place.failure)
         findings = self._log.findings
         for name in findings.strays:
             log.warning("stray file ignored topic=%r file=%r", topic.name, name)
@@ -174,14 +181,15 @@ class Worker:
         self._sync_if_due(now)
         if now - self._last_check >= self._config.check_interval:
             self._last_check = now
-            if self._log.failure is None:
-                self._retain()
+            self._retain()
             self._inform()
         if now - self._last_used >= self._config.worker_timeout and not self._unanswered:
             self._last_used = now
             self._outbox.post(Idle(self))
 
     def _retain(self) -> None:
+        if self._log.failure is not None:
+            return
         try:
             records, size = self._log.retain()
         except QuothError as problem:
@@ -255,7 +263,7 @@ class Worker:
         request = job.decode()
         if job.after < 0:
             job.begin_fetch(time.monotonic())
-        place = self._log.lookup(job.after, request.records_max, request.bytes_max)
+        place = self._log.lookup(job.after, request.records_max, min(request.bytes_max, FETCH_BYTES_MAX))
         if place is None:
             self._nothing(job)
         elif place.sealed:
@@ -267,9 +275,11 @@ class Worker:
         """Go on with a fetch after a reader has looked into a sealed segment."""
 
         def action(job: Job) -> None:
-            if looked.problem is not None:
+            if isinstance(looked.problem, FileNotFoundError) and not self._log.holds(looked.lookup.segment):
+                self._fetch(job)  # removed before the reader came to it: go on with what is left
+            elif looked.problem is not None:
                 raise looked.problem
-            if looked.found is not None:
+            elif looked.found is not None:
                 self._found(job, looked.found)
             else:
                 job.after = looked.lookup.beyond
@@ -298,6 +308,7 @@ class Worker:
 
     def _describe(self, job: Job) -> None:
         job.decode()
+        self._place.failure = self._log.failure
         self._answer(job, job.caller.reply(topic_info(self._place, self._log.info())))
 
     def _update(self, job: Job) -> None:
@@ -407,9 +418,10 @@ class Worker:
         self._release()
         info, due = self._log.info(), self._log.retention_due()
         self._log.close()
+        self._place.failure = self._log.failure
         self._ending = True
         self._tell_progress()
-        self._outbox.post(Slept(self, info, due))
+        self._outbox.post(Slept(self, replace(self._place), info, due))
 
     def _abandon(self) -> None:
         """Close what can be closed, whatever state it is in."""
