@@ -15,7 +15,8 @@ segment of batches in a file (`scan` finds them, `layout` knows the bytes around
 """
 
 from quothlog.burst import Appended
-from quothlog.log import Log, LogInfo
+from quothlog.log import Log
+from quothlog.loginfo import LogInfo
 from quothlog.retention import LogOptions
 
 __all__ = ["Appended", "Log", "LogInfo", "LogOptions"]

@@ -4,13 +4,15 @@ Opening a log repairs what a crash left, so it needs the lock; looking at one do
 promises of the writer: a segment has its name only when its header block is complete, what has been written
 of a batch is a prefix of it, and only the end of the last segment ever changes. So each file is opened once
 and looked at up to the size that it has at that moment. A segment that retention removes between the listing
-and the opening is passed over, as if the looking had begun a little later; once open, it stays readable. A
-cut batch at the end of the last segment is being written right now, or a crash has torn it: it is
-`unfinished`, not damaged. Everything else that is no batch is `Damage`: told, and stepped over.
+and the opening is passed over; once open, it stays readable. A cut batch at the end of the last segment is
+being written right now, or a crash has torn it: it is `Unfinished`, and so is what the owner cuts off there
+meanwhile. Everything else that is no batch is `Damage`: told, and stepped over.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quothlog import layout, segment
-from quothlog.filesystem import File, FileSystem, PosixFileSystem
+from quothlog.filesystem import File, PosixFileSystem
 from quothlog.layout import Block, Footer, Position
 from quothlog.scan import Found, Hole, walk
 from quothlog.segment import Segment
@@ -28,6 +30,7 @@ from quothwire.errors import QuothError, error
 from quothwire.record import Record, records_of
 
 _FOOTER_MAGIC = b"QUOTHEND"
+_DISK = PosixFileSystem()
 
 
 class Damage(NamedTuple):
@@ -70,29 +73,28 @@ class Summary:
     damages: tuple[Damage, ...]
 
 
-def summaries(
-    directory: Path, *, quick: bool = False, filesystem: FileSystem | None = None
-) -> Iterator[Summary]:
+def summaries(directory: Path, *, quick: bool = False) -> Iterator[Summary]:
     """Tell the segments of a log, oldest first.
 
     Every byte is read and every checksum verified. quick: a sealed segment is believed its header block and
-    its footer, and of the others only the headers are read. Raises `NotFound` if there is no log in this
-    directory, `Damaged` if no segment says which log it belongs to.
+    its footer, and of the others only the headers are read. Raises FileNotFoundError if there is no log in
+    this directory, `Damaged` if no segment says which log it belongs to.
     """
-    for part in _parts(filesystem or PosixFileSystem(), directory):
-        yield (_believed(part) if quick else None) or _walked(part, bodies=not quick)
+    for part in _parts(directory):
+        if quick:
+            yield _believed(part) or _walked(part, _steps(part))
+        else:
+            yield _walked(part, _verified(part))
 
 
-def records(
-    directory: Path, after: int = 0, *, filesystem: FileSystem | None = None
-) -> Iterator[Record | Damage | Unfinished]:
+def records(directory: Path, after: int = 0) -> Iterator[Record | Damage | Unfinished]:
     """Records with pointers above `after`, oldest first, and what is damaged between them, in its place.
 
     Every batch is verified before its records are told. Raises as `summaries` does.
     """
-    for part in _parts(filesystem or PosixFileSystem(), directory, after):
+    for part in _parts(directory, after):
         wrong: list[Damage | Unfinished] = []
-        for step in _steps(part, bodies=False):
+        for step in _steps(part):
             if not isinstance(step, Found):
                 wrong.append(step)
                 continue
@@ -104,20 +106,45 @@ def records(
         yield from wrong
 
 
+class _Steady:
+    """A file as large as it was when it was opened: what is cut off meanwhile reads as zeros."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = file = _DISK.open(path)
+        self._size = file.size()
+        self.append, self.sync, self.truncate, self.close = file.append, file.sync, file.truncate, file.close
+
+    def read(self, size: int, offset: int) -> bytes:
+        """See `File.read`."""
+        size = max(0, min(size, self._size - offset))
+        return self._file.read(size, offset).ljust(size, b"\0")
+
+    def size(self) -> int:
+        """See `File.size`."""
+        return self._size
+
+    def was_cut(self, end: int) -> bool:
+        """Is this offset not there any more?"""
+        return self._file.size() < end
+
+
 class _Part(NamedTuple):
     """One segment while it is looked at.
 
-    missing: records between it and the one before. following: the ordinal that the next one begins with.
+    expected: the ordinal that it should begin with, missing: records between it and the one before it,
+    following: the ordinal that the next one begins with; None where that is not known.
     """
 
     path: Path
     log_id: int
     floor: int
-    file: File
+    file: _Steady
     size: int
     block: Block | None
     footer: Footer | None
     last: bool
+    expected: int | None
     missing: int
     following: int | None
 
@@ -132,66 +159,47 @@ class _Part(NamedTuple):
         return self.footer.end.offset if self.footer else self.size
 
 
-class _Steady:
-    """A file as large as it was when it was opened: what is cut off meanwhile reads as zeros."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._size = file.size()
-        self.append, self.sync, self.truncate, self.close = file.append, file.sync, file.truncate, file.close
-
-    def read(self, size: int, offset: int) -> bytes:
-        """See `File.read`."""
-        size = max(0, min(size, self._size - offset))
-        return self._file.read(size, offset).ljust(size, b"\0")
-
-    def size(self) -> int:
-        """See `File.size`."""
-        return self._size
-
-
-def _parts(filesystem: FileSystem, directory: Path, after: int = 0) -> Iterator[_Part]:
-    """The segments that may hold records above a pointer, each of them open until the next one is asked for."""
-    floors = _floors(filesystem, directory)
-    log_id = _log_id(filesystem, directory, floors)
+def _parts(directory: Path, after: int = 0) -> Iterator[_Part]:
+    """The segments that may hold records above a pointer, each open until the next one is asked for."""
+    floors = sorted(filter(None, map(layout.floor_of, os.listdir(directory))))
+    if not floors:
+        raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
+    log_id = _log_id(directory, floors)
     end: int | None = None
     for row in range(max(0, bisect_right(floors, after + 1) - 1), len(floors)):
-        path = directory / layout.segment_name(floors[row])
-        try:
-            file = _Steady(filesystem.open(path))
-        except FileNotFoundError:
+        file = _open(directory, floors[row])
+        if file is None:
             end = None
             continue
         try:
             block = _block(file, log_id)
-            footer = Segment(filesystem, directory, floors[row], log_id, file.size()).footer(file)
+            footer = Segment(_DISK, directory, floors[row], log_id, file.size()).footer(file)
             last = row + 1 == len(floors)
-            following = None if last else _first_ordinal(filesystem, directory, floors[row + 1], log_id)
-            missing = block.ordinal - end if block and end is not None else 0
+            following = None if last else _first_ordinal(directory, floors[row + 1], log_id)
+            expected = block.ordinal if block else end
+            missing = 0 if expected is None or end is None else max(0, expected - end)
             yield _Part(
-                path, log_id, floors[row], file, file.size(), block, footer, last, max(0, missing), following
-            )
+                file.path, log_id, floors[row], file, file.size(),
+                block, footer, last, expected, missing, following,
+            )  # fmt: skip
             end = footer.end.ordinal if footer else following
         finally:
             file.close()
 
 
-def _floors(filesystem: FileSystem, directory: Path) -> list[int]:
+def _open(directory: Path, floor: int) -> _Steady | None:
+    """A segment's file, None if it was removed after the listing."""
     try:
-        floors = sorted(filter(None, map(layout.floor_of, filesystem.list(directory))))
-    except OSError as problem:
-        raise error("unknown_topic", f"{directory}: {problem.strerror}", "name a log's directory") from None
-    if not floors:
-        raise error("unknown_topic", f"{directory} holds no segment", "name a log's directory")
-    return floors
+        return _Steady(directory / layout.segment_name(floor))
+    except FileNotFoundError:
+        return None
 
 
-def _log_id(filesystem: FileSystem, directory: Path, floors: list[int]) -> int:
+def _log_id(directory: Path, floors: list[int]) -> int:
     """The id that the newest readable header block says."""
     for floor in reversed(floors):
-        try:
-            file = filesystem.open(directory / layout.segment_name(floor))
-        except FileNotFoundError:
+        file = _open(directory, floor)
+        if file is None:
             continue
         try:
             return segment.read_block(file).log_id
@@ -210,24 +218,23 @@ def _block(file: File, log_id: int) -> Block | None:
     return block if block.log_id == log_id else None
 
 
-def _first_ordinal(filesystem: FileSystem, directory: Path, floor: int, log_id: int) -> int | None:
-    try:
-        file = filesystem.open(directory / layout.segment_name(floor))
-    except FileNotFoundError:
+def _first_ordinal(directory: Path, floor: int, log_id: int) -> int | None:
+    file = _open(directory, floor)
+    if file is None:
         return None
     block = _block(file, log_id)
     file.close()
     return block.ordinal if block else None
 
 
-def _steps(part: _Part, *, bodies: bool) -> Iterator[Found | Damage | Unfinished]:
-    """The batches of a segment, and what is wrong between them."""
+def _steps(part: _Part) -> Iterator[Found | Damage | Unfinished]:
+    """The batches of a segment by their headers, and what is wrong between them."""
     if part.missing:
         yield Damage(part.path, 0, 0, part.missing, "a segment before this one is missing")
     here = part.start
-    expected = here.ordinal if part.block else None
+    expected = part.expected
     hole = Hole(0, 0) if part.block is None else None
-    for step in walk(part.file, here, part.data_end, part.log_id, bodies=bodies):
+    for step in walk(part.file, here, part.data_end, part.log_id):
         if isinstance(step, Hole):
             hole = step
             continue
@@ -243,7 +250,8 @@ def _tail(
     part: _Part, here: Position, hole: Hole | None, expected: int | None
 ) -> Iterator[Damage | Unfinished]:
     """What is wrong behind the last batch of a segment."""
-    if part.last and part.footer is None and hole is not None and _is_cut(part, here, hole):
+    growing = part.last and part.block is not None and part.footer is None
+    if growing and hole is not None and _is_cut(part, here, hole):
         yield Unfinished(part.path, hole.start, hole.end)
         return
     end = part.footer.end.ordinal if part.footer else part.following
@@ -261,6 +269,8 @@ def _is_cut(part: _Part, here: Position, hole: Hole) -> bool:
     """Do the bytes up to the end of the file begin a batch or a footer that is not all there, or nothing?"""
     size = hole.end - hole.start
     head = part.file.read(min(size, batch.HEADER_BYTES), hole.start)
+    if part.file.was_cut(hole.end):
+        return True
     if not any(head):
         return _is_zero(part.file, hole)
     if size < batch.HEADER_BYTES:
@@ -277,17 +287,25 @@ def _is_zero(file: File, hole: Hole) -> bool:
     return not any(any(file.read(min(2**20, hole.end - offset), offset)) for offset in steps)
 
 
-def _records_of(part: _Part, found: Found, after: int) -> Iterator[Record | Damage]:
+def _records_of(part: _Part, found: Found, after: int) -> Iterator[Record | Damage | Unfinished]:
     raw = part.file.read(found.header.size, found.offset)
     try:
         columns = batch.decode(raw, part.log_id)
     except QuothError as problem:
-        yield Damage(part.path, found.offset, found.end.offset, found.header.records, problem.text)
+        yield _broken(part, found, problem)
         return
     try:
         yield from records_of(columns, after)
     except QuothError:
         yield from _one_by_one(part, found, columns, after)
+
+
+def _broken(part: _Part, found: Found, problem: QuothError) -> Damage | Unfinished:
+    """A batch whose header checks and whose body does not."""
+    end = found.end.offset
+    if part.file.was_cut(end):
+        return Unfinished(part.path, found.offset, end)
+    return Damage(part.path, found.offset, end, found.header.records, problem.text)
 
 
 def _one_by_one(part: _Part, found: Found, columns: Batch, after: int) -> Iterator[Record | Damage]:
@@ -319,11 +337,23 @@ def _believed(part: _Part) -> Summary | None:
     )
 
 
-def _walked(part: _Part, *, bodies: bool) -> Summary:
+def _verified(part: _Part) -> Iterator[Found | Damage | Unfinished]:
+    """The batches of a segment whose bodies check too, and what is wrong between them."""
+    for step in _steps(part):
+        if isinstance(step, Found):
+            try:
+                batch.check(part.file.read(step.header.size, step.offset), part.log_id)
+            except QuothError as problem:
+                yield _broken(part, step, problem)
+                continue
+        yield step
+
+
+def _walked(part: _Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary:
     """The summary of a segment by what is in it."""
     first = last = count = unfinished = 0
     damages: list[Damage] = []
-    for step in _steps(part, bodies=bodies):
+    for step in steps:
         match step:
             case Found(_, header):
                 first, last, count = first or header.base, header.last, count + header.records

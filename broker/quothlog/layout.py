@@ -139,6 +139,11 @@ def is_ours(name: str) -> bool:
     return _OURS.fullmatch(name) is not None
 
 
+def index_bytes_max(segment_bytes: int) -> int:
+    """What an index file can take: it has fewer entries than its segment has batches."""
+    return _INDEX.size + segment_bytes + PRODUCER_TABLE_BYTES_MAX + 3 * _ENTRY_BYTES + 8
+
+
 def extend_chain(chain: int, stamped_header: bytes) -> int:
     """The chain after one more batch."""
     return xxh3_64_intdigest(stamped_header[-8:], chain)
@@ -163,7 +168,7 @@ def decode_block(data: bytes) -> Block:
     """Decode a header block, or raise `Damaged`."""
     *fixed, table_bytes, table_check, _ = _parse_block(data)
     table = data[BLOCK_BYTES : BLOCK_BYTES + table_bytes]
-    if len(table) != table_bytes or xxh3_64_intdigest(table) != table_check:
+    if len(data) < block_size(data) or xxh3_64_intdigest(table) != table_check:
         raise error("damaged", "the segment's producer table does not check")
     return Block._make([*fixed, table])
 

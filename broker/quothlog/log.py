@@ -16,47 +16,35 @@ from __future__ import annotations
 import errno
 import secrets
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quothlog import layout, segment
+from quothlog import segment
 from quothlog.burst import Appended, Burst
 from quothlog.clock import Clock, SystemClock
 from quothlog.dirlock import DirectoryLock
 from quothlog.filesystem import Buffer, FileSystem, PosixFileSystem
 from quothlog.layout import Block
-from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup
+from quothlog.loginfo import LogInfo
+from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup, records_in
+from quothlog.loss import Loss, loss_before
 from quothlog.pointers import HORIZON_US, PointerIssuer
 from quothlog.recovery import Findings, open_directory
-from quothlog.retention import LogOptions, due_for_roll, expired
+from quothlog.retention import LogOptions, due_for_roll, expired, next_due, outgrown, wholly_below
 from quothlog.segment import Extract, Segment
 from quothlog.ticket import SyncTicket
 from quothwire import batch
 from quothwire.batch import Flag, Header, Kind
 from quothwire.errors import QuothError, error
-from quothwire.record import Record, records_of
+from quothwire.pointer import POINTER_MAX, check_pointer
+from quothwire.record import Record
 
 VIEWS_MAX = 8
 """Sealed segments that stay open for reading: two descriptors' worth of history, not all of it."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@dataclass(frozen=True)
-class LogInfo:
-    """A log at one moment. first, last: pointers, 0 if there is none; states: a letter a segment."""
-
-    log_id: int
-    first: int
-    last: int
-    first_ordinal: int
-    end_ordinal: int
-    bytes: int
-    segments: int
-    states: str
-    counters: dict[str, int]
 
 
 class Log:
@@ -77,7 +65,7 @@ class Log:
         self._clock = clock
         self._lock = DirectoryLock(directory)
         try:
-            opened = open_directory(filesystem, directory, clock, log_id, others)
+            opened = open_directory(filesystem, directory, clock, log_id, others, new_log_id())
         except BaseException:
             self._lock.release()
             raise
@@ -112,8 +100,6 @@ class Log:
         path = Path(directory)
         filesystem = filesystem or PosixFileSystem()
         filesystem.make_directory(path)
-        if not log_id and not any(map(layout.floor_of, filesystem.list(path))):
-            log_id = new_log_id()
         return cls(path, filesystem, clock or SystemClock(), options or LogOptions(), log_id, others)
 
     def __enter__(self) -> Self:
@@ -210,15 +196,19 @@ class Log:
         values = [values] if isinstance(values, bytes) else values
         encoded = [batch.encode_headers(one) for one in headers] if headers is not None else None
         sequence = self._active.end.ordinal + 1
-        flags = Flag.SPARSE | (Flag.START if sequence == 1 or self._is_stranger() else 0)
+        begins = sequence == 1 or self.log_id not in self._producers
+        flags = Flag.SPARSE | (Flag.START if begins else 0)
         raw = batch.encode(values, keys, encoded, producer=self.log_id, sequence=sequence, flags=int(flags))
         (outcome,) = self.append_batches([raw])
         if isinstance(outcome, QuothError):
             raise outcome
+        if outcome.last > self.newest and not self.options.synced_reads:
+            self.sync()  # beyond the horizon an append waits for the sync, or nobody could read it
         return outcome
 
     def append_batches(self, raws: Sequence[Buffer]) -> list[Appended | QuothError]:
         """Append encoded batches; each has its own outcome, and those that are stored are written at once."""
+        self._producers.undo()  # what a call that was broken off left behind
         burst = Burst([])
         for raw in raws:
             try:
@@ -249,19 +239,26 @@ class Log:
         self.finish_sync(ticket)
 
     def begin_sync(self) -> SyncTicket:
-        """An fsync for everything appended so far, to be run anywhere and handed to `finish_sync`."""
+        """An fsync for everything appended so far, to be run anywhere and handed to `finish_sync`.
+
+        Raises `BrokerFailure` once one has failed: the next one would succeed and mean nothing.
+        """
+        self._check_writable()
         return SyncTicket(self._active.file, self._active.end, self._active.floor)
 
     def finish_sync(self, ticket: SyncTicket) -> None:
         """Take note of an fsync that returned."""
+        if self._failure is not None:
+            return
         if ticket.floor == self._active.floor and ticket.end > self._synced:
             self._synced = ticket.end
         self._show()
 
-    def fail(self, problem: OSError) -> None:
+    def fail(self, problem: OSError | QuothError) -> None:
         """Take no more writes: after a failed write or fsync nobody knows what the disk holds."""
-        text = f"{self.directory.name}: {problem.strerror or problem}"
-        self._failure = self._failure or error("storage_failed", text)
+        if isinstance(problem, OSError):
+            problem = error("storage_failed", f"{self.directory.name}: {problem.strerror or problem}")
+        self._failure = self._failure or problem
 
     def roll(self) -> bool:
         """Seal the active segment and begin a new one. An empty one stays, and the answer is False."""
@@ -276,6 +273,7 @@ class Log:
         self, after: int, records_max: int = UNLIMITED, bytes_max: int = DEFAULT_BYTES
     ) -> Lookup | None:
         """Where the first records above `after` lie; None if readers may not see any yet."""
+        check_pointer(after)
         if after >= self._visible.pointer:
             return None
         sealed = self._sealed
@@ -284,7 +282,8 @@ class Log:
         row = max(0, bisect_right(sealed, after + 1, key=lambda one: one.floor) - 1)
         following = sealed[row + 1] if row + 1 < len(sealed) else self._active
         self._keep_open(sealed[row])
-        return Lookup(sealed[row], None, after, following.floor - 1, records_max, bytes_max)
+        beyond = min(following.floor - 1, POINTER_MAX)
+        return Lookup(sealed[row], None, after, beyond, records_max, bytes_max)
 
     def fetch(
         self, after: int, records_max: int = UNLIMITED, bytes_max: int = DEFAULT_BYTES
@@ -300,56 +299,40 @@ class Log:
     def read(self, after: int = 0, limit: int | None = None) -> Iterator[Record]:
         """Records with pointers above `after`, oldest first, until there are no more.
 
-        A batch that does not check raises `Damaged`; reading on with `after` at its last pointer skips it.
+        A batch that does not check raises `Damaged`, which tells where to read on behind it.
         """
         left = UNLIMITED if limit is None else limit
         while left > 0 and (found := self.fetch(after, records_max=left)) is not None:
-            for raw in batch.split(found.data, self.log_id):
-                try:
-                    records = records_of(batch.decode(raw, self.log_id), after)
-                except QuothError as problem:
-                    raise batch.as_damaged(problem) from None
+            for records in records_in(found, self.log_id, after):
                 yield from records[:left]
                 left -= len(records)
             after = found.next
 
-    def gone(self, after: int, ordinal: int, found: Extract) -> int:
-        """How many records between a cursor and an extract are not there any more; see `Fetched.gone`."""
-        if ordinal >= 0:
-            return max(0, found.ordinal - ordinal)
-        oldest = self._sealed[0] if self._sealed else self._active
-        return oldest.start.ordinal if after < oldest.start.pointer else 0
+    def loss(self, after: int, ordinal: int, found: Extract) -> Loss:
+        """What is missing between a cursor and an extract; ordinal: -1 if the reader does not know its own."""
+        return loss_before(found, after, ordinal, self._sealed, self._active, self.log_id)
 
     # -- what is kept -----------------------------------------------------------------------------------
 
     def trim(self, before: int) -> tuple[int, int]:
         """Remove the segments that hold only pointers below `before`; returns (records, bytes) removed."""
-        if self._active.records and self._active.end.pointer < before:
-            self._roll()
-        count = 0
-        for one in [*self._sealed[1:], self._active][: len(self._sealed)]:
-            if one.start.pointer >= before:
-                break
-            count += 1
-        return self._remove(count)
+        check_pointer(before)
+        return self._drop(
+            lambda: wholly_below(before, self._sealed, self._active),
+            lambda: self._active.end.pointer < before,
+        )
 
     def retain(self) -> tuple[int, int]:
         """Do what `max_age`, `max_bytes` and `age_limit` ask for now; returns (records, bytes) removed."""
         now = self._clock.now()
-        active = self._active
-        if active.records and due_for_roll(self.options, active, self._first_of_active(), now):
-            self._roll()
-        return self._remove(expired(self.options, self._sealed, self._active, now))
+        return self._drop(
+            lambda: expired(self.options, self._sealed, self._active, now),
+            lambda: due_for_roll(self.options, self._active, now),
+        )
 
     def retention_due(self) -> int | None:
         """When `retain` will next have something to do, as a pointer; None if nothing will by itself."""
-        dues = []
-        if self._sealed and self.options.max_age:
-            following = self._sealed[1] if len(self._sealed) > 1 else self._active
-            dues.append(following.start.pointer + self.options.max_age_us + 1)
-        if self._active.records and (age_us := self.options.roll_age_us):
-            dues.append(self._first_of_active() + age_us)
-        return min(dues, default=None)
+        return next_due(self.options, self._sealed, self._active)
 
     def rest(self) -> None:
         """Close the sealed segments that nobody reads."""
@@ -378,9 +361,14 @@ class Log:
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _checked(self, raw: Buffer) -> Header:
+    def _check_writable(self) -> None:
         if self._failure is not None:
             raise self._failure
+        if self._lock.released:
+            raise error("closed", f"{self.directory.name} was closed, or a fork left it to the parent", "")
+
+    def _checked(self, raw: Buffer) -> Header:
+        self._check_writable()
         header = batch.check(raw)
         if header.kind != Kind.DATA or header.base or header.ordinal:
             raise error("bad_batch", "a producer leaves kind, pointer and ordinal to the log")
@@ -389,13 +377,8 @@ class Log:
         return header
 
     def _must_roll(self, header: Header, burst: Burst) -> bool:
-        records = self._active.records + burst.records
-        if not records:
-            return False
-        limit = self.options.count_limit
-        if limit and records + header.records > limit:
-            return True
-        return self._active.end.offset + burst.bytes + header.size > self.options.roll_bytes
+        waiting = burst.records, burst.bytes
+        return outgrown(self.options, self._active, waiting, (header.records, header.size))
 
     def _place(self, header: Header, body: memoryview, burst: Burst) -> None:
         """Give a batch its pointers and put it behind the others of its burst."""
@@ -410,7 +393,8 @@ class Log:
         if burst.waiting:
             try:
                 self._need_space(burst.bytes)
-                self._active.append(burst.waiting)
+                with self._whole_or_failed():
+                    self._active.append(burst.waiting)
             except (OSError, QuothError) as problem:
                 self._producers.undo()
                 burst.refuse(self._as_error(problem))
@@ -418,6 +402,17 @@ class Log:
                 self._producers.commit()
                 self._show()
         return Burst(burst.outcomes)
+
+    @contextmanager
+    def _whole_or_failed(self) -> Iterator[None]:
+        """What is broken off in here, by Ctrl-C for one, leaves nobody knowing what the disk holds."""
+        try:
+            yield
+        except (OSError, QuothError):
+            raise
+        except BaseException:
+            self.fail(OSError("broken off while it was being written"))
+            raise
 
     def _need_space(self, size: int) -> None:
         floor = self.options.disk_free_min
@@ -435,18 +430,19 @@ class Log:
 
     def _roll(self) -> None:
         """Sync the active segment, make the next one durable, then seal the old one."""
+        self.sync()
         old = self._active
-        try:
-            old.file.sync()
-            producers = self._producers.encode(self._clock.now())
-            block = Block(
-                old.log_id, self._issuer.last + 1, old.end.pointer, old.end.ordinal, old.chain,
-                self._clock.boot_id(), producers,
-            )  # fmt: skip
-            self._active = segment.begin(self._filesystem, self.directory, block)
-        except OSError as problem:
-            raise self._as_error(problem) from problem
-        self._sealed.append(old.seal(producers))
+        producers = self._producers.encode(self._clock.now())
+        block = Block(
+            old.log_id, self._issuer.last + 1, old.end.pointer, old.end.ordinal, old.chain,
+            self._clock.boot_id(), producers,
+        )  # fmt: skip
+        with self._whole_or_failed():
+            try:
+                self._active = segment.begin(self._filesystem, self.directory, block)
+            except OSError as problem:
+                raise self._as_error(problem) from problem
+            self._sealed.append(old.seal(producers))
         self._synced = self._active.end
         self._rolls += 1
         self._show()
@@ -460,20 +456,30 @@ class Log:
         elif self._synced.pointer >= self._visible.pointer:
             self._visible = self._synced
 
+    def _drop(self, removable: Callable[[], int], due: Callable[[], bool]) -> tuple[int, int]:
+        """Remove what may go. Then roll, for which a full disk may have had no room, and remove again."""
+        records, size = self._remove(removable())
+        if self._active.records and due():
+            self._roll()
+            more = self._remove(removable())
+            records, size = records + more[0], size + more[1]
+        return records, size
+
     def _remove(self, count: int) -> tuple[int, int]:
         """Remove the oldest segments; whoever reads them keeps them until he is done."""
-        removed = self._sealed[:count]
-        if not removed:
+        if not count:
             return 0, 0
         before = self.first_ordinal
-        del self._sealed[:count]
+        size = 0
         self._first = None
-        for one in removed:
+        for one in self._sealed[:count]:
             one.rest()
             one.remove()
-        self._viewed = [one for one in self._viewed if one not in removed]
+            self._sealed.remove(one)
+            size += one.size
+        self._viewed = [one for one in self._viewed if not one.removed]
         self._filesystem.sync_directory(self.directory)
-        return self.first_ordinal - before, sum(one.size for one in removed)
+        return self.first_ordinal - before, size
 
     def _keep_open(self, one: Segment) -> None:
         if one not in self._viewed:
@@ -483,17 +489,9 @@ class Log:
 
     def _first_pointer(self) -> int:
         if self._first is None and self.first_ordinal < self.end_ordinal:
-            found = self.fetch(0, records_max=1, bytes_max=1)
-            if found is not None:
-                self._first = batch.parse_header(found.data, self.log_id).base
+            firsts = (one.first() for one in (*self._sealed, self._active))
+            self._first = next((first.base for first in firsts if first is not None), None)
         return self._first or 0
-
-    def _first_of_active(self) -> int:
-        found = segment.extract(self._active.view(), self.log_id, 0, 1, 1)
-        return batch.parse_header(found.data, self.log_id).base if found else self._active.floor
-
-    def _is_stranger(self) -> bool:
-        return self.log_id not in self._producers
 
 
 def new_log_id() -> int:

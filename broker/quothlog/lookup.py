@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from quothlog import segment
 from quothlog.layout import Position
 from quothlog.segment import Extract, Segment
+from quothwire import batch
+from quothwire.errors import QuothError, error
+from quothwire.record import Record, records_of
 
 DEFAULT_BYTES = 2**20
 UNLIMITED = 2**63
@@ -42,3 +46,14 @@ class Lookup(NamedTuple):
                 raise
         view = self.segment.view()._replace(end=self.end)
         return segment.extract(view, self.segment.log_id, self.after, self.records_max, self.bytes_max)
+
+
+def records_in(found: Extract, log_id: int, after: int) -> Iterator[list[Record]]:
+    """The records above a pointer, batch by batch; `Damaged` at one that does not check."""
+    for raw in batch.split(found.data, log_id):
+        try:
+            yield records_of(batch.decode(raw, log_id), after)
+        except QuothError as problem:
+            header = batch.parse_header(raw, log_id)
+            text = f"{header.records} records from pointer {header.base} on: {problem.text}"
+            raise error("damaged", text, f"read on after {header.last}") from None

@@ -4,11 +4,14 @@ Only the last segment is read: from its checkpoint, if that checks, else from it
 the file, every checksum verified. What follows the last whole batch is set aside in a file of its own and
 cut off, unless it is all zeros, which some file systems leave behind; damage that whole batches follow is
 stepped over and reported. Earlier segments are looked at when they are read.
+
+Bytes that were set aside may have been a batch that somebody saw, its pointer not readable any more. So the
+log goes on in a new segment then, 10 s of pointers further, as it does after a loss of power.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,11 +55,12 @@ class Opened:
 
 
 def open_directory(
-    filesystem: FileSystem, directory: Path, clock: Clock, log_id: int, others: Collection[str] = ()
+    filesystem: FileSystem, directory: Path, clock: Clock, log_id: int, others: Collection[str], new_id: int
 ) -> Opened:
-    """Open the log in a directory, or begin one with this id if there is none.
+    """Open the log in a directory, or begin one if there is none.
 
-    log_id: 0 takes the id that the segments say. Raises `Damaged` if no segment says one.
+    log_id: 0 takes the id that the segments say, or `new_id` for a log that is begun. Raises `Damaged` if no
+    segment says an id, or all that say one say another.
     """
     files = filesystem.list(directory)
     strays = sorted(name for name in files if not layout.is_ours(name) and name not in others)
@@ -68,34 +72,44 @@ def open_directory(
     floors = sorted(sizes)
     if not floors:
         floor = max(clock.now(), 1)
+        log_id = log_id or new_id
         block = Block(log_id, floor, 0, 0, log_id, clock.boot_id(), b"")
         return Opened([], segment.begin(filesystem, directory, block), ProducerTable(), findings)
-    log_id = log_id or _log_id(filesystem, directory, floors)
+    log_id = _log_id(filesystem, directory, floors, log_id)
     segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
-    tail = _Tail(filesystem, segments.pop(), findings)
+    tail = _Tail(filesystem, segments, findings)
     active = tail.recover(clock)
-    if active is not tail.active and not tail.empty:
-        segments.append(tail.segment)
+    if active is tail.active or tail.empty:
+        segments.pop()
     return Opened(segments, active, tail.producers, findings)
 
 
-def _log_id(filesystem: FileSystem, directory: Path, floors: list[int]) -> int:
+def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: int) -> int:
+    """The wanted id if a segment says it, or if none says any; the newest one that is said if any will do."""
+    said = 0
     for floor in reversed(floors):
         try:
-            return Segment(filesystem, directory, floor, 0, 0).block.log_id
+            said = Segment(filesystem, directory, floor, 0, 0).block.log_id
         except QuothError:
             continue
-    raise error("damaged", f"no segment in {directory} has a header block that checks")
+        if wanted in (0, said):
+            return said
+    if said:
+        raise error("damaged", f"{directory} holds log {said}, not log {wanted}", "open it by its own id")
+    if not wanted:
+        raise error("damaged", f"no segment in {directory} has a header block that checks")
+    return wanted
 
 
 class _Tail:
     """The last segment on its way to being the active one."""
 
-    def __init__(self, filesystem: FileSystem, last: Segment, findings: Findings) -> None:
+    def __init__(self, filesystem: FileSystem, segments: list[Segment], findings: Findings) -> None:
         self._filesystem = filesystem
         self._findings = findings
-        self.segment = last
-        self.file: File = filesystem.open(last.path, append=True)
+        self._before = segments[-2] if len(segments) > 1 else None
+        self.segment = segments[-1]
+        self.file: File = filesystem.open(self.segment.path, append=True)
         self.producers = ProducerTable()
         self.active: ActiveSegment | None = None
         self.empty = False
@@ -104,25 +118,23 @@ class _Tail:
         """The segment to go on writing: this one, or a new one above everything in it."""
         try:
             block = self.segment.block
-            if block.log_id != self.segment.log_id:
-                raise error("damaged", "a segment of another log")
         except QuothError:
             return self._go_on_above(self._readable_end(), 0, clock)
         footer = self.segment.footer(self.file)
         active = ActiveSegment(
             self._filesystem, self.segment.path, block, self.file, block.start, block.chain
         )
-        torn_pointer = self._replay(active, footer.end.offset if footer else self.segment.size)
+        torn = self._replay(active, footer.end.offset if footer else self.segment.size)
         self.empty = not active.records
-        if footer or torn_pointer > active.end.pointer or block.boot_id != clock.boot_id():
-            end = active.end._replace(pointer=max(active.end.pointer, block.floor - 1, torn_pointer))
+        if footer or torn is not None or block.boot_id != clock.boot_id():
+            end = active.end._replace(pointer=max(active.end.pointer, block.floor - 1, torn or 0))
             return self._go_on_above(end, active.chain, clock, previous=active.end.pointer)
         self.file.sync()
         self.active = active
         return active
 
-    def _replay(self, active: ActiveSegment, data_end: int) -> int:
-        """Walk from the checkpoint to the end; returns the highest pointer in what had to be set aside."""
+    def _replay(self, active: ActiveSegment, data_end: int) -> int | None:
+        """Walk from the checkpoint to the end; returns what `_set_aside` did if it had to be called."""
         point = self.segment.checkpoint()
         if point is not None and point.end.offset <= data_end and segment.last_batch_agrees(self.file, point):
             active.resume(point)
@@ -140,18 +152,18 @@ class _Tail:
             active.take(step, batch.stamp(step.header, log_id))
             self.producers.store(step.header)
             self.producers.commit()
-        return 0
+        return None
 
-    def _set_aside(self, hole: Hole) -> int:
-        """Copy what follows the last whole batch into a file, durably, then cut it off."""
-        newest = newest_pointer_in(self.file, hole.start, hole.end, self.segment.log_id)
-        parts = [
-            self.file.read(min(_COPY_BYTES, hole.end - offset), offset)
-            for offset in range(hole.start, hole.end, _COPY_BYTES)
-        ]
-        if any(part.count(0) != len(part) for part in parts):
+    def _set_aside(self, hole: Hole) -> int | None:
+        """Copy what follows the last whole batch into a file, durably, then cut it off.
+
+        Returns the highest pointer that can be read in it, 0 if there is none; None if it was all zeros.
+        """
+        newest = None
+        if any(part.count(0) != len(part) for part in self._parts(hole)):
+            newest = newest_pointer_in(self.file, hole.start, hole.end, self.segment.log_id)
             name = f"{self.segment.path.name}.{hole.start}{layout.TORN_SUFFIX}"
-            write_durably(self._filesystem, self.segment.path.with_name(name), parts)
+            write_durably(self._filesystem, self.segment.path.with_name(name), self._parts(hole))
             self._findings.set_aside.append(name)
             self._findings.torn_bytes += hole.end - hole.start
         else:
@@ -161,12 +173,25 @@ class _Tail:
         self.segment.size = hole.start
         return newest
 
+    def _parts(self, hole: Hole) -> Iterator[bytes]:
+        for offset in range(hole.start, hole.end, _COPY_BYTES):
+            yield self.file.read(min(_COPY_BYTES, hole.end - offset), offset)
+
     def _readable_end(self) -> Position:
         """Where the log stands after a last segment whose header block does not check."""
         here = self.segment.start
+        if self._before is not None:
+            point = self._before.checkpoint()
+            end = self._before.view().end
+            self._before.rest()
+            here = here._replace(ordinal=max(here.ordinal, end.ordinal))
+            if point is not None and point.end == end:
+                self.producers = ProducerTable.decode(point.producers)
         for step in walk(self.file, here, self.segment.size, self.segment.log_id, bodies=True):
             if isinstance(step, Found):
                 here = step.end
+                self.producers.store(step.header)
+                self.producers.commit()
             else:
                 self._findings.damaged_bytes += step.end - step.start
         newest = newest_pointer_in(self.file, 0, self.segment.size, self.segment.log_id)

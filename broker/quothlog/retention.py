@@ -54,10 +54,39 @@ def roll_size(options: LogOptions, active: ActiveSegment) -> int:
     return max(options.roll_bytes, 2 * active.block.size)
 
 
-def due_for_roll(options: LogOptions, active: ActiveSegment, first: int, now: int) -> bool:
-    """Is the active segment, which holds records from the pointer `first` on, old or large enough?"""
+def outgrown(
+    options: LogOptions, active: ActiveSegment, waiting: tuple[int, int], more: tuple[int, int]
+) -> bool:
+    """Has the active segment to be sealed before it takes more? Amounts are (records, bytes)."""
+    records = active.records + waiting[0]
+    if not records:
+        return False
+    if options.count_limit and records + more[0] > options.count_limit:
+        return True
+    return active.end.offset + waiting[1] + more[1] > roll_size(options, active)
+
+
+def due_for_roll(options: LogOptions, active: ActiveSegment, now: int) -> bool:
+    """Is the active segment, which holds records, old or large enough?"""
     age = options.roll_age_us
-    return bool(age and first + age <= now) or active.size > roll_size(options, active)
+    return bool(age and active.oldest + age <= now) or active.size > roll_size(options, active)
+
+
+def wholly_below(before: int, sealed: Sequence[Segment], active: ActiveSegment) -> int:
+    """How many of the sealed segments, oldest first, hold only pointers below `before`."""
+    following = [*sealed[1:], active][: len(sealed)]
+    return next((row for row, one in enumerate(following) if one.start.pointer >= before), len(sealed))
+
+
+def next_due(options: LogOptions, sealed: Sequence[Segment], active: ActiveSegment) -> int | None:
+    """When age will next ask for something, as a pointer; None if it never will."""
+    dues = []
+    if sealed and options.max_age:
+        following = sealed[1] if len(sealed) > 1 else active
+        dues.append(following.start.pointer + options.max_age_us + 1)
+    if active.records and (age_us := options.roll_age_us):
+        dues.append(active.oldest + age_us)
+    return min(dues, default=None)
 
 
 def expired(options: LogOptions, sealed: Sequence[Segment], active: ActiveSegment, now: int) -> int:
@@ -67,10 +96,7 @@ def expired(options: LogOptions, sealed: Sequence[Segment], active: ActiveSegmen
     """
     count = 0
     if options.max_age:
-        for following in [*sealed[1:], active][: len(sealed)]:
-            if following.start.pointer >= now - options.max_age_us:
-                break
-            count += 1
+        count = wholly_below(max(0, now - options.max_age_us), sealed, active)
     if options.max_bytes:
         total = sum(one.size for one in [*sealed[count:], active])
         end = len(sealed) - (0 if active.records else 1)

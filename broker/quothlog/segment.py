@@ -7,6 +7,7 @@ belongs to the log's owner.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,11 +22,15 @@ from quothwire.errors import QuothError, error
 
 
 class Extract(NamedTuple):
-    """Whole batches as they are stored. `next` is the pointer of their last record."""
+    """Whole batches as they are stored. `next` is the pointer of their last record.
+
+    expected: the ordinal that the first one would have if nothing in front of it were damaged.
+    """
 
     data: bytes
     ordinal: int
     next: int
+    expected: int
 
 
 class View(NamedTuple):
@@ -45,7 +50,9 @@ class Segment:
         self.floor = floor
         self.log_id = log_id
         self.size = size
+        self.removed = False
         self._block: Block | None = None
+        self._start: Position | None = None
         self._view: View | None = None
 
     @property
@@ -63,23 +70,35 @@ class Segment:
         """The header block. Raises `Damaged`."""
         if self._block is None:
             file = self._filesystem.open(self.path)
-            self._block = read_block(file)
+            block = read_block(file)
             file.close()
+            if self.log_id and block.log_id != self.log_id:
+                raise error("damaged", f"{self.path.name} is a segment of another log")
+            self._block = block
         return self._block
 
     @property
     def start(self) -> Position:
-        """Where its batches begin; without a valid header block, the beginning of the file."""
-        try:
-            return self.block.start
-        except QuothError:
-            return Position(0, self.floor - 1, 0)
+        """Where its batches begin; without a valid header block, as the first batch tells it."""
+        if self._start is None:
+            try:
+                self._start = self.block.start
+            except QuothError:
+                begin = Position(0, self.floor - 1, 0)
+                first = self._first_behind(begin)
+                self._start = begin._replace(ordinal=first.ordinal) if first else begin
+        return self._start
+
+    def first(self) -> Header | None:
+        """The header of its first batch, found without loading anything."""
+        return self._first_behind(self.start)
 
     def view(self) -> View:
         """Open the file and load the index, if that has not been done."""
-        if self._view is None:
-            self._view = self._load()
-        return self._view
+        view = self._view  # another thread may let it rest at any moment
+        if view is None:
+            view = self._view = self._load()
+        return view
 
     def rest(self) -> None:
         """Close the file and drop the index; a read that is under way keeps them until it is done."""
@@ -91,6 +110,7 @@ class Segment:
 
     def remove(self) -> None:
         """Remove its files. Reads that are under way go on."""
+        self.removed = True  # before it is true, or a reader in another thread would be surprised
         self._filesystem.remove(self.path)
         self._filesystem.remove(self.index_path)
 
@@ -98,7 +118,10 @@ class Segment:
         """The checkpoint in its index file, if it checks and belongs to this very file."""
         try:
             file = self._filesystem.open(self.index_path)
-            point = layout.decode_checkpoint(file.read(file.size(), 0))
+            size = file.size()
+            if size > layout.index_bytes_max(self.size):
+                return None
+            point = layout.decode_checkpoint(file.read(size, 0))
             file.close()
         except (OSError, QuothError):
             return None
@@ -115,6 +138,14 @@ class Segment:
         except QuothError:
             return None
         return footer if footer.log_id == self.log_id and footer.end.offset == offset else None
+
+    def _first_behind(self, begin: Position) -> Header | None:
+        steps = walk(self._peek(), begin, self.size, self.log_id)
+        return next((step.header for step in steps if isinstance(step, Found)), None)
+
+    def _peek(self) -> File:
+        view = self._view
+        return view.file if view else self._filesystem.open(self.path)
 
     def _load(self) -> View:
         file = self._filesystem.open(self.path)
@@ -152,6 +183,12 @@ class ActiveSegment(Segment):
         """Records that it holds."""
         return self.end.ordinal - self.block.ordinal
 
+    @property
+    def oldest(self) -> int:
+        """The pointer of its first record; its floor if it holds none."""
+        first = self.first()
+        return first.base if first else self.floor
+
     def view(self) -> View:
         """See `Segment.view`."""
         return View(self.file, self.index, self.end)
@@ -167,7 +204,7 @@ class ActiveSegment(Segment):
             buffers += (stamped, body)
         try:
             self.file.append(buffers)
-        except OSError:
+        except BaseException:
             self._cut_back()
             raise
         for header, stamped, _ in batches:
@@ -222,6 +259,9 @@ class ActiveSegment(Segment):
         sealed._block = self._block
         return sealed
 
+    def _peek(self) -> File:
+        return self.file
+
     def _cut_back(self) -> None:
         try:
             self.file.truncate(self.end.offset)
@@ -232,7 +272,8 @@ class ActiveSegment(Segment):
 def read_block(file: File) -> Block:
     """Read a segment's header block. Raises `Damaged`."""
     head = file.read(layout.BLOCK_BYTES, 0)
-    return layout.decode_block(file.read(layout.block_size(head), 0))
+    size = min(layout.block_size(head), file.size())  # a corrupt length is to allocate nothing
+    return layout.decode_block(file.read(size, 0))
 
 
 def begin(filesystem: FileSystem, directory: Path, block: Block) -> ActiveSegment:
@@ -244,11 +285,16 @@ def begin(filesystem: FileSystem, directory: Path, block: Block) -> ActiveSegmen
         file.append([layout.encode_block(block)])
         file.sync()
         filesystem.rename(beside, path)
-        filesystem.sync_directory(directory)
-    except OSError:
+    except BaseException:
         file.close()
         filesystem.remove(beside)
         raise
+    try:
+        filesystem.sync_directory(directory)
+    except OSError as problem:
+        # The name is there for now. If the log went on without it, even on a full disk, it would hide after
+        # the next start what was appended below it.
+        raise OSError(errno.EIO, f"a new segment's name is not durable: {problem.strerror}") from problem
     return ActiveSegment(filesystem, path, block, file, block.start, block.chain)
 
 
@@ -268,11 +314,17 @@ def last_batch_agrees(file: File, point: Checkpoint) -> bool:
 def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
     """The stored bytes of the first batches with records above `after`; None if there are none.
 
-    At least one batch, then as many as fit both limits, up to a damaged place.
+    At least one batch, then as many as fit both limits, up to a place where the headers are damaged.
     """
     file, sparse, end = view
-    steps = walk(file, sparse.before(after), end.offset, log_id)
-    first = next((step for step in steps if isinstance(step, Found) and step.header.last > after), None)
+    here = sparse.before(after)
+    first = None
+    for step in walk(file, here, end.offset, log_id):
+        if isinstance(step, Found):
+            if step.header.last > after:
+                first = step
+                break
+            here = step.end
     if first is None:
         return None
     header = first.header
@@ -289,4 +341,7 @@ def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: in
             if step.end.offset > offset_max or step.end.ordinal > ordinal_max:
                 break
             stop = step.end
-    return Extract(file.read(stop.offset - first.offset, first.offset), header.ordinal, stop.pointer)
+    data = file.read(stop.offset - first.offset, first.offset)
+    whole, last = batch.whole(data, log_id, header.base - 1, header.ordinal)
+    expected = here.ordinal if header.base > after else header.ordinal
+    return Extract(data[:whole], header.ordinal, last, expected)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from quothlog import Appended, Log
 from quothwire import batch
 from quothwire.batch import Flag
-from quothwire.errors import QuothError
-from quothwire.record import Record
-
-Problem = TypeVar("Problem", bound=QuothError)
+from quothwire.errors import QuothError, RequestError
+from quothwire.record import Record, records_of
 
 
 def encoded(
-    values: Sequence[bytes], producer: int = 0, sequence: int = 0, *, sparse: bool = False, start: bool = False
+    values: Sequence[bytes],
+    producer: int = 0,
+    sequence: int = 0,
+    *,
+    sparse: bool = False,
+    start: bool = False,
 ) -> bytes:
     """A batch as a producer sends it."""
     flags = (Flag.SPARSE if sparse else 0) | (Flag.START if start else 0)
@@ -73,3 +76,15 @@ def copy(directory: Path, target: Path) -> Path:
     """A log's directory as another process finds it when the owner dies at this moment."""
     shutil.copytree(directory, target)
     return target
+
+
+def salvaged(log: Log, after: int = 0) -> list[Record]:
+    """All records above a pointer whose batches check, as a reader gets them that steps over damage."""
+    found = []
+    while (extract := log.fetch(after)) is not None:
+        for raw in batch.split(extract.data, log.log_id):
+            with contextlib.suppress(RequestError):
+                found += records_of(batch.decode(raw, log.log_id), after)
+        assert extract.next > after
+        after = extract.next
+    return found

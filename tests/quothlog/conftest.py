@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.clocks import ManualClock
 
+from kit.clocks import ManualClock
 from quothlog import Log
 
 

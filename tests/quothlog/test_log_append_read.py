@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
+
 from kit.clocks import START, ManualClock
 from kit.logs import encoded, fill, put, values
-
 from quothlog import Appended, Log, LogOptions
 from quothwire import batch
 from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Kind
@@ -53,7 +54,7 @@ def test_next_is_the_smallest_pointer_above_whether_or_not_the_given_one_exists(
         below = following(log, pointer - 1)
         assert below is not None
         assert below.pointer == pointer
-    for lower, higher in zip(told, told[1:], strict=False):
+    for lower, higher in pairwise(told):
         for after in {lower, (lower + higher) // 2, higher - 1}:
             found = following(log, after)
             assert found is not None
@@ -183,7 +184,7 @@ def test_slices_of_any_limit_give_everything_once(open_log: OpenLog, roll_every:
         after = told[start].pointer - 1
         for limit in range(1, len(told) + 2):
             portions = in_portions(log, after, limit)
-            assert sum(portions, []) == told[start:]
+            assert list(chain(*portions)) == told[start:]
             assert all(len(portion) == limit for portion in portions[:-1])
     assert list(log.read(limit=0)) == []
     assert list(log.read(told[-1].pointer, limit=10)) == []
@@ -199,7 +200,8 @@ def test_fetch_gives_whole_batches_at_least_one_and_no_more_than_fits(
     size = len(encoded([record.value for record in told[:3]]))
     for records_max in range(1, 12):
         for bytes_max in (0, 1, size, 3 * size, 2**20):
-            after, found_values = 0, []
+            after = 0
+            found_values: list[bytes] = []
             while (found := log.fetch(after, records_max, bytes_max)) is not None:
                 batches = [batch.decode(raw, log.log_id) for raw in batch.split(found.data, log.log_id)]
                 assert len(batches) == 1 or len(batches) * 3 <= records_max

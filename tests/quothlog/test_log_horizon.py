@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kit.clocks import MINUTE, SECOND, START, ManualClock
-from kit.logs import encoded, fill, put, values
-
+from kit.logs import encoded, put, values
 from quothlog import Log, LogOptions
 from quothlog.pointers import HORIZON_US
 
 OpenLog = Callable[..., Log]
 
 SYNCED = LogOptions(synced_reads=True)
+
+
+def written(log: Log, records: int) -> list[int]:
+    """Append records, one after the other, and tell their pointers."""
+    return [put(log, encoded([b"x"]))[0].first for _ in range(records)]
+
+
+def pointers(log: Log) -> list[int]:
+    return [record.pointer for record in log.read()]
 
 
 def test_records_within_ten_seconds_of_the_synced_ones_are_seen_at_once(
@@ -23,25 +31,25 @@ def test_records_within_ten_seconds_of_the_synced_ones_are_seen_at_once(
     log = open_log()
     for moment in (START, START + SECOND, START + HORIZON_US - 1):
         clock.set(moment)
-        assert log.append(b"x").last == log.newest == moment
+        assert written(log, 1) == [log.newest] == [moment]
     clock.set(START + HORIZON_US)
-    assert log.append(b"x").last > log.newest
+    assert written(log, 1) > [log.newest]
 
 
 def test_records_beyond_ten_seconds_wait_for_the_sync(open_log: OpenLog, clock: ManualClock) -> None:
     clock.tick = 0
     log = open_log()
-    told = fill(log, 2)
+    told = written(log, 2)
     clock.step(HORIZON_US + 1)
-    held = fill(log, 1)
-    assert (log.newest, log.end_ordinal) == (told[-1].pointer, 2)
-    assert list(log.read()) == told
-    assert log.lookup(told[-1].pointer) is None
+    held = written(log, 1)
+    assert (log.newest, log.end_ordinal) == (told[-1], 2)
+    assert pointers(log) == told
+    assert log.lookup(told[-1]) is None
     info = log.info()
-    assert (info.last, info.end_ordinal) == (told[-1].pointer, 2)
+    assert (info.last, info.end_ordinal) == (told[-1], 2)
     log.sync()
-    assert list(log.read()) == told + held
-    assert log.newest == held[-1].pointer
+    assert pointers(log) == told + held
+    assert log.newest == held[-1]
 
 
 def test_burst_that_borrows_more_than_ten_seconds_waits(open_log: OpenLog, clock: ManualClock) -> None:
@@ -61,68 +69,68 @@ def test_what_was_seen_stays_seen_while_later_records_wait(open_log: OpenLog, cl
     clock.tick = 0
     log = open_log()
     log.sync()
-    seen = fill(log, 3)
+    seen = written(log, 3)
     clock.step(MINUTE)
-    fill(log, 3)
-    assert list(log.read()) == seen
-    assert log.synced_pointer < seen[0].pointer
+    written(log, 3)
+    assert pointers(log) == seen
+    assert log.synced_pointer < seen[0]
 
 
 def test_sync_that_was_begun_earlier_shows_what_it_covers(open_log: OpenLog, clock: ManualClock) -> None:
     clock.tick = 0
     log = open_log()
-    fill(log, 1)
+    written(log, 1)
     clock.step(MINUTE)
-    covered = fill(log, 1)
+    covered = written(log, 1)
     ticket = log.begin_sync()
     clock.step(MINUTE)
-    later = fill(log, 1)
+    later = written(log, 1)
     ticket.run()
     log.finish_sync(ticket)
-    assert log.newest == covered[0].pointer
+    assert log.newest == covered[0]
     log.sync()
-    assert log.newest == later[0].pointer
+    assert log.newest == later[0]
 
 
 def test_first_record_after_a_long_rest_waits_for_the_sync(open_log: OpenLog, clock: ManualClock) -> None:
     log = open_log()
-    told = fill(log, 1)
+    told = written(log, 1)
     log.close()
     clock.step(MINUTE)
     log = open_log()
-    held = fill(log, 1)
-    assert list(log.read()) == told
+    held = written(log, 1)
+    assert pointers(log) == told
     log.sync()
-    assert list(log.read()) == told + held
+    assert pointers(log) == told + held
 
 
-def test_reopening_after_a_crash_shows_everything_that_is_there(open_log: OpenLog, clock: ManualClock) -> None:
+def test_opening_after_a_crash_shows_everything_that_is_there(open_log: OpenLog, clock: ManualClock) -> None:
     """Opening syncs what it found, so nothing of it has to wait."""
     log = open_log()
-    told = fill(log, 1)
+    told = written(log, 1)
     clock.step(MINUTE)
-    told += fill(log, 1)
+    told += written(log, 1)
     log._lock.release()
     again = open_log()
-    assert list(again.read()) == told
+    assert pointers(again) == told
     assert again.unsynced_bytes == 0
 
 
 def test_synced_reads_show_synced_records_only(open_log: OpenLog) -> None:
     """Decision 6: readers of a `synced` topic see only what survives a loss of power."""
     log = open_log(options=SYNCED)
-    first = fill(log, 1, records=3)
+    first = written(log, 3)
     assert (values(log), log.newest, log.end_ordinal) == ([], 0, 0)
     assert log.unsynced_records == 3
     log.sync()
-    assert list(log.read()) == first
+    assert pointers(log) == first
     ticket = log.begin_sync()
-    log.append(b"after the ticket")
+    later = written(log, 1)
     ticket.run()
     log.finish_sync(ticket)
-    assert list(log.read()) == first
+    assert pointers(log) == first
     log.sync()
-    assert values(log)[3:] == [b"after the ticket"]
+    assert pointers(log) == first + later
 
 
 def test_synced_reads_see_all_of_what_a_roll_seals(open_log: OpenLog) -> None:
@@ -138,3 +146,18 @@ def test_unsynced_amounts_are_told(open_log: OpenLog) -> None:
     assert (log.unsynced_records, log.unsynced_bytes) == (6, sum(map(len, raws)))
     log.sync()
     assert (log.unsynced_records, log.unsynced_bytes) == (0, 0)
+
+
+def test_embedded_append_waits_for_the_sync_itself(open_log: OpenLog, clock: ManualClock) -> None:
+    """Decision 5: who appends record by record finds every record at once, however rarely they come."""
+    log = open_log()
+    for i in range(4):
+        log.append(b"%d" % i)
+        assert len(pointers(log)) == i + 1
+        clock.step(MINUTE)
+    log.append(b"within ten seconds of the last one")
+    assert log.unsynced_records == 0
+    clock.step(SECOND)
+    log.append(b"too")
+    assert log.unsynced_records == 1
+    assert len(pointers(log)) == 6

@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from kit.logs import fill, values
 from kit.storage import FaultyDisk
-
 from quothlog import Log
 from quothwire.errors import Conflict, Damaged, QuothError
 
@@ -30,7 +31,7 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def owner(directory: Path) -> "subprocess.Popen[str]":
+def owner(directory: Path) -> subprocess.Popen[str]:
     """Another process that owns the directory."""
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(directory)],
@@ -43,7 +44,7 @@ def owner(directory: Path) -> "subprocess.Popen[str]":
     return process
 
 
-def end(process: "subprocess.Popen[str]") -> None:
+def end(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.communicate()
 
@@ -77,7 +78,7 @@ def test_second_opening_tells_who_owns_it(log: Log, directory: Path) -> None:
 
 
 def test_another_process_is_refused_and_told_who_owns_it(
-    owner: "subprocess.Popen[str]", directory: Path
+    owner: subprocess.Popen[str], directory: Path
 ) -> None:
     """A8, C33."""
     try:
@@ -89,9 +90,7 @@ def test_another_process_is_refused_and_told_who_owns_it(
         end(owner)
 
 
-def test_killed_owner_leaves_nothing_to_clean_up(
-    owner: "subprocess.Popen[str]", open_log: OpenLog
-) -> None:
+def test_killed_owner_leaves_nothing_to_clean_up(owner: subprocess.Popen[str], open_log: OpenLog) -> None:
     """C32: everything written is there, no stale lock, the start succeeds unattended."""
     owner.send_signal(signal.SIGKILL)
     owner.communicate()
@@ -103,8 +102,9 @@ def test_closing_gives_the_directory_free(open_log: OpenLog) -> None:
         log = open_log()
         fill(log, 1)
         log.close()
-        assert len(values(log_again := open_log())) == i + 1
-        log_again.close()
+        log = open_log()
+        assert len(values(log)) == i + 1
+        log.close()
 
 
 def test_log_that_nobody_holds_any_more_gives_the_directory_free(directory: Path) -> None:
@@ -145,19 +145,19 @@ def test_forked_child_does_not_keep_the_lock(open_log: OpenLog, directory: Path)
     """A8: the child lives on, the owner closes, a third one opens."""
     log = open_log()
     fill(log, 1)
-    reader, writer = os.pipe()
+    here, there = socket.socketpair()
     child = os.fork()
     if not child:
-        os.close(writer)
-        os.read(reader, 1)
+        here.close()
+        there.send(b"lives")
+        there.recv(1)
         os._exit(0)
-    try:
-        os.close(reader)
+    there.close()
+    with here:
+        assert here.recv(5) == b"lives"
         log.close()
         assert len(values(open_log())) == 1
-    finally:
-        os.close(writer)
-        os.waitpid(child, 0)
+    os.waitpid(child, 0)
 
 
 def test_forked_child_cannot_write_into_its_parents_log(log: Log, directory: Path) -> None:

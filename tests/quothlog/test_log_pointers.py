@@ -1,13 +1,13 @@
-"""Pointers: strictly rising and never given out twice, whatever the clock does, however often it starts anew."""
+"""Pointers: strictly rising and never given out twice, whatever the clock does and however often it boots."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
+
 from kit.clocks import DAY, HOUR, MINUTE, SECOND, START, ManualClock
 from kit.logs import encoded, fill, outcome_of, put
-
 from quothlog import Log, LogOptions
 from quothlog.pointers import HORIZON_US, PointerIssuer
 from quothwire.errors import Conflict

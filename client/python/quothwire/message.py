@@ -131,7 +131,8 @@ class Fetched:
     log: id of the topic's log, which seeds the header checksums. next: the cursor to go on with, equal to
     `after` when there was nothing. newest: the newest pointer that can be read. gone: how many records
     between the cursor and the first record sent are not there any more (exact if the request said its
-    ordinal, else at most so many). end: the ordinal after the newest record.
+    ordinal, else at most so many). end: the ordinal after the newest record. damaged: how many of those
+    that are gone were not removed, but cannot be read.
     """
 
     log: Number
@@ -139,6 +140,7 @@ class Fetched:
     newest: Pointer
     gone: Number
     end: Number
+    damaged: Number = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,43 @@
+"""What a reader misses in front of what it gets: records that were removed, and records that are damaged."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from quothlog.segment import ActiveSegment, Extract, Segment
+from quothwire import batch
+
+
+class Loss(NamedTuple):
+    """Records between a cursor and an extract that are not there any more, and how many of them are damaged.
+
+    Exact if the reader knows its ordinal, else at most so many.
+    """
+
+    records: int
+    damaged: int
+
+
+def loss_before(
+    found: Extract, after: int, ordinal: int, sealed: Sequence[Segment], active: ActiveSegment, log_id: int
+) -> Loss:
+    """What is missing between a cursor and an extract. ordinal: what the reader expects next, -1 for unknown."""
+    start = (sealed[0] if sealed else active).start
+    if ordinal < 0:
+        ordinal = 0 if after < start.pointer else _expected(found, after, sealed, active, log_id)
+    records = max(0, found.ordinal - ordinal)
+    return Loss(records, min(records, max(0, found.ordinal - start.ordinal)))
+
+
+def _expected(
+    found: Extract, after: int, sealed: Sequence[Segment], active: ActiveSegment, log_id: int
+) -> int:
+    """The ordinal that the first record above `after` would have if nothing in front of it were damaged."""
+    row = max(0, bisect_right(sealed, after + 1, key=lambda one: one.floor) - 1)
+    if sealed and after + 1 < active.floor:
+        following = sealed[row + 1] if row + 1 < len(sealed) else active
+        if batch.parse_header(found.data, log_id).base >= following.floor:
+            return sealed[row].view().end.ordinal  # nothing above `after` is left in that segment
+    return found.expected

@@ -1,0 +1,84 @@
+"""The command `quoth` as a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kit.deadlines import DEADLINE_S
+
+COMMAND = (sys.executable, "-W", "error", "-c", "from quothcli.main import main; main()")
+_WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")
+
+
+class Ended(NamedTuple):
+    """How a command ended and what it said."""
+
+    status: int
+    out: bytes
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of its output."""
+        return self.out.decode().splitlines()
+
+    @property
+    def objects(self) -> list[Any]:
+        """The lines of its output as JSON."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Running:
+    """A command that is running."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def line(self) -> str:
+        """The next line of its output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode().rstrip("\n")
+
+    def end(self, number: int | None = None) -> Ended:
+        """Send it a signal, if one is given, and wait for its end."""
+        if number is not None:
+            os.kill(self.process.pid, number)
+        out, err = self.process.communicate(timeout=DEADLINE_S)
+        ended = Ended(self.process.returncode, out or b"", (err or b"").decode())
+        assert not any(sign in ended.err for sign in _WENT_WRONG), ended.err
+        return ended
+
+
+class Command:
+    """`quoth`, for one broker or for none."""
+
+    def __init__(self, url: str, running: list[Running]) -> None:
+        self.url = url
+        self._running = running
+
+    def __call__(
+        self, *arguments: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
+    ) -> Ended:
+        """Run it to its end."""
+        running = self.start(*arguments, environment=environment, stdin=subprocess.PIPE)
+        process = running.process
+        out, err = process.communicate(stdin, timeout=DEADLINE_S)
+        ended = Ended(process.returncode, out, err.decode())
+        assert not any(sign in ended.err for sign in _WENT_WRONG), ended.err
+        return ended
+
+    def start(self, *arguments: str, environment: Mapping[str, str] | None = None, **popen: Any) -> Running:
+        """Start it; it is killed at the end of the test if it still runs then."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("QUOTH_")}
+        url = {"QUOTH_URL": self.url} if self.url else {}
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(
+            [*COMMAND, *arguments], env={**kept, **url, **(environment or {})}, **{**streams, **popen}
+        )
+        self._running.append(Running(process))
+        return self._running[-1]

@@ -1,0 +1,443 @@
+"""A disk that fails, at each operation in turn: nothing refused is stored, nothing acknowledged is lost.
+
+One story is told again and again, with a different operation of the disk failing each time: a dense producer
+appends through rolls, syncs, retention, a clean end and a new start. Whoever is refused tries again, after a
+new start if the log says so. In the end every batch is there once, in order.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import ManualClock
+from kit.logs import copy, encoded, fill, outcome_of, put, segments, values
+from kit.storage import CHANGES, Died, FaultyDisk, Kind, MemoryDisk
+from quothlog import Appended, Log, LogOptions
+from quothwire.errors import BrokerFailure, QuothError, Unavailable
+
+OpenLog = Callable[..., Log]
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+BATCHES = 14
+OPTIONS = LogOptions(count_limit=8)
+VALUES = [[b"%d.%d" % (n, i) for i in range(n % 3 + 1)] for n in range(1, BATCHES + 1)]
+
+
+def dense(sequence: int) -> bytes:
+    return encoded(VALUES[sequence - 1], 5, sequence)
+
+
+class Story:
+    """The producer, the operator and the log, on a disk of which one operation fails."""
+
+    def __init__(self, directory: Path, clock: ManualClock, disk: FaultyDisk) -> None:
+        self.directory = directory
+        self.clock = clock
+        self.disk = disk
+        self.stored: list[bytes] = []
+        self.synced = 0  # of what is stored
+        self.seen = 0  # the newest pointer that a reader saw
+        self.refusals: list[str] = []
+        self.log = self.open()
+
+    def open(self) -> Log:
+        """Open the log; after a failed opening the operator tries once more, on a disk that is well."""
+        for _ in range(2):
+            try:
+                return Log.open(self.directory, filesystem=self.disk, clock=self.clock, options=OPTIONS)
+            except OSError as problem:
+                self.refusals.append(f"opening: {errno.errorcode[problem.errno or 0]}")
+                self.disk.heal()
+        raise AssertionError("a log that cannot be opened on a disk that is well")
+
+    def restart(self) -> None:
+        """As the hint of `storage_failed` says."""
+        self.log.close()
+        self.disk.heal()
+        self.log = self.open()
+
+    def attempt(self, act: Callable[[], object]) -> None:
+        """Do something that syncs and may fail, and see that failing has done nothing."""
+        try:
+            act()
+            self.synced = len(self.stored)
+        except QuothError as problem:
+            self.refused(problem)
+
+    def refused(self, problem: QuothError) -> None:
+        """What a refusal means, and what is done about it."""
+        self.refusals.append(problem.code)
+        assert values(self.log) == self.stored, "visible, although it was refused"
+        if problem.code == "storage_failed":
+            assert isinstance(problem, BrokerFailure)
+            self.disk.heal()
+            assert self.log.failure is not None
+            assert outcome_of(self.log, encoded([b"x"])) == "storage_failed", "until the next start"
+            for refusing in (self.log.sync, self.log.begin_sync):
+                with pytest.raises(BrokerFailure):
+                    refusing()
+            self.restart()
+            assert values(self.log) == self.stored, "visible after the next start, although it was refused"
+        else:
+            assert problem.code == "disk_low"
+            assert isinstance(problem, Unavailable)
+            assert self.log.failure is None
+            self.disk.heal()
+
+    def append(self, sequence: int) -> None:
+        """Append the batch until it is stored."""
+        for _ in range(2):
+            (outcome,) = self.log.append_batches([dense(sequence)])
+            if isinstance(outcome, Appended):
+                assert not outcome.duplicate
+                self.stored += VALUES[sequence - 1]
+                self.seen = self.log.newest
+                assert values(self.log) == self.stored
+                return
+            self.refused(outcome)
+        raise AssertionError("refused by a disk that is well")
+
+    def close(self) -> None:
+        """End cleanly, or as cleanly as the disk lets."""
+        try:
+            self.log.close()
+        except QuothError as problem:
+            self.refusals.append(f"closing: {problem.code}")
+        self.log.close()
+
+    def tell(self) -> None:
+        """All of it."""
+        for sequence in range(1, BATCHES + 1):
+            self.append(sequence)
+            if sequence % 4 == 3:
+                self.attempt(self.log.sync)
+            if sequence == 6:
+                self.attempt(self.log.roll)
+            if sequence == 9:
+                self.close()
+                self.log = self.open()
+            if sequence == 12:
+                self.log._lock.release()
+                self.log = self.open()
+
+    def end(self) -> None:
+        """The log is as if nothing had ever failed, now, after a crash and after a clean end."""
+        assert values(self.log) == self.stored == [value for one in VALUES for value in one]
+        assert self.log.end_ordinal == len(self.stored)
+        self.disk.heal()
+        copied = copy(self.directory, self.directory.with_suffix(".crashed"))
+        with Log.open(copied, clock=self.clock) as crashed:
+            assert values(crashed) == self.stored
+            again = put(crashed, *map(dense, range(1, BATCHES + 1)))
+            assert all(outcome.duplicate for outcome in again)
+        self.close()
+        self.log = self.open()
+        assert values(self.log) == self.stored
+        assert not list(self.directory.glob("*.tmp"))
+        self.log.close()
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> dict[Kind, int]:
+    """How many operations of each kind the story takes when nothing fails."""
+    disk = FaultyDisk()
+    story = Story(tmp_path / "undisturbed", ManualClock(tick=1_000), disk)
+    story.tell()
+    counts = {kind: disk.count(kind) for kind in CHANGES}
+    story.end()
+    assert story.refusals == []
+    return counts
+
+
+@pytest.mark.parametrize("problem", [errno.EIO, *FULL], ids=errno.errorcode.get)
+@pytest.mark.parametrize("kind", ["write", "sync", "create", "rename", "sync_directory"])
+def test_each_operation_fails_once(tmp_path: Path, counts: dict[Kind, int], kind: Kind, problem: int) -> None:
+    """C24: EIO stops the writing until the next start, a full disk until there is room again."""
+    refusals: set[str] = set()
+    for nth in range(1, counts[kind] + 1):
+        disk = FaultyDisk()
+        disk.fail(kind, nth, problem, written=nth * 17 % 60)
+        story = Story(tmp_path / f"{kind}{nth}", ManualClock(tick=1_000), disk)
+        story.tell()
+        story.end()
+        refusals.update(story.refusals)
+    expected = {
+        "write": {"disk_low" if problem in FULL else "storage_failed"},
+        "create": {"disk_low" if problem in FULL else "storage_failed"},
+        "rename": {"disk_low" if problem in FULL else "storage_failed"},
+        "sync": {"storage_failed", "closing: storage_failed"},
+        "sync_directory": {"storage_failed"},
+    }
+    assert expected[kind] <= refusals
+    assert refusals - expected[kind] <= {
+        f"opening: {errno.errorcode[problem]}", "opening: EIO", "disk_low" if problem in FULL else ""
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("problem", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
+def test_each_write_fails_together_with_the_cutting_back(
+    tmp_path: Path, counts: dict[Kind, int], problem: int
+) -> None:
+    """C24: a write that cannot be undone stops the writing, whatever the reason."""
+    for nth in range(1, counts["write"] + 1):
+        for written in (0, 1, 70):
+            disk = FaultyDisk()
+            disk.fail("write", nth, problem, written=written)
+            disk.fail("truncate", problem=errno.EIO)
+            story = Story(tmp_path / f"{nth}-{written}", ManualClock(tick=1_000), disk)
+            story.tell()
+            story.end()
+
+
+def told_until_it_dies(directory: Path, clock: ManualClock, disk: FaultyDisk) -> tuple[list[bytes], int, int]:
+    """What was acknowledged by then, how much of it was synced, and the newest pointer that was seen."""
+    story = None
+    try:
+        story = Story(directory, clock, disk)
+        story.tell()
+    except Died as death:
+        death.__traceback__ = None  # it holds the log, and the log its lock
+    return (story.stored, story.synced, story.seen) if story else ([], 0, 0)
+
+
+def test_process_dies_at_each_change_of_the_disk(tmp_path: Path, counts: dict[Kind, int]) -> None:
+    """C32: whatever was acknowledged is there, the rest wholly or not at all, and the start succeeds."""
+    for nth in range(1, sum(counts.values()) + 1):
+        for written in (0, 50, 90):
+            directory = tmp_path / f"{nth}.{written}"
+            disk = FaultyDisk()
+            disk.die(nth, written)
+            clock = ManualClock(tick=1_000)
+            stored, *_ = told_until_it_dies(directory, clock, disk)
+            disk.heal()
+            with Log.open(directory, clock=clock, options=OPTIONS) as log:
+                found = values(log)
+                following = len(found) > len(stored)
+                expected = [value for one in VALUES for value in one][: len(found)]
+                assert found == expected
+                assert found[: len(stored)] == stored
+                whole = [sum(map(len, VALUES[:n])) for n in range(BATCHES + 1)]
+                assert len(found) in whole
+                assert whole.index(len(found)) - whole.index(len(stored)) == following
+                known = put(log, *map(dense, range(1, BATCHES + 1)))
+                assert [one.duplicate for one in known].count(False) == BATCHES - whole.index(len(found))
+                assert values(log) == [value for one in VALUES for value in one]
+
+
+def test_power_fails_at_each_change_of_the_disk(tmp_path: Path, counts: dict[Kind, int]) -> None:
+    """C32: what was synced is there, no batch in part, and no pointer that anyone saw is given out again."""
+    for nth in range(1, sum(counts.values()) + 1):
+        for seed in range(4):
+            directory = tmp_path / f"{nth}.{seed}"
+            memory = MemoryDisk()
+            disk = FaultyDisk(memory)
+            disk.die(nth, written=seed * 40)
+            clock = ManualClock()
+            _, synced, seen = told_until_it_dies(directory, clock, disk)
+            memory.lose_power(random.Random(1_000 * nth + seed))
+            clock.reboot()
+            with Log.open(directory, clock=clock, options=OPTIONS, filesystem=memory) as log:
+                found = values(log)
+                assert found == [value for one in VALUES for value in one][: len(found)]
+                assert len(found) >= synced
+                assert len(found) in [sum(map(len, VALUES[:n])) for n in range(BATCHES + 1)]
+                put(log, *map(dense, range(1, BATCHES + 1)))
+                log.sync()
+                assert values(log) == [value for one in VALUES for value in one]
+                assert all(record.pointer > seen for record in list(log.read())[len(found) :])
+
+
+# -- a full disk --------------------------------------------------------------------------------------------
+
+
+def test_full_disk_is_told_with_need_and_have_and_writing_resumes_by_itself(open_log: OpenLog) -> None:
+    """Decision 6: `disk_low` from `disk_free_min` on; reads go on."""
+    disk = FaultyDisk()
+    disk.free = 10_000
+    log = open_log(filesystem=disk, options=LogOptions(disk_free_min=9_000))
+    told = fill(log, 2, size=100)
+    for size, free in ((2_000, 10_000), (10, 8_000), (10, 0)):
+        disk.free = free
+        with pytest.raises(Unavailable) as refusal:
+            log.append(bytes(size))
+        assert refusal.value.code == "disk_low"
+        assert refusal.value.retryable
+        assert f"{free} bytes are free" in refusal.value.text
+        assert list(log.read()) == told
+    disk.free = 10_000
+    told += fill(log, 2, size=100)
+    assert list(log.read()) == told
+
+
+def test_batches_of_one_burst_share_the_fate_of_their_write(open_log: OpenLog) -> None:
+    """C24: none of what waited for a failed write is stored; what comes after it may be."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    disk.fail("write", problem=errno.ENOSPC, written=100)
+    outcomes = log.append_batches([dense(1), b"no batch", dense(2), encoded([b"x"]), dense(4)])
+    codes = [outcome.code for outcome in outcomes if isinstance(outcome, QuothError)]
+    assert codes == ["disk_low", "bad_batch", "disk_low", "disk_low", "out_of_sequence"]
+    assert values(log) == []
+    put(log, dense(1), dense(2))
+    assert values(log) == VALUES[0] + VALUES[1]
+
+
+def test_full_disk_at_a_roll_within_a_burst(open_log: OpenLog, directory: Path) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk, options=LogOptions(count_limit=2))
+    disk.fail("create", problem=errno.ENOSPC)
+    outcomes = log.append_batches([encoded([b"%d" % i]) for i in range(5)])
+    codes = [outcome.code if isinstance(outcome, QuothError) else "stored" for outcome in outcomes]
+    assert codes == ["stored", "stored", "disk_low", "stored", "stored"]
+    assert values(log) == [b"0", b"1", b"3", b"4"]
+    assert len(segments(directory)) == 2
+
+
+@pytest.mark.parametrize("kind", ["create", "write"])
+def test_full_disk_does_not_keep_retention_from_making_room(
+    open_log: OpenLog, clock: ManualClock, kind: Kind
+) -> None:
+    """The hint says: free some space or trim. So what is sealed goes before anything new is made."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk, options=LogOptions(max_age=100, count_limit=2))
+    told = fill(log, 7)
+    log.sync()
+    clock.step(1_000 * 1_000_000)
+    for act in (log.retain, lambda: log.trim(told[-1].pointer + 1)):
+        disk.fail(kind, problem=errno.ENOSPC)
+        with pytest.raises(Unavailable, match="disk_low"):
+            act()
+        assert list(log.read()) == told[6:]
+        disk.heal()
+    log.retain()
+    assert values(log) == []
+
+
+def test_index_that_cannot_be_written_costs_no_data(open_log: OpenLog, directory: Path) -> None:
+    """Sealing writes what a reader can do without: if that fails, the log goes on."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    told = fill(log, 3)
+    disk.fail("create", 2, errno.ENOSPC)
+    assert log.roll() is True
+    disk.fail("write", 2, errno.EIO, written=9)
+    told += fill(log, 1)
+    disk.heal()
+    disk.fail("write", 2, errno.EIO, written=9)
+    assert log.roll() is True
+    told += fill(log, 2)
+    assert list(log.read()) == told
+    assert log.failure is None
+    log.close()
+    assert list(open_log().read()) == told
+
+
+# -- a failed sync ------------------------------------------------------------------------------------------
+
+
+def test_failed_sync_is_never_followed_by_one_that_seems_to_succeed(open_log: OpenLog) -> None:
+    """C24: after a failed fsync the next one would return at once and mean nothing."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    fill(log, 2)
+    disk.fail("sync")
+    with pytest.raises(BrokerFailure, match="storage_failed"):
+        log.sync()
+    synced = log.synced_pointer
+    for act in (log.sync, log.roll, log.begin_sync, lambda: log.append(b"x")):
+        with pytest.raises(BrokerFailure, match="storage_failed"):
+            act()
+    assert log.synced_pointer == synced
+    assert log.unsynced_records == 2
+    assert len(values(log)) == 2, "reads go on"
+
+
+def test_sync_that_another_thread_ran_into_trouble_with(open_log: OpenLog) -> None:
+    """Two tickets are out, one fails: the other one's success is no promise any more."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    fill(log, 1)
+    first, second = log.begin_sync(), log.begin_sync()
+    disk.fail("sync")
+    with pytest.raises(OSError, match="Input/output") as problem:
+        first.run()
+    log.fail(problem.value)
+    second.run()
+    log.finish_sync(second)
+    assert log.unsynced_records == 1
+    assert outcome_of(log, encoded([b"x"])) == "storage_failed"
+
+
+def test_first_failure_is_the_one_that_is_told(open_log: OpenLog) -> None:
+    log = open_log(filesystem=FaultyDisk())
+    log.fail(OSError(errno.EIO, "the first"))
+    log.fail(OSError(errno.EIO, "the second"))
+    assert log.failure is not None
+    assert "the first" in log.failure.text
+
+
+def test_retention_goes_on_after_a_failure(open_log: OpenLog) -> None:
+    log = open_log(options=LogOptions(count_limit=1))
+    told = fill(log, 4)
+    log.fail(OSError(errno.EIO, "failed"))
+    assert log.trim(told[2].pointer)[0] == 2
+    assert list(log.read()) == told[2:]
+
+
+def test_segment_that_cannot_be_removed_is_still_there(open_log: OpenLog, directory: Path) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk, options=LogOptions(count_limit=1))
+    told = fill(log, 5)
+    disk.fail("remove", 3, errno.EACCES)
+    with pytest.raises(OSError, match="Permission denied"):
+        log.trim(told[4].pointer)
+    assert list(log.read()) == told[1:]
+    assert log.first_ordinal == 1
+    assert len(segments(directory)) == 4
+    assert log.trim(told[4].pointer)[0] == 3
+
+
+@pytest.mark.parametrize("kind", ["write", "create", "rename", "sync", "sync_directory"])
+def test_writing_that_is_broken_off_leaves_a_log_that_says_so(
+    open_log: OpenLog, clock: ManualClock, kind: Kind
+) -> None:
+    """Ctrl-C within an append or a roll: nobody knows how far it came, so the next start finds out."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    put(log, dense(1))
+    disk.fail(kind, problem=KeyboardInterrupt(), written=70)
+    act = log.roll if kind != "write" else lambda: bool(log.append_batches([dense(2)]))
+    with pytest.raises(KeyboardInterrupt):
+        act()
+    disk.heal()
+    assert values(log) == VALUES[0]
+    if log.failure is None:
+        assert kind == "sync", "nothing was being written"
+    else:
+        assert outcome_of(log, dense(2)) == "storage_failed"
+        log.close()
+        log = open_log()
+    (second,) = put(log, dense(2))
+    assert not second.duplicate
+    assert values(log) == VALUES[0] + VALUES[1]
+
+
+def test_append_broken_off_between_two_batches_is_forgotten(open_log: OpenLog) -> None:
+    """What waited for a write that never came is not taken for stored when it is sent again."""
+    log = open_log()
+
+    class Interrupting(list[bytes]):
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            yield dense(1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        log.append_batches(Interrupting())
+    (first,) = put(log, dense(1))
+    assert not first.duplicate
+    assert values(log) == VALUES[0]

@@ -1,0 +1,165 @@
+"""The port to the file system: the real disk and the double of it in memory keep the same promises."""
+
+from __future__ import annotations
+
+import resource
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kit.logs import fill, values
+from kit.storage import FaultyDisk, MemoryDisk
+from quothlog import Log
+from quothlog.filesystem import FileSystem, PosixFileSystem, write_durably
+from quothwire.errors import Unavailable
+
+OpenLog = Callable[..., Log]
+
+DISKS: dict[str, Callable[[], FileSystem]] = {
+    "the real one": PosixFileSystem,
+    "in memory": MemoryDisk,
+    "the real one behind the failing one": FaultyDisk,
+    "in memory behind the failing one": lambda: FaultyDisk(MemoryDisk()),
+}
+
+
+@pytest.fixture(params=DISKS.values(), ids=list(DISKS))
+def disk(request: pytest.FixtureRequest, directory: Path) -> FileSystem:
+    """A disk with the directory of this test on it."""
+    made: FileSystem = request.param()
+    made.make_directory(directory)
+    return made
+
+
+def content(disk: FileSystem, path: Path) -> bytes:
+    file = disk.open(path)
+    data = file.read(file.size() + 1, 0)
+    file.close()
+    return data
+
+
+def test_what_was_appended_is_read(disk: FileSystem, directory: Path) -> None:
+    file = disk.create(directory / "a")
+    assert (file.size(), file.read(10, 0)) == (0, b"")
+    file.append([b"one", bytearray(b"two"), memoryview(b"-three")[1:]])
+    file.append([])
+    file.append([b""])
+    file.append([b"!"])
+    assert file.size() == 12
+    assert file.read(5, 0) == b"onetw"
+    assert file.read(100, 6) == b"three!"
+    assert file.read(4, 12) == file.read(4, 99) == b""
+    file.sync()
+    file.truncate(6)
+    file.append([b"end"])
+    assert content(disk, directory / "a") == b"onetwoend"
+    file.close()
+    file.close()
+
+
+def test_many_buffers_are_one_append(disk: FileSystem, directory: Path) -> None:
+    """More of them than one call of the operating system takes."""
+    buffers = [b"%05d" % i for i in range(5_000)]
+    file = disk.create(directory / "a")
+    file.append(buffers)
+    assert content(disk, directory / "a") == b"".join(buffers)
+
+
+def test_file_that_exists_is_opened_and_goes_on_at_its_end(disk: FileSystem, directory: Path) -> None:
+    disk.create(directory / "a").append([b"one"])
+    again = disk.open(directory / "a", append=True)
+    again.append([b"two"])
+    assert content(disk, directory / "a") == again.read(9, 0) == b"onetwo"
+    with pytest.raises(FileNotFoundError):
+        disk.open(directory / "b")
+
+
+def test_names_and_sizes_are_listed(disk: FileSystem, directory: Path) -> None:
+    disk.create(directory / "a").append([b"123"])
+    disk.create(directory / "b")
+    assert disk.list(directory) == {"a": 3, "b": 0}
+    disk.rename(directory / "a", directory / "b")
+    assert disk.list(directory) == {"b": 3}
+    disk.create(directory / "b")
+    assert disk.list(directory) == {"b": 0}
+    disk.remove(directory / "b")
+    disk.remove(directory / "b")
+    disk.sync_directory(directory)
+    assert disk.list(directory) == {}
+    assert disk.free_bytes(directory) > 0
+
+
+def test_removed_file_stays_readable_for_who_has_it_open(disk: FileSystem, directory: Path) -> None:
+    disk.create(directory / "a").append([b"still here"])
+    reader = disk.open(directory / "a")
+    disk.remove(directory / "a")
+    assert reader.read(5, 0) == b"still"
+
+
+def test_small_file_is_put_in_place_whole(disk: FileSystem, directory: Path) -> None:
+    write_durably(disk, directory / "a", [b"first"])
+    write_durably(disk, directory / "a", (part for part in (b"sec", b"ond")))
+    assert content(disk, directory / "a") == b"second"
+    assert list(disk.list(directory)) == ["a"]
+
+
+def test_files_are_for_their_owner_alone(open_log: OpenLog, directory: Path) -> None:
+    log = open_log()
+    fill(log, 1)
+    log.close()
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o600}
+
+
+def test_links_are_not_followed(directory: Path, tmp_path: Path) -> None:
+    disk = PosixFileSystem()
+    disk.make_directory(directory)
+    (tmp_path / "elsewhere").write_bytes(b"mine")
+    (directory / "a").symlink_to(tmp_path / "elsewhere")
+    for act in (disk.open, disk.create):
+        with pytest.raises(OSError, match="symbolic links"):
+            act(directory / "a")
+    assert disk.list(directory) == {}
+    assert (tmp_path / "elsewhere").read_bytes() == b"mine"
+
+
+@contextmanager
+def no_file_larger_than(size: int) -> Iterator[None]:
+    """What the operating system does to a writer whose file becomes too large: a short write, then EFBIG."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_short_write_of_the_real_disk_leaves_whole_batches(open_log: OpenLog, directory: Path) -> None:
+    """C24: told as `disk_low`, cut back, and writing resumes as soon as there is room."""
+    log = open_log()
+    told = fill(log, 3, size=1_000)
+    size = log.info().bytes
+    with no_file_larger_than(size + 500):
+        with pytest.raises(Unavailable, match="disk_low"):
+            log.append(bytes(1_000))
+        assert list(log.read()) == told
+        (segment,) = directory.glob("*.seg")
+        assert segment.stat().st_size == size
+        told += fill(log, 1, size=10)
+    told += fill(log, 2, size=1_000)
+    log.close()
+    assert list(open_log().read()) == told
+
+
+def test_no_room_for_the_index_costs_no_data(open_log: OpenLog) -> None:
+    log = open_log()
+    fill(log, 3, size=1_000)
+    told = values(log)
+    log.sync()
+    with no_file_larger_than(100):
+        log.close()
+    again = open_log()
+    assert values(again) == told

@@ -1,0 +1,258 @@
+"""Index files: derived, so whatever happens to them the log gives the same answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import ManualClock
+from kit.logs import copy, encoded, fill, outcome_of, put, salvaged, segments, values
+from quothlog import Appended, Log, LogOptions, layout
+from quothlog.index import INDEX_STEP_BYTES, SparseIndex
+from quothlog.layout import Position
+from quothwire.errors import Damaged
+from quothwire.record import Record
+
+OpenLog = Callable[..., Log]
+
+RAWS = [encoded([b"p%d" % i], 5, i) for i in range(1, 9)]
+
+
+@pytest.fixture
+def records(directory: Path, clock: ManualClock) -> list[Record]:
+    """A closed log of three segments whose indexes have several positions, with a producer in all of them."""
+    options = LogOptions(size_limit=5 * INDEX_STEP_BYTES)
+    with Log.open(directory, clock=clock, options=options, log_id=99) as log:
+        for i in range(120):
+            log.append([b"%0*d" % (2_000, i), b"x" * 4_000])
+            if i % 20 == 0:
+                put(log, RAWS[i // 20])
+        log.sync()
+        assert log.info().segments == 3
+        return list(log.read())
+
+
+def indexes(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.idx"))
+
+
+def deleted(directory: Path) -> None:
+    for path in indexes(directory):
+        path.unlink()
+
+
+def emptied(directory: Path) -> None:
+    for path in indexes(directory):
+        path.write_bytes(b"")
+
+
+def zeroed(directory: Path) -> None:
+    for path in indexes(directory):
+        path.write_bytes(bytes(path.stat().st_size))
+
+
+def lengthened(directory: Path) -> None:
+    for path in indexes(directory):
+        path.write_bytes(path.read_bytes() + bytes(12))
+
+
+def swapped(directory: Path) -> None:
+    paths = indexes(directory)
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, contents[1:] + contents[:1], strict=True):
+        path.write_bytes(content)
+
+
+def made_a_directory(directory: Path) -> None:
+    for path in indexes(directory):
+        path.unlink()
+        path.mkdir()
+
+
+def of_another_log(directory: Path) -> None:
+    """With the name and the floor of this one."""
+    for path in indexes(directory):
+        point = layout.decode_checkpoint(path.read_bytes())
+        path.write_bytes(layout.encode_checkpoint(point._replace(log_id=98)))
+
+
+def leading_astray(directory: Path) -> None:
+    """A valid checkpoint whose last batch lies elsewhere."""
+    for path in indexes(directory):
+        point = layout.decode_checkpoint(path.read_bytes())
+        point = point._replace(last_offset=point.last_offset - 8)
+        path.write_bytes(layout.encode_checkpoint(point))
+
+
+def from_the_beginning(directory: Path) -> None:
+    """The checkpoint of the time when the segment was empty."""
+    for path in indexes(directory):
+        point = layout.decode_checkpoint(path.read_bytes())
+        start = point.entries[0]
+        chain = layout.decode_block(segments(directory)[indexes(directory).index(path)].read_bytes()).chain
+        producers = layout.decode_block(path.with_suffix(".seg").read_bytes()).producers
+        point = point._replace(
+            end=start, chain=chain, last_offset=0, last_check=0, entries=[start], producers=producers
+        )
+        path.write_bytes(layout.encode_checkpoint(point))
+
+
+HARMS = [
+    deleted,
+    emptied,
+    zeroed,
+    lengthened,
+    swapped,
+    made_a_directory,
+    of_another_log,
+    leading_astray,
+    from_the_beginning,
+]
+any_harm = pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+
+
+def assert_same_answers(log: Log, records: list[Record]) -> None:
+    """Everything, from everywhere, and the retries too."""
+    info = log.info()
+    assert (info.first, info.last) == (records[0].pointer, records[-1].pointer)
+    assert (info.first_ordinal, info.end_ordinal, info.segments) == (0, len(records), 3)
+    assert list(log.read()) == records
+    for i in range(0, len(records), 7):
+        assert list(log.read(records[i].pointer - 1, limit=2)) == records[i : i + 2]
+    told = {record.value: record.pointer for record in records}
+    for i in range(6):
+        outcome = outcome_of(log, RAWS[i])
+        assert isinstance(outcome, Appended)
+        assert (outcome.first, outcome.duplicate) == (told[b"p%d" % (i + 1)], True)
+    assert log.end_ordinal == len(records)
+
+
+@any_harm
+def test_harmed_indexes_change_no_answer(
+    records: list[Record], directory: Path, open_log: OpenLog, harm: Callable[[Path], None]
+) -> None:
+    """C28, 2.4 torn index, index missing, index ahead."""
+    harm(directory)
+    log = open_log()
+    assert log.findings.torn_bytes == log.findings.damaged_bytes == 0
+    assert_same_answers(log, records)
+    told = fill(log, 2)
+    assert list(log.read()) == records + told
+
+
+@any_harm
+def test_harmed_indexes_of_an_open_log_change_no_answer(
+    records: list[Record], directory: Path, open_log: OpenLog, harm: Callable[[Path], None]
+) -> None:
+    log = open_log()
+    harm(directory)
+    assert_same_answers(log, records)
+
+
+def test_every_byte_of_an_index_changed(
+    records: list[Record], directory: Path, clock: ManualClock, tmp_path: Path
+) -> None:
+    """C28: the checksum covers all of it."""
+    target = copy(directory, tmp_path / "copy")
+    path = indexes(target)[-1]
+    data = path.read_bytes()
+    for place in range(len(data)):
+        damaged = bytearray(data)
+        damaged[place] ^= 0x08
+        with pytest.raises(Damaged):
+            layout.decode_checkpoint(bytes(damaged))
+    for place in (0, 20, 40, 60, 90, len(data) - 1):
+        damaged = bytearray(data)
+        damaged[place] ^= 0x08
+        path.write_bytes(damaged)
+        with Log.open(target, clock=clock) as log:
+            assert_same_answers(log, records)
+
+
+def test_index_cut_at_every_byte_is_none(records: list[Record], directory: Path) -> None:
+    data = indexes(directory)[-1].read_bytes()
+    for cut in range(len(data)):
+        with pytest.raises(Damaged):
+            layout.decode_checkpoint(data[:cut])
+
+
+def test_index_ahead_of_its_segment(records: list[Record], directory: Path, open_log: OpenLog) -> None:
+    """2.4 index ahead of data: the segment is right, whatever the index promises."""
+    last = segments(directory)[-1]
+    last.write_bytes(last.read_bytes()[:-9_000])
+    log = open_log()
+    kept = values(log)
+    assert kept == [record.value for record in records[: len(kept)]]
+    assert 0 < len(records) - len(kept) < 5
+    fill(log, 1)
+    assert len(values(log)) == len(kept) + 1
+
+
+def test_index_behind_its_segment(records: list[Record], directory: Path, open_log: OpenLog) -> None:
+    """2.4 data ahead of index: what came after the checkpoint is found by walking."""
+    log = open_log()
+    told = fill(log, 40, size=6_000)
+    log.sync()
+    log._lock.release()
+    again = open_log()
+    assert list(again.read()) == records + told
+    assert again.findings.scanned_bytes == again.info().bytes - sum(
+        path.stat().st_size for path in segments(directory)[:2]
+    ) - (layout.decode_checkpoint(indexes(directory)[-1].read_bytes()).end.offset)
+
+
+def test_old_index_does_not_hide_what_was_written_since_in_its_place(
+    records: list[Record], directory: Path, open_log: OpenLog
+) -> None:
+    """A tail is lost, other batches of the same sizes are written there: the old checkpoint is refuted."""
+    index = indexes(directory)[-1].read_bytes()
+    last = segments(directory)[-1]
+    last.write_bytes(last.read_bytes()[: layout.block_size(last.read_bytes()[:96])])
+    log = open_log()
+    kept = list(log.read())
+    fill(log, 60, size=6_000)
+    log.close()
+    indexes(directory)[-1].write_bytes(index)
+    again = open_log()
+    assert salvaged(again)[: len(kept)] == kept
+    assert len(salvaged(again)) == len(kept) + 60
+
+
+def test_damage_found_at_the_opening_is_known_to_the_checkpoint(
+    records: list[Record], directory: Path, open_log: OpenLog
+) -> None:
+    """Over a clean end and a new start the reader meets the same batches."""
+    last = segments(directory)[-1]
+    data = bytearray(last.read_bytes())
+    data[layout.block_size(bytes(data[:96])) + 4] ^= 1
+    last.write_bytes(data)
+    deleted(directory)
+    log = open_log()
+    assert log.findings.damaged_bytes > 0
+    told = salvaged(log)
+    log.close()
+    assert salvaged(open_log()) == told
+
+
+def test_sparse_index_finds_the_boundary_before_every_pointer() -> None:
+    rng = random.Random(7)
+    positions = [Position(96, 10, 0)]
+    for _ in range(200):
+        offset, pointer, ordinal = positions[-1]
+        step = INDEX_STEP_BYTES + rng.randrange(5_000)
+        positions.append(Position(offset + step, pointer + rng.randint(1, 90), ordinal + rng.randint(1, 50)))
+    index = SparseIndex(positions[:1])
+    for position in positions:
+        index.note(position)
+        index.note(position._replace(offset=position.offset + INDEX_STEP_BYTES - 1))
+    assert index.positions() == positions
+    for after in range(10, positions[-1].pointer + 20):
+        assert index.before(after) == max(one for one in positions if one.pointer <= after)
+    assert index.before(0) == index.before(9) == positions[0]
+    for _ in range(500):
+        offset, ordinal = rng.randrange(96, positions[-1].offset), rng.randrange(positions[-1].ordinal + 9)
+        below = [one for one in positions if one.offset <= offset and one.ordinal <= ordinal]
+        assert index.leap(offset, ordinal) == max(below)

@@ -1,0 +1,328 @@
+"""Looking at a log without its lock: the same records as the owner reads, exact damage, nothing written."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kit.logs import boundaries, fill, put, segments
+from quothlog import Log, LogOptions
+from quothlog.inspection import Damage, Unfinished, records, summaries
+from quothwire import batch
+from quothwire.errors import Damaged
+from quothwire.record import Record
+
+OpenLog = Callable[..., Log]
+
+
+def seen(directory: Path, after: int = 0) -> list[Record]:
+    """The records that are told, with nothing wrong between them."""
+    found = list(records(directory, after))
+    assert all(isinstance(one, Record) for one in found), found
+    return [one for one in found if isinstance(one, Record)]
+
+
+def split(directory: Path, after: int = 0) -> tuple[list[Record], list[Damage], list[Unfinished]]:
+    """What is told, sorted by its kind."""
+    found = list(records(directory, after))
+    return (
+        [one for one in found if isinstance(one, Record)],
+        [one for one in found if isinstance(one, Damage)],
+        [one for one in found if isinstance(one, Unfinished)],
+    )
+
+
+def change(path: Path, offset: int) -> None:
+    """Change one byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def told(open_log: OpenLog) -> list[Record]:
+    """A closed log of three segments with three batches of four records each, and its records."""
+    with open_log(options=LogOptions(count_limit=12)) as log:
+        return fill(log, 9, 4)
+
+
+# -- an undamaged log -------------------------------------------------------------------------------
+
+
+def test_the_same_records_as_the_owner_reads(open_log: OpenLog, directory: Path) -> None:
+    log = open_log(options=LogOptions(count_limit=10))
+    log.append([b"a", b"b"], keys=[b"k", None], headers=[{"h": b"1"}, {}])
+    for number in range(30):
+        fill(log, 1, number % 5 + 1)
+        expected = list(log.read())
+        assert seen(directory) == expected
+        assert sum(one.records for one in summaries(directory)) == len(expected)
+    log.trim(expected[40].pointer)
+    assert seen(directory) == list(log.read())
+
+
+def test_after_any_pointer(told: list[Record], directory: Path) -> None:
+    for row, record in enumerate(told):
+        assert seen(directory, record.pointer) == told[row + 1 :]
+        assert seen(directory, record.pointer - 1) == told[row:]
+    assert seen(directory, 0) == told
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_summaries(told: list[Record], directory: Path, quick: bool) -> None:
+    found = list(summaries(directory, quick=quick))
+    assert [one.path for one in found] == segments(directory)
+    assert [(one.first, one.last, one.records) for one in found] == [
+        (told[row].pointer, told[row + 11].pointer, 12) for row in (0, 12, 24)
+    ]
+    assert [one.bytes for one in found] == [path.stat().st_size for path in segments(directory)]
+    assert [one.sealed for one in found] == [True, True, False]
+    assert [(one.unfinished, one.damages) for one in found] == [(0, ())] * 3
+
+
+def test_an_empty_log(log: Log, directory: Path) -> None:
+    assert seen(directory) == []
+    (found,) = summaries(directory)
+    assert (found.first, found.last, found.records, found.sealed) == (0, 0, 0, False)
+
+
+def test_nothing_is_written_and_no_lock_is_taken(open_log: OpenLog, directory: Path) -> None:
+    log = open_log()
+    fill(log, 3)
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in directory.iterdir()}
+    assert len(seen(directory)) == 3
+    assert len(list(summaries(directory))) == 1
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in directory.iterdir()} == before
+
+
+def test_files_are_closed(told: list[Record], directory: Path) -> None:
+    before = len(os.listdir("/dev/fd"))
+    assert next(iter(records(directory))) == told[0]  # the generator is dropped half-way
+    assert len(seen(directory)) == len(told)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_where_there_is_no_log(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(FileNotFoundError):
+            next(summaries(path))
+        with pytest.raises(FileNotFoundError):
+            next(records(path))
+
+
+# -- damage -----------------------------------------------------------------------------------------
+
+
+def test_a_changed_byte_costs_its_batch_and_nothing_else(told: list[Record], directory: Path) -> None:
+    log_id = next(summaries(directory)).log_id
+    places = [(path, boundaries(path, log_id)) for path in segments(directory)]
+    number = 0
+    for path, offsets in places:
+        for begin, end in pairwise(offsets):
+            for offset in {begin, begin + 20, begin + batch.HEADER_BYTES, end - 1}:
+                whole = path.read_bytes()
+                change(path, offset)
+                found, damages, unfinished = split(directory)
+                assert found == told[: 4 * number] + told[4 * number + 4 :], offset
+                assert not unfinished
+                (damage,) = damages
+                last = number == 8 and offset < begin + batch.HEADER_BYTES
+                assert (damage.path, damage.start, damage.end) == (path, begin, end)
+                assert damage.records == (-1 if last else 4)
+                (summary,) = [one for one in summaries(directory) if one.damages]
+                assert [one[:4] for one in summary.damages] == [damage[:4]]
+                path.write_bytes(whole)
+            number += 1
+    assert number == 9
+
+
+def test_damage_before_the_cursor_is_not_told(told: list[Record], directory: Path) -> None:
+    log_id = next(summaries(directory)).log_id
+    path = segments(directory)[1]
+    change(path, boundaries(path, log_id)[1] + 70)
+    assert split(directory, told[15].pointer)[1], "a damaged batch directly behind the cursor"
+    assert split(directory, told[18].pointer)[1], "a cursor inside of it"
+    assert split(directory, told[19].pointer) == (told[20:], [], [])
+
+
+def test_an_end_that_is_cut_anywhere_is_unfinished(told: list[Record], directory: Path) -> None:
+    log_id = next(summaries(directory)).log_id
+    path = segments(directory)[-1]
+    whole, offsets = path.read_bytes(), boundaries(path, log_id)
+    for size in range(offsets[-2] + 1, offsets[-1]):
+        path.write_bytes(whole[:size])
+        expected = Unfinished(path, offsets[-2], size)
+        assert split(directory) == (told[:-4], [], [expected]), size
+        *_, last = summaries(directory)
+        assert (last.unfinished, last.damages) == (size - offsets[-2], ())
+    path.write_bytes(whole[: offsets[-2]])
+    assert split(directory) == (told[:-4], [], [])
+
+
+@pytest.mark.parametrize("zeros", [1, 8, 63, 64, 5_000])
+def test_zeros_at_the_end_are_unfinished(told: list[Record], directory: Path, zeros: int) -> None:
+    """Some file systems leave them behind after a loss of power."""
+    path = segments(directory)[-1]
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + bytes(zeros))
+    assert split(directory) == (told, [], [Unfinished(path, size, size + zeros)])
+
+
+@pytest.mark.parametrize("rubbish", [b"x", b"QUOBx", b"QUOTHING", b"x" * 100, bytes(100) + b"x"])
+def test_rubbish_at_the_end_is_damage(told: list[Record], directory: Path, rubbish: bytes) -> None:
+    path = segments(directory)[-1]
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + rubbish)
+    found, damages, unfinished = split(directory)
+    if rubbish == b"QUOBx":  # so a batch begins
+        assert (damages, len(unfinished)) == ([], 1)
+    else:
+        assert ([one[:4] for one in damages], unfinished) == ([(path, size, size + len(rubbish), -1)], [])
+    assert found == told
+
+
+def test_a_cut_in_a_sealed_segment_is_damage(told: list[Record], directory: Path) -> None:
+    log_id = next(summaries(directory)).log_id
+    path = segments(directory)[0]
+    end = boundaries(path, log_id)[2]
+    path.write_bytes(path.read_bytes()[: end + 80])
+    found, damages, unfinished = split(directory)
+    assert found == told[:8] + told[12:]
+    assert ([one[:4] for one in damages], unfinished) == ([(path, end, end + 80, 4)], [])
+    path.write_bytes(path.read_bytes()[:end])
+    assert [one[:4] for one in split(directory)[1]] == [(path, end, end, 4)], "cut between two batches"
+
+
+def test_a_missing_segment(told: list[Record], directory: Path) -> None:
+    path = segments(directory)[1]
+    path.unlink()
+    found, damages, _ = split(directory)
+    assert found == told[:12] + told[24:]
+    assert [(one.path, one.start, one.end, one.records) for one in damages] == [
+        (segments(directory)[1], 0, 0, 12)
+    ]
+    path = segments(directory)[0]
+    path.unlink()
+    assert split(directory) == (told[24:], [], []), "what retention removes is no damage"
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_a_damaged_header_block(told: list[Record], directory: Path, row: int) -> None:
+    path = segments(directory)[row]
+    change(path, 20)
+    found, damages, _ = split(directory)
+    assert found == told, "the batches are still there"
+    (damage,) = damages
+    assert (damage.path, damage.start) == (path, 0)
+    assert damage.records == (0 if row else -1)
+
+
+def test_no_header_block_is_left(told: list[Record], directory: Path) -> None:
+    for path in segments(directory):
+        change(path, 20)
+    with pytest.raises(Damaged):
+        next(records(directory))
+    with pytest.raises(Damaged):
+        next(summaries(directory))
+
+
+def test_a_segment_of_another_log(told: list[Record], directory: Path, tmp_path: Path) -> None:
+    with Log.open(tmp_path / "other") as other:
+        fill(other, 2)
+    (foreign,) = segments(tmp_path / "other")
+    name = f"{told[14].pointer:017d}.seg"
+    shutil.copy(foreign, directory / name)
+    found, damages, _ = split(directory)
+    assert found == told
+    assert [one.path.name for one in damages] == [name]
+
+
+def test_headers_that_are_none(log: Log, directory: Path) -> None:
+    """A producer can write anything there: its records are told without, the others with theirs."""
+    good = batch.encode_headers({"a": b"1"})
+    (stored,) = put(log, batch.encode([b"x", b"y", b"z"], headers=[good, b"\xc1", good]))
+    found, damages, _ = split(directory)
+    assert [(one.value, one.headers) for one in found] == [
+        (b"x", {"a": b"1"}),
+        (b"y", {}),
+        (b"z", {"a": b"1"}),
+    ]
+    assert [one.records for one in damages] == [0]
+    assert str(stored.first + 1) in damages[0].text
+
+
+def test_after_a_recovery(open_log: OpenLog, directory: Path) -> None:
+    """What a start sets aside is not the log's any more, and the segment before the new one has no footer."""
+    with open_log() as log:
+        told = fill(log, 3, 2)
+    path = segments(directory)[-1]
+    path.write_bytes(path.read_bytes()[:-5])
+    with open_log() as log:
+        told = told[:-2] + fill(log, 2)
+    assert seen(directory) == told
+
+
+# -- beside the owner -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trims", [False, True])
+def test_beside_an_owner_who_writes(open_log: OpenLog, directory: Path, trims: bool) -> None:
+    """What is told is always whole and in order, however the looking and the writing interleave.
+
+    Without trims nothing is missing; with them segments may go between the listing and the opening.
+    """
+    log = open_log(options=LogOptions(size_limit=20_000))
+    done = threading.Event()
+    chance = random.Random(7)
+
+    def write() -> None:
+        try:
+            number = 0
+            for turn in range(300):
+                count = chance.randrange(1, 60)
+                log.append([b"%d " % (number + row) + b"x" * chance.randrange(200) for row in range(count)])
+                number += count
+                if trims and turn % 50 == 49:
+                    log.trim(log.newest - 20_000)
+        finally:
+            done.set()
+
+    fill(log, 1)
+    writer = threading.Thread(target=write)
+    writer.start()
+    looks = 0
+    try:
+        while not done.is_set() or not looks:
+            found, damages, _ = split(directory)
+            assert not damages
+            numbers = [int(record.value.split()[0]) for record in found if b" " in record.value]
+            assert numbers == (sorted(set(numbers)) if trims else list(range(len(numbers))))
+            assert not [one.damages for one in summaries(directory, quick=looks % 2 == 0) if one.damages]
+            looks += 1
+    finally:
+        writer.join()
+    assert seen(directory) == list(log.read())
+
+
+def test_a_segment_that_goes_while_it_is_looked_at(told: list[Record], directory: Path) -> None:
+    found = records(directory)
+    assert next(found) == told[0]
+    for path in segments(directory)[:2]:
+        path.unlink()
+    assert list(found) == told[1:12] + told[24:], "an open one stays, a missing one is passed over"
+
+
+def test_an_end_that_is_cut_off_while_it_is_looked_at(told: list[Record], directory: Path) -> None:
+    """As a start of the owner does: what was there and is not any more is no damage."""
+    path = segments(directory)[-1]
+    found = records(directory, told[23].pointer)
+    assert next(found) == told[24]
+    os.truncate(path, path.stat().st_size // 2)
+    assert not [one for one in found if isinstance(one, Damage)]

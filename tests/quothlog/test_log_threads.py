@@ -1,0 +1,106 @@
+"""Reading in other threads: sealed segments are read by anyone while the owner writes, rolls and removes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+
+from kit.logs import encoded, fill, put, segments
+from quothlog import Log, LogOptions
+from quothlog.filesystem import PosixFileSystem
+from quothlog.lookup import Lookup
+from quothlog.segment import Extract, Segment
+from quothwire import batch
+
+OpenLog = Callable[..., Log]
+
+
+class Restless(Segment):
+    """A segment that another thread lets rest at the very moment at which it has been loaded."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name == "_view" and value is not None:
+            self.rest()
+
+
+def test_segment_may_be_let_rest_at_any_moment_of_a_read(open_log: OpenLog, directory: Path) -> None:
+    """C42: a request that races with going to sleep is served."""
+    log = open_log()
+    told = fill(log, 3)
+    log.roll()
+    path = segments(directory)[0]
+    restless = Restless(PosixFileSystem(), directory, int(path.stem), log.log_id, path.stat().st_size)
+    found = restless.read(0, 10, 10_000)
+    assert found is not None
+    assert found.next == told[-1].pointer
+    assert not restless.loaded
+
+
+def test_readers_in_other_threads_get_what_was_written(open_log: OpenLog) -> None:
+    """C52: whatever the owner does meanwhile, an extract is whole batches, or its segment is gone."""
+    log = open_log(options=LogOptions(count_limit=20))
+    asked: SimpleQueue[Lookup | None] = SimpleQueue()
+    answered: SimpleQueue[tuple[Lookup, Extract | Exception | None]] = SimpleQueue()
+
+    def read() -> None:
+        while (place := asked.get()) is not None:
+            try:
+                answered.put((place, place.read()))
+            except Exception as problem:
+                answered.put((place, problem))
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    lookups, first = 0, 0
+    for i in range(2_000):
+        (appended,) = put(log, encoded([b"%d" % i] * (i % 3 + 1)))
+        first = first or appended.first
+        place = log.lookup(first - 1 + (appended.first - first) * (i % 7) // 7, bytes_max=2_000)
+        if place is not None and place.sealed:
+            lookups += 1
+            asked.put(place)
+        if i % 50 == 49:
+            log.rest()
+        if i % 300 == 299:
+            log.trim(first + (appended.first - first) // 2)
+    for _ in readers:
+        asked.put(None)
+    for reader in readers:
+        reader.join()
+    gone = 0
+    for _ in range(lookups):
+        place, found = answered.get()
+        if found is None:
+            gone += 1
+            continue
+        assert isinstance(found, Extract), found
+        headers = [batch.check(raw, log.log_id) for raw in batch.split(found.data, log.log_id)]
+        assert headers[0].last > place.after
+        assert headers[-1].last == found.next <= place.beyond
+    assert lookups > 1_000
+    assert gone < lookups / 2
+
+
+def test_sync_tickets_run_in_another_thread_while_the_owner_goes_on(open_log: OpenLog) -> None:
+    log = open_log(options=LogOptions(count_limit=50, synced_reads=True))
+    for _ in range(60):
+        fill_unseen(log)
+        ticket = log.begin_sync()
+        runner = threading.Thread(target=ticket.run)
+        runner.start()
+        fill_unseen(log)
+        runner.join()
+        log.finish_sync(ticket)
+        assert log.newest <= log.synced_pointer
+    log.sync()
+    assert [record.value for record in log.read()] == [b"%d" % i for i in range(360)]
+
+
+def fill_unseen(log: Log) -> None:
+    """Three records that no reader sees yet."""
+    ordinal = log.end_ordinal + log.unsynced_records
+    log.append([b"%d" % (ordinal + i) for i in range(3)])
