@@ -1,0 +1,48 @@
+"""What the tests of the command share: `quoth` as a real process, ended by its pid whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kit.brokers import BrokerProcess
+from kit.commands import Command, Running
+
+
+@pytest.fixture
+def running() -> Iterator[list[Running]]:
+    """Commands that are ended at the end of the test."""
+    started: list[Running] = []
+    yield started
+    for one in started:
+        if one.process.poll() is None:
+            os.kill(one.process.pid, signal.SIGKILL)
+        one.process.communicate()
+
+
+@pytest.fixture
+def alone(running: list[Running]) -> Command:
+    """`quoth` without a broker."""
+    return Command("", running)
+
+
+@pytest.fixture
+def quoth(broker: BrokerProcess, running: list[Running]) -> Command:
+    """`quoth` with the broker of this file."""
+    return Command(broker.url, running)
+
+
+@pytest.fixture
+def fill(quoth: Command, topic: str) -> Callable[..., list[int]]:
+    """Publish values to the topic of this test and tell their pointers."""
+
+    def publish(*values: bytes) -> list[int]:
+        told = quoth("pub", topic, "--format", "json", stdin=b"\n".join(values))
+        (ack,) = told.objects
+        assert ack["count"] == len(values), told
+        return list(range(ack["first"], ack["last"] + 1))
+
+    return publish

@@ -1,0 +1,97 @@
+"""How records are printed: text harms no terminal, JSON loses nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quoth import Message
+from quothcli.output import bytes_text, message_line, message_object, shown
+
+POINTER = 1_767_323_045_000_001
+TIME = "2026-01-02T03:04:05.000001Z"
+
+
+def message(value: bytes, key: bytes | None = None, **headers: bytes) -> Message:
+    """A record of a topic."""
+    return Message("orders", POINTER, value, key, headers)
+
+
+LINES = {
+    "plain": (message(b"hello"), "hello"),
+    "empty": (message(b""), ""),
+    "not ASCII": (message("grüße ☃".encode()), "grüße ☃"),
+    "not UTF-8": (message(b"a\xffb"), r"a\xffb"),
+    "control characters": (message(b"a\tb\nc\rd\x1b[31m\x00\x7f"), r"a\tb\nc\rd\x1b[31m\x00\x7f"),
+    "C1 control characters": (message("a\x9bb".encode()), r"a\x9bb"),
+    "a key": (message(b"v", b"k\n"), "v\tkey=k\\n"),
+    "an empty key": (message(b"v", b""), "v\tkey="),
+    "headers": (message(b"v", None, a=b"1", b=b"\xff"), "v\ta=1\tb=\\xff"),
+}
+
+
+@pytest.mark.parametrize(("record", "line"), LINES.values(), ids=LINES)
+def test_a_record_as_text(record: Message, line: str) -> None:
+    assert message_line(record) == f"{POINTER}\t{TIME}\t{line}"
+
+
+OBJECTS: dict[str, tuple[Message, dict[str, Any]]] = {
+    "plain": (message(b"hello"), {"key": None, "value": "hello", "headers": {}}),
+    "empty": (message(b"", b""), {"key": "", "value": "", "headers": {}}),
+    "not UTF-8": (
+        message(b"\xff", b"\xfe", a=b"1", b=b"\xfd"),
+        {
+            "key": None,
+            "key_base64": "/g==",
+            "value": None,
+            "value_base64": "/w==",
+            "headers": {"a": "1", "b": None},
+            "headers_base64": {"b": "/Q=="},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("record", "content"), OBJECTS.values(), ids=OBJECTS)
+def test_a_record_as_an_object(record: Message, content: dict[str, Any]) -> None:
+    assert message_object(record) == {"topic": "orders", "pointer": POINTER, "time": TIME, **content}
+
+
+@given(st.binary(), st.none() | st.binary(), st.dictionaries(st.text(max_size=5), st.binary(), max_size=3))
+def test_nothing_is_lost_in_json(value: bytes, key: bytes | None, headers: dict[str, bytes]) -> None:
+    line = json.dumps(message_object(Message("t", POINTER, value, key, headers)), ensure_ascii=False)
+    assert "\n" not in line
+    found = json.loads(line)
+
+    def back(texts: dict[str, Any], encoded: dict[str, str], name: str) -> bytes | None:
+        if name in encoded:
+            return base64.b64decode(encoded[name])
+        return texts[name].encode() if texts[name] is not None else None
+
+    top = {
+        name.removesuffix("_base64"): found[name] for name in found if name in ("key_base64", "value_base64")
+    }
+    assert back(found, top, "value") == value
+    assert back(found, top, "key") == key
+    assert {
+        name: back(found["headers"], found.get("headers_base64", {}), name) for name in headers
+    } == headers
+
+
+@given(st.binary(max_size=50))
+def test_text_is_one_harmless_line(value: bytes) -> None:
+    text = shown(value)
+    assert all(character == " " or character.isprintable() or ord(character) >= 160 for character in text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (741_300, "741 kB"), (98e6, "98 MB"), (5e15, "5,000 TB")],
+)
+def test_sizes_for_people(size: float, text: str) -> None:
+    assert bytes_text(size) == text

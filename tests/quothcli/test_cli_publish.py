@@ -1,0 +1,136 @@
+"""`quoth pub`, as a person types it and as a pipe feeds it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from kit.commands import Command
+
+
+def test_a_value_is_published_and_its_pointer_is_told(quoth: Command, topic: str) -> None:
+    told = quoth("pub", topic, "hello, world", "--format", "json")
+    assert told.status == 0, told
+    (ack,) = told.objects
+    assert (ack["topic"], ack["count"], ack["durability"]) == (topic, 1, "written")
+    assert ack["first"] == ack["last"]
+    assert quoth("get", topic, str(ack["first"]), "--format", "raw").out == b"hello, world\n"
+
+
+def test_formats(quoth: Command, topic: str) -> None:
+    text = quoth("pub", topic, "one").out.decode().rstrip("\n").split("\t")
+    assert text[2] == "1 record, written"
+    raw = quoth("pub", topic, "two", "--format", "raw")
+    assert int(raw.out) > int(text[0])
+
+
+def test_key_and_headers(quoth: Command, topic: str) -> None:
+    told = quoth("pub", topic, "v", "--key", "k", "--header", "a=1", "--header", "b=x=y", "--header", "c=")
+    assert told.status == 0, told
+    (found,) = quoth("read", topic, "--format", "json").objects
+    assert (found["key"], found["headers"]) == ("k", {"a": "1", "b": "x=y", "c": ""})
+
+
+def test_arguments_may_hold_any_bytes(quoth: Command, topic: str) -> None:
+    value = os.fsdecode(b"\xff\xfe")
+    assert quoth("pub", topic, value, "--key", value).status == 0
+    (found,) = quoth("read", topic, "--format", "json").objects
+    assert (found["value_base64"], found["key_base64"]) == ("//4=", "//4=")
+
+
+def test_a_value_that_begins_with_a_dash(quoth: Command, topic: str) -> None:
+    assert quoth("pub", topic, "--", "-5").status == 0
+    assert quoth("read", topic, "--format", "raw").out == b"-5\n"
+
+
+LINES = {
+    "one line": b"one\n",
+    "no newline at the end": b"one\ntwo",
+    "carriage returns stay": b"one\r\ntwo\r\n",
+    "empty lines are records": b"\n\na\n\n",
+    "binary": bytes(range(256)) + b"\n\xff\xfe\n",
+    "a long line": b"x" * 3_000_000 + b"\ny\n",
+}
+
+
+@pytest.mark.parametrize("content", LINES.values(), ids=LINES)
+def test_lines_of_stdin(quoth: Command, topic: str, content: bytes) -> None:
+    told = quoth("pub", topic, "--format", "json", stdin=content)
+    assert told.status == 0, told
+    whole = content if content.endswith(b"\n") else content + b"\n"
+    assert told.objects[0]["count"] == whole.count(b"\n")
+    assert quoth("read", topic, "--format", "raw").out == whole
+
+
+def test_many_lines_with_a_key_keep_their_order(quoth: Command, topic: str) -> None:
+    content = b"".join(b"%d\n" % number for number in range(25_000))
+    told = quoth("pub", topic, "--key", "k", "--header", "h=1", "--format", "json", stdin=content)
+    (ack,) = told.objects
+    assert ack["count"] == 25_000
+    assert ack["last"] - ack["first"] >= 24_999
+    assert quoth("read", topic, "--format", "raw").out == content
+    assert quoth("get", topic, str(ack["last"]), "--format", "json").objects[0]["value"] == "24999"
+
+
+def test_nothing_on_stdin(quoth: Command, topic: str) -> None:
+    told = quoth("pub", topic)
+    assert (told.status, told.out) == (0, b"")
+    assert "nothing was published" in told.err
+    assert quoth("topic", "info", topic).status == 3, "a topic was made"
+
+
+def test_a_line_is_published_while_the_pipe_is_open(quoth: Command, topic: str) -> None:
+    pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
+    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
+    assert pub.process.stdin is not None
+    for line in ("first", "second"):
+        pub.process.stdin.write(f"{line}\n".encode())
+        pub.process.stdin.flush()
+        assert tail.line() == line
+    assert pub.end().status == 0
+    tail.end(signal.SIGINT)
+
+
+def test_an_interrupted_pipe_delivers_what_came_and_says_how_much(quoth: Command, topic: str) -> None:
+    pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
+    tail = quoth.start("tail", topic, "--after", "0", "-n", "2")
+    assert pub.process.stdin is not None
+    pub.process.stdin.write(b"one\ntwo\nthr")
+    pub.process.stdin.flush()
+    assert tail.end().status == 0
+    ended = pub.end(signal.SIGINT)
+    assert (ended.status, ended.out) == (130, b"")
+    assert "2 records of stdin were published" in ended.err
+
+
+def test_durability(quoth: Command, topic: str) -> None:
+    (ack,) = quoth("pub", topic, "v", "--durability", "synced", "--format", "json").objects
+    assert ack["durability"] == "synced"
+    (ack,) = quoth("pub", topic, "--durability", "synced", "--format", "json", stdin=b"a\nb\n").objects
+    assert (ack["durability"], ack["count"]) == ("synced", 2)
+
+
+WRONG = {
+    "durability": ("--durability", "soon"),
+    "header without a value": ("--header", "a"),
+    "header without a name": ("--header", "=a"),
+    "format": ("--format", "xml"),
+    "option": ("--kee", "k"),
+}
+
+
+@pytest.mark.parametrize("options", WRONG.values(), ids=WRONG)
+def test_typed_wrongly(alone: Command, options: tuple[str, ...]) -> None:
+    told = alone("pub", "topic", "value", *options)
+    assert (told.status, told.out) == (2, b"")
+    assert len(told.err.splitlines()) == 2
+
+
+def test_a_line_too_long_for_a_record(quoth: Command, topic: str) -> None:
+    told = quoth("pub", topic, stdin=b"fine\n" + b"x" * (17 * 2**20) + b"\n")
+    assert told.status == 1
+    assert "1 record of stdin were published" in told.err
+    assert "too_large: line 2 has more than" in told.err

@@ -1,0 +1,195 @@
+"""`quoth read`, `quoth get` and `quoth tail`, with pipes that close and with Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.commands import COMMAND, Command, Running
+from kit.deadlines import eventually
+from quothwire import pointer as pointers
+
+Fill = Callable[..., list[int]]
+
+
+# -- read and get -----------------------------------------------------------------------------------
+
+
+def test_read_in_every_format(quoth: Command, topic: str, fill: Fill) -> None:
+    (pointer,) = fill(b"caf\xc3\xa9")
+    time = pointers.to_text(pointer)
+    assert quoth("read", topic).lines == [f"{pointer}\t{time}\tcafé"]
+    assert quoth("read", topic, "--format", "raw").out == "café\n".encode()
+    (found,) = quoth("read", topic, "--format", "json").objects
+    assert found == {
+        "topic": topic, "pointer": pointer, "time": time, "key": None, "value": "café", "headers": {},
+    }  # fmt: skip
+
+
+def test_read_from_and_up_to(quoth: Command, topic: str, fill: Fill) -> None:
+    first = fill(*(b"%d" % number for number in range(5)))
+    second = fill(*(b"%d" % number for number in range(5, 10)))
+    stamps = [*first, *second]
+
+    def read(*options: str) -> str:
+        told = quoth("read", topic, "--format", "raw", *options)
+        assert told.status == 0, told
+        return "".join(told.lines)
+
+    assert read() == "0123456789"
+    assert read("--after", "0") == "0123456789"
+    assert read("--after", str(stamps[2])) == "3456789"
+    assert read("--since", str(stamps[2])) == "23456789"
+    assert read("--since", pointers.to_text(stamps[7])) == "789"
+    assert read("--since", "-1h", "--until", str(stamps[6])) == "012345"
+    assert read("--until", str(stamps[3])) == "012"
+    assert read("--until", "-1h") == ""
+    assert read("--limit", "3") == "012"
+    assert read("--after", str(stamps[1]), "--limit", "5") == "23456"
+    assert read("--limit", "0") == ""
+    assert read("--after", str(stamps[9])) == ""
+
+
+def test_more_records_than_one_reply_holds(quoth: Command, topic: str, fill: Fill) -> None:
+    values = [b"%07d" % number + b"x" * 93 for number in range(30_000)]
+    fill(*values)
+    assert quoth("read", topic, "--format", "raw").out == b"\n".join(values) + b"\n"
+    assert len(quoth("read", topic, "--limit", "25001").lines) == 25_001
+
+
+def test_get(quoth: Command, topic: str, fill: Fill) -> None:
+    stamps = fill(b"one", b"two", b"three")
+    assert quoth("get", topic, str(stamps[1]), "--format", "raw").out == b"two\n"
+    assert quoth("get", topic, pointers.to_text(stamps[2]), "--format", "raw").out == b"three\n"
+    told = quoth("get", topic, str(stamps[2] + 1))
+    assert (told.status, told.out) == (3, b"")
+    assert told.err.startswith("quoth: unknown_record: ")
+
+
+@pytest.mark.parametrize("command", [("read",), ("get", "7"), ("topic", "info")], ids=lambda words: words[0])
+def test_a_topic_that_does_not_exist(quoth: Command, command: tuple[str, ...]) -> None:
+    before, after = (command, ()) if command[0] == "topic" else (command[:1], command[1:])
+    told = quoth(*before, "no-such-topic", *after)
+    assert (told.status, told.out) == (3, b"")
+    assert told.err.startswith("quoth: unknown_topic: ")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--after", "1", "--since", "-1h"), ("--since", "yesterday"), ("--limit", "-1"), ("--until", "-5x")],
+)
+def test_typed_wrongly(quoth: Command, options: tuple[str, ...]) -> None:
+    told = quoth("read", "topic", *options)
+    assert (told.status, told.out) == (2, b"")
+    assert len(told.err.splitlines()) == 2
+
+
+# -- tail -------------------------------------------------------------------------------------------
+
+
+def test_tail_ends_after_n_records(quoth: Command, topic: str, fill: Fill) -> None:
+    stamps = fill(b"one", b"two", b"three")
+    assert quoth("tail", topic, "--after", "0", "-n", "2", "--format", "raw").out == b"one\ntwo\n"
+    assert quoth("tail", topic, "--since", str(stamps[1]), "-n", "1", "--format", "raw").out == b"two\n"
+    (found,) = quoth("tail", topic, "--after", str(stamps[1]), "-n", "1", "--format", "json").objects
+    assert found["value"] == "three"
+
+
+def test_tail_begins_now(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"old")
+    tail = quoth.start("tail", topic, "-n", "1", "--format", "raw")
+    eventually(lambda: fill(b"new") and tail.process.poll() is not None, "tail prints what is published")
+    assert tail.end().out == b"new\n"
+
+
+def test_tail_waits_for_a_topic(quoth: Command, topic: str, fill: Fill) -> None:
+    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
+    fill(b"one")
+    assert tail.line() == "one"
+    fill(b"two")
+    assert tail.line() == "two"
+    ended = tail.end(signal.SIGINT)
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_tail_ends_when_its_topic_is_deleted(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
+    assert tail.line() == "one"
+    assert quoth("topic", "rm", topic, "--yes").status == 0
+    ended = tail.end()
+    assert ended.status == 3
+    assert ended.err.startswith("quoth: unknown_topic: ")
+
+
+# -- whoever reads the output -----------------------------------------------------------------------
+
+
+def close(running: Running) -> None:
+    """Close the reading end of its output."""
+    assert running.process.stdout is not None
+    running.process.stdout.close()
+    running.process.stdout = None
+
+
+def test_tail_ends_in_silence_when_its_reader_goes(quoth: Command, topic: str, fill: Fill) -> None:
+    """As in `quoth tail x | head -1`, although nothing is published any more."""
+    fill(b"one")
+    tail = quoth.start("tail", topic, "--after", "0")
+    assert tail.line().endswith("one")
+    close(tail)
+    ended = tail.end()
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_read_ends_in_silence_when_its_reader_goes(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(*[b"x" * 1_000] * 5_000)
+    read = quoth.start("read", topic)
+    assert read.line()
+    close(read)
+    ended = read.end()
+    assert (ended.status, ended.err) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["read", "tail -n 1 --after 0", "topic info"])
+def test_nobody_ever_reads(quoth: Command, topic: str, fill: Fill, command: str) -> None:
+    fill(b"one")
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = quoth.start(*command.split(), topic, stdout=writing).end()
+    os.close(writing)
+    assert (ended.status, ended.err) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", ["read", "tail -n 1 --after 0"])
+def test_a_full_disk(quoth: Command, topic: str, fill: Fill, command: str) -> None:
+    fill(b"one")
+    with open("/dev/full", "wb") as full:
+        ended = quoth.start(*command.split(), topic, stdout=full).end()
+    assert ended.status == 1
+    assert len(ended.err.splitlines()) == 2, ended.err
+
+
+def test_a_closed_stdout(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "--url", quoth.url, "read", topic]
+    ended = subprocess.run(shell, capture_output=True, timeout=20)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_records_are_handed_on_at_once(quoth: Command, topic: str, fill: Fill) -> None:
+    """Nothing waits in a buffer until more comes."""
+    fill(b"one")
+    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
+    assert tail.process.stdout is not None
+    ready, _, _ = select.select([tail.process.stdout], [], [], 20)
+    assert ready
+    assert tail.line() == "one"
+    tail.end(signal.SIGINT)

@@ -1,0 +1,76 @@
+"""`quoth status` and `quoth ping`, and a broker that is not there or says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import zmq
+
+from kit.brokers import BrokerProcess
+from kit.commands import Command
+
+Fill = Callable[..., list[int]]
+
+
+def test_status_has_a_line_per_topic_and_a_letter_per_segment(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    assert quoth("topic", "roll", topic).status == 0
+    fill(b"two")
+    told = quoth("status")
+    assert told.status == 0
+    (line,) = [line for line in told.lines if line.startswith(topic)]
+    name, _, states = line.rpartition(": ")
+    assert name == topic
+    assert len(states) == 2
+    assert set(states) <= set("whr")
+    assert "topics" in told.err
+    assert len(told.err.splitlines()) == 1
+
+
+def test_status_as_json_says_everything(
+    quoth: Command, broker: BrokerProcess, topic: str, fill: Fill
+) -> None:
+    fill(b"one")
+    (found,) = quoth("status", "--format", "json").objects
+    assert (found["pid"], found["directory"]) == (broker.pid, str(broker.directory))
+    assert len(found["states"][topic]) == 1
+    assert found["topics"] == len(found["states"])
+
+
+def test_ping(quoth: Command) -> None:
+    assert f"{quoth.url} answers in " in quoth("ping").out.decode()
+    (found,) = quoth("ping", "--format", "json").objects
+    assert found["url"] == quoth.url
+    assert 0 < found["seconds"] < 20
+    assert 0 < float(quoth("ping", "--format", "raw").out) < 20
+
+
+def test_nobody_is_there(alone: Command) -> None:
+    told = alone("ping", "--url", "tcp://127.0.0.1:1", "--timeout", "0.1")
+    assert (told.status, told.out) == (4, b"")
+    happened, advice = told.err.splitlines()
+    assert happened.startswith("quoth: disconnected: ")
+    assert "tcp://127.0.0.1:1" in happened
+    assert "quoth serve" in advice
+
+
+def test_somebody_is_there_who_says_nothing(alone: Command, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    with context.socket(zmq.ROUTER) as silent:
+        port = silent.bind_to_random_port("tcp://127.0.0.1")
+        told = alone("status", "--url", f"tcp://127.0.0.1:{port}", "--timeout", "0.5")
+        silent.close(linger=0)
+    assert (told.status, told.out) == (4, b"")
+    assert told.err.startswith("quoth: timed_out: ")
+
+
+def test_the_url_comes_from_the_option_then_from_the_environment(quoth: Command) -> None:
+    wrong = {"QUOTH_URL": "tcp://127.0.0.1:1"}
+    assert quoth("ping", "--url", quoth.url, environment=wrong).status == 0
+    assert quoth("--url", quoth.url, "ping", environment=wrong).status == 0
+    assert quoth("--url", "tcp://127.0.0.1:1", "ping", "--url", quoth.url).status == 0
+    assert quoth("ping", "--timeout", "0.1", environment=wrong).status == 4
+
+
+def test_options_before_the_command(quoth: Command) -> None:
+    told = quoth("--format", "json", "--timeout", "5", "ping")
+    assert told.objects[0]["url"] == quoth.url

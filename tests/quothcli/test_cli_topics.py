@@ -1,0 +1,119 @@
+"""`quoth topic`: a topic's life from the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from kit.commands import Command
+from quothwire import pointer as pointers
+
+Fill = Callable[..., list[int]]
+
+
+def test_create_set_and_show(quoth: Command, topic: str) -> None:
+    made = quoth(
+        "topic", "create", topic, "--durability", "synced", "--max-age", "1d12h", "--max-bytes", "10GiB",
+        "--size-limit", "5MB", "--count-limit", "1000", "--age-limit", "90", "--format", "json",
+    )  # fmt: skip
+    assert made.status == 0, made
+    settings = {
+        "durability": "synced", "max_age": 129_600.0, "max_bytes": 10 * 2**30, "size_limit": 5_000_000,
+        "count_limit": 1_000, "age_limit": 90.0,
+    }  # fmt: skip
+    assert made.objects[0]["settings"] == settings
+    changed = quoth("topic", "set", topic, "--max-age", "0", "--size-limit", "1M", "--format", "json")
+    settings |= {"max_age": 0.0, "size_limit": 1_000_000}
+    assert changed.objects[0]["settings"] == settings
+    shown = dict(line.split(maxsplit=1) for line in quoth("topic", "info", topic).lines)
+    assert shown["name"] == topic
+    assert shown["durability"] == "synced"
+    assert shown["max_bytes"] == str(10 * 2**30)
+    again = quoth("topic", "create", topic)
+    assert (again.status, again.out) == (1, b"")
+    assert again.err.startswith("quoth: topic_exists: ")
+
+
+def test_list(quoth: Command, topic: str) -> None:
+    names = [f"{topic}-{end}" for end in ("a", "ä b", "c")]
+    for name in names:
+        assert quoth("pub", name, "x").status == 0
+    listed = [line for line in quoth("topic", "ls").lines if line.startswith(topic)]
+    assert listed == [names[0], names[2], names[1]], "not in the order of their bytes"
+    assert {found["name"] for found in quoth("topic", "ls", "--format", "json").objects} >= set(names)
+
+
+def test_info(quoth: Command, topic: str, fill: Fill) -> None:
+    stamps = fill(b"one", b"two")
+    (found,) = quoth("topic", "info", topic, "--format", "json").objects
+    assert (found["count"], found["first"], found["last"]) == (2, stamps[0], stamps[1])
+    assert found["last_time"] == pointers.to_text(stamps[1])
+    assert "records" in quoth("topic", "info", topic).out.decode()
+
+
+def test_roll_and_trim(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one", b"two")
+    assert quoth("topic", "roll", topic, "--format", "json").objects[0]["segments"] == 2
+    last = fill(b"three")[-1]
+    told = quoth("topic", "trim", topic, "--before", str(last), "--format", "json")
+    assert (told.status, told.objects[0]["records"], told.objects[0]["first"]) == (0, 2, last)
+    assert quoth("read", topic, "--format", "raw").out == b"three\n"
+    assert "removed 0 records" in quoth("topic", "trim", topic, "--before", "-1h").out.decode()
+    assert quoth("topic", "trim", topic).status == 2, "it trimmed without being told where"
+
+
+def test_rm_needs_yes_where_nobody_can_be_asked(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    told = quoth("topic", "rm", topic)
+    assert (told.status, told.out) == (2, b"")
+    assert "--yes" in told.err
+    assert quoth("read", topic, "--format", "raw").out == b"one\n"
+    told = quoth("topic", "rm", topic, "--yes", "--format", "json")
+    assert (told.status, told.objects[0]["records"]) == (0, 1)
+    assert quoth("read", topic).status == 3
+    assert quoth("topic", "rm", topic, "--yes").status == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "left"), [("y\n", 0, 3), ("n\n", 1, 0), ("\n", 1, 0), ("\x04", 130, 0)]
+)
+def test_rm_asks_a_person(
+    quoth: Command, topic: str, fill: Fill, answer: str, status: int, left: int
+) -> None:
+    fill(b"one")
+    keyboard, terminal = os.openpty()
+    try:
+        rm = quoth.start("topic", "rm", topic, stdin=terminal)
+        os.write(keyboard, answer.encode())
+        ended = rm.end()
+    finally:
+        os.close(terminal)
+        os.close(keyboard)
+    assert ended.status == status, ended
+    assert f"delete topic '{topic}' with 1 records?" in ended.err
+    assert quoth("topic", "info", topic).status == left
+
+
+WRONG = {
+    "no such span": ("--max-age", "5x"),
+    "no such size": ("--max-bytes", "much"),
+    "no such level": ("--durability", "maybe"),
+    "no number": ("--count-limit", "many"),
+    "nothing to change": (),
+}
+
+
+@pytest.mark.parametrize("options", WRONG.values(), ids=WRONG)
+def test_typed_wrongly(quoth: Command, options: tuple[str, ...]) -> None:
+    told = quoth("topic", "set", "topic", *options)
+    assert (told.status, told.out) == (2, b"")
+    assert len(told.err.splitlines()) == 2
+
+
+def test_refused_by_the_broker(quoth: Command, topic: str) -> None:
+    told = quoth("topic", "create", topic, "--size-limit", "0")
+    assert told.status == 2
+    assert "size_limit is a number from 1" in told.err
+    assert quoth("topic", "info", topic).status == 3, "a topic was made"

@@ -1,0 +1,109 @@
+"""How a command ends: with an exit status, two lines on stderr if it failed, and never a traceback.
+
+    0  done                       3  the topic, the record or the log does not exist
+    1  it failed                  4  nobody answered in time
+    2  it was typed wrongly     130  interrupted
+
+Whoever reads the output may stop reading at any time; that ends a command silently, with 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from typing import ParamSpec
+
+import typer
+
+from quothcli.output import printable
+from quothwire.errors import CODES, Disconnected, NotFound, QuothError
+
+Parameters = ParamSpec("Parameters")
+
+
+class Status(IntEnum):
+    """The exit statuses."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    TIMED_OUT = 4
+    INTERRUPTED = 130
+
+
+_TYPED_WRONGLY = frozenset(("bad_request", "bad_topic", "bad_pointer", "bad_setting"))
+
+
+def status_of(problem: QuothError) -> Status:
+    """The exit status for an error."""
+    kind = CODES[problem.code].error if problem.code in CODES else QuothError
+    if problem.code in _TYPED_WRONGLY:
+        return Status.USAGE
+    if issubclass(kind, NotFound):
+        return Status.NOT_FOUND
+    return Status.TIMED_OUT if issubclass(kind, Disconnected) else Status.FAILED
+
+
+def complain(code: str, text: str, hint: str) -> None:
+    """Say on stderr what happened and what to do."""
+    say(f"quoth: {code}: {text}")
+    say(f"hint: {hint}")
+
+
+def say(text: str) -> None:
+    """Write one line to stderr, whatever the text holds; a stderr that is gone is no reason to stop."""
+    line = printable(" ".join(text.split()))
+    with contextlib.suppress(OSError, ValueError):
+        print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+
+
+def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, int]:
+    """Let a command end as this file says: the wrapped one returns its exit status."""
+
+    @functools.wraps(command)
+    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> int:
+        try:
+            try:
+                status = command(*arguments, **options) or Status.DONE
+            except QuothError as problem:
+                complain(problem.code, problem.text, problem.hint or "`quoth --help` lists the commands")
+                status = status_of(problem)
+            except (KeyboardInterrupt, typer.Abort):
+                status = Status.INTERRUPTED
+            sys.stdout.flush()
+        except BrokenPipeError:
+            forget_stdout()
+            return Status.DONE
+        except OSError as problem:
+            forget_stdout()
+            return _failed(problem)
+        return status
+
+    return run
+
+
+def open_streams() -> None:
+    """Put something in the place of what this process was started without."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), mode, closefd=False))  # noqa: SIM115
+
+
+def forget_stdout() -> None:
+    """Let what could not be written vanish, so that the interpreter does not try it again at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _failed(problem: OSError) -> int:
+    where = f"{os.fsdecode(problem.filename)}: " if isinstance(problem.filename, str | bytes) else ""
+    missing = isinstance(problem, FileNotFoundError)
+    hint = "is the path right?" if problem.filename else "is there room where the output goes?"
+    complain("not_found" if missing else "os_error", f"{where}{problem.strerror or problem}", hint)
+    return Status.NOT_FOUND if missing else Status.FAILED

@@ -1,0 +1,54 @@
+"""Lines of a stream as records: bytes without their newline, in whatever portions they come.
+
+What a pipe has is handed on at once; a file comes a block at a time; memory holds a block and the longest
+line. A carriage return stays in its line: nothing is changed but the newline, which is taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from quothwire.batch import BATCH_BYTES_MAX
+from quothwire.errors import error
+
+LINE_BYTES_MAX = BATCH_BYTES_MAX - 1_024
+"""A record and what surrounds it fit into one batch."""
+BLOCK_BYTES = 256 * 2**10
+"""Less than the longest line, so that only the first and the last line of a block can be too long."""
+
+
+class Stream(Protocol):
+    """A binary file, buffered."""
+
+    def read1(self, size: int, /) -> bytes:
+        """What is there, up to this much; waits only if nothing is."""
+
+
+def portions(stream: Stream) -> Iterator[list[bytes]]:
+    """The lines of a stream, at least one in every list; the last one needs no newline.
+
+    Raises `RequestError` ``too_large`` for a line that no record can hold.
+    """
+    count = 0
+    begun: list[bytes] = []
+    size = 0
+    while block := stream.read1(BLOCK_BYTES):
+        *lines, rest = block.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*begun, lines[0]])
+            begun, size = [], 0
+        begun.append(rest)
+        size += len(rest)
+        if size > LINE_BYTES_MAX or any(len(line) > LINE_BYTES_MAX for line in lines[:1]):
+            raise error(
+                "too_large",
+                f"line {count + 1 + (len(lines) if size > LINE_BYTES_MAX else 0)} has more than "
+                f"{LINE_BYTES_MAX} bytes",
+                "a line becomes one record; cut it, or publish a reference to it",
+            )
+        if lines:
+            count += len(lines)
+            yield lines
+    if size:
+        yield [b"".join(begun)]

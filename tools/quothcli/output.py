@@ -1,0 +1,135 @@
+"""What commands print on stdout, in the three formats.
+
+text    for people: a line per record, POINTER, TIME, VALUE separated by tabs, then key=... and NAME=...
+        where there are a key and headers; what would disturb a terminal is escaped
+json    one object per line; bytes are text if they are UTF-8, else NAME is null and NAME_base64 holds them
+raw     bare values: a record's bytes and a newline, a name, a number
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, BinaryIO
+
+from quoth import Message
+from quothcli.options import Format
+from quothwire import pointer as pointers
+
+_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
+    ord("\t"): "\\t",
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+}
+
+
+class Printer:
+    """Prints what a command has to say; `flush` hands it on."""
+
+    def __init__(self, form: Format) -> None:
+        self.form = form
+        self._out: BinaryIO = sys.stdout.buffer
+
+    def message(self, message: Message, *, with_topic: bool = False) -> None:
+        """Print one record. with_topic: begin a line of text with the topic's name."""
+        if self.form is Format.RAW:
+            self._out.write(message.value + b"\n")
+        elif self.form is Format.JSON:
+            self.object(message_object(message))
+        else:
+            self.line((f"{printable(message.topic)}\t" if with_topic else "") + message_line(message))
+
+    def messages(self, messages: Iterable[Message]) -> None:
+        """Print records and hand them on."""
+        for message in messages:
+            self.message(message)
+        self.flush()
+
+    def object(self, content: Mapping[str, Any]) -> None:
+        """Print an object as a line of JSON."""
+        self.line(json.dumps(content, ensure_ascii=False))
+
+    def line(self, text: str) -> None:
+        """Print a line of text."""
+        self._out.write(text.encode("utf-8", "backslashreplace") + b"\n")
+
+    def answer(self, text: str, content: Mapping[str, Any], raw: str | int | float | None = None) -> None:
+        """Print one result in the format that was chosen; raw: its bare value, if it is not the text."""
+        if self.form is Format.JSON:
+            self.object(content)
+        elif text:
+            self.line(str(raw) if self.form is Format.RAW and raw is not None else text)
+
+    def flush(self) -> None:
+        """Hand on everything that was printed."""
+        self._out.flush()
+
+
+def message_line(message: Message) -> str:
+    """A record as a line of text, without the newline."""
+    line = f"{message.pointer}\t{pointers.to_text(message.pointer)}\t{shown(message.value)}"
+    if message.key is not None:
+        line += f"\tkey={shown(message.key)}"
+    for name, value in message.headers.items():
+        line += f"\t{printable(name)}={shown(value)}"
+    return line
+
+
+def message_object(message: Message) -> dict[str, Any]:
+    """A record as an object of JSON."""
+    content: dict[str, Any] = {
+        "topic": message.topic,
+        "pointer": message.pointer,
+        "time": pointers.to_text(message.pointer),
+    }
+    _put(content, "key", message.key)
+    _put(content, "value", message.value)
+    texts: dict[str, str | None] = {}
+    encoded: dict[str, str] = {}
+    for name, value in message.headers.items():
+        try:
+            texts[name] = value.decode()
+        except UnicodeDecodeError:
+            texts[name], encoded[name] = None, base64.b64encode(value).decode()
+    content["headers"] = texts
+    if encoded:
+        content["headers_base64"] = encoded
+    return content
+
+
+def shown(value: bytes) -> str:
+    """Bytes as text in one line that does no harm to a terminal."""
+    return printable(value.decode("utf-8", "backslashreplace"))
+
+
+def printable(text: str) -> str:
+    """Text without control characters."""
+    return text if text.isprintable() else text.translate(_ESCAPED)
+
+
+def moment_text(pointer: int) -> str:
+    """A pointer's time, a dash for the pointer that stands before everything."""
+    return pointers.to_text(pointer) if pointer else "-"
+
+
+def records_text(count: int) -> str:
+    """A number of records for people."""
+    return "1 record" if count == 1 else f"{count:,} records"
+
+
+def bytes_text(size: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1_000
+    return f"{size:,.0f} TB"
+
+
+def _put(content: dict[str, Any], name: str, value: bytes | None) -> None:
+    try:
+        content[name] = value.decode() if value is not None else None
+    except UnicodeDecodeError:
+        content[name], content[f"{name}_base64"] = None, base64.b64encode(value or b"").decode()

@@ -1,0 +1,55 @@
+"""`quoth status` and `quoth ping`: how the broker is, and whether it is there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from quothcli.command import command
+from quothcli.exits import say
+from quothcli.options import Form, Format, Timeout, Url, chosen
+from quothcli.output import Printer, printable
+
+
+def add(app: typer.Typer) -> None:
+    """Put `status` and `ping` into the command."""
+    command(app, "status", "quoth status", "quoth status --format json | jq .counters")(status)
+    command(app, "ping", "quoth ping", "quoth ping --timeout 1 || quoth serve")(ping)
+
+
+def status(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
+    """Show all topics, with a letter per segment.
+
+    The totals go to stderr. The letters, oldest segment first: w is being written, r is open for reading,
+    h hibernates.
+    """
+    asked = chosen(context, url, timeout, form)
+    with asked.connect() as client:
+        found = client.status()
+    printer = Printer(asked.format)
+    if asked.format is Format.JSON:
+        printer.object(asdict(found))
+        return
+    for name, states in found.states.items():
+        printer.line(f"{printable(name)}: {states}")
+    printer.flush()
+    say(
+        f"{found.topics:,} topics, {found.active:,} active, {found.waits:,} waiting; {found.server}, "
+        f"process {found.pid}, up {found.uptime:.0f} s, {found.directory}"
+    )
+
+
+def ping(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
+    """Measure one round trip to the broker.
+
+    The exit status is 4 if nobody answers.
+    """
+    asked = chosen(context, url, timeout, form)
+    with asked.connect() as client:
+        seconds = client.ping()
+    Printer(asked.format).answer(
+        f"{asked.address} answers in {seconds * 1e3:.3f} ms",
+        {"url": asked.address, "seconds": seconds},
+        f"{seconds:.6f}",
+    )

@@ -1,0 +1,254 @@
+"""`quoth topic`: list, show, make, change, trim and delete topics."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from quothcli.command import command, group
+from quothcli.exits import Status, complain
+from quothcli.options import Form, Format, Timeout, Topic, Url, chosen, moment
+from quothcli.output import Printer, bytes_text, moment_text, printable
+from quothwire import pointer as pointers
+from quothwire.errors import QuothError, error
+from quothwire.message import TopicInfo, Trimmed
+from quothwire.settings import DURABILITIES
+
+_SIZE = re.compile(r"([0-9]+)\s*(?:([kMGT])(i?)B?|B)?")
+_POWERS = {None: 0, "k": 1, "M": 2, "G": 3, "T": 4}
+
+_Level = Annotated[
+    str | None,
+    typer.Option(
+        "--durability", metavar="LEVEL", help="What an acknowledgement means by default: written or synced."
+    ),
+]
+_MaxAge = Annotated[
+    str | None,
+    typer.Option("--max-age", metavar="AGE", help="Remove older records: 7d, 12h, seconds; 0: never."),
+]
+_MaxBytes = Annotated[
+    str | None,
+    typer.Option("--max-bytes", metavar="SIZE", help="Remove the oldest above this: 10GiB, 500MB; 0: never."),
+]
+_SizeLimit = Annotated[
+    str | None, typer.Option("--size-limit", metavar="SIZE", help="Begin a new segment at this size.")
+]
+_CountLimit = Annotated[
+    int | None,
+    typer.Option("--count-limit", metavar="N", help="Begin a new segment after N records; 0: no limit."),
+]
+_AgeLimit = Annotated[
+    str | None,
+    typer.Option("--age-limit", metavar="AGE", help="Begin a new segment at this age; 0: no limit."),
+]
+
+
+def add(app: typer.Typer) -> None:
+    """Put `topic` and its commands into the command."""
+    topic = group("List, show, make, change, trim and delete topics.")
+    app.add_typer(topic, name="topic")
+    command(topic, "ls", "quoth topic ls", "quoth topic ls --format json")(ls)
+    command(topic, "info", "quoth topic info orders")(info)
+    command(topic, "create", "quoth topic create orders --durability synced --max-age 30d")(create)
+    command(topic, "set", "quoth topic set orders --max-age 7d --max-bytes 10GiB")(change)
+    command(topic, "rm", "quoth topic rm orders", "quoth topic rm orders --yes")(remove)
+    command(topic, "trim", "quoth topic trim orders --before -7d")(trim)
+    command(topic, "roll", "quoth topic roll orders")(roll)
+
+
+def ls(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
+    """List the names of all topics."""
+    asked = chosen(context, url, timeout, form)
+    printer = Printer(asked.format)
+    with asked.connect() as client:
+        for name in client.topics():
+            printer.answer(name, {"name": name})
+
+
+def info(
+    context: typer.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
+) -> None:
+    """Show everything about one topic. It is not woken."""
+    asked = chosen(context, url, timeout, form)
+    with asked.connect() as client:
+        _print(Printer(asked.format), client.topic(topic))
+
+
+def create(
+    context: typer.Context,
+    topic: Topic,
+    durability: _Level = None,
+    max_age: _MaxAge = None,
+    max_bytes: _MaxBytes = None,
+    size_limit: _SizeLimit = None,
+    count_limit: _CountLimit = None,
+    age_limit: _AgeLimit = None,
+    url: Url = None,
+    timeout: Timeout = None,
+    form: Form = None,
+) -> None:
+    """Make a topic; what is not given is as the broker is configured."""
+    asked = chosen(context, url, timeout, form)
+    settings = _settings(durability, max_age, max_bytes, size_limit, count_limit, age_limit)
+    with asked.connect() as client:
+        _print(Printer(asked.format), client.create_topic(topic, **settings))
+
+
+def change(
+    context: typer.Context,
+    topic: Topic,
+    durability: _Level = None,
+    max_age: _MaxAge = None,
+    max_bytes: _MaxBytes = None,
+    size_limit: _SizeLimit = None,
+    count_limit: _CountLimit = None,
+    age_limit: _AgeLimit = None,
+    url: Url = None,
+    timeout: Timeout = None,
+    form: Form = None,
+) -> None:
+    """Change settings of a topic; what is not given stays."""
+    asked = chosen(context, url, timeout, form)
+    settings = _settings(durability, max_age, max_bytes, size_limit, count_limit, age_limit)
+    if not settings:
+        raise typer.BadParameter("say what to change, like --max-age 7d")
+    with asked.connect() as client:
+        _print(Printer(asked.format), client.update_topic(topic, **settings))
+
+
+def remove(
+    context: typer.Context,
+    topic: Topic,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    timeout: Timeout = None,
+    form: Form = None,
+) -> int | None:
+    """Delete a topic and all its records.
+
+    It asks first; where nobody can be asked, --yes is needed.
+    """
+    asked = chosen(context, url, timeout, form)
+    with asked.connect() as client:
+        found = client.topic(topic)
+        if not yes:
+            if not sys.stdin.isatty():
+                raise typer.BadParameter(f"it would delete {found.count:,} records: say --yes to do that")
+            if not typer.confirm(f"delete topic {topic!r} with {found.count:,} records?", err=True):
+                complain("not_done", "nothing was deleted", "answer y to delete it")
+                return Status.FAILED
+        _print_trimmed(Printer(asked.format), topic, client.delete_topic(topic), "deleted")
+    return None
+
+
+def trim(
+    context: typer.Context,
+    topic: Topic,
+    before: Annotated[
+        str,
+        typer.Option(
+            "--before",
+            metavar="TIME",
+            help="Remove what is older: a pointer, a time, or -7d.",
+            show_default=False,
+        ),
+    ],
+    url: Url = None,
+    timeout: Timeout = None,
+    form: Form = None,
+) -> None:
+    """Remove old records, a whole segment at a time.
+
+    The segments go that hold nothing but records before the given time.
+    """
+    asked = chosen(context, url, timeout, form)
+    limit = moment(before) or 0
+    with asked.connect() as client:
+        _print_trimmed(Printer(asked.format), topic, client.trim(topic, limit), "removed")
+
+
+def roll(
+    context: typer.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
+) -> None:
+    """Seal the segment that is being written and begin a new one."""
+    asked = chosen(context, url, timeout, form)
+    with asked.connect() as client:
+        _print(Printer(asked.format), client.roll(topic))
+
+
+def _settings(
+    durability: str | None,
+    max_age: str | None,
+    max_bytes: str | None,
+    size_limit: str | None,
+    count_limit: int | None,
+    age_limit: str | None,
+) -> dict[str, Any]:
+    """The settings that were given, as the broker takes them."""
+    if durability is not None and durability not in DURABILITIES:
+        raise error("bad_setting", f"there is no durability {durability!r}", " or ".join(DURABILITIES))
+    given = {
+        "durability": durability,
+        "max_age": _seconds("max-age", max_age),
+        "max_bytes": _size("max-bytes", max_bytes),
+        "size_limit": _size("size-limit", size_limit),
+        "count_limit": count_limit,
+        "age_limit": _seconds("age-limit", age_limit),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _seconds(name: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return float(text) if re.fullmatch(r"[0-9.]+", text) else pointers.seconds(text)
+    except (ValueError, QuothError):
+        raise error(
+            "bad_setting", f"--{name}: {text!r} is no span of time", "like 30d, 1d12h or 90s"
+        ) from None
+
+
+def _size(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise error("bad_setting", f"--{name}: {text!r} is no size", "like 500MB, 10GiB or 1048576")
+    number, unit, binary = match.groups()
+    step = 1_024 if binary else 1_000
+    return int(number) * int(step ** _POWERS[unit])
+
+
+def _print(printer: Printer, found: TopicInfo) -> None:
+    content = {**asdict(found), "first_time": moment_text(found.first), "last_time": moment_text(found.last)}
+    if printer.form is Format.JSON:
+        printer.object(content)
+        return
+    rows = {
+        "name": printable(found.name),
+        "log": f"{found.log:016x}",
+        "records": f"{found.count:,}"
+        + (f", {found.first_ordinal:,} older ones are gone" if found.first_ordinal else ""),
+        "first": f"{found.first}  {moment_text(found.first)}",
+        "last": f"{found.last}  {moment_text(found.last)}",
+        "size": f"{bytes_text(found.bytes)}, segments {found.states}",
+        **{name: str(value) for name, value in found.settings.items()},
+        **({"problem": printable(found.problem)} if found.problem else {}),
+        **{name: f"{value:,}" for name, value in found.counters.items() if value},
+    }
+    width = max(map(len, rows)) + 2
+    for name, value in rows.items():
+        printer.line(f"{name:<{width}}{value}")
+
+
+def _print_trimmed(printer: Printer, topic: str, trimmed: Trimmed, done: str) -> None:
+    text = f"{done} {trimmed.records:,} records, {bytes_text(trimmed.bytes)}"
+    if trimmed.first:
+        text += f"; the oldest is now {trimmed.first}, {moment_text(trimmed.first)}"
+    printer.answer(text, {"topic": topic, **asdict(trimmed)}, trimmed.records)
