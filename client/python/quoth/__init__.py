@@ -11,7 +11,8 @@ with quoth.connect("tcp://127.0.0.1:5555") as client:
 from quoth.batch import Batch
 from quoth.client import Client, connect
 from quoth.message import Ack, Gap, Message
-from quoth.producer import Failure, Producer, ProducerError
+from quoth.outgoing import Failure, ProducerError
+from quoth.producer import Producer
 from quothwire.errors import (
     BrokerFailure,
     Conflict,

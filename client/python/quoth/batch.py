@@ -44,6 +44,13 @@ class Batch:
             return None
         return [decode_headers(one) for one in encoded[len(encoded) - len(self.values) :]]
 
+    def message(self, row: int) -> Message:
+        """One record as a message. Raises `Damaged` if its headers are none."""
+        encoded = self._columns.headers
+        headers = decode_headers(encoded[row - len(self.values)]) if encoded else _NOTHING
+        key = self.keys[row] if self.keys else None
+        return Message(self.topic, self.first + row, self.values[row], key, headers)
+
     def messages(self) -> list[Message]:
         """The records as messages. Raises `Damaged` if headers are none."""
         count = len(self.values)

@@ -11,6 +11,7 @@ import math
 import random
 import secrets
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import zmq
@@ -18,8 +19,8 @@ from zmq.utils.monitor import recv_monitor_message
 
 from quothwire import codec
 from quothwire.codec import Answer
-from quothwire.errors import QuothError, error
-from quothwire.message import Request
+from quothwire.errors import BrokerFailure, QuothError, error
+from quothwire.message import Publish, Published, Request
 
 RESEND_S = 5.0
 """Silence after which a request is sent again although the connection looks healthy."""
@@ -28,7 +29,11 @@ RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 5_000, 15_000
 COPY_BELOW_BYTES = 64 * 2**10
 RETRIED = frozenset(("busy", "recovering", "stopping"))
-"""Refusals that pass by themselves; nothing was stored."""
+"""Refusals that pass by themselves. The broker did not look at the request, so nothing of this copy was
+stored; what became of an earlier one they do not tell."""
+FORGOTTEN = frozenset(("unknown_producer", "out_of_sequence"))
+"""Said to a producer all of whose earlier batches are settled: the broker does not have them any more. The
+topic was made anew, the producer was forgotten, or a loss of power or damage took them."""
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -41,7 +46,7 @@ class Link:
         self.url = url
         self.reconnects = 0
         self.connected: bool | None = True if url.startswith("inproc:") else None
-        self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        self.socket: zmq.Socket[bytes] = _dealer(context)
         self.socket.set(zmq.LINGER, 0)
         self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
         self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
@@ -107,9 +112,13 @@ class Link:
 
 
 class Channel:
-    """A link for one request at a time, with the producer ids that its publishes carry."""
+    """A link for one request at a time, with the producer ids that its publishes carry.
+
+    resent: was the last request sent more than once, so that an earlier copy may have taken effect?
+    """
 
     def __init__(self, context: Context, url: str) -> None:
+        self.resent = False
         self._link = Link(context, url)
         self._correlation = secrets.randbits(32)
         self._sequences: dict[str, tuple[int, int]] = {}
@@ -128,6 +137,7 @@ class Channel:
         deadline: by the monotonic clock. wait: seconds that the broker itself may take to answer. Raises the
         error that the broker answered, or `Disconnected` at the deadline: the outcome is not known then.
         """
+        self.resent = False
         backoff = BACKOFF_S
         while True:
             answer = self._ask(request, topic, payload, deadline, wait)
@@ -139,23 +149,44 @@ class Channel:
             time.sleep(pause)
             backoff = min(2 * backoff, BACKOFF_MAX_S)
 
-    def next_sequence(self, topic: str) -> tuple[int, int]:
-        """The producer id and the sequence for the next batch to a topic."""
-        producer, sequence = self._sequences.get(topic) or (new_producer_id(), 0)
-        self._sequences[topic] = (producer, sequence)
-        return producer, sequence + 1
+    def publish(
+        self, request: Publish, topic: str, encode: Callable[[int, int], bytes], deadline: float
+    ) -> Published:
+        """Publish a batch, which is stored once whatever happens to the connection.
 
-    def stored(self, topic: str, producer: int, sequence: int) -> None:
-        """The batch with this sequence is stored."""
-        self._sequences[topic] = (producer, sequence)
-
-    def begin_anew(self, topic: str) -> None:
-        """The broker does not know the producer id any more: take another."""
-        self._sequences.pop(topic, None)
+        encode: makes its bytes for a producer id and a sequence. Raises as `call` does, and `Disconnected`
+        also where a refusal does not tell what became of an earlier copy.
+        """
+        try:
+            return self._publish(request, topic, encode, deadline)
+        except QuothError as problem:
+            if problem.code not in FORGOTTEN:
+                raise
+        del self._sequences[topic]
+        return self._publish(request, topic, encode, deadline)
 
     def close(self) -> None:
         """Close it."""
         self._link.close()
+
+    def _publish(
+        self, request: Publish, topic: str, encode: Callable[[int, int], bytes], deadline: float
+    ) -> Published:
+        producer, stored = self._sequences.setdefault(topic, (new_producer_id(), 0))
+        payload = encode(producer, stored + 1)
+        try:
+            reply = self.call(request, topic, payload, deadline=deadline).reply
+        except BrokerFailure:
+            del self._sequences[topic]  # it may have been written before the disk failed
+            raise
+        except QuothError as problem:
+            if self.resent and problem.code in RETRIED:
+                text = f"it was sent again after a silence, and then refused: {problem.text}"
+                raise error("timed_out", text) from problem
+            raise
+        assert isinstance(reply, Published)
+        self._sequences[topic] = (producer, stored + 1)
+        return reply
 
     def _ask(
         self, request: Request, topic: str, payload: bytes | None, deadline: float, wait: float
@@ -164,12 +195,15 @@ class Channel:
         frames = codec.encode_request(request, self._correlation, topic, payload)
         link = self._link
         name = type(request).__name__
+        copies = 0
         send = True
         while True:
             now = time.monotonic()
             if send:
                 with suppress(zmq.Again):
                     link.send(frames)
+                copies += 1
+                self.resent = self.resent or copies > 1
                 resend_at = now + wait + RESEND_S
             send = link.wait(min(deadline, resend_at) - now)
             while (answer := link.receive()) is not None:
@@ -178,7 +212,19 @@ class Channel:
             now = time.monotonic()
             if now >= deadline:
                 raise link.nobody(f"{name} {topic}".strip())
-            send = send or now >= resend_at
+            if now >= resend_at:
+                # While nobody is there copies would only queue up: being found again is the time to send.
+                send = send or bool(link.connected)
+                resend_at = now + RESEND_S
+
+
+def _dealer(context: Context) -> zmq.Socket[bytes]:
+    try:
+        return context.socket(zmq.DEALER)
+    except zmq.ZMQError as problem:
+        if problem.errno in (zmq.ETERM, zmq.ENOTSUP):
+            raise error("closed", "the client or the broker in this process was closed") from None
+        raise error("disconnected", f"no socket can be made: {problem.strerror}", "close some") from None
 
 
 def new_producer_id() -> int:

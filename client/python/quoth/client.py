@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from quoth.batch import Batch
 from quoth.channel import Context
-from quoth.message import Ack, Message
+from quoth.message import Ack, Gap, Message
 from quoth.moment import Moment, as_pointer, cursor
 from quoth.pool import Pool
-from quoth.producer import BUFFER_MAX, Producer
+from quoth.producer import BUFFER_MAX, Producer, ProducerOptions
 from quoth.reader import OnGap, Reader, deadline_in
 from quothwire import batch as wire
-from quothwire.errors import QuothError, error
+from quothwire.errors import Conflict, NotFound, QuothError, error
 from quothwire.message import (
     CreateTopic,
     DeleteTopic,
@@ -27,7 +27,6 @@ from quothwire.message import (
     ListTopics,
     Ping,
     Publish,
-    Published,
     Request,
     RollTopic,
     Status,
@@ -38,7 +37,7 @@ from quothwire.message import (
     UpdateTopic,
     Welcome,
 )
-from quothwire.pointer import POINTER_MAX
+from quothwire.pointer import POINTER_MAX, check_pointer
 from quothwire.topic import check_topic
 
 DEFAULT_URL = "tcp://127.0.0.1:5555"
@@ -84,7 +83,7 @@ class Client:
     producer and what they return belong to one thread at a time. A forked child may go on using a client
     that speaks tcp or ipc and gets its own connections; iterators and producers stay with the parent.
 
-    It reconnects by itself. A call that fails with ``timed_out`` or ``disconnected`` has an unknown outcome;
+    It reconnects by itself. A call that fails with `Disconnected` or `BrokerFailure` has an unknown outcome;
     with every other error nothing was stored or changed.
     """
 
@@ -92,6 +91,7 @@ class Client:
         self.url = url
         self.timeout = timeout
         self._pool = Pool(url, context)
+        self._payload_bytes_max = wire.BATCH_BYTES_MAX
 
     def __enter__(self) -> Self:
         return self
@@ -121,27 +121,22 @@ class Client:
 
         key, headers: one for every value, or a sequence with one for each. durability: at least this level
         before the call returns. A retry after a lost connection never stores anything twice.
-        Raises `RequestError`, `Conflict`, `Unavailable` or `BrokerFailure` if nothing was stored, and
-        `Disconnected` if that is not known.
+        Raises `RequestError`, `NotFound`, `Conflict` or `Unavailable` if nothing was stored, `Disconnected`
+        or `BrokerFailure` if that is not known.
         """
-        values = [value] if isinstance(value, bytes) else list(value)
-        keys, encoded = _columns(values, key, headers)
-        request = Publish(durability or "")
-        deadline = self._deadline(timeout)
-        with self._pool.channel() as channel:
-            producer, sequence = channel.next_sequence(topic)
+        values, keys, encoded = _columns(value, key, headers)
+
+        def encode(producer: int, sequence: int) -> bytes:
             payload = wire.encode(values, keys, encoded, producer=producer, sequence=sequence)
-            try:
-                answer = channel.call(request, topic, payload, deadline=deadline)
-            except QuothError as problem:
-                if problem.code != "unknown_producer":
-                    raise
-                channel.begin_anew(topic)
-                producer, sequence = channel.next_sequence(topic)
-                payload = wire.encode(values, keys, encoded, producer=producer, sequence=sequence)
-                answer = channel.call(request, topic, payload, deadline=deadline)
-            channel.stored(topic, producer, sequence)
-        return _ack(answer.reply)
+            if len(payload) > self._payload_bytes_max:
+                limit = self._payload_bytes_max
+                raise error("too_large", f"a batch of {len(payload)} bytes, the broker takes {limit}")
+            return payload
+
+        request = Publish(durability or "")
+        with self._pool.channel() as channel:
+            reply = channel.publish(request, topic, encode, self._deadline(timeout))
+        return Ack(reply.first, reply.last, reply.count, reply.durability, reply.duplicate)
 
     def producer(
         self,
@@ -160,17 +155,10 @@ class Client:
         max_buffer: records that wait at most. on_full: `send` waits for room, or raises ``busy``.
         timeout: seconds after which a batch that could not be delivered counts as failed.
         """
-        return Producer(
-            self._pool.context,
-            self.url,
-            check_topic(topic),
-            batch,
-            linger,
-            max_buffer,
-            on_full,
-            durability,
-            timeout,
+        options = ProducerOptions(
+            batch, linger, max_buffer, on_full, durability, timeout, self._payload_bytes_max
         )
+        return Producer(self._pool.context, self.url, check_topic(topic), options)
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -192,18 +180,18 @@ class Client:
         """
         end = POINTER_MAX if until is None else as_pointer(until) - 1
         reader = Reader(topic, cursor(after, since, 0), on_gap)
-        wait = timeout or 0.0
         messages: list[Message] = []
+        waiting_until = deadline_in(timeout or 0.0)
         with self._pool.channel() as channel:
             while len(messages) < limit and reader.after < end:
+                wait = 0.0 if messages else max(0.0, waiting_until - time.monotonic())
                 left = limit - len(messages)
-                deadline = deadline_in(wait + self.timeout)
-                batches = reader.fetch(channel, wait=wait, deadline=deadline, records_max=left)
-                if not batches and not reader.looking:
+                for one in reader.fetch(channel, wait=wait, timeout=self.timeout, records_max=left):
+                    messages += reader.messages(one)
+                    if len(messages) >= limit:
+                        break
+                if not reader.looking and (messages or time.monotonic() >= waiting_until):
                     break
-                wait = 0.0
-                for one in batches:
-                    messages += one.messages()
         del messages[limit:]
         while messages and messages[-1].pointer > end:
             messages.pop()
@@ -240,14 +228,20 @@ class Client:
         with `NotFound` when the topic is deleted.
         """
         start = cursor(after, since, -1)
-        reader = Reader(topic, self._newest(topic) if start < 0 else start, on_gap)
+        reader = Reader(topic, max(start, 0), on_gap)
+        if start < 0:
+            self._go_to_end(reader)
         return self._tail(reader)
 
     def get(self, topic: str, pointer: int) -> Message:
-        """The record with exactly this pointer. Raises `NotFound`."""
-        for message in self.read(topic, after=as_pointer(pointer) - 1 if pointer else 0, limit=1):
+        """The record with exactly this pointer. Raises `NotFound`, or `Damaged` if its bytes do not check."""
+        gaps: list[Gap] = []
+        before = max(0, check_pointer(pointer) - 1)
+        for message in self.read(topic, after=before, limit=1, on_gap=gaps.append):
             if message.pointer == pointer:
                 return message
+        if any(gap.reason == "damaged" and gap.after < pointer < gap.next for gap in gaps):
+            raise error("damaged", f"topic {topic!r}: the record {pointer} does not check")
         raise error("unknown_record", f"topic {topic!r} holds no record {pointer}")
 
     # -- topics -----------------------------------------------------------------------------------------
@@ -268,19 +262,45 @@ class Client:
 
     def create_topic(self, topic: str, **settings: Any) -> TopicInfo:
         """Make a topic; settings as in `TopicSettings`. Raises `Conflict` ``topic_exists``."""
-        return self._info(CreateTopic(settings), topic)
+        with self._pool.channel() as channel:
+            deadline = self._deadline(None)
+            try:
+                reply = channel.call(CreateTopic(settings), check_topic(topic), deadline=deadline).reply
+            except Conflict:
+                if not channel.resent:
+                    raise
+                # An earlier copy of the request may have made it: the topic that was asked for is one.
+                reply = channel.call(DescribeTopic(), topic, deadline=deadline).reply
+                assert isinstance(reply, TopicInfo)
+                if reply.settings != {**reply.settings, **settings}:
+                    raise
+        assert isinstance(reply, TopicInfo)
+        return reply
 
     def update_topic(self, topic: str, **settings: Any) -> TopicInfo:
         """Change settings of a topic."""
         return self._info(UpdateTopic(settings), topic)
 
     def delete_topic(self, topic: str) -> Trimmed:
-        """Delete a topic and its records; tells what was removed."""
-        return self._trimmed(DeleteTopic(), topic)
+        """Delete a topic and its records; tells what was removed.
+
+        Zeros, if the request had to be sent again and an earlier copy had removed it.
+        """
+        with self._pool.channel() as channel:
+            try:
+                reply = channel.call(DeleteTopic(), check_topic(topic), deadline=self._deadline(None)).reply
+            except NotFound:
+                if not channel.resent:
+                    raise
+                reply = Trimmed(0, 0, 0)
+        assert isinstance(reply, Trimmed)
+        return reply
 
     def trim(self, topic: str, before: Moment) -> Trimmed:
         """Remove the segments that hold only records before a pointer or a time."""
-        return self._trimmed(TrimTopic(as_pointer(before)), topic)
+        reply = self._ask(TrimTopic(as_pointer(before)), check_topic(topic))
+        assert isinstance(reply, Trimmed)
+        return reply
 
     def roll(self, topic: str) -> TopicInfo:
         """Seal the topic's active segment."""
@@ -292,6 +312,8 @@ class Client:
         """The broker's version, limits and where it announces."""
         reply = self._ask(Hello("quoth-python"))
         assert isinstance(reply, Welcome)
+        frame_bytes_max = reply.limits.get("frame_bytes_max", wire.BATCH_BYTES_MAX)
+        self._payload_bytes_max = min(wire.BATCH_BYTES_MAX, frame_bytes_max)
         return reply
 
     def status(self) -> Status:
@@ -316,20 +338,19 @@ class Client:
     def _batches(self, reader: Reader, end: int) -> Iterator[Batch]:
         while reader.after < end:
             with self._pool.channel() as channel:
-                found = reader.fetch(channel, deadline=self._deadline(None))
-            if not found and not reader.looking:
-                return
+                found = reader.fetch(channel, timeout=self.timeout)
             for one in found:
                 if one.first > end:
                     return
                 yield one
+            if not reader.looking:
+                return
 
     def _tail(self, reader: Reader) -> Iterator[Message]:
         while True:
             try:
                 with self._pool.channel() as channel:
-                    deadline = deadline_in(TAIL_WAIT_S + self.timeout)
-                    found = reader.fetch(channel, wait=TAIL_WAIT_S, deadline=deadline)
+                    found = reader.fetch(channel, wait=TAIL_WAIT_S, timeout=self.timeout)
             except QuothError as problem:
                 if not _passes(problem, seen=reader.seen):
                     raise
@@ -337,27 +358,23 @@ class Client:
                     time.sleep(AWAY_PAUSE_S)
                 continue
             for one in found:
-                yield from one.messages()
+                yield from reader.messages(one)
 
-    def _newest(self, topic: str) -> int:
+    def _go_to_end(self, reader: Reader) -> None:
+        """Let a reader begin behind the newest record; of a topic that does not exist yet it gets all."""
         with self._pool.channel() as channel:
             try:
-                answer = channel.call(Fetch(after=POINTER_MAX), topic, deadline=self._deadline(None))
+                answer = channel.call(Fetch(after=POINTER_MAX), reader.topic, deadline=self._deadline(None))
             except QuothError as problem:
                 if problem.code != "unknown_topic":
                     raise
-                return 0
+                return
         assert isinstance(answer.reply, Fetched)
-        return answer.reply.newest
+        reader.go_to_end(answer.reply)
 
     def _info(self, request: Request, topic: str) -> TopicInfo:
         reply = self._ask(request, check_topic(topic))
         assert isinstance(reply, TopicInfo)
-        return reply
-
-    def _trimmed(self, request: Request, topic: str) -> Trimmed:
-        reply = self._ask(request, check_topic(topic))
-        assert isinstance(reply, Trimmed)
         return reply
 
     def _status(self, after: str) -> Status:
@@ -374,25 +391,45 @@ class Client:
 
 
 def _columns(
-    values: Sequence[bytes],
+    value: bytes | Sequence[bytes],
     key: bytes | Sequence[bytes | None] | None,
     headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None,
-) -> tuple[Sequence[bytes | None] | None, Sequence[bytes] | None]:
-    """Keys and encoded headers, one for each value."""
-    for value in values:
-        if not isinstance(value, bytes):
-            raise error("bad_request", f"a value is bytes, not {type(value).__name__}", "encode it")
+) -> tuple[Sequence[bytes], Sequence[bytes | None] | None, Sequence[bytes] | None]:
+    """Values, keys and encoded headers, one of each for every record."""
+    values = [value] if isinstance(value, bytes) else _several(value, "a value")
+    for one in values:
+        if not isinstance(one, bytes):
+            raise _not_bytes(one, "a value")
     count = len(values)
-    keys = [key] * count if isinstance(key, bytes) else key
+    keys = None
+    if key is not None:
+        keys = [key] * count if isinstance(key, bytes) else _several(key, "a key")
+        for one in keys:
+            if one is not None and not isinstance(one, bytes):
+                raise _not_bytes(one, "a key")
     encoded = None
     if isinstance(headers, Mapping):
         encoded = [wire.encode_headers(headers)] * count
     elif headers is not None:
-        encoded = [wire.encode_headers(one) for one in headers]
+        each = list(headers) if isinstance(headers, Iterable) else [headers]
+        if not all(isinstance(one, Mapping) for one in each):
+            raise error("bad_request", "headers are a map of text to bytes, or one for each value")
+        encoded = [wire.encode_headers(one) for one in each]
     for column, name in ((keys, "keys"), (encoded, "headers")):
         if column is not None and len(column) != count:
             raise error("bad_request", f"{len(column)} {name} for {count} values")
-    return keys, encoded
+    return values, keys, encoded
+
+
+def _several(given: Any, what: str) -> list[Any]:
+    """A list of what was given; text and buffers have elements too, but are meant as one."""
+    if isinstance(given, (str, bytearray, memoryview)) or not isinstance(given, Iterable):
+        raise _not_bytes(given, what)
+    return list(given)
+
+
+def _not_bytes(given: Any, what: str) -> QuothError:
+    return error("bad_request", f"{what} is bytes, not {type(given).__name__}", "encode it")
 
 
 def _passes(problem: QuothError, *, seen: bool) -> bool:
@@ -400,8 +437,3 @@ def _passes(problem: QuothError, *, seen: bool) -> bool:
     if problem.code == "unknown_topic":
         return not seen
     return problem.retryable
-
-
-def _ack(reply: Any) -> Ack:
-    assert isinstance(reply, Published)
-    return Ack(reply.first, reply.last, reply.count, reply.durability, reply.duplicate)

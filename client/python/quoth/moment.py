@@ -6,6 +6,7 @@ import time
 from datetime import datetime
 
 from quothwire import pointer as pointers
+from quothwire.errors import error
 
 Moment = int | datetime | str
 
@@ -26,6 +27,8 @@ def now() -> int:
 
 def cursor(after: int | None, since: Moment | None, default: int) -> int:
     """Where to begin: behind the pointer `after`, or at the moment `since`, which is included."""
+    if since is not None and after is not None:
+        raise error("bad_request", "after and since both say where to begin", "say one of them")
     if since is not None:
         return max(0, as_pointer(since) - 1)
     return default if after is None else pointers.check_pointer(after)

@@ -39,7 +39,7 @@ class Pool:
             keep = not isinstance(problem, Disconnected)
             raise
         except zmq.ContextTerminated:
-            raise _gone() from None
+            raise error("closed", "the client or the broker in this process was closed") from None
         finally:
             if keep:
                 self._put(channel)
@@ -49,18 +49,22 @@ class Pool:
     @property
     def context(self) -> Context:
         """The context that sockets of this process are made in. Raises `Disconnected` ``closed``."""
-        if os.getpid() != self._pid:
-            self._forget_parent()
         if self._closed:
             raise error("closed", "the client is closed")
+        if os.getpid() != self._pid:
+            self._forget_parent()
         return self._context
 
     def close(self) -> None:
         """Close the channels; calls that are under way end with an error."""
+        if os.getpid() != self._pid:  # the lock may be held for ever here, and the channels are the parent's
+            self._closed = True
+            _parents.append((self._context, self._idle))
+            return
         with self._lock:
             closed, self._closed = self._closed, True
             idle, self._idle = self._idle, []
-        if closed or os.getpid() != self._pid:
+        if closed:
             return
         for channel in idle:
             channel.close()
@@ -73,10 +77,7 @@ class Pool:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        try:
-            return Channel(context, self.url)
-        except zmq.ContextTerminated:
-            raise _gone() from None
+        return Channel(context, self.url)
 
     def _put(self, channel: Channel) -> None:
         with self._lock:
@@ -86,22 +87,22 @@ class Pool:
         channel.close()
 
     def _open(self) -> None:
-        self._pid = os.getpid()
         self._context: Context = self._given or zmq.Context()
+        self._pid = os.getpid()
 
     def _forget_parent(self) -> None:
         if self._given is not None:
             raise error("closed", "a broker inside the parent process cannot be reached from a forked child")
-        _parents.append((self._context, self._idle))
-        # The lock may have been held by a thread that does not exist here.
-        self._lock = threading.Lock()
-        self._idle = []
-        self._open()
+        with _forgetting:
+            if os.getpid() == self._pid:
+                return
+            _parents.append((self._context, self._idle))
+            # The lock may have been held by a thread that does not exist here.
+            self._lock = threading.Lock()
+            self._idle = []
+            self._open()
 
 
-def _gone() -> QuothError:
-    return error("closed", "the client or the broker in this process was closed")
-
-
+_forgetting = threading.Lock()
 _parents: list[object] = []
 """Sockets of a parent process: kept, because closing them here would disturb it."""

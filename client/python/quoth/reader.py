@@ -1,21 +1,23 @@
 """Reading a topic on: one cursor that moves over batches, and an account of what is not there.
 
-The ordinals in the batches tell exactly what is missing between two of them, whatever took it away.
+The ordinals in the batches tell exactly what is missing between two of them, whatever took it away; what is
+missing in front of the first one the broker tells.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 
 from quoth.batch import Batch
 from quoth.channel import Channel
-from quoth.message import Gap, Reason
+from quoth.message import Gap, Message, Reason
 from quothwire import batch as wire
 from quothwire.batch import Header
 from quothwire.errors import QuothError
-from quothwire.message import Fetch, Fetched
+from quothwire.message import WAIT_MS_MAX, Fetch, Fetched
 
 OnGap = Callable[[Gap], None]
 
@@ -35,7 +37,7 @@ def log_gap(gap: Gap) -> None:
 
 
 class Reader:
-    """A cursor on one topic. `after` is the pointer up to which everything has been handed out."""
+    """A cursor on one topic. `after` is the pointer up to which everything has been handed out or told."""
 
     def __init__(self, topic: str, after: int, on_gap: OnGap | None) -> None:
         self.topic = topic
@@ -43,77 +45,126 @@ class Reader:
         self.seen = False
         """Has the topic answered once?"""
         self.looking = False
-        """Did the last answer hold anything, even if all of it was damaged?"""
+        """Is there more to look at, even if all of the last answer was damaged?"""
         self._on_gap = on_gap or log_gap
         self._log_id = 0
         self._ordinal = -1
-        self._careful = False
+        self._old_after = -1
+        """Where the cursor stood in a topic of the same name that is no more, until that has been told."""
+
+    def go_to_end(self, reply: Fetched) -> None:
+        """Begin behind the newest record."""
+        self.after, self._ordinal, self._log_id = reply.newest, reply.end, reply.log
+        self.seen = True
 
     def fetch(
-        self, channel: Channel, *, wait: float = 0.0, deadline: float, records_max: int = RECORDS_MAX
-    ) -> list[Batch]:
-        """The next batches, empty if there is nothing above the cursor within `wait` seconds."""
+        self, channel: Channel, *, wait: float = 0.0, timeout: float, records_max: int = RECORDS_MAX
+    ) -> Iterator[Batch]:
+        """The next batches, none if there is nothing above the cursor within `wait` seconds.
+
+        timeout: seconds that the broker may take beyond that. The cursor moves, and gaps are told, while the
+        batches are taken.
+        """
+        wait_ms = min(math.ceil(wait * 1_000), WAIT_MS_MAX)
         request = Fetch(
             after=self.after,
             ordinal=self._ordinal,
-            records_max=1 if self._careful else min(max(records_max, 1), RECORDS_MAX),
+            records_max=min(max(records_max, 1), RECORDS_MAX),
             bytes_max=FETCH_BYTES,
-            wait_ms=int(wait * 1_000),
+            wait_ms=wait_ms,
         )
-        answer = channel.call(request, self.topic, deadline=deadline, wait=wait)
-        assert isinstance(answer.reply, Fetched)
+        wait = wait_ms / 1_000
+        answer = channel.call(request, self.topic, deadline=deadline_in(wait + timeout), wait=wait)
+        reply = answer.reply
+        assert isinstance(reply, Fetched)
         self.seen = True
-        self.looking = bool(answer.payload)
-        self._meet(answer.reply)
-        return list(self._open(answer.payload, answer.reply))
-
-    def _meet(self, reply: Fetched) -> None:
-        """Notice that the topic was made anew, or that records in front of the cursor were removed."""
         if self._log_id not in (0, reply.log):
-            self._ordinal = -1
-            self._tell(self.after, reply.next, -1, "recreated")
-        elif reply.gone and self._ordinal < 0 and self.after:
-            self._tell(self.after, reply.next, reply.gone, "trimmed")
+            # Made anew: none of its records has been read, wherever the cursor stood in the old one.
+            self._old_after = self.after
+            self.after, self._ordinal, self._log_id = 0, -1, reply.log
+            self.looking = True
+            return iter(())
         self._log_id = reply.log
+        self.looking = bool(answer.payload)
+        return self._open(answer.payload, reply)
+
+    def messages(self, found: Batch) -> list[Message]:
+        """The records of a batch; those whose headers no one can decode are told as a gap."""
+        try:
+            return found.messages()
+        except QuothError:
+            return list(self._decodable(found))
 
     def _open(self, payload: bytes, reply: Fetched) -> Iterator[Batch]:
         view = memoryview(payload)
-        reason: Reason = "trimmed" if reply.gone else "damaged"
         position = 0
-        opened = False
-        self._careful, careful = False, self._careful
         while position < len(view):
             try:
                 header = wire.parse_header(view, reply.log, position)
             except QuothError:
-                # Damage between two batches: asked for one batch at a time, the broker steps over it.
-                self._careful = not careful
-                if careful and not opened:
-                    self._tell(self.after, reply.next, -1, "damaged")
-                    self.after, self._ordinal = reply.next, -1
+                if not position:  # not even the first one: step over all of it
+                    self._tell(reply.next, -1, "damaged")
+                    self._ordinal = -1
                 return
-            opened = True
-            found = self._batch(view[position : position + header.size], header, reply.log, reason)
+            if not position:
+                self._tell_front(header, reply)
+            found = self._batch(view[position : position + header.size], header)
             position += header.size
-            reason = "damaged"
             if found is not None and len(found):
                 yield found
 
-    def _batch(self, raw: memoryview, header: Header, log_id: int, reason: Reason) -> Batch | None:
+    def _tell_front(self, first: Header, reply: Fetched) -> None:
+        """Tell what is missing between the cursor and the first batch of a reply."""
+        damaged, removed = reply.damaged, reply.gone - reply.damaged
+        if self._old_after >= 0:
+            self._on_gap(Gap(self.topic, self._old_after, first.base, -1, "recreated"))
+            self._old_after = -1
+        if self._ordinal >= 0:
+            missing = max(0, first.ordinal - self._ordinal)
+            damaged = min(damaged, missing)
+            removed = missing - damaged
+            self._ordinal = first.ordinal
+        elif self.after:
+            # The cursor may stand anywhere, so nobody knows how many of them it had passed.
+            damaged, removed = -bool(damaged), -bool(removed)
+        else:
+            removed = 0  # from the oldest one on, and what was before is no loss
+        before = self.after
+        if removed or damaged:
+            self.after = max(before, first.base - 1)
+        if removed:
+            self._on_gap(Gap(self.topic, before, first.base, removed, "trimmed"))
+        if damaged:
+            self._on_gap(Gap(self.topic, before, first.base, damaged, "damaged"))
+
+    def _batch(self, raw: memoryview, header: Header) -> Batch | None:
         """Decode one batch and move the cursor behind it; None if its body is damaged."""
         if 0 <= self._ordinal < header.ordinal:
-            self._tell(self.after, header.base, header.ordinal - self._ordinal, reason)
-        before = self.after
-        self.after, self._ordinal = header.last, header.end_ordinal
-        try:
-            columns = wire.decode(raw, log_id)
-        except QuothError:
-            self._tell(before, header.last + 1, header.records, "damaged")
+            self._tell(header.base - 1, header.ordinal - self._ordinal, "damaged")
+        before = max(self.after, header.base - 1)
+        self._ordinal = header.end_ordinal
+        if header.last <= before:
             return None
-        return Batch(self.topic, columns, max(0, before - header.base + 1))
+        try:
+            columns = wire.decode(raw, self._log_id)
+        except QuothError:
+            self._tell(header.last, header.last - before, "damaged")
+            return None
+        self.after = header.last
+        return Batch(self.topic, columns, before - header.base + 1)
 
-    def _tell(self, after: int, following: int, records: int, reason: Reason) -> None:
-        self._on_gap(Gap(self.topic, after, following, records, reason))
+    def _decodable(self, found: Batch) -> Iterator[Message]:
+        for row in range(len(found)):
+            try:
+                yield found.message(row)
+            except QuothError:
+                pointer = found.first + row
+                self._on_gap(Gap(self.topic, pointer - 1, pointer + 1, 1, "damaged"))
+
+    def _tell(self, last: int, records: int, reason: Reason) -> None:
+        """Tell that everything up to the pointer `last` is missing, and step over it."""
+        before, self.after = self.after, max(self.after, last)
+        self._on_gap(Gap(self.topic, before, last + 1, records, reason))
 
 
 def deadline_in(seconds: float) -> float:

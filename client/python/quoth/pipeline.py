@@ -1,0 +1,161 @@
+"""The batches of a producer that are on their way: sent and not settled. Touches no socket and no clock.
+
+The broker takes sequences without a hole only. So when one is refused for now, or answers stay away, all of
+them are sent again, in order: the next *round*.
+
+    ready --sent--> in flight --acknowledged--> settled
+                      |  ^
+    refused for now,  |  | everything in flight again, in order, under the same sequences
+    or lost           +--+
+                      |
+    refused for good  +--> settled, and the later ones get new sequences of a new producer id
+
+A broker takes the requests of one connection in order, so when the newest copy of a batch is answered, the
+older ones have had their effect. An acknowledgement therefore counts whichever copy it is for, a refusal only
+if it is for the newest one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from quoth.channel import BACKOFF_MAX_S, BACKOFF_S, FORGOTTEN, RETRIED, new_producer_id
+from quoth.message import Ack
+from quoth.outgoing import Failure, Outgoing
+from quothwire import codec
+from quothwire.codec import Answer
+from quothwire.errors import BrokerFailure, QuothError
+from quothwire.message import Publish, Published
+
+IN_FLIGHT_MAX = 32
+"""Half of the results that a broker remembers for one producer, so that every retry is recognised."""
+_SEQUENCES = 2**32
+
+Settle = Callable[[Outgoing, Ack | Failure], None]
+
+
+class Pipeline:
+    """What is in flight, oldest first. Owned by one thread.
+
+    again_at: when the next round is due, None if none is.
+    """
+
+    def __init__(self, topic: str, request: Publish, settle: Settle) -> None:
+        self.again_at: float | None = None
+        self._topic = topic
+        self._request = request
+        self._settle = settle
+        self._in_flight: deque[Outgoing] = deque()
+        self._producer = new_producer_id()
+        self._sequence = 0
+        self._round = self._first_round = 1
+        self._backoff = BACKOFF_S
+
+    def __len__(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def has_room(self) -> bool:
+        """May another batch be sent now?"""
+        return self.again_at is None and len(self._in_flight) < IN_FLIGHT_MAX
+
+    @property
+    def oldest(self) -> Outgoing | None:
+        """The batch that is in flight for longest."""
+        return self._in_flight[0] if self._in_flight else None
+
+    def launch(self, outgoing: Outgoing) -> list[bytes]:
+        """The frames of the next batch. Raises `QuothError` if it cannot be encoded."""
+        outgoing.encode(self._producer, self._sequence + 1)
+        self._sequence += 1
+        self._in_flight.append(outgoing)
+        return self._copy(outgoing)
+
+    def next_round(self) -> Iterator[list[bytes]]:
+        """The frames of everything in flight, once more."""
+        self.again_at = None
+        self._round += 1
+        return map(self._copy, list(self._in_flight))
+
+    def take(self, answer: Answer, now: float) -> None:
+        """Take in what the broker says."""
+        copy, sequence = divmod(answer.correlation, _SEQUENCES)
+        outgoing = next((one for one in self._in_flight if one.sequence == sequence), None)
+        if outgoing is None or copy < self._first_round:
+            return
+        reply = answer.reply
+        if isinstance(reply, Published):
+            self._in_flight.remove(outgoing)
+            self._backoff = BACKOFF_S
+            ack = Ack(reply.first, reply.last, reply.count, reply.durability, reply.duplicate)
+            self._settle(outgoing, ack)
+        elif isinstance(reply, QuothError):
+            outgoing.unanswered -= 1
+            if copy == outgoing.round:
+                outgoing.refusal = reply
+                self._refused(outgoing, reply, now)
+
+    def pause(self, now: float) -> None:
+        """Wait a little, longer each time, before the next round."""
+        if self.again_at is None:
+            self.again_at = now + self._backoff
+            self._backoff = min(2 * self._backoff, BACKOFF_MAX_S)
+
+    def give_up(self, problem: QuothError) -> None:
+        """Everything in flight failed: sequences have no holes, so none can arrive without the first one."""
+        given_up = list(self._in_flight)
+        self._in_flight.clear()
+        self._begin_anew()
+        for outgoing in given_up:
+            refusal = outgoing.refusal
+            if refusal is not None and _is_certain(refusal, outgoing):
+                self._settle(outgoing, outgoing.failure("refused", refusal))
+            else:
+                self._settle(outgoing, outgoing.failure("unknown", refusal or problem))
+
+    def _copy(self, outgoing: Outgoing) -> list[bytes]:
+        outgoing.round = self._round
+        outgoing.unanswered += 1
+        outgoing.refusal = None
+        correlation = self._round * _SEQUENCES + outgoing.sequence
+        return codec.encode_request(self._request, correlation, self._topic, outgoing.payload)
+
+    def _refused(self, outgoing: Outgoing, problem: QuothError, now: float) -> None:
+        if outgoing is not self._in_flight[0]:
+            # What becomes of the earlier ones is not known yet; it will be answered again in its turn.
+            self.pause(now)
+        elif problem.code in FORGOTTEN and outgoing.sequence > 1:
+            # All before it are settled, so the broker lost them or knows them no more. It goes on without.
+            self._begin_anew()
+            self.again_at = now
+        elif problem.code in RETRIED or problem.code == "disk_low":
+            self.pause(now)
+        elif not _is_certain(problem, outgoing):
+            self.give_up(problem)
+        else:
+            self._in_flight.popleft()
+            self._begin_anew()
+            self.again_at = now
+            self._settle(outgoing, outgoing.failure("refused", problem))
+
+    def _begin_anew(self) -> None:
+        """Give everything in flight, none of which is stored, new sequences of a new producer id."""
+        self._producer = new_producer_id()
+        self._sequence = 0
+        self._first_round = self._round + 1
+        for outgoing in self._in_flight:
+            self._sequence += 1
+            outgoing.encode(self._producer, self._sequence)
+        self._round += 1
+
+
+def _is_certain(refusal: QuothError, outgoing: Outgoing) -> bool:
+    """Does the refusal of its newest copy tell that nothing of a batch was stored?
+
+    A broker that is busy refuses without looking whether an older copy was stored. One whose disk fails may
+    have written before it failed.
+    """
+    if isinstance(refusal, BrokerFailure) or refusal.code == "forgotten_sequence":
+        return False
+    return refusal.code not in RETRIED or not outgoing.unanswered
