@@ -64,9 +64,13 @@ class Broker:
 
         Raises `Conflict` ``locked``, `RequestError` ``bad_setting``, or OSError; nothing stays behind then.
         """
-        PosixFileSystem().make_directory(self.config.dir)
-        self._lock = DirectoryLock(self.config.dir)
+        if self._front_end is not None:
+            raise error("locked", f"{self.config.dir} is served by this very broker")
+        if self.context.closed:
+            self.context = zmq.Context()
         try:
+            PosixFileSystem().make_directory(self.config.dir)
+            self._lock = DirectoryLock(self.config.dir)
             found = catalog.scan(self.config.dir)
             self.strays = found.strays
             self._front_end = FrontEnd(self.context, self.config, found, self._inproc)
@@ -100,11 +104,11 @@ class Broker:
         if front_end is not None:
             front_end.join()
             front_end.close()
-            # It ends once the last replies are out and clients of this process have closed their sockets;
-            # the latter is their affair, so nobody waits for it much longer than the replies take.
-            terminator = threading.Thread(target=self.context.term, name="quoth-context", daemon=True)
-            terminator.start()
-            terminator.join(2 * LINGER_S)
+        # It ends once the last replies are out and clients of this process have closed their sockets;
+        # the latter is their affair, so nobody waits for it much longer than the replies take.
+        terminator = threading.Thread(target=self.context.term, name="quoth-context", daemon=True)
+        terminator.start()
+        terminator.join(2 * LINGER_S)
         self._urls = ()
         if self._lock is not None:
             self._lock.release()

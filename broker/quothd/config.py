@@ -129,14 +129,16 @@ def load(
     chosen: dict[str, Any] = {}
     if file is not None:
         for key, value in _read_toml(file).items():
-            chosen[_known(key, str(file))] = _converted(key, value, str(file))
+            known = _known(key, str(file))
+            chosen[known] = _converted(known, value, str(file))
     for key in KEYS:
         name = ENVIRONMENT_PREFIX + key.upper()
         if name in environment:
             chosen[key] = _converted(key, environment[name], name)
     for key, value in arguments.items():
         if value is not None:
-            chosen[_known(key, "the arguments")] = _converted(key, value, f"--{key.replace('_', '-')}")
+            known = _known(key, "the arguments")
+            chosen[known] = _converted(known, value, f"--{key.replace('_', '-')}")
     return Config(**chosen)
 
 

@@ -47,6 +47,9 @@ from quothwire.message import Fetched, Operation
 
 log = logging.getLogger("quothd.dispatcher")
 
+TURN_S = 0.05
+"""A topic keeps its worker this long though others wait for one: ten times what a change costs."""
+
 Send = Callable[[list[bytes]], None]
 Announce = Callable[[str, int], None]
 
@@ -82,6 +85,7 @@ class Dispatcher:
         self._active: OrderedDict[str, Entry] = OrderedDict()
         self._queue: OrderedDict[str, Entry] = OrderedDict()
         self._unopened: list[Entry] = []
+        self._opening: Entry | None = None
         self._retention: list[tuple[int, str]] = []
         self._held_bytes = 0
         self._stopping = False
@@ -181,7 +185,8 @@ class Dispatcher:
 
     def _hand_over(self, entry: Entry, job: Job, now: float) -> None:
         entry.used = now
-        if entry.state is State.AWAKE and entry.worker is not None:
+        if entry.state is State.AWAKE and entry.worker is not None and not entry.makes_way:
+            entry.in_work += 1
             entry.worker.inbox.put(job)
         else:
             entry.pending.append(job)
@@ -227,6 +232,16 @@ class Dispatcher:
             for entry in sorted(idle, key=lambda one: one.used)[: len(self._queue) - closing]:
                 self._rest(entry)
 
+    def _make_way(self, now: float) -> None:
+        """Where all workers are busy: who has had his for long gets no more jobs, and rests when he is done."""
+        leaving = sum(one.makes_way or one.state is State.CLOSING for one in self._active.values())
+        busy = [one for one in self._active.values() if one.state is State.AWAKE and not one.makes_way]
+        for entry in sorted(busy, key=lambda one: one.opening_since)[: max(0, len(self._queue) - leaving)]:
+            if now - entry.opening_since >= TURN_S:
+                entry.makes_way = True
+                if not entry.in_work:
+                    self._rest(entry)
+
     def _rest(self, entry: Entry) -> None:
         assert entry.worker is not None
         entry.step(Happening.RESTED)
@@ -235,7 +250,7 @@ class Dispatcher:
     def _without_worker(self, entry: Entry, happening: Happening, now: float) -> None:
         """Its thread is ending: go on without it, or with another if there is more to do."""
         entry.step(happening)
-        entry.worker = None
+        entry.worker, entry.makes_way, entry.in_work = None, False, 0
         self._active.pop(entry.name, None)
         if entry.pending and entry.state is State.ASLEEP:
             self._need(entry, now)
@@ -254,10 +269,9 @@ class Dispatcher:
                 self._done(entry, event.job, now)
             case Parked():
                 self._done(entry, event.job, now)
+                self._park(event.job)
                 if entry is not None and event.job.after < entry.newest:
-                    self.submit(event.job, now)
-                else:
-                    self._park(event.job)
+                    self._wake_waiting(entry, now)
             case _ if entry is not None:
                 self._take_own(entry, event, now)
 
@@ -302,9 +316,14 @@ class Dispatcher:
         self._held_bytes -= job.size
         if entry is not None:
             entry.outstanding -= 1
+            entry.in_work -= 1
             if entry.deletion is job:
                 entry.deletion = None
             self._delete_if_done(entry, now)
+            if entry.makes_way and not entry.in_work:
+                self._rest(entry)
+            if not entry.outstanding:
+                self._wake_waiting(entry, now)
             if self._queue and not entry.outstanding:
                 self._start_queued(now)
 
@@ -316,10 +335,11 @@ class Dispatcher:
 
     def _fail(self, entry: Entry, event: Failed, now: float) -> None:
         """A worker ended by itself: its jobs get the reason, the next request opens the topic anew."""
-        jobs = {*event.jobs, *entry.pending}
+        assert entry.worker is not None
+        jobs = {*event.jobs, *entry.worker.leftover(), *entry.pending}
         if entry.deletion is not None:
             jobs.add(entry.deletion)
-        entry.pending, entry.deletion = [], None
+        entry.place, entry.pending, entry.deletion = event.place, [], None
         for job in jobs:
             self._send(job.caller.refuse(event.problem))
             self._held_bytes -= job.size
@@ -329,8 +349,11 @@ class Dispatcher:
             self._forget(entry, event.problem)
 
     def _wake_waiting(self, entry: Entry, now: float) -> None:
-        for job in self.waits.take_ready(entry.name, entry.newest):
-            self.submit(job, now)
+        """Go on with the fetches that something new is there for, no more of them than the topic takes."""
+        if entry.deletion is None:
+            room = self._config.topic_requests_max - entry.outstanding
+            for job in self.waits.take_ready(entry.name, entry.newest, room):
+                self.submit(job, now)
 
     def _enter(self, entry: Entry) -> None:
         self._entries[entry.name] = entry
@@ -351,7 +374,11 @@ class Dispatcher:
             self._expire(job)
         self._retain(now)
         self._open_next(now)
-        return self.waits.next_deadline()
+        deadline = self.waits.next_deadline()
+        if self._queue:
+            self._make_way(now)
+            deadline = min(deadline or now + TURN_S, now + TURN_S)
+        return deadline
 
     def _expire(self, job: Job) -> None:
         entry = self._entries.get(job.topic)
@@ -372,10 +399,16 @@ class Dispatcher:
                     self._need(entry, now)
 
     def _open_next(self, now: float) -> None:
-        """Open one topic in the background that nobody has asked for since the start."""
-        while self._unopened and not self._active and not self._stopping:
+        """Open the topics that nobody has asked for since the start, one after the other, in the background.
+
+        Until then nothing is known of their retention.
+        """
+        while self._unopened and len(self._active) < self._config.workers_max and not self._stopping:
+            if self._opening is not None and self._opening.state in (State.QUEUED, State.OPENING):
+                return
             entry = self._unopened.pop()
             if entry.state is State.ASLEEP and entry.info is None:
+                self._opening = entry
                 self._need(entry, now)
 
     # -- the broker as a whole --------------------------------------------------------------------------
@@ -401,6 +434,11 @@ class Dispatcher:
     def topics(self) -> int:
         """How many topics there are."""
         return len(self._entries)
+
+    @property
+    def unopened(self) -> int:
+        """How many topics have not been opened since the start."""
+        return len(self._unopened)
 
     @property
     def active(self) -> int:

@@ -13,11 +13,12 @@ class Entry:
     """A topic's place, its state, what was last heard of it, and the jobs that are not answered yet.
 
     info: None until the log has been opened once. outstanding: jobs accepted and not answered or parked.
-    pending: jobs that wait for a worker. deletion: the job that will delete it once the others are done.
+    pending: those that wait for a worker. in_work: how many the worker has. makes_way: it gets no more of
+    them, so that it can rest. deletion: the job that will delete it once the others are done.
     """
 
     __slots__ = (
-        "deletion", "end_ordinal", "info", "is_new", "newest", "opening_since",
+        "deletion", "end_ordinal", "in_work", "info", "is_new", "makes_way", "newest", "opening_since",
         "outstanding", "pending", "place", "retention_at", "state", "used", "worker",
     )  # fmt: skip
 
@@ -31,6 +32,8 @@ class Entry:
         self.end_ordinal = 0
         self.outstanding = 0
         self.pending: list[Job] = []
+        self.in_work = 0
+        self.makes_way = False
         self.deletion: Job | None = None
         self.retention_at: int | None = None
         self.opening_since = 0.0

@@ -101,6 +101,7 @@ class Failed:
     """The thread ends for a reason that it did not choose; jobs that it had not answered get the problem."""
 
     worker: Sender
+    place: Place
     problem: QuothError
     jobs: list[Job]
 

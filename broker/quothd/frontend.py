@@ -259,7 +259,12 @@ class FrontEnd:
             topics=dispatcher.topics,
             active=dispatcher.active,
             waits=len(dispatcher.waits),
-            counters={**self._counters, "syncs": dispatcher.syncs, "threads": threading.active_count()},
+            counters={
+                **self._counters,
+                "syncs": dispatcher.syncs,
+                "threads": threading.active_count(),
+                "unopened": dispatcher.unopened,
+            },
             states=dispatcher.states(request.after, request.limit),
         )
 

@@ -7,7 +7,7 @@ announced, when its topic goes, or at its deadline.
 from __future__ import annotations
 
 import heapq
-from itertools import count
+from itertools import count, islice
 
 from quothd.job import Job
 
@@ -35,13 +35,13 @@ class Waits:
         if len(self._deadlines) > 2 * self._live + _SLACK:
             self._forget_ended()
 
-    def take_ready(self, topic: str, newest: int) -> list[Job]:
-        """The jobs of a topic that something up to `newest` is news for."""
+    def take_ready(self, topic: str, newest: int, most: int) -> list[Job]:
+        """The jobs of a topic that something up to `newest` is news for, the oldest first."""
         waiting = self._by_topic.get(topic)
         if not waiting:
             return []
-        ready = [number for number, job in waiting.items() if job.after < newest]
-        return [self._end(topic, number) for number in ready]
+        ready = (number for number, job in waiting.items() if job.after < newest)
+        return [self._end(topic, number) for number in list(islice(ready, most))]
 
     def take_topic(self, topic: str) -> list[Job]:
         """All jobs of a topic."""

@@ -50,6 +50,9 @@ from quothwire.message import FETCH_BYTES_MAX, Fetched, Operation, Published, Tr
 BURST_MAX = 256
 """Items taken as one burst: 256 publishes of 1 MiB are the most that one write brings to the disk."""
 
+RETENTION_RETRY_US = 10_000_000
+"""Retention that a full or failed disk keeps from being done wakes its topic no more often than this."""
+
 log = logging.getLogger("quothd.worker")
 
 
@@ -89,6 +92,7 @@ class Worker:
         self._last_used = time.monotonic()
         self._last_check = self._last_used
         self._told = (0, 0)
+        self._retained = False
         self._ending = False
 
     # -- the thread -------------------------------------------------------------------------------------
@@ -132,7 +136,7 @@ class Worker:
             log.warning("damage found topic=%r findings=%s", topic.name, findings)
         self._told = (self._log.newest, self._log.end_ordinal)
         self._retain()
-        self._outbox.post(Opened(self, replace(place), self._log.info(), self._log.retention_due()))
+        self._outbox.post(Opened(self, replace(place), self._log.info(), self._retention_due()))
 
     def _gather(self) -> None:
         """Take what is in the inbox, waiting no longer than until there is something to do unasked."""
@@ -188,6 +192,7 @@ class Worker:
             self._outbox.post(Idle(self))
 
     def _retain(self) -> None:
+        self._retained = False
         if self._log.failure is not None:
             return
         try:
@@ -195,8 +200,16 @@ class Worker:
         except QuothError as problem:
             log.warning("retention has to wait topic=%r problem=%s", self.topic, problem)
             return
+        self._retained = True
         if records:
             log.info("retention topic=%r records=%d bytes=%d", self.topic, records, size)
+
+    def _retention_due(self) -> int | None:
+        """When to look at the retention again; once it could not be done, not at once."""
+        due = self._log.retention_due()
+        if due is None or self._retained:
+            return due
+        return max(due, time.time_ns() // 1_000 + RETENTION_RETRY_US)
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -275,11 +288,9 @@ class Worker:
         """Go on with a fetch after a reader has looked into a sealed segment."""
 
         def action(job: Job) -> None:
-            if isinstance(looked.problem, FileNotFoundError) and not self._log.holds(looked.lookup.segment):
-                self._fetch(job)  # removed before the reader came to it: go on with what is left
-            elif looked.problem is not None:
+            if looked.problem is not None:
                 raise looked.problem
-            elif looked.found is not None:
+            if looked.found is not None:
                 self._found(job, looked.found)
             else:
                 job.after = looked.lookup.beyond
@@ -292,9 +303,9 @@ class Worker:
             self._nothing(job)
             return
         request = job.request
-        gone = self._log.gone(request.after, request.ordinal, found)
+        gone, damaged = self._log.loss(request.after, request.ordinal, found)
         newest, end = self._log.newest, self._log.end_ordinal
-        reply = Fetched(self._log.log_id, found.next, newest, gone, end)
+        reply = Fetched(self._log.log_id, found.next, newest, gone, end, damaged)
         self._answer(job, job.caller.reply(reply, found.data))
 
     def _nothing(self, job: Job) -> None:
@@ -408,7 +419,7 @@ class Worker:
             self._outbox.post(Progress(self, *standing))
 
     def _inform(self) -> None:
-        self._outbox.post(Informed(self, self._log.info(), self._log.retention_due()))
+        self._outbox.post(Informed(self, self._log.info(), self._retention_due()))
 
     def _rest(self) -> None:
         """Close the log: everything synced, every acknowledgement sent."""
@@ -416,7 +427,7 @@ class Worker:
         if self._log.failure is None:
             self._log.sync()
         self._release()
-        info, due = self._log.info(), self._log.retention_due()
+        info, due = self._log.info(), self._retention_due()
         self._log.close()
         self._place.failure = self._log.failure
         self._ending = True
@@ -430,6 +441,7 @@ class Worker:
             self._log.close()
         except Exception:
             log.exception("closing failed topic=%r", self.topic)
+        self._place.failure = self._log.failure
 
     def _fail(self, problem: Exception) -> None:
         if isinstance(problem, QuothError):
@@ -439,8 +451,13 @@ class Worker:
             log.error("topic failed topic=%r", self.topic, exc_info=problem)
             code = "storage_failed" if isinstance(problem, OSError) else "internal"
             told = error(code, f"{self.topic}: {problem}")
-        left = [*self._unanswered, *self._burst]
+        jobs = [item for item in (*self._unanswered, *self._burst) if isinstance(item, Job)]
+        self._outbox.post(Failed(self, replace(self._place), told, jobs))
+
+    def leftover(self) -> list[Job]:
+        """The jobs in the inbox. For the front end, which alone puts them there, once the thread has ended."""
+        found: list[Job] = []
         while not self.inbox.empty():
-            left.append(self.inbox.get())
-        jobs = [item for item in left if isinstance(item, Job)]
-        self._outbox.post(Failed(self, told, jobs))
+            item = self.inbox.get()
+            found += [item] if isinstance(item, Job) else []
+        return found

@@ -1,0 +1,65 @@
+"""What the tests of all parts share: real brokers and peers of them, cleaned up whatever happens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from kit.brokers import BrokerProcess, StartBroker
+from kit.peers import Context, Peers
+
+
+def _end(broker: BrokerProcess) -> None:
+    broker.close()
+    assert not broker.complaints, broker.stderr
+
+
+@pytest.fixture(scope="session")
+def context() -> Iterator[Context]:
+    """The ZeroMQ context of all peers."""
+    with zmq.Context() as context:
+        yield context
+
+
+@pytest.fixture
+def peers(context: Context) -> Iterator[Peers]:
+    """Makes peers of a broker."""
+    peers = Peers(context)
+    yield peers
+    peers.close()
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Start a broker process: `start_broker(worker_timeout=0.01)`; see `BrokerProcess`."""
+    started: list[BrokerProcess] = []
+
+    def start(*arguments: str, directory: Path | None = None, **settings: Any) -> BrokerProcess:
+        started.append(BrokerProcess(directory or tmp_path / "data", *arguments, **settings))
+        return started[-1].start()
+
+    yield start
+    for broker in started:
+        broker.close()
+    for broker in started:
+        _end(broker)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker process with the default settings, for all tests of a file: use `topic` for names."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("broker") / "data")
+    try:
+        yield broker.start()
+    finally:
+        _end(broker)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic's name that no other test has."""
+    return re.sub(r"[^\w.-]+", "-", request.node.name)[-150:]

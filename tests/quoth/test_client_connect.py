@@ -1,0 +1,429 @@
+"""Connecting and parting: who is there, who is not, how long that takes, and what is left afterwards."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+import quoth
+from kit.brokers import BrokerProcess, StartBroker
+from kit.deadlines import DEADLINE_S, eventually
+from kit.peers import Context, refused
+from kit.proxies import Wire
+from quoth import Client, Disconnected, RequestError
+from quothd import Broker
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def silence() -> Iterator[str]:
+    """The URL of somebody who accepts connections and says nothing."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def nobody() -> str:
+    """A URL where nobody is."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        return f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+
+
+# -- who is there -------------------------------------------------------------------------------------------
+
+
+def test_nobody_there_is_said_within_the_timeout_with_a_hint() -> None:
+    url = nobody()
+    began = time.monotonic()
+    with pytest.raises(Disconnected) as caught:
+        quoth.connect(url, timeout=0.3)
+    assert 0.3 <= time.monotonic() - began < 2.0
+    assert caught.value.code == "disconnected"
+    assert caught.value.retryable
+    assert url in caught.value.text
+    assert "quoth serve" in caught.value.hint
+
+
+def test_somebody_who_is_no_broker_counts_as_nobody(silence: str) -> None:
+    with refused("disconnected"):
+        quoth.connect(silence, timeout=0.3)
+
+
+def test_a_peer_that_never_answers_is_a_timeout(context: Context) -> None:
+    with context.socket(zmq.ROUTER) as mute:
+        port = mute.bind_to_random_port("tcp://127.0.0.1")
+        with pytest.raises(Disconnected) as caught:
+            quoth.connect(f"tcp://127.0.0.1:{port}", timeout=0.3)
+    assert caught.value.code == "timed_out"
+    assert "not known" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:5555", "http://127.0.0.1:1", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:http",
+     "nonsense://x"],
+)  # fmt: skip
+def test_bad_url_is_refused_at_once_and_says_how_one_looks(url: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        quoth.connect(url, timeout=0.3)
+    assert caught.value.code == "bad_request"
+    assert repr(url) in caught.value.text
+    assert "tcp://127.0.0.1:5555" in caught.value.hint
+
+
+def test_broker_that_comes_late_is_found_within_the_timeout(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = start_broker()
+    broker.kill()
+    with ThreadPoolExecutor() as pool:
+        late = pool.submit(connect, broker.url, timeout=DEADLINE_S)
+        broker.restart()
+        assert late.result().ping() > 0
+
+
+def test_hello_tells_version_and_limits(client: Client) -> None:
+    welcome = client.hello()
+    assert welcome.server.startswith("quothd ")
+    assert welcome.limits["batch_records_max"] == 100_000
+    assert "fetch" in welcome.operations
+
+
+# -- a broker of this process -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["inproc", "tcp", "ipc"])
+def test_broker_object_of_this_process_can_be_connected_to(kind: str, tmp_path: Path) -> None:
+    settings: dict[str, dict[str, Any]] = {
+        "inproc": {},
+        "tcp": {"host": "127.0.0.1"},
+        "ipc": {"listen": (f"ipc://{tmp_path}/socket",)},
+    }
+    with Broker(tmp_path / "data", **settings[kind]) as broker, quoth.connect(broker) as client:
+        assert client.url.startswith(f"{kind}://")
+        ack = client.publish("t", [b"one", b"two"])
+        assert [message.value for message in client.read("t")] == [b"one", b"two"]
+        with client.producer("t") as producer:
+            producer.send(b"three")
+        assert producer.acknowledged == 1
+        assert next(client.tail("t", after=ack.last)).value == b"three"
+
+
+@pytest.mark.parametrize("settings", [{}, {"host": "127.0.0.1"}], ids=["inproc", "tcp"])
+def test_broker_of_this_process_that_stops_closes_its_clients(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """What waits ends, what comes later is refused, nothing hangs."""
+    broker = Broker(tmp_path / "data", **settings).start()
+    with quoth.connect(broker, timeout=1.0) as client, ThreadPoolExecutor() as pool:
+        client.publish("t", b"one")
+        producer = client.producer("t")
+        tail = pool.submit(next, client.tail("t"))
+        waiting = pool.submit(client.read, "t", since="now", timeout=60.0)
+        eventually(lambda: client.status().waits == 2, "both wait at the broker")
+        broker.stop()
+        for ended in (tail, waiting):
+            assert isinstance(ended.exception(DEADLINE_S), Disconnected)
+        with refused("closed"):
+            client.publish("t", b"two")
+        with refused("closed"):
+            client.producer("t")
+        with refused("closed"):
+            producer.flush(DEADLINE_S)
+        producer.close()
+    with Broker(tmp_path / "data") as broker, quoth.connect(broker) as client:
+        assert [message.value for message in client.read("t")] == [b"one"]
+
+
+# -- parting ------------------------------------------------------------------------------------------------
+
+CALLS: dict[str, Callable[[Client], object]] = {
+    "publish": lambda client: client.publish("t", b"x"),
+    "producer": lambda client: client.producer("t"),
+    "read": lambda client: client.read("t"),
+    "get": lambda client: client.get("t", 1),
+    "batches": lambda client: next(client.batches("t")),
+    "tail": lambda client: client.tail("t"),
+    "tail after": lambda client: next(client.tail("t", after=0)),
+    "topics": lambda client: client.topics(),
+    "topic": lambda client: client.topic("t"),
+    "create_topic": lambda client: client.create_topic("t"),
+    "update_topic": lambda client: client.update_topic("t"),
+    "delete_topic": lambda client: client.delete_topic("t"),
+    "trim": lambda client: client.trim("t", 1),
+    "roll": lambda client: client.roll("t"),
+    "hello": lambda client: client.hello(),
+    "status": lambda client: client.status(),
+    "ping": lambda client: client.ping(),
+}
+
+
+def test_the_table_of_calls_is_complete() -> None:
+    public = {name for name in vars(Client) if not name.startswith("_")}
+    assert {name.split()[0] for name in CALLS} == public - {"close"}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_closed_client_refuses_everything(broker: BrokerProcess, call: str) -> None:
+    with quoth.connect(broker.url) as client:
+        assert client.ping() > 0
+    with refused("closed"):
+        CALLS[call](client)
+    client.close()
+
+
+def test_closing_ends_what_other_threads_wait_for(
+    broker: BrokerProcess, connect: Connect, topic: str
+) -> None:
+    witness = connect(broker)
+    with quoth.connect(broker.url) as client, ThreadPoolExecutor() as pool:
+        client.create_topic(topic)
+        waiting: list[Future[Any]] = [
+            pool.submit(client.read, topic, timeout=60.0),
+            pool.submit(next, client.tail(topic)),
+            pool.submit(next, client.tail(f"{topic} that is not there")),
+        ]
+        eventually(lambda: witness.status().waits >= len(waiting), "they wait")
+        client.close()
+        for ended in waiting:
+            problem = ended.exception(DEADLINE_S)
+            assert isinstance(problem, Disconnected)
+            assert problem.code == "closed"
+
+
+def test_closing_ends_an_open_producer_and_tells_what_it_had(wire: Wire, topic: str) -> None:
+    with quoth.connect(wire.url) as client:
+        producer = client.producer(topic, linger=60)
+        producer.send(b"never sent")
+        client.close()
+        with pytest.raises(quoth.ProducerError) as caught:
+            producer.flush(DEADLINE_S)
+    (failure,) = caught.value.failures
+    assert failure.values == [b"never sent"]
+    assert failure.error.code == "closed"
+    with refused("closed"):
+        producer.send(b"more")
+    producer.close()
+
+
+ABANDONING = """
+import sys, quoth
+client = quoth.connect(sys.argv[1])
+client.publish("abandoned", b"x")
+iterator = client.tail("abandoned", after=0)
+next(iterator)
+producer = client.producer("abandoned", linger=60)
+producer.send(b"y")
+"""
+
+
+def test_process_that_closes_nothing_still_ends(broker: BrokerProcess) -> None:
+    ended = run_script(ABANDONING, broker.url)
+    assert ended.stderr == ""
+    assert ended.returncode == 0
+
+
+def run_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+# -- threads and forks --------------------------------------------------------------------------------------
+
+
+def test_many_threads_publish_and_read_through_one_client(client: Client, topic: str) -> None:
+    """Nothing is lost, nothing is mixed up, each thread keeps its order."""
+    threads, rounds = 16, 25
+    together = threading.Barrier(threads)
+
+    def work(me: int) -> None:
+        together.wait()
+        for i in range(rounds):
+            ack = client.publish(topic, [b"%d %d %d" % (me, i, part) for part in range(3)])
+            (found,) = client.read(topic, after=ack.first, limit=1)
+            assert (found.pointer, found.value) == (ack.first + 1, b"%d %d 1" % (me, i))
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, me) for me in range(threads)]:
+            done.result()
+    messages = client.read(topic, limit=10_000)
+    assert len(messages) == threads * rounds * 3
+    assert all(a.pointer < b.pointer for a, b in pairwise(messages))
+    for me in range(threads):
+        mine = [message.value for message in messages if message.value.startswith(b"%d " % me)]
+        assert mine == [b"%d %d %d" % (me, i, part) for i in range(rounds) for part in range(3)]
+
+
+FORKING = """
+import multiprocessing, os, sys, threading, quoth
+url, kind = sys.argv[1:]
+client = quoth.connect(url)
+client.publish("forked", b"parent 0")
+producer = client.producer("forked", linger=60)
+producer.send(b"parent, later")
+tail = client.tail("forked", after=0)
+stop = threading.Event()
+busy = [threading.Thread(target=lambda: [client.ping() for _ in iter(stop.is_set, True)]) for _ in range(4)]
+for thread in busy:
+    thread.start()
+
+def child(number):
+    client.publish("forked", b"child %d" % number)
+    assert b"child %d" % number in [message.value for message in client.read("forked")]
+    for forbidden in (lambda: producer.send(b"x"), producer.flush, producer.future):
+        try:
+            forbidden()
+        except quoth.Disconnected as problem:
+            assert problem.code == "closed", problem
+        else:
+            raise AssertionError("a forked child used the producer")
+    producer.close()
+    with client.producer("forked") as own:
+        own.send(b"child's producer %d" % number)
+    if number == 2:
+        client.close()
+
+if kind == "os":
+    for number in range(3):
+        pid = os.fork()
+        if not pid:
+            try:
+                child(number)
+            except BaseException:
+                import traceback
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        client.publish("forked", b"parent %d" % (number + 1))
+else:
+    forking = multiprocessing.get_context("fork")
+    for number in range(3):
+        process = forking.Process(target=child, args=(number,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0, process.exitcode
+        client.publish("forked", b"parent %d" % (number + 1))
+stop.set()
+for thread in busy:
+    thread.join()
+producer.close()
+values = sorted(message.value for message in client.read("forked"))
+expected = [b"parent %d" % i for i in range(4)] + [b"parent, later"]
+for number in range(3):
+    expected += [b"child %d" % number, b"child's producer %d" % number]
+assert values == sorted(expected), values
+assert next(tail).value == b"parent 0"
+client.close()
+"""
+
+
+@pytest.mark.parametrize("kind", ["os", "multiprocessing"])
+def test_forked_child_uses_connections_of_its_own_and_leaves_the_parent_unharmed(
+    start_broker: StartBroker, kind: str
+) -> None:
+    ended = run_script(FORKING, start_broker().url, kind)
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+IN_PROCESS_FORKING = """
+import os, sys, quoth
+from quothd import Broker
+with Broker(sys.argv[1]) as broker, quoth.connect(broker) as client:
+    client.publish("t", b"x")
+    pid = os.fork()
+    if not pid:
+        try:
+            client.publish("t", b"y")
+        except quoth.Disconnected as problem:
+            os._exit(0 if problem.code == "closed" else 1)
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert len(client.read("t")) == 1
+"""
+
+
+def test_forked_child_cannot_reach_a_broker_inside_its_parent(tmp_path: Path) -> None:
+    ended = run_script(IN_PROCESS_FORKING, str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+
+
+# -- finding a broker again ---------------------------------------------------------------------------------
+
+
+def test_client_finds_a_broker_again_that_was_restarted(start_broker: StartBroker, connect: Connect) -> None:
+    broker = start_broker()
+    client = connect(broker)
+    sent = []
+    for number in range(4):
+        sent.append(b"%d" % number)
+        assert client.publish("t", sent[-1]).duplicate is False
+        if number % 2:
+            broker.kill()
+        else:
+            broker.terminate()
+        broker.restart()
+        assert [message.value for message in client.read("t")] == sent
+
+
+def test_call_to_a_broker_that_is_gone_ends_at_its_timeout(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = start_broker()
+    client = connect(broker, timeout=0.3)
+    client.publish("t", b"one")
+    broker.kill()
+    began = time.monotonic()
+    with refused("disconnected"):
+        client.read("t")
+    with refused("disconnected"):
+        client.publish("t", b"two", timeout=0.2)
+    assert time.monotonic() - began < 3.0
+    broker.restart()
+    client.timeout = DEADLINE_S
+    assert [message.value for message in client.read("t")] == [b"one"]
+
+
+def test_black_hole_is_a_timeout_and_calls_go_on_once_it_is_cut(
+    wire: Wire, connect: Connect, topic: str
+) -> None:
+    client = connect(wire, timeout=0.3)
+    client.publish(topic, b"one")
+    wire.die()
+    with refused("timed_out"):
+        client.read(topic)
+    wire.cut()
+    client.timeout = DEADLINE_S
+    assert [message.value for message in client.read(topic)] == [b"one"]
+
+
+def test_connections_do_not_pile_up(
+    client: Client, broker: BrokerProcess, stack: ExitStack, topic: str
+) -> None:
+    """One thread needs one connection, whatever it does."""
+    client.publish(topic, b"x")
+    pool = client._pool
+    for _ in range(50):
+        client.ping()
+        list(client.batches(topic))
+        next(client.tail(topic, after=0))
+    assert len(pool._idle) == 1

@@ -1,0 +1,48 @@
+"""What the tests of the broker share: one client through each protocol, and the seed of random choices."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+
+import pytest
+from kit.brokers import BrokerProcess
+from kit.clients import PROTOCOLS, Client, Connect, connect
+from kit.peers import FastPeer, HasUrl, Peers, SimplePeer
+
+
+@pytest.fixture(params=PROTOCOLS)
+def connect_client(request: pytest.FixtureRequest, peers: Peers) -> Connect:
+    """Connects a client; the test runs once for each protocol."""
+
+    def connect_it(broker: HasUrl) -> Client:
+        return connect(peers, broker, request.param)
+
+    return connect_it
+
+
+@pytest.fixture
+def client(connect_client: Connect, broker: BrokerProcess) -> Client:
+    """A client of `broker`; the test runs once for each protocol."""
+    return connect_client(broker)
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    """Random choices; QUOTH_SEED=12345 repeats those of a run that failed."""
+    seed = int(os.environ.get("QUOTH_SEED") or secrets.randbits(32))
+    print(f"QUOTH_SEED={seed}")
+    return random.Random(seed)
+
+
+@pytest.fixture
+def simple(peers: Peers, broker: BrokerProcess) -> SimplePeer:
+    """A client of `broker` that speaks the simple protocol."""
+    return peers.simple(broker)
+
+
+@pytest.fixture
+def fast(peers: Peers, broker: BrokerProcess) -> FastPeer:
+    """A client of `broker` that speaks the fast protocol."""
+    return peers.fast(broker)

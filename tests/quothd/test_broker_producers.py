@@ -1,0 +1,223 @@
+"""A producer that sends again what may have arrived stores nothing twice, whatever happened in between."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable
+
+import pytest
+from kit.brokers import BrokerProcess, StartBroker
+from kit.deadlines import eventually
+from kit.effort import times
+from kit.logs import encoded
+from kit.peers import FastPeer, Peers, code_of, refused, replied
+
+from quothlog.producers import RESULTS_MAX
+from quothwire.message import DeleteTopic, Publish, Published, RollTopic
+
+ALICE, BOB = 2**64 - 1, 7
+
+How = Callable[[BrokerProcess], None]
+
+
+def stop(broker: BrokerProcess) -> None:
+    """A clean restart."""
+    assert broker.terminate() == 0
+    broker.restart()
+
+
+def kill(broker: BrokerProcess) -> None:
+    """A crash and a restart."""
+    broker.kill()
+    broker.restart()
+
+
+def nothing(broker: BrokerProcess) -> None:
+    """No restart."""
+
+
+ways = pytest.mark.parametrize("restart", [nothing, stop, kill])
+
+
+@ways
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_repeated_publish_gets_its_first_pointers(
+    start_broker: StartBroker, peers: Peers, restart: How, sparse: bool
+) -> None:
+    """C61: marked as a duplicate, with nothing stored again, over a restart and a crash too."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    step = 10 if sparse else 1
+    raws = [
+        encoded([b"%d" % i, b"x"], ALICE, 1 + i * step, sparse=sparse, start=sparse and i == 0)
+        for i in range(5)
+    ]
+    firsts = [fast.call(Publish(), "t", raw) for raw in raws]
+    assert [one.duplicate for one in firsts] == [False] * 5
+    restart(broker)
+    for raw, first in zip(raws, firsts, strict=True):
+        again = fast.call(Publish(), "t", raw)
+        assert (again.first, again.last, again.count, again.duplicate) == (first.first, first.last, 2, True)
+    assert fast.publish("t", [b"new"], producer=ALICE, sequence=1 + 5 * step, sparse=sparse).duplicate is False
+    assert len(fast.read_all("t")) == 11
+
+
+@ways
+def test_a_gap_stores_nothing(start_broker: StartBroker, peers: Peers, restart: How) -> None:
+    """C61: `out_of_sequence`, which may be tried again once the missing one is there."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    fast.publish("t", [b"1"], producer=ALICE, sequence=1)
+    restart(broker)
+    for sequence in (3, 4, 100, 2**64 - 1):
+        with refused("out_of_sequence"):
+            fast.publish("t", [b"%d" % sequence], producer=ALICE, sequence=sequence)
+    fast.publish("t", [b"2"], producer=ALICE, sequence=2)
+    fast.publish("t", [b"3"], producer=ALICE, sequence=3)
+    assert [record.value for record in fast.read_all("t")] == [b"1", b"2", b"3"]
+
+
+def test_a_pipeline_keeps_its_order_through_a_refusal(fast: FastPeer, topic: str) -> None:
+    """C61: everything behind the missing one is refused, and all of it is sent again as it was."""
+    raws = [encoded([b"%d" % i], ALICE, i) for i in range(1, 31)]
+    without = [raw for i, raw in enumerate(raws, 1) if i != 5]
+    asked = [fast.send(Publish(), topic, raw) for raw in without]
+    codes = [code_of(answer) for answer in fast.answers_to(asked)]
+    assert codes == [""] * 4 + ["out_of_sequence"] * 25
+    asked = [fast.send(Publish(), topic, raw) for raw in raws]
+    replies = [replied(answer) for answer in fast.answers_to(asked)]
+    assert [one.duplicate for one in replies] == [True] * 4 + [False] * 26
+    assert [record.value for record in fast.read_all(topic)] == [b"%d" % i for i in range(1, 31)]
+
+
+def test_busy_loses_and_doubles_nothing(start_broker: StartBroker, peers: Peers) -> None:
+    """C60, C61: a pipeline far above the limit is partly refused; sent again until it is through."""
+    broker = start_broker(topic_requests_max=10)
+    fast = peers.fast(broker)
+    count = times(600, 10_000)
+    left = [(encoded([b"%d" % i], ALICE, i), i) for i in range(1, count + 1)]
+    codes: set[str] = set()
+    while left:
+        window = left[:RESULTS_MAX]
+        asked = [fast.send(Publish(), "t", raw) for raw, _ in window]
+        outcomes = [code_of(answer) for answer in fast.answers_to(asked)]
+        codes.update(outcomes)
+        stored = outcomes.index(next(filter(None, outcomes), "")) if any(outcomes) else len(window)
+        left = left[stored:]
+    assert codes == {"", "busy", "out_of_sequence"}
+    assert [record.value for record in fast.read_all("t")] == [b"%d" % i for i in range(1, count + 1)]
+
+
+def test_a_stranger_begins_at_the_beginning(fast: FastPeer, topic: str) -> None:
+    """C61: a producer that the topic does not know is told so, never taken in silently."""
+    fast.publish(topic, [b"x"])
+    with refused("unknown_producer"):
+        fast.publish(topic, [b"x"], producer=ALICE, sequence=2)
+    with refused("unknown_producer"):
+        fast.publish(topic, [b"x"], producer=ALICE, sequence=5, sparse=True)
+    fast.publish(topic, [b"x"], producer=ALICE, sequence=5, sparse=True, start=True)
+    fast.publish(topic, [b"x"], producer=BOB, sequence=1)
+    assert len(fast.read_all(topic)) == 3
+
+
+def test_a_sequence_is_not_reused(fast: FastPeer, topic: str) -> None:
+    """C61: other bytes under a stored sequence are a mistake that is told."""
+    fast.publish(topic, [b"one"], producer=ALICE, sequence=1)
+    with refused("sequence_reused"):
+        fast.publish(topic, [b"two"], producer=ALICE, sequence=1)
+    with refused("sequence_reused"):
+        fast.publish(topic, [b"one", b"one"], producer=ALICE, sequence=1)
+    assert [record.value for record in fast.read_all(topic)] == [b"one"]
+
+
+def test_a_sequence_long_ago_is_told_to_be_stored(fast: FastPeer, topic: str) -> None:
+    """C61: its pointers are forgotten, but it is not stored again."""
+    for i in range(1, RESULTS_MAX + 6):
+        fast.publish(topic, [b"%d" % i], producer=ALICE, sequence=i)
+    with refused("forgotten_sequence"):
+        fast.publish(topic, [b"1"], producer=ALICE, sequence=1)
+    assert fast.publish(topic, [b"6"], producer=ALICE, sequence=6).duplicate
+    assert len(fast.read_all(topic)) == RESULTS_MAX + 5
+
+
+@pytest.mark.parametrize(("producer", "sequence"), [(0, 1), (1, 0)])
+def test_producer_and_sequence_go_together(fast: FastPeer, topic: str, producer: int, sequence: int) -> None:
+    """C61."""
+    with refused("bad_batch"):
+        fast.publish(topic, [b"x"], producer=producer, sequence=sequence)
+
+
+def test_producers_do_not_disturb_each_other(fast: FastPeer, topic: str) -> None:
+    """C61: many of them in one pipeline, each with its own count, over rolls."""
+    asked = []
+    for sequence in range(1, 21):
+        for producer in range(1, 11):
+            value = b"%d %d" % (producer, sequence)
+            asked.append(fast.send_publish(topic, [value], producer=producer, sequence=sequence))
+        asked.append(fast.send(RollTopic(), topic))
+    for answer in fast.answers_to(asked):
+        replied(answer)
+    values = [record.value for record in fast.read_all(topic)]
+    for producer in range(1, 11):
+        own = [value for value in values if value.startswith(b"%d " % producer)]
+        assert own == [b"%d %d" % (producer, sequence) for sequence in range(1, 21)]
+
+
+def test_a_topic_that_is_made_anew_knows_no_producer(fast: FastPeer, topic: str) -> None:
+    """C61: the count belongs to the log, and this is another one."""
+    old = fast.publish(topic, [b"1"], producer=ALICE, sequence=1)
+    fast.call(DeleteTopic(), topic)
+    with refused("unknown_producer"):
+        fast.publish(topic, [b"x"], producer=ALICE, sequence=2)
+    new = fast.publish(topic, [b"1"], producer=ALICE, sequence=1)
+    assert not new.duplicate
+    assert new.log != old.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_crash_in_the_middle_of_a_pipeline_leaves_each_batch_once(
+    start_broker: StartBroker, peers: Peers, rng: random.Random, number: int
+) -> None:
+    """C32, C61: what was acknowledged is there, the rest is sent again, and the log holds all of it once."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    count = times(600, 20_000)
+    raws = {i: encoded([b"%d %d" % (i, j) for j in range(3)], ALICE, i) for i in range(1, count + 1)}
+    acknowledged: dict[int, Published] = {}
+    sequence = 1
+    restarts = 0
+    while sequence <= count:
+        window = range(sequence, min(sequence + RESULTS_MAX, count + 1))
+        asked = {fast.send(Publish(), "t", raws[i]): i for i in window}
+        if restarts < 4 and rng.random() < 0.5:
+            restarts += 1
+            for _ in range(rng.randrange(20)):
+                answer = fast.receive()
+                if not code_of(answer):
+                    acknowledged[asked[answer.correlation]] = replied(answer)
+            broker.kill() if number == signal.SIGKILL else broker.terminate()
+            fast.close()
+            broker.restart()
+            fast = peers.fast(broker)
+            sequence = max(acknowledged, default=0) + 1
+            continue
+        for correlation, i in asked.items():
+            acknowledged[i] = replied(fast.answer_to(correlation))
+        sequence = window[-1] + 1
+    records = fast.read_all("t")
+    assert [record.value for record in records] == [
+        b"%d %d" % (i, j) for i in range(1, count + 1) for j in range(3)
+    ]
+    places = {record.pointer: record.value for record in records}
+    assert all(places[reply.first] == b"%d 0" % i for i, reply in acknowledged.items())
+
+
+def test_a_sleeping_topic_remembers_its_producers(start_broker: StartBroker, peers: Peers) -> None:
+    """C40, C61."""
+    fast = peers.fast(start_broker(worker_timeout=0.05))
+    for i in range(1, 6):
+        reply = fast.publish("t", [b"%d" % i], producer=ALICE, sequence=i)
+        eventually(lambda: fast.status(limit=0).active == 0, "the topic sleeps")
+        again = fast.publish("t", [b"%d" % i], producer=ALICE, sequence=i)
+        assert (again.first, again.duplicate) == (reply.first, True)

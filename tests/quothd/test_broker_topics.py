@@ -1,0 +1,417 @@
+"""The life of a topic: made, changed, rolled, trimmed, deleted, made again, and what that is to others."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from kit.brokers import BrokerProcess, StartBroker
+from kit.deadlines import eventually
+from kit.effort import times
+from kit.peers import FastPeer, Peers, SimplePeer, code_of, found_in, refused, replied
+from kit.processes import listing
+
+from quothwire.errors import QuothError
+from quothwire.message import (
+    CreateTopic,
+    DeleteTopic,
+    Fetch,
+    GetStatus,
+    ListTopics,
+    RollTopic,
+    Status,
+    Topics,
+    Trimmed,
+    TrimTopic,
+    UpdateTopic,
+)
+from quothwire.settings import TopicSettings
+
+
+def names(fast: FastPeer, after: str = "", limit: int = 1_000) -> list[str]:
+    """The names of topics."""
+    reply = fast.call(ListTopics(after=after, limit=limit))
+    assert isinstance(reply, Topics)
+    return reply.names
+
+
+# -- create and update ----------------------------------------------------------------------------------
+
+
+def test_a_topic_is_created_with_its_settings(fast: FastPeer, topic: str) -> None:
+    """C47, C58: and with the broker's defaults for the rest; the reply describes it."""
+    info = fast.call(CreateTopic({"max_age": 60.0, "count_limit": 10}), topic)
+    assert info.settings == TopicSettings(max_age=60.0, count_limit=10).to_map()
+    assert (info.name, info.count, info.first, info.last, info.segments) == (topic, 0, 0, 0, 1)
+    assert fast.describe(topic).settings == info.settings
+    assert topic in names(fast)
+
+
+def test_a_topic_is_created_once(fast: FastPeer, topic: str) -> None:
+    """C58: also when both requests are on their way at the same time."""
+    asked = [fast.send(CreateTopic(), topic) for _ in range(5)]
+    assert sorted(map(code_of, fast.answers_to(asked))) == [""] + ["topic_exists"] * 4
+    with refused("topic_exists"):
+        fast.call(CreateTopic(), topic)
+
+
+def test_a_topic_that_publishing_made_exists(fast: FastPeer, topic: str) -> None:
+    """C1."""
+    fast.publish(topic, [b"x"])
+    with refused("topic_exists"):
+        fast.call(CreateTopic(), topic)
+
+
+BAD_SETTINGS: list[dict[str, Any]] = [
+    {"max_agee": 1},
+    {"": 1},
+    {"max_age": -1},
+    {"max_age": "1"},
+    {"max_age": True},
+    {"max_age": None},
+    {"max_age": float("nan")},
+    {"max_age": float("inf")},
+    {"max_bytes": 1.5},
+    {"size_limit": 0},
+    {"size_limit": 2**60},
+    {"count_limit": -1},
+    {"durability": "replicated"},
+    {"durability": 1},
+]
+
+
+@pytest.mark.parametrize("settings", BAD_SETTINGS, ids=repr)
+def test_a_wrong_setting_makes_no_topic(fast: FastPeer, topic: str, settings: dict[str, Any]) -> None:
+    """C62: nor does it change one."""
+    with refused("bad_setting"):
+        fast.call(CreateTopic(settings), topic)
+    assert topic not in names(fast)
+    before = fast.call(CreateTopic(), topic).settings
+    with refused("bad_setting"):
+        fast.call(UpdateTopic({"max_age": 5.0, **settings}), topic)
+    assert fast.describe(topic).settings == before
+
+
+def test_a_setting_that_does_not_exist_gets_a_suggestion(fast: FastPeer, topic: str) -> None:
+    """C62."""
+    answer = fast.request(CreateTopic({"max_agee": 1.0}), topic)
+    assert isinstance(answer.reply, QuothError)
+    assert "did you mean max_age?" in answer.reply.hint
+
+
+def test_settings_outlive_restart_and_crash(start_broker: StartBroker, peers: Peers) -> None:
+    """C47: from the moment of the reply."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    fast.call(CreateTopic({"max_bytes": 10_000}), "t")
+    fast.call(UpdateTopic({"max_age": 100.0, "durability": "synced"}), "t")
+    expected = TopicSettings(max_bytes=10_000, max_age=100.0, durability="synced").to_map()
+    for end in (broker.kill, broker.terminate):
+        end()
+        fast.close()
+        broker.restart()
+        fast = peers.fast(broker)
+        assert fast.describe("t").settings == expected
+
+
+def test_an_update_changes_nothing_else(fast: FastPeer, topic: str) -> None:
+    """C47."""
+    last = fast.publish(topic, [b"x"]).last
+    log = fast.describe(topic).log
+    info = fast.call(UpdateTopic({"size_limit": 1_000}), topic)
+    assert (info.log, info.last, info.count) == (log, last, 1)
+    assert info.settings == TopicSettings(size_limit=1_000).to_map()
+    assert fast.fetch(topic, 0).values == [b"x"]
+
+
+def test_an_update_shows_at_once(fast: FastPeer, topic: str) -> None:
+    """C13: the next record finds the new limit."""
+    fast.publish(topic, [bytes(1_000)])
+    fast.call(UpdateTopic({"count_limit": 1}), topic)
+    for _ in range(3):
+        fast.publish(topic, [b"x"])
+    assert fast.describe(topic).segments == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "segments"),
+    [({"count_limit": 10}, 10), ({"size_limit": 1_000}, 12), ({"count_limit": 100}, 1)],
+)
+def test_segments_are_as_large_as_they_may_be(
+    fast: FastPeer, topic: str, settings: dict[str, Any], segments: int
+) -> None:
+    """C13: exact, however many requests come at once; 96 bytes each for the header block and a batch."""
+    fast.call(CreateTopic(settings), topic)
+    for answer in fast.answers_to([fast.send_publish(topic, [bytes(17)]) for _ in range(100)]):
+        replied(answer)
+    assert fast.describe(topic).segments == segments
+    assert len(fast.read_all(topic)) == 100
+
+
+# -- which topics there are -----------------------------------------------------------------------------
+
+
+def test_topics_are_not_made_by_publishing_if_that_is_off(start_broker: StartBroker, peers: Peers) -> None:
+    """C1, C62: `auto_create` off."""
+    broker = start_broker(auto_create=False)
+    fast, simple = peers.fast(broker), peers.simple(broker)
+    with refused("unknown_topic"):
+        fast.publish("t", [b"x"])
+    with refused("unknown_topic"):
+        simple.publish("t", b"x")
+    assert names(fast) == []
+    fast.call(CreateTopic(), "t")
+    fast.publish("t", [b"x"])
+    simple.publish("t", b"y")
+    assert fast.fetch("t", 0).values == [b"x", b"y"]
+
+
+def test_there_are_no_more_topics_than_allowed(start_broker: StartBroker, peers: Peers) -> None:
+    """C43: `topics_max`; deleting one makes room."""
+    broker = start_broker(topics_max=3)
+    fast = peers.fast(broker)
+    for row in range(3):
+        fast.publish(f"t{row}", [b"x"])
+    for make in (lambda: fast.publish("t3", [b"x"]), lambda: fast.call(CreateTopic(), "t3")):
+        with refused("topics_max"):
+            make()
+    assert names(fast) == ["t0", "t1", "t2"]
+    assert len([name for name in listing(broker.topics_directory) if "/" not in name]) == 3
+    fast.publish("t1", [b"y"])
+    fast.call(DeleteTopic(), "t1")
+    fast.publish("t3", [b"x"])
+    assert names(fast) == ["t0", "t2", "t3"]
+
+
+def test_long_listings_go_on_where_they_ended(start_broker: StartBroker, peers: Peers) -> None:
+    """C58: in the order of the names' bytes, in pages of any size, through both protocols."""
+    broker = start_broker()
+    fast, simple = peers.fast(broker), peers.simple(broker)
+    made = [f"t{i}" for i in range(30)] + ["Z", "ä", "a b", "😀"]
+    for name in made:
+        fast.publish(name, [b"x"])
+    expected = sorted(made, key=str.encode)
+    assert simple.topics() == names(fast) == expected
+    for limit in (1, 7, 1_000):
+        found: list[str] = []
+        while page := names(fast, found[-1] if found else "", limit):
+            assert len(page) <= limit
+            found += page
+        assert found == expected
+    assert simple.topics("t5") == names(fast, "t5") == expected[expected.index("t5") + 1 :]
+    assert names(fast, "no such topic") == [name for name in expected if name.encode() > b"no such topic"]
+
+
+def test_the_status_is_told_in_pages(start_broker: StartBroker, peers: Peers) -> None:
+    """C38, C58."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    for row in range(5):
+        fast.publish(f"t{row}", [b"x"])
+    reply = fast.call(GetStatus(after="t1", limit=2))
+    assert isinstance(reply, Status)
+    assert list(reply.states) == ["t2", "t3"]
+    assert (reply.topics, reply.pid) == (5, broker.pid)
+    assert reply.directory == str(broker.directory.resolve())
+    assert fast.status(limit=0).states == {}
+
+
+# -- delete ---------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_topic_is_gone(start_broker: StartBroker, peers: Peers) -> None:
+    """C37, C47: from every reply, from the disk, and for good."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    fast.publish("t", [b"1", b"2"])
+    fast.call(RollTopic(), "t")
+    fast.publish("t", [b"3"])
+    fast.publish("other", [b"x"])
+    reply = fast.call(DeleteTopic(), "t")
+    assert isinstance(reply, Trimmed)
+    assert (reply.records, reply.first) == (3, 0)
+    assert reply.bytes > 0
+    for ask in (Fetch(), RollTopic(), DeleteTopic(), TrimTopic(), UpdateTopic()):
+        with refused("unknown_topic"):
+            fast.call(ask, "t")
+    assert names(fast) == ["other"]
+    assert [path.name.partition("~")[0] for path in broker.topics_directory.iterdir()] == ["other"]
+    broker.kill()
+    fast.close()
+    fast = peers.fast(broker.restart())
+    assert names(fast) == ["other"]
+
+
+def test_a_topic_made_again_is_another_one(fast: FastPeer, topic: str) -> None:
+    """C37: with another log id in every reply, its pointers above all that went before."""
+    old = fast.publish(topic, [b"old"])
+    fast.call(DeleteTopic(), topic)
+    new = fast.publish(topic, [b"new"])
+    assert new.log != old.log
+    assert new.first > old.last
+    found = fast.fetch(topic, 0)
+    assert (found.reply.log, found.values) == (new.log, [b"new"])
+    assert fast.describe(topic).log == new.log
+
+
+def test_a_reader_goes_on_in_the_topic_that_was_made_again(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
+    """C37, C54: he who waits is told that it is gone, and may wait for the next one with his old cursor."""
+    reader = peers.fast(broker)
+    last = fast.publish(topic, [b"old"]).last
+    asked = reader.send_fetch(topic, last, wait_ms=60_000)
+    eventually(lambda: fast.status(limit=0).waits == 1, "the fetch waits")
+    fast.call(DeleteTopic(), topic)
+    with refused("unknown_topic"):
+        found_in(reader.answer_to(asked, 5))
+    asked = reader.send_fetch(topic, last, wait_ms=60_000)
+    eventually(lambda: fast.status(limit=0).waits == 1, "the fetch waits")
+    fast.publish(topic, [b"new"])
+    assert found_in(reader.answer_to(asked, 5), last).values == [b"new"]
+
+
+def test_deleting_waits_for_what_was_asked_before(fast: FastPeer, topic: str) -> None:
+    """C37: each request of one pipeline is answered as if it had been alone."""
+    asked = [fast.send_publish(topic, [b"%d" % i]) for i in range(100)]
+    reads = [fast.send_fetch(topic, 0) for _ in range(10)]
+    deletion = fast.send(DeleteTopic(), topic)
+    for answer in fast.answers_to(asked):
+        replied(answer)
+    for answer in fast.answers_to(reads):
+        assert found_in(answer).records
+    assert fast.answer_to(deletion).reply.records == 100  # type: ignore[union-attr]
+
+
+def test_what_comes_while_a_topic_is_deleted_may_be_tried_again(fast: FastPeer, topic: str) -> None:
+    """C37: it is refused as `busy`, or makes a new topic; nothing that was acknowledged disappears."""
+    for _ in range(20):
+        fast.publish(topic, [bytes(1_000)])
+        deletion = fast.send(DeleteTopic(), topic)
+        asked = [fast.send_publish(topic, [b"%d" % i]) for i in range(20)]
+        replied(fast.answer_to(deletion))
+        codes = list(map(code_of, fast.answers_to(asked)))
+        assert set(codes) <= {"", "busy"}
+        found = fast.read_all(topic) if topic in names(fast) else []
+        assert len(found) == codes.count("")
+        fast.request(DeleteTopic(), topic)
+
+
+def test_a_sleeping_topic_can_be_deleted(start_broker: StartBroker, peers: Peers) -> None:
+    """C37, C40."""
+    broker = start_broker(worker_timeout=0.05)
+    fast = peers.fast(broker)
+    fast.publish("t", [b"x"])
+    eventually(lambda: fast.status(limit=0).active == 0, "the topic sleeps")
+    assert fast.call(DeleteTopic(), "t").records == 1
+    assert names(fast) == []
+
+
+def test_topics_come_and_go_without_a_trace(start_broker: StartBroker, peers: Peers) -> None:
+    """C37, C41: by many at once; in the end nothing lies there."""
+    broker = start_broker()
+    problems: list[object] = []
+
+    def live(number: int) -> None:
+        try:
+            with FastPeer(peers.context, broker.url) as fast:
+                for _ in range(times(30, 500)):
+                    fast.publish(f"t{number}", [b"x"])
+                    fast.call(DeleteTopic(), f"t{number}")
+        except BaseException as problem:
+            problems.append(problem)
+
+    lives = [threading.Thread(target=live, args=(number,)) for number in range(4)]
+    for one in lives:
+        one.start()
+    for one in lives:
+        one.join()
+    assert problems == []
+    fast = peers.fast(broker)
+    assert names(fast) == []
+    assert listing(broker.topics_directory) == []
+    eventually(lambda: fast.status(limit=0).active == 0, "no worker is left")
+
+
+# -- roll and trim, while somebody reads ----------------------------------------------------------------
+
+
+def test_trimming_removes_whole_segments(fast: FastPeer, topic: str) -> None:
+    """C47: never a record at or above the pointer, the active segment included."""
+    fast.call(CreateTopic({"count_limit": 10}), topic)
+    pointers = [fast.publish(topic, [b"%d" % i]).first for i in range(35)]
+    assert fast.call(TrimTopic(before=0), topic).records == 0
+    assert fast.call(TrimTopic(before=pointers[0]), topic).records == 0
+    trimmed = fast.call(TrimTopic(before=pointers[15]), topic)
+    assert (trimmed.records, trimmed.first) == (10, pointers[10])
+    assert [record.pointer for record in fast.read_all(topic)] == pointers[10:]
+    trimmed = fast.call(TrimTopic(before=pointers[-1] + 1), topic)
+    assert (trimmed.records, trimmed.first) == (25, 0)
+    assert fast.read_all(topic) == []
+    assert fast.publish(topic, [b"on"]).first > pointers[-1]
+    assert fast.describe(topic).first_ordinal == 35
+
+
+@pytest.mark.parametrize("request_", [TrimTopic(before=2**56), TrimTopic(before=-1)])
+def test_a_trim_out_of_range_is_refused(fast: FastPeer, topic: str, request_: TrimTopic) -> None:
+    """C6."""
+    fast.publish(topic, [b"x"])
+    with refused("bad_request"):
+        fast.call(request_, topic)
+    assert len(fast.read_all(topic)) == 1
+
+
+def test_readers_of_what_is_trimmed_get_a_part_or_what_is_left(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
+    """C37: never an error, never a record twice or out of order, always the last ones."""
+    reader = peers.fast(broker)
+    fast.call(CreateTopic({"count_limit": 5}), topic)
+    for row in range(times(15, 200)):
+        pointers = [fast.publish(topic, [b"%d" % i]).first for i in range(100)]
+        reads = [reader.send_fetch(topic, pointers[i] - 1, records_max=1) for i in range(0, 95, 2)]
+        trim = fast.send(TrimTopic(before=pointers[90]), topic)
+        more = [reader.send_fetch(topic, pointers[i] - 1, records_max=1) for i in range(0, 95, 2)]
+        assert replied(fast.answer_to(trim)).records >= 80
+        for i, answer in zip([*range(0, 95, 2)] * 2, reader.answers_to(reads + more), strict=True):
+            found = found_in(answer, pointers[i] - 1)
+            assert found.records, f"nothing above record {i} in round {row}"
+            assert found.records[0].pointer in pointers[i:]
+        assert [record.pointer for record in reader.read_all(topic)] == pointers[-10:]
+        fast.call(TrimTopic(before=2**55), topic)
+
+
+def test_readers_of_a_deleted_topic_finish_or_learn_that_it_is_gone(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
+    """C37."""
+    reader = peers.fast(broker)
+    for _ in range(times(15, 200)):
+        fast.call(CreateTopic({"count_limit": 5}), topic)
+        for answer in fast.answers_to([fast.send_publish(topic, [b"%d" % i]) for i in range(30)]):
+            replied(answer)
+        reads = [reader.send_fetch(topic, 0) for _ in range(30)]
+        deletion = fast.send(DeleteTopic(), topic)
+        reads += [reader.send_fetch(topic, 0, wait_ms=1) for _ in range(30)]
+        replied(fast.answer_to(deletion))
+        for answer in reader.answers_to(reads):
+            if code_of(answer):
+                assert code_of(answer) in ("unknown_topic", "busy")
+            else:
+                assert found_in(answer).values[0] == b"0"
+
+
+def test_the_simple_protocol_sees_the_same_life(fast: FastPeer, simple: SimplePeer, topic: str) -> None:
+    """C58: create, trim, delete and make again, read by text frames."""
+    fast.call(CreateTopic({"count_limit": 1}), topic)
+    assert simple.read(topic) == (0, [])
+    first, _ = simple.publish(topic, b"1")
+    second, _ = simple.publish(topic, b"2")
+    fast.call(TrimTopic(before=second), topic)
+    assert simple.read(topic, first - 1)[1] == [(second, b"2")]
+    fast.call(DeleteTopic(), topic)
+    with refused("unknown_topic"):
+        simple.read(topic)
+    third, _ = simple.publish(topic, b"3")
+    assert simple.read(topic, first)[1] == [(third, b"3")]

@@ -1,0 +1,274 @@
+"""Readers who wait for what is not there yet: they are told at once, or at their deadline, and cost nothing."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+from kit.brokers import BrokerProcess, StartBroker
+from kit.clients import Client, Connect, read_all
+from kit.deadlines import eventually
+from kit.effort import times
+from kit.peers import FastPeer, Peers, SimplePeer, Subscriber, code_of, found_in, refused
+from kit.processes import descriptors, needs_proc, threads
+
+from quothwire import announcement
+from quothwire.message import CreateTopic, Fetch, ListTopics, RollTopic
+from quothwire.pointer import POINTER_MAX
+
+
+def waiting(fast: FastPeer, count: int) -> None:
+    """Wait until as many fetches are parked."""
+    eventually(lambda: fast.status(limit=0).waits == count, f"{count} fetches wait")
+
+
+def test_tailing_gives_exactly_the_next_record(client: Client, topic: str) -> None:
+    """C51: after the end comes the next new record, the right one and only once."""
+    after = 0
+    client.publish(topic, b"0")
+    for i in range(1, 50):
+        after, records = client.read(topic, after)
+        assert [value for _, value in records] == [b"%d" % (i - 1)]
+        assert client.read(topic, after) == (after, [])
+        client.publish(topic, b"%d" % i)
+
+
+def test_a_waiting_reader_is_told_at_once(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
+    """C54: a fetch that found nothing is answered by the next publish, long before its deadline."""
+    reader = peers.fast(broker)
+    after = fast.publish(topic, [b"0"]).last
+    for i in range(1, 20):
+        asked = reader.send_fetch(topic, after, wait_ms=60_000)
+        waiting(fast, 1)
+        fast.publish(topic, [b"%d" % i])
+        found = found_in(reader.answer_to(asked, 5), after)
+        assert found.values == [b"%d" % i]
+        after = found.reply.next
+    assert fast.status(limit=0).waits == 0
+
+
+@pytest.mark.parametrize("wait_ms", [0, 1, 50, 200])
+def test_waiting_ends_at_the_deadline(client: Client, topic: str, wait_ms: int) -> None:
+    """C54: with nothing, not with an error, and neither early nor much too late."""
+    _, last = client.publish(topic, b"x")
+    began = time.monotonic()
+    assert client.read(topic, last, wait_ms=wait_ms) == (last, [])
+    took = time.monotonic() - began
+    assert wait_ms / 1_000 <= took < wait_ms / 1_000 + 5
+
+
+def test_a_reader_may_come_before_the_first_record(
+    start_broker: StartBroker, connect_client: Connect, peers: Peers
+) -> None:
+    """C53: on a topic that does not exist yet, waiting is answered by the publish that makes it."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    early = fast.send_fetch("t", 0, wait_ms=60_000)
+    waiting(fast, 1)
+    assert fast.call(ListTopics()).names == []
+    client = connect_client(broker)
+    first, _ = client.publish("t", b"first")
+    found = found_in(fast.answer_to(early, 5))
+    assert [(one.pointer, one.value) for one in found.records] == [(first, b"first")]
+
+
+def test_nobody_waits_for_ever_for_a_topic(fast: FastPeer, simple: SimplePeer, topic: str) -> None:
+    """C53: at the deadline there is still no topic, and none has been made."""
+    with refused("unknown_topic"):
+        fast.fetch(topic, 0, wait_ms=50)
+    with refused("unknown_topic"):
+        simple.read(topic, wait_ms=50)
+    assert topic not in simple.topics()
+
+
+def test_a_reader_on_an_empty_topic_waits(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
+    """C53: creating the topic does not disturb it."""
+    reader = peers.fast(broker)
+    early = reader.send_fetch(topic, 0, wait_ms=60_000)
+    waiting(fast, 1)
+    fast.call(CreateTopic(), topic)
+    later = reader.send_fetch(topic, 0, wait_ms=60_000)
+    waiting(fast, 2)
+    fast.publish(topic, [b"x"])
+    for asked in (early, later):
+        assert found_in(reader.answer_to(asked, 5)).values == [b"x"]
+
+
+def test_a_reader_of_the_future_is_not_woken_by_the_past(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
+    """C6, C54: a publish below its pointer is no news."""
+    reader = peers.fast(broker)
+    last = fast.publish(topic, [b"x"]).last
+    asked = reader.send_fetch(topic, POINTER_MAX, wait_ms=300)
+    waiting(fast, 1)
+    fast.publish(topic, [b"y"])
+    assert not found_in(reader.answer_to(asked), POINTER_MAX).records
+    assert fast.fetch(topic, last).values == [b"y"]
+
+
+def test_a_roll_does_not_wake_anybody(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
+    """C54: there is nothing new."""
+    reader = peers.fast(broker)
+    last = fast.publish(topic, [b"x"]).last
+    asked = reader.send_fetch(topic, last, wait_ms=60_000)
+    waiting(fast, 1)
+    assert fast.call(RollTopic(), topic).segments == 2
+    assert fast.status(limit=0).waits == 1
+    fast.publish(topic, [b"y"])
+    assert found_in(reader.answer_to(asked, 5)).values == [b"y"]
+
+
+@needs_proc
+def test_many_waiting_readers_cost_no_thread_and_wake_nothing(
+    start_broker: StartBroker, peers: Peers
+) -> None:
+    """C54, C60: ten thousand on sleeping topics; a publish answers those of its topic, time the others."""
+    count = times(10_000, 100_000)
+    broker = start_broker(worker_timeout=0.05)
+    fast = peers.fast(broker)
+    lasts = [fast.publish(f"t{i}", [b"x"]).last for i in range(10)]
+    eventually(lambda: fast.status(limit=0).active == 0, "all topics sleep")
+    before = descriptors(broker.pid), threads(broker.pid)
+    reader = peers.fast(broker)
+    wait_ms = times(5_000, 30_000)
+    asked = [reader.send_fetch(f"t{i % 10}", lasts[i % 10], wait_ms=wait_ms) for i in range(count)]
+    waiting(fast, count)
+    assert fast.status(limit=0).active == 0
+    assert descriptors(broker.pid) <= before[0] + 1, "more than the reader's connection"
+    assert threads(broker.pid) == before[1]
+    fast.publish("t3", [b"news"])
+    answers = dict(zip(asked, reader.answers_to(asked, 60), strict=True))
+    found = Counter(len(found_in(answer).records) for answer in answers.values())
+    assert found == {1: count // 10, 0: count - count // 10}
+    assert all(found_in(answers[one]).records for one in asked[3::10])
+    assert fast.status(limit=0).waits == 0
+
+
+def test_all_who_wait_on_one_topic_are_told(start_broker: StartBroker, peers: Peers) -> None:
+    """C54, C60: though they are many more than the requests that a topic takes at once."""
+    broker = start_broker(topic_requests_max=100, worker_timeout=0.05)
+    fast, reader = peers.fast(broker), peers.fast(broker)
+    last = fast.publish("t", [b"x"]).last
+    eventually(lambda: fast.status(limit=0).active == 0, "the topic sleeps")
+    asked = [reader.send_fetch("t", last, wait_ms=60_000) for _ in range(3_000)]
+    waiting(fast, 3_000)
+    fast.publish("t", [b"y"])
+    for answer in reader.answers_to(asked):
+        assert found_in(answer, last).values == [b"y"]
+
+
+def test_one_wait_too_many_is_refused(start_broker: StartBroker, peers: Peers) -> None:
+    """C60: `busy`, and those who wait already go on waiting."""
+    broker = start_broker(waits_max=5)
+    fast, reader = peers.fast(broker), peers.fast(broker)
+    last = fast.publish("t", [b"x"]).last
+    asked = [reader.send_fetch("t", last, wait_ms=60_000) for _ in range(5)]
+    waiting(fast, 5)
+    for topic in ("t", "unknown"):
+        with refused("busy"):
+            fast.fetch(topic, last, wait_ms=60_000)
+    assert fast.fetch("t", 0).values == [b"x"]
+    fast.publish("t", [b"y"])
+    for answer in reader.answers_to(asked):
+        assert found_in(answer, last).values == [b"y"]
+
+
+def test_a_reader_that_left_is_forgotten(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
+    """C60: its answer goes nowhere, and nobody else notices."""
+    last = fast.publish(topic, [b"x"]).last
+    reader = peers.fast(broker)
+    for _ in range(10):
+        reader.send_fetch(topic, last, wait_ms=60_000)
+    waiting(fast, 10)
+    reader.close()
+    fast.publish(topic, [b"y"])
+    waiting(fast, 0)
+    assert fast.fetch(topic, last).values == [b"y"]
+
+
+def test_requests_overtake_one_that_waits(fast: FastPeer, topic: str) -> None:
+    """C58: pipelined through one connection, each answer finds its request by its id."""
+    last = fast.publish(topic, [b"x"]).last
+    slow = fast.send_fetch(topic, last, wait_ms=60_000)
+    quick = fast.send_fetch(topic, 0)
+    first = fast.receive()
+    assert first.correlation == quick
+    assert found_in(first).values == [b"x"]
+    fast.publish(topic, [b"y"])
+    assert found_in(fast.answer_to(slow), last).values == [b"y"]
+
+
+@pytest.mark.parametrize("wait_ms", [600_001, 2**31, -1])
+def test_a_wait_out_of_range_is_refused(fast: FastPeer, topic: str, wait_ms: int) -> None:
+    """C54: nobody is kept for hours for a client that may be gone."""
+    fast.publish(topic, [b"x"])
+    assert code_of(fast.request(Fetch(wait_ms=wait_ms), topic)) == "bad_request"
+
+
+# -- announcements --------------------------------------------------------------------------------------
+
+
+def subscriber(peers: Peers, broker: BrokerProcess, *prefixes: bytes) -> Subscriber:
+    """Somebody who listens, once he does hear."""
+    fast = peers.fast(broker)
+    listening = peers.keep(Subscriber(peers.context, broker.announcements, *prefixes, b"probe\0"))
+
+    def hears() -> bool:
+        fast.publish("probe", [b"x"])
+        return not listening.is_silent(0.05)
+
+    eventually(hears, "the subscription has arrived")
+    fast.publish("probe", [b"last"])
+    last = fast.fetch("probe", 0).reply.newest
+    while listening.next() != ("probe", last):
+        pass
+    return listening
+
+
+def test_a_publish_is_announced(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
+    """C54: topic, zero byte, newest pointer; where to listen is told by `hello`."""
+    listening = subscriber(peers, broker, announcement.subscription(topic))
+    reply = fast.publish(topic, [b"1", b"2"])
+    (frame,) = listening.receive_frames()
+    assert frame == topic.encode() + b"\0" + b"%d" % reply.last
+
+
+def test_only_the_topic_that_was_subscribed_is_heard(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
+    """C54: not even one whose name begins with it."""
+    listening = subscriber(peers, broker, announcement.subscription(topic))
+    fast.publish(topic + "-longer", [b"no"])
+    fast.publish(topic[:-1], [b"no"])
+    last = fast.publish(topic, [b"yes"]).last
+    assert listening.next() == (topic, last)
+    assert listening.is_silent(0.1)
+
+
+def test_announcements_are_joined_and_end_with_the_newest(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
+    """C54: never more of them than publishes, pointers rising, the last one the newest."""
+    listening = subscriber(peers, broker, announcement.subscription(topic))
+    asked = [fast.send_publish(topic, [b"%d" % i]) for i in range(500)]
+    last = max(answer.reply.last for answer in fast.answers_to(asked))  # type: ignore[union-attr]
+    heard = [0]
+    while heard[-1] != last:
+        name, pointer = listening.next()
+        assert name == topic
+        assert pointer > heard[-1]
+        heard.append(pointer)
+    assert len(heard) - 1 <= 500
+    assert listening.is_silent(0.1)
+
+
+def test_an_announcement_is_only_a_hint(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
+    """C54: what is announced can be read, and who hears nothing misses nothing."""
+    listening = subscriber(peers, broker, announcement.subscription(topic))
+    for i in range(20):
+        fast.publish(topic, [b"%d" % i])
+    _, newest = listening.next()
+    assert fast.fetch(topic, newest - 1).records[0].pointer == newest
+    assert len(read_all(peers.simple(broker), topic)) == 20
