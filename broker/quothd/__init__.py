@@ -11,7 +11,22 @@ log; `readers` read sealed segments, `syncer` runs fsync. Answers and news come 
 `outbox`.
 """
 
-from quothd.broker import Broker
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from quothd.config import Config
 
+if TYPE_CHECKING:
+    from quothd.broker import Broker
+
 __all__ = ["Broker", "Config"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the broker when it is asked for: every `quoth` command needs the configuration, few need this."""
+    if name == "Broker":
+        from quothd.broker import Broker
+
+        return Broker
+    raise AttributeError(f"module 'quothd' has no attribute {name!r}")

@@ -19,7 +19,7 @@ from quothd.topicfile import TopicFile
 from quothlog.filesystem import PosixFileSystem, write_durably
 from quothwire.errors import QuothError
 from quothwire.settings import TopicSettings
-from quothwire.topic import check_topic
+from quothwire.topic import TOPIC_BYTES_MAX, check_topic
 
 _SLUG_MAX = 200
 _SAFE = " !#$&'()+,-.;=@[]^_{}"
@@ -108,7 +108,7 @@ def _folder(path: Path, text: str, log_id: int) -> Folder:
         check_topic(topic.name)
         if topic.log_id == log_id:
             return Folder(path, topic)
-        problem = "the settings file belongs to another log"
+        problem, log_id = "the folder is named after another log", topic.log_id  # it was copied
     except OSError as missing:
         problem = f"the settings file cannot be read: {missing.strerror}"
     except QuothError as damaged:
@@ -124,7 +124,8 @@ def _tell_apart(folders: list[Folder]) -> None:
     for row, folder in enumerate(folders):
         topic = folder.topic
         if topic.name in taken:
-            name = f"{topic.name[:80]}~{topic.log_id:016x}"
+            short = topic.name.encode()[: TOPIC_BYTES_MAX - 17].decode(errors="ignore")
+            name = f"{short}~{folder.path.name[-16:]}"
             problem = folder.problem or f"another folder holds a topic {topic.name!r}"
             settings = TopicSettings(durability="synced")
             folders[row] = Folder(folder.path, TopicFile(name, topic.log_id, settings), problem)

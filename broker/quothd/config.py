@@ -7,6 +7,7 @@ the default. A key that does not exist is an error that suggests the right one.
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -73,8 +74,11 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, lowest in _LOWEST.items():
-            if not getattr(self, name) >= lowest:
-                raise error("bad_setting", f"{name} is at least {lowest}, not {getattr(self, name)!r}")
+            value = getattr(self, name)
+            highest = _SECONDS_MAX if isinstance(value, float) else math.inf
+            if not lowest <= value <= highest:
+                upward = f" and at most {highest:.0f}" if value > lowest else ""
+                raise error("bad_setting", f"{name} is at least {lowest}{upward}, not {value!r}")
         if not 0 <= self.port <= 65_534:
             raise error("bad_setting", f"port is 0 to 65534, not {self.port}")
         self.topic_settings()
@@ -104,6 +108,8 @@ class Config:
 
 
 KEYS: tuple[str, ...] = tuple(field.name for field in fields(Config))
+_SECONDS_MAX = 1e9
+"""Thirty years stand for "never": a time that is infinite cannot be waited for."""
 _LOWEST: dict[str, float] = {
     "sync_interval": 0.001,
     "unsynced_bytes_max": BATCH_BYTES_MAX,

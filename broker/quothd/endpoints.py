@@ -44,9 +44,9 @@ def bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: C
     for url in (*config.listen, inproc):
         if url.startswith("tcp://"):
             host, _, port = url.removeprefix("tcp://").rpartition(":")
+            if not host or not port.isdigit():
+                raise error("bad_setting", f"listen: {url!r} has no port", "tcp://HOST:PORT")
             _require_loopback(host.strip("[]"), insecure=config.insecure)
-            if not port.isdigit():
-                raise error("bad_setting", f"listen: {url} has no port")
             url, further = _bind_tcp(router, announcer, host.strip("[]"), int(port))
             announcements = announcements or further
         elif url.startswith(("ipc://", "inproc://")):

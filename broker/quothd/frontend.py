@@ -30,7 +30,7 @@ from quothd.outbox import Outbox
 from quothd.replies import QUEUED_MAX, Replies
 from quothlog.producers import RESULTS_MAX
 from quothwire import announcement, batch, codec, simple
-from quothwire.errors import QuothError
+from quothwire.errors import QuothError, error
 from quothwire.message import (
     FETCH_BYTES_MAX,
     WAIT_MS_MAX,
@@ -207,6 +207,8 @@ class FrontEnd:
     def _open_request(self, route: list[bytes], body: Sequence[bytes]) -> tuple[Caller, bytes]:
         if codec.is_fast(body):
             call = codec.decode_call(body)
+            if call.payload and call.operation is not Operation.PUBLISH:  # a fetch may be kept for minutes
+                raise error("bad_request", f"{call.operation.name.lower()} has no payload")
             return FastCaller(route, call), call.topic
         operation = simple.operation_of(body)
         return SimpleCaller(route, body, operation), body[1] if len(body) > 1 else b""
@@ -286,7 +288,7 @@ _WITHOUT_TOPIC = frozenset((Operation.HELLO, Operation.PING, Operation.LIST, Ope
 
 def _split_envelope(frames: list[bytes]) -> tuple[list[bytes] | None, list[bytes]]:
     """The route up to and with the empty delimiter, and what follows it. No delimiter, no route."""
-    for at, frame in enumerate(frames[: ENVELOPE_FRAMES_MAX + 1]):
+    for at, frame in enumerate(frames[: ENVELOPE_FRAMES_MAX + 2]):  # the ROUTER's id, theirs, the delimiter
         if not frame:
             return frames[: at + 1], frames[at + 1 :]
         if len(frame) > ENVELOPE_BYTES_MAX:

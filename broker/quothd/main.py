@@ -7,6 +7,7 @@ start.
 from __future__ import annotations
 
 import argparse
+import difflib
 import logging
 import os
 import signal
@@ -28,7 +29,7 @@ log = logging.getLogger("quothd")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the daemon and exit."""
-    chosen = vars(_parser().parse_args(arguments))
+    chosen = vars(_parse(arguments))
     file = chosen.pop("config")
     sys.exit(run(chosen, file))
 
@@ -89,15 +90,30 @@ def _say(status: int, problem: Exception) -> int:
     return status
 
 
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the arguments; one that does not exist gets a suggestion, as a key of the file does."""
+    parser = _parser()
+    chosen, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], [_option(key) for key in KEYS], n=1)
+        parser.error(f"there is no {unknown[0]}" + (f", did you mean {near[0]}?" if near else ""))
+    return chosen
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="quothd",
+        allow_abbrev=False,
         description="Quoth's broker: topics as append-only logs behind a ZeroMQ socket.",
         epilog="Each option is also a key of the TOML file and, as QUOTH_KEY, of the environment.",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file")
     for key in KEYS:
-        option = f"--{key.replace('_', '-')}"
+        option = _option(key)
         default = getattr(Config(), key)
         if isinstance(default, bool):
             parser.add_argument(option, action=argparse.BooleanOptionalAction, default=None, dest=key)

@@ -49,7 +49,9 @@ def decode(data: bytes) -> TopicFile:
         content = json.loads(line)
         if content["version"] != VERSION:
             raise error("damaged", f"a settings file of version {content['version']}, this is {VERSION}")
-        settings = TopicSettings().changed(content["settings"])
-        return TopicFile(content["name"], content["log"], settings)
-    except (ValueError, KeyError, TypeError) as problem:
+        name, log_id = content["name"], content["log"]
+        if not isinstance(name, str) or not isinstance(log_id, int):
+            raise TypeError(name, log_id)
+        return TopicFile(name, log_id, TopicSettings().changed(content["settings"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise error("damaged", f"the topic's settings file says {problem!r}") from None

@@ -35,9 +35,12 @@ def _expected(
     found: Extract, after: int, sealed: Sequence[Segment], active: ActiveSegment, log_id: int
 ) -> int:
     """The ordinal that the first record above `after` would have if nothing in front of it were damaged."""
+    if not sealed or after + 1 >= active.floor:
+        return found.expected
     row = max(0, bisect_right(sealed, after + 1, key=lambda one: one.floor) - 1)
-    if sealed and after + 1 < active.floor:
-        following = sealed[row + 1] if row + 1 < len(sealed) else active
-        if batch.parse_header(found.data, log_id).base >= following.floor:
-            return sealed[row].view().end.ordinal  # nothing above `after` is left in that segment
+    following = sealed[row + 1] if row + 1 < len(sealed) else active
+    if batch.parse_header(found.data, log_id).base >= following.floor:
+        return sealed[row].ordinal_behind(after)  # nothing above `after` is left in that segment
+    if row and found.expected == sealed[row].start.ordinal and not sealed[row].has_block:
+        return sealed[row - 1].ordinal_behind(after)  # only the one before tells where it began
     return found.expected

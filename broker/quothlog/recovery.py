@@ -194,7 +194,7 @@ class _Tail:
                 self.producers.commit()
             else:
                 self._findings.damaged_bytes += step.end - step.start
-        newest = newest_pointer_in(self.file, 0, self.segment.size, self.segment.log_id)
+        newest = newest_pointer_in(self.file, here.offset, self.segment.size, self.segment.log_id)
         return here._replace(pointer=max(here.pointer, newest))
 
     def _go_on_above(

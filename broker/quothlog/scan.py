@@ -4,6 +4,10 @@ A batch is taken only if its header checks with the log's id and its pointers an
 of the batch before it, so neither a repeated batch nor one inside a value nor one of another log is taken.
 Where no batch lies, the next one is searched for by magic, checksums and order: the bytes between are a
 `Hole`. With `bodies` every body's checksum is verified too, as it has to be where a crash may have torn it.
+
+The log's id is no secret, so a value can hold what looks like this log's next batch. Hence a header that
+checks where a batch has to begin is believed how far its batch reaches, even if the body is torn or damaged:
+nothing in there is searched.
 """
 
 from __future__ import annotations
@@ -61,9 +65,13 @@ def walk(
 
 
 def newest_pointer_in(file: File, start: int, end: int, log_id: int) -> int:
-    """The highest pointer of any header of this log in a damaged stretch, 0 if there is none."""
+    """The highest pointer of any header of this log from a boundary on, 0 if there is none."""
     window = _Window(file, end, _SEARCH_BYTES)
-    return max((header.last for _, header in _headers(window, start, log_id)), default=0)
+    newest = 0
+    while (header := _header_at(window, start, log_id)) is not None:
+        newest = max(newest, header.last)
+        start += header.size
+    return max((header.last for _, header in _headers(window, start, log_id)), default=newest)
 
 
 class _Window:
@@ -86,14 +94,25 @@ class _Window:
         return memoryview(self._data)[skip : skip + size]
 
 
-def _batch_at(window: _Window, offset: int, after: Position, log_id: int, *, body: bool) -> Header | None:
-    """The header of the batch at an offset if it checks and follows the position `after`."""
+def _header_at(window: _Window, offset: int, log_id: int, after: Position | None = None) -> Header | None:
+    """The header at an offset if it checks and follows the position `after`."""
+    if offset >= window.end:
+        return None
     try:
         header = batch.parse_header(window.view(offset, batch.HEADER_BYTES), log_id)
-        if header.base <= after.pointer or header.ordinal < after.ordinal:
-            return None
-        if offset + header.size > window.end:
-            return None
+    except QuothError:
+        return None
+    if after is not None and (header.base <= after.pointer or header.ordinal < after.ordinal):
+        return None
+    return header
+
+
+def _batch_at(window: _Window, offset: int, after: Position, log_id: int, *, body: bool) -> Header | None:
+    """The header of the batch at an offset if it checks, is all there and follows the position `after`."""
+    header = _header_at(window, offset, log_id, after)
+    if header is None or offset + header.size > window.end:
+        return None
+    try:
         if body:
             batch.check(window.view(offset, header.size), log_id)
     except QuothError:
@@ -102,8 +121,9 @@ def _batch_at(window: _Window, offset: int, after: Position, log_id: int, *, bod
 
 
 def _search(window: _Window, after: Position, log_id: int) -> Found | None:
-    """The next batch behind a position at which none begins."""
-    for offset, _ in _headers(window, after.offset + 1, log_id):
+    """The next batch behind a position at which no whole one begins."""
+    cut = _header_at(window, after.offset, log_id, after)
+    for offset, _ in _headers(window, after.offset + (cut.size if cut else 1), log_id):
         header = _batch_at(window, offset, after, log_id, body=True)
         if header is not None:
             return Found(offset, header)

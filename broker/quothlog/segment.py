@@ -78,6 +78,14 @@ class Segment:
         return self._block
 
     @property
+    def has_block(self) -> bool:
+        """Does its header block check?"""
+        try:
+            return self.block is not None
+        except QuothError:
+            return False
+
+    @property
     def start(self) -> Position:
         """Where its batches begin; without a valid header block, as the first batch tells it."""
         if self._start is None:
@@ -107,6 +115,10 @@ class Segment:
     def read(self, after: int, records_max: int, bytes_max: int) -> Extract | None:
         """The first batches with records above a pointer, see `extract`."""
         return extract(self.view(), self.log_id, after, records_max, bytes_max)
+
+    def ordinal_behind(self, after: int) -> int:
+        """The ordinal behind its last record up to a pointer, as far as it can be read."""
+        return _first_above(self.view(), self.log_id, after)[0].ordinal
 
     def remove(self) -> None:
         """Remove its files. Reads that are under way go on."""
@@ -311,20 +323,25 @@ def last_batch_agrees(file: File, point: Checkpoint) -> bool:
     return ends == point.end and int.from_bytes(stamped[-8:], "little") == point.last_check
 
 
+def _first_above(view: View, log_id: int, after: int) -> tuple[Position, Found | None]:
+    """The first batch with records above `after`, and the boundary behind the last one that can be read
+    before it."""
+    here = view.sparse.before(after)
+    for step in walk(view.file, here, view.end.offset, log_id):
+        if isinstance(step, Found):
+            if step.header.last > after:
+                return here, step
+            here = step.end
+    return here, None
+
+
 def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
     """The stored bytes of the first batches with records above `after`; None if there are none.
 
     At least one batch, then as many as fit both limits, up to a place where the headers are damaged.
     """
     file, sparse, end = view
-    here = sparse.before(after)
-    first = None
-    for step in walk(file, here, end.offset, log_id):
-        if isinstance(step, Found):
-            if step.header.last > after:
-                first = step
-                break
-            here = step.end
+    here, first = _first_above(view, log_id, after)
     if first is None:
         return None
     header = first.header

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,10 @@ class Stored(NamedTuple):
     end: int
     header: Header
 
+    def holds(self, offset: int) -> bool:
+        """Does this byte of its file belong to it?"""
+        return self.start <= offset < self.end
+
 
 def stored_batches(topics: Path, log_id: int) -> list[Stored]:
     """Every batch of a topic, oldest first."""
@@ -28,7 +33,7 @@ def stored_batches(topics: Path, log_id: int) -> list[Stored]:
         if batch.MAGIC not in data:
             continue
         offsets = boundaries(path, log_id)
-        for start, end in zip(offsets, offsets[1:], strict=False):
+        for start, end in pairwise(offsets):
             header = batch.parse_header(data[start : start + HEADER_BYTES], log_id)
             found.append(Stored(path, start, end, header))
     return found

@@ -1,103 +1,39 @@
-"""Damaged bytes on the disk: every record that is whole is read, what is lost is told once and exactly.
+"""Damaged bytes on the disk: every record that is whole is read, and what is lost is told, once and exactly.
 
 Whatever reads, whatever is damaged and wherever it lies: no wrong record, no record twice, no endless loop.
+Twelve batches of three records lie in three segments, two of them sealed, when their broker ends.
 """
 
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from contextlib import contextmanager
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
+import quoth
+from kit.brokers import BrokerProcess
 from kit.damage import Stored, flip, stored_batches, zero
 from kit.effort import times
+from kit.logs import segments
 from kit.peers import refused
 from quoth import Client, Gap, Message
-from quothwire import batch
+from quothd import Broker
 from quothwire.batch import HEADER_BYTES
 
 Connect = Callable[..., Client]
 
 SEGMENTS, BATCHES, RECORDS = 3, 4, 3
+LAST = SEGMENTS * BATCHES - 1
+END = b"published behind the damage"
 
-
-class Topic(NamedTuple):
-    """A topic on the disk of a broker that is not running, and every record that was published to it."""
-
-    broker: BrokerProcess
-    messages: list[Message]
-    batches: list[Stored]
-
-    def records_of(self, number: int) -> list[Message]:
-        """The records of one batch."""
-        return self.messages[number * RECORDS : (number + 1) * RECORDS]
-
-    def without(self, *numbers: int) -> list[Message]:
-        """The records of all batches but some."""
-        return [message for row, message in enumerate(self.messages) if row // RECORDS not in numbers]
-
-
-@pytest.fixture(params=["killed", "terminated"])
-def stored(request: pytest.FixtureRequest, start_broker: StartBroker, connect: Connect) -> Topic:
-    """Twelve batches of three records in three segments, two of them sealed; the broker does not run."""
-    broker = start_broker()
-    client = connect(broker)
-    log_id = client.create_topic("t", count_limit=BATCHES * RECORDS).log
-    for number in range(SEGMENTS * BATCHES):
-        client.publish("t", [b"%d.%d" % (number, row) for row in range(RECORDS)])
-    messages = client.read("t")
-    assert client.topic("t").segments == SEGMENTS
-    if request.param == "killed":
-        broker.kill()
-    else:
-        assert broker.terminate() == 0
-    return Topic(broker, messages, stored_batches(broker.topics_directory, log_id))
-
-
-# -- what reads: each returns the records and what it was told ----------------------------------------------
-
-Told = tuple[list[Message], list[Gap]]
-
-
-def by_read(client: Client, count: int) -> Told:
-    gaps: list[Gap] = []
-    return client.read("t", on_gap=gaps.append), gaps
-
-
-def by_portions(client: Client, count: int) -> Told:
-    """Two records at a time: each portion begins at a cursor whose ordinal nobody knows."""
-    gaps: list[Gap] = []
-    found: list[Message] = []
-    while portion := client.read("t", after=found[-1].pointer if found else 0, limit=2, on_gap=gaps.append):
-        found += portion
-    return found, gaps
-
-
-def by_batches(client: Client, count: int) -> Told:
-    gaps: list[Gap] = []
-    return [message for one in client.batches("t", on_gap=gaps.append) for message in one.messages()], gaps
-
-
-def by_tail(client: Client, count: int) -> Told:
-    gaps: list[Gap] = []
-    return list(islice(client.tail("t", after=0, on_gap=gaps.append), count)), gaps
-
-
-WAYS = {"read": by_read, "portions": by_portions, "batches": by_batches, "tail": by_tail}
-every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 # -- what is damaged ----------------------------------------------------------------------------------------
-
-Harm = Callable[[Stored], None]
-
-
-def in_header(one: Stored) -> None:
-    flip(one.path, one.start + 17)
 
 
 def in_magic(one: Stored) -> None:
@@ -108,39 +44,300 @@ def in_length(one: Stored) -> None:
     flip(one.path, one.start + 10)
 
 
-def in_body(one: Stored) -> None:
-    flip(one.path, one.end - 9)
+def in_pointer(one: Stored) -> None:
+    flip(one.path, one.start + 17)
 
 
 def in_offsets(one: Stored) -> None:
     flip(one.path, one.start + HEADER_BYTES + 1)
 
 
+def in_value(one: Stored) -> None:
+    flip(one.path, one.end - 9)
+
+
 def all_zero(one: Stored) -> None:
     zero(one.path, one.start, one.end)
 
 
-HARMS: list[Harm] = [in_header, in_magic, in_length, in_body, in_offsets, all_zero]
-every_harm = pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+def in_block(one: Stored) -> None:
+    flip(one.path, 9)
 
 
-@every_way
-@every_harm
-@pytest.mark.parametrize("number", [0, 2, 3, 4, 8, 9], ids=lambda number: f"batch {number}")
-def test_one_damaged_batch_is_one_gap(
-    stored: Topic, connect: Connect, way: Callable[[Client, int], Told], harm: Harm, number: int
+def in_footer(one: Stored) -> None:
+    flip(one.path, one.path.stat().st_size - 9)
+
+
+def in_index(one: Stored) -> None:
+    index = one.path.with_suffix(".idx")
+    if index.exists():
+        flip(index, 20)
+
+
+Harm = Callable[[Stored], None]
+HARMS: list[Harm] = [in_magic, in_length, in_pointer, in_offsets, in_value, all_zero]
+HARMLESS: list[Harm] = [in_block, in_footer, in_index]
+
+
+class Case(NamedTuple):
+    """Harm done to some batches. spared: no record is lost by it."""
+
+    harm: Harm
+    numbers: tuple[int, ...]
+    spared: bool = False
+    also: tuple[Harm, int] | None = None
+
+    def do(self, stored: list[Stored]) -> None:
+        for number in self.numbers:
+            self.harm(stored[number])
+        if self.also is not None:
+            self.also[0](stored[self.also[1]])
+
+    @property
+    def lost(self) -> set[int]:
+        lost = set() if self.spared else set(self.numbers)
+        return lost | ({self.also[1]} if self.also is not None else set())
+
+
+CASES = [
+    # the first of all, within, at the end and at the beginning of a sealed segment, and in the active one
+    *(Case(harm, (number,)) for harm in HARMS for number in (0, 2, 3, 4, 8, 9)),
+    *(Case(harm, (LAST,)) for harm in HARMS),
+    *(Case(harm, numbers) for harm in HARMS for numbers in ((5, 6), (3, 4), (1, 6, 10))),
+    *(Case(harm, numbers) for harm in HARMS for numbers in ((0, 1, 2, 3), (4, 5, 6, 7))),
+    *(Case(in_value, (number,), also=(in_magic, number + 1)) for number in (5, 3)),
+    *(Case(in_magic, (number,), also=(in_value, number + 1)) for number in (5, 3)),
+    *(Case(harm, (number,), spared=True) for harm in HARMLESS for number in (0, 4)),
+    Case(in_block, (8,), spared=True),
+    *(Case(in_block, (number,), spared=True, also=(harm, number)) for harm in HARMS for number in (4, 8)),
+]
+
+
+def name_of(case: Case) -> str:
+    """The name of its test."""
+    also = f" and {case.also[0].__name__} {case.also[1]}" if case.also else ""
+    return f"{case.harm.__name__} {' '.join(map(str, case.numbers))}{also}"
+
+
+class Left(NamedTuple):
+    """A data directory that a broker left behind, and what had been published to its topic `t`."""
+
+    directory: Path
+    log_id: int
+    published: list[Message]
+
+
+@pytest.fixture(scope="module", params=["killed", "terminated"])
+def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """The directory of a broker that was killed, or ended in order."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("left") / "data")
+    try:
+        broker.start()
+        with quoth.connect(broker.url) as client:
+            log_id = client.create_topic("t", count_limit=BATCHES * RECORDS).log
+            for number in range(SEGMENTS * BATCHES):
+                client.publish("t", [b"%d.%d" % (number, row) for row in range(RECORDS)])
+            assert client.topic("t").segments == SEGMENTS
+            published = client.read("t")
+        broker.kill() if request.param == "killed" else broker.terminate()
+    finally:
+        broker.close()
+    return Left(broker.directory, log_id, published)
+
+
+@contextmanager
+def serve(left: Left, directory: Path, harm: Callable[[list[Stored]], None]) -> Iterator[Client]:
+    """A client of a broker on a copy of a directory in which harm was done; `END` is published behind it."""
+    shutil.copytree(left.directory, directory)
+    harm(stored_batches(directory / "topics", left.log_id))
+    with Broker(directory) as broker, quoth.connect(broker) as client:
+        client.publish("t", END)
+        yield client
+
+
+# -- what reads: each returns the records up to the end, and the gaps that it was told ----------------------
+
+Told = tuple[list[Message], list[Gap]]
+Way = Callable[[Client, str, int], Told]
+
+
+def by_read(client: Client, topic: str, after: int) -> Told:
+    gaps: list[Gap] = []
+    return before_end(client.read(topic, after=after, on_gap=gaps.append)), gaps
+
+
+def by_portions(client: Client, topic: str, after: int) -> Told:
+    """Two records at a time: each portion begins at a cursor whose ordinal nobody knows."""
+    gaps: list[Gap] = []
+    found: list[Message] = []
+    while portion := client.read(topic, after=after, limit=2, on_gap=gaps.append):
+        found += portion
+        after = found[-1].pointer
+    return before_end(found), gaps
+
+
+def by_batches(client: Client, topic: str, after: int) -> Told:
+    gaps: list[Gap] = []
+    batches = client.batches(topic, after=after, on_gap=gaps.append)
+    return before_end(message for one in batches for message in one.messages()), gaps
+
+
+def by_tail(client: Client, topic: str, after: int) -> Told:
+    gaps: list[Gap] = []
+    return before_end(client.tail(topic, after=after, on_gap=gaps.append)), gaps
+
+
+def before_end(messages: Iterable[Message]) -> list[Message]:
+    """All up to the record that was published behind the damage."""
+    found: list[Message] = []
+    for message in messages:
+        if message.value == END:
+            return found
+        found.append(message)
+    raise AssertionError("the end is missing")
+
+
+WAYS: tuple[Way, ...] = (by_read, by_portions, by_batches, by_tail)
+
+
+def check(
+    told: Told,
+    published: list[Message],
+    lost: set[int],
+    way: Way,
+    after: int = 0,
+    *,
+    begins_somewhere: bool = False,
 ) -> None:
-    """The first of all, the middle and the last one of a sealed segment, the first of one, and in the active."""
-    harm(stored.batches[number])
-    client = connect(stored.broker.restart())
-    intact = stored.without(number)
-    found, gaps = way(client, len(intact))
-    assert found == intact
+    """Is this everything that is whole above a cursor, and an exact account of the rest?
+
+    Lost batches at the very end may have been set aside when the log was opened; then its readers never
+    hear of them. begins_somewhere: the header block of the oldest segment does not check, so nobody knows
+    whether batches are missing at the very beginning.
+    """
+    found, gaps = told
+    above = [(row // RECORDS, message) for row, message in enumerate(published) if message.pointer > after]
+    assert found == [message for number, message in above if number not in lost]
+    for gap in gaps:
+        assert gap.reason == "damaged"
+        assert not [message for message in found if gap.after < message.pointer < gap.next]
+    assert all(earlier.next <= later.after + 1 for earlier, later in pairwise(gaps))
+    whole = max({*range(LAST + 1)} - lost, default=0)
+    missed = [(number, message) for number, message in above if number in lost]
+    hidden = {number for number, _ in missed if number > max(whole, 7)}
+    if begins_somewhere:
+        hidden |= set(range(min({*range(LAST + 1)} - lost, default=LAST + 1)))
+    for number, message in missed:
+        times_told = len([gap for gap in gaps if gap.after < message.pointer < gap.next])
+        assert times_told == 1 or (times_told == 0 and number in hidden)
+    counts = [gap.records for gap in gaps]
+    if way is by_portions or after:
+        assert all(count == -1 or count > 0 for count in counts)
+    else:
+        certain = [message for number, message in missed if number not in hidden]
+        assert len(certain) <= sum(counts) <= len(missed)
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_whole_records_are_read_and_lost_ones_told(left: Left, tmp_path: Path, case: Case) -> None:
+    with serve(left, tmp_path / "data", case.do) as client:
+        for way in WAYS:
+            check(way(client, "t", 0), left.published, case.lost, way)
+
+
+@pytest.mark.parametrize("harm", [in_value, in_magic], ids=lambda harm: harm.__name__)
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_cursor_anywhere_misses_nothing_silently(left: Left, tmp_path: Path, harm: Harm, number: int) -> None:
+    """Also right in front of the damage, in it and behind it."""
+    case = Case(harm, (number,))
+    end = left.published[number * RECORDS + RECORDS - 1].pointer
+    with serve(left, tmp_path / "data", case.do) as client:
+        for way in WAYS:
+            for message in left.published[:18]:
+                told = way(client, "t", message.pointer)
+                check(told, left.published, case.lost, way, message.pointer)
+                if message.pointer != end:  # where a header is damaged nobody knows whether this was the last
+                    assert bool(told[1]) is (message.pointer < end)
+
+
+def test_gap_of_a_cursor_inside_a_damaged_batch_counts_what_was_ahead(left: Left, tmp_path: Path) -> None:
+    inside = left.published[2 * RECORDS].pointer
+    with serve(left, tmp_path / "data", Case(in_value, (2,)).do) as client:
+        _, gaps = by_read(client, "t", inside)
     (gap,) = gaps
-    lost = stored.records_of(number)
-    before = stored.messages[number * RECORDS - 1].pointer if number else 0
-    following = stored.messages[(number + 1) * RECORDS].pointer
-    assert (gap.topic, gap.reason) == ("t", "damaged")
-    assert gap.after == before
-    assert lost[-1].pointer < gap.next <= following
-    assert gap.records == RECORDS or (gap.records == -1 and way is by_portions)
+    assert (gap.after, gap.next, gap.records) == (inside, inside + 3, 2)
+
+
+@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+def test_get_of_a_damaged_record_says_so(left: Left, tmp_path: Path, harm: Harm) -> None:
+    with serve(left, tmp_path / "data", Case(harm, (2,)).do) as client:
+        for row, message in enumerate(left.published):
+            if row // RECORDS == 2:
+                with refused("damaged"):
+                    client.get("t", message.pointer)
+            else:
+                assert client.get("t", message.pointer) == message
+
+
+def test_gap_is_a_warning_in_the_log_unless_one_asks_for_it(
+    left: Left, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve(left, tmp_path / "data", Case(in_value, (2,)).do) as client:
+        client.read("t")
+    (record,) = [record for record in caplog.records if record.name == "quoth"]
+    assert record.levelname == "WARNING"
+    assert "3 records are missing" in record.getMessage()
+    assert "reason=damaged" in record.getMessage()
+
+
+def test_callback_that_raises_stops_the_reading(left: Left, tmp_path: Path) -> None:
+    """Who cannot do without a record says so, and has had all that comes before it."""
+
+    def refuse(gap: Gap) -> None:
+        raise LookupError(gap)
+
+    before = left.published[: 2 * RECORDS]
+    with serve(left, tmp_path / "data", Case(in_value, (2,)).do) as client:
+        tail = client.tail("t", after=0, on_gap=refuse)
+        assert list(islice(tail, 2 * RECORDS)) == before
+        with pytest.raises(LookupError):
+            next(tail)
+        with pytest.raises(LookupError):
+            client.read("t", on_gap=refuse)
+        assert client.read("t", limit=2 * RECORDS, on_gap=refuse) == before
+
+
+@pytest.mark.parametrize("numbers", [(8, 9, 10, 11), tuple(range(12))], ids=["active", "everything"])
+def test_what_is_damaged_to_its_end_is_told_with_the_next_record(
+    left: Left, tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
+    """In sealed segments. What lay at the very end was set aside."""
+    case = Case(all_zero, numbers)
+    with serve(left, tmp_path / "data", case.do) as client:
+        end = client.read("t")[-1]
+        assert end.pointer > left.published[-1].pointer
+        for way in WAYS:
+            check(way(client, "t", 0), left.published, case.lost, way)
+
+
+def test_any_flipped_bytes_cost_the_batches_that_they_lie_in_and_no_others(
+    left: Left, tmp_path: Path, rng: random.Random
+) -> None:
+    for turn in range(times(30, 2_000)):
+        lost: set[int] = set()
+        begins_somewhere = False
+
+        def harm(stored: list[Stored], lost: set[int] = lost) -> None:
+            nonlocal begins_somewhere
+            for _ in range(rng.randint(1, 6)):
+                path = rng.choice(segments(stored[0].path.parent))
+                offset = rng.randrange(path.stat().st_size)
+                flip(path, offset, rng.randrange(1, 256))
+                lost.update(row for row, one in enumerate(stored) if one.path == path and one.holds(offset))
+                begins_somewhere |= path == stored[0].path and offset < stored[0].start
+
+        directory = tmp_path / str(turn)
+        with serve(left, directory, harm) as client:
+            for way in WAYS:
+                check(way(client, "t", 0), left.published, lost, way, begins_somewhere=begins_somewhere)
+        shutil.rmtree(directory)

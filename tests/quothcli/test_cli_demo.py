@@ -169,3 +169,18 @@ def test_the_default_file_is_long_enough_to_show_something() -> None:
     with open(demo._default_file(), "rb") as file:
         content = file.read()
     assert content.count(b"\n") > 1_000
+
+
+def test_progress_is_shown_on_a_terminal_only_and_only_there(alone: Command) -> None:
+    screen, terminal = os.openpty()
+    try:
+        running = alone.start("demo", "--format", "json", stderr=terminal, environment={"TERM": "xterm"})
+        ended = running.end()
+        shown = os.read(screen, 100_000).decode()
+    finally:
+        os.close(terminal)
+        os.close(screen)
+    assert ended.status == 0
+    assert ended.objects[0]["equal"]
+    assert "publishing" in shown
+    assert "Traceback" not in shown

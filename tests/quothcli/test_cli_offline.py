@@ -1,4 +1,4 @@
-"""`quoth log`: embedded logs, topics' folders, data directories; whole and damaged, at rest and written to."""
+"""`quoth log`: embedded logs, topics' folders, data directories; whole, damaged, at rest and written to."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quoth import Message
-from quothcli.output import bytes_text, message_line, message_object, shown
+from quothcli.output import bytes_text, message_line, message_object, shown, time_text
+from quothwire import pointer as pointers
 
 POINTER = 1_767_323_045_000_001
 TIME = "2026-01-02T03:04:05.000001Z"
@@ -87,6 +88,11 @@ def test_nothing_is_lost_in_json(value: bytes, key: bytes | None, headers: dict[
 def test_text_is_one_harmless_line(value: bytes) -> None:
     text = shown(value)
     assert all(character == " " or character.isprintable() or ord(character) >= 160 for character in text)
+
+
+@given(st.integers(0, pointers.POINTER_MAX))
+def test_times_are_as_everywhere(pointer: int) -> None:
+    assert time_text(pointer) == pointers.to_text(pointer)
 
 
 @pytest.mark.parametrize(

@@ -193,3 +193,12 @@ def test_records_are_handed_on_at_once(quoth: Command, topic: str, fill: Fill) -
     assert ready
     assert tail.line() == "one"
     tail.end(signal.SIGINT)
+
+
+def test_an_interrupted_read(quoth: Command, topic: str, fill: Fill) -> None:
+    """Only tail is meant to be ended that way."""
+    fill(*[b"x" * 1_000] * 5_000)
+    read = quoth.start("read", topic)
+    assert read.line()
+    ended = read.end(signal.SIGINT)
+    assert (ended.status, ended.err) == (130, "")

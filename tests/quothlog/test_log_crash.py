@@ -19,6 +19,7 @@ from xxhash import xxh3_64_intdigest
 
 from kit.clocks import DAY, HOUR, ManualClock
 from kit.logs import boundaries, copy, encoded, fill, outcome_of, put, salvaged, segments, values
+from kit.storage import FaultyDisk
 from quothlog import Log, LogOptions, layout
 from quothlog.filesystem import PosixFileSystem
 from quothlog.layout import Block
@@ -77,7 +78,13 @@ class Wreck:
 
     def open(self, directory: Path) -> Log:
         """Open a copy."""
-        return Log.open(directory, clock=self.clock, options=LogOptions(count_limit=9), log_id=LOG_ID)
+        return Log.open(
+            directory,
+            clock=self.clock,
+            options=LogOptions(count_limit=9),
+            log_id=LOG_ID,
+            filesystem=FaultyDisk(syncs=False),
+        )
 
 
 @pytest.fixture
@@ -335,6 +342,29 @@ def test_batch_inside_a_value_is_a_value(wreck: Wreck) -> None:
         target = copy(crashed, next(wreck.copies))
         segments(target)[-1].write_bytes(damaged)
         assert_goes_on(wreck, wreck.open(target), wreck.records, wreck.records + told)
+
+
+def test_value_made_to_look_like_the_next_batch_is_never_taken_for_one(wreck: Wreck) -> None:
+    """The log's id is no secret: a torn batch is believed how far it reaches, so nothing in it is searched."""
+    log = wreck.open(wreck.with_tail(wreck.tail))
+    header = batch.parse_header(wreck.tail, LOG_ID, wreck.offsets[-2])
+    body = wreck.tail[wreck.offsets[-2] + batch.HEADER_BYTES : wreck.offsets[-1]]
+    forged = batch.stamp(
+        header._replace(base=header.base + 300 * DAY, ordinal=header.end_ordinal, sequence=10), LOG_ID
+    )
+    log.append([bytes(48) + forged + body, b"behind"])
+    told = list(log.read(wreck.records[-1].pointer))
+    crashed = copy(log.directory, next(wreck.copies))
+    log.close()
+    data = segments(crashed)[-1].read_bytes()
+    changed = bytes(byte ^ (place == len(data) - 20) for place, byte in enumerate(data))
+    for tail in (*(data[:cut] for cut in range(wreck.offsets[-1] + batch.HEADER_BYTES, len(data))), changed):
+        target = copy(crashed, next(wreck.copies))
+        segments(target)[-1].write_bytes(tail)
+        log = wreck.open(target)
+        assert salvaged(log) == wreck.records
+        assert told[-1].pointer < log.append(b"goes on").first < told[-1].pointer + DAY
+        log.close()
 
 
 def test_wreck_upon_wreck_keeps_every_torn_byte(wreck: Wreck) -> None:

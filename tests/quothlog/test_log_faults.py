@@ -131,7 +131,7 @@ class Story:
         assert self.log.end_ordinal == len(self.stored)
         self.disk.heal()
         copied = copy(self.directory, self.directory.with_suffix(".crashed"))
-        with Log.open(copied, clock=self.clock) as crashed:
+        with Log.open(copied, clock=self.clock, filesystem=self.disk) as crashed:
             assert values(crashed) == self.stored
             again = put(crashed, *map(dense, range(1, BATCHES + 1)))
             assert all(outcome.duplicate for outcome in again)
@@ -160,7 +160,7 @@ def test_each_operation_fails_once(tmp_path: Path, counts: dict[Kind, int], kind
     """C24: EIO stops the writing until the next start, a full disk until there is room again."""
     refusals: set[str] = set()
     for nth in range(1, counts[kind] + 1):
-        disk = FaultyDisk()
+        disk = FaultyDisk(syncs=False)
         disk.fail(kind, nth, problem, written=nth * 17 % 60)
         story = Story(tmp_path / f"{kind}{nth}", ManualClock(tick=1_000), disk)
         story.tell()
@@ -186,7 +186,7 @@ def test_each_write_fails_together_with_the_cutting_back(
     """C24: a write that cannot be undone stops the writing, whatever the reason."""
     for nth in range(1, counts["write"] + 1):
         for written in (0, 1, 70):
-            disk = FaultyDisk()
+            disk = FaultyDisk(syncs=False)
             disk.fail("write", nth, problem, written=written)
             disk.fail("truncate", problem=errno.EIO)
             story = Story(tmp_path / f"{nth}-{written}", ManualClock(tick=1_000), disk)
@@ -210,12 +210,12 @@ def test_process_dies_at_each_change_of_the_disk(tmp_path: Path, counts: dict[Ki
     for nth in range(1, sum(counts.values()) + 1):
         for written in (0, 50, 90):
             directory = tmp_path / f"{nth}.{written}"
-            disk = FaultyDisk()
+            disk = FaultyDisk(syncs=False)
             disk.die(nth, written)
             clock = ManualClock(tick=1_000)
             stored, *_ = told_until_it_dies(directory, clock, disk)
             disk.heal()
-            with Log.open(directory, clock=clock, options=OPTIONS) as log:
+            with Log.open(directory, clock=clock, options=OPTIONS, filesystem=disk) as log:
                 found = values(log)
                 following = len(found) > len(stored)
                 expected = [value for one in VALUES for value in one][: len(found)]

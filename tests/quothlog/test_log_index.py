@@ -221,6 +221,33 @@ def test_old_index_does_not_hide_what_was_written_since_in_its_place(
     assert len(salvaged(again)) == len(kept) + 60
 
 
+@pytest.mark.parametrize("tick", [0, 1_000], ids=["at the same time", "later"])
+def test_old_index_is_not_taken_for_that_of_other_batches_of_the_same_sizes(
+    directory: Path, clock: ManualClock, open_log: OpenLog, tick: int
+) -> None:
+    """All that tells them apart is the checksum of the last header: bytes are where the index says."""
+    clock.tick = 0
+    log = open_log()
+    empty = segments(directory)[0].read_bytes()
+    put(log, encoded([b"old"], 5, 1), encoded([b"old"], 6, 1))
+    log.close()
+    index = indexes(directory)[0].read_bytes()
+    segments(directory)[0].write_bytes(empty)
+    deleted(directory)
+    clock.tick = tick
+    log = open_log()
+    told = [put(log, encoded([b"new"], producer, 1))[0] for producer in (7, 8)]
+    log.sync()
+    log._lock.release()
+    (directory / segments(directory)[0].with_suffix(".idx").name).write_bytes(index)
+    again = open_log()
+    assert [record.pointer for record in again.read()] == [one.first for one in told]
+    (known,) = put(again, encoded([b"new"], 8, 1))
+    assert known.duplicate
+    (stranger,) = put(again, encoded([b"old"], 6, 1))
+    assert not stranger.duplicate
+
+
 def test_damage_found_at_the_opening_is_known_to_the_checkpoint(
     records: list[Record], directory: Path, open_log: OpenLog
 ) -> None:

@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -26,9 +27,9 @@ from hypothesis.stateful import (
 
 from kit.clocks import DAY, SECOND, ManualClock
 from kit.logs import encoded, put
-from kit.storage import MemoryDisk
+from kit.storage import FaultyDisk, MemoryDisk
 from quothlog import Appended, Log, LogOptions
-from quothlog.filesystem import FileSystem, PosixFileSystem
+from quothlog.filesystem import FileSystem
 from quothlog.pointers import HORIZON_US
 from quothlog.producers import RESULTS_MAX
 from quothwire import batch
@@ -320,7 +321,7 @@ class LogOnTheRealDisk(LogAgainstModel):
     """The same with real files, where the power does not fail."""
 
     def new_disk(self) -> FileSystem:
-        return PosixFileSystem()
+        return FaultyDisk(syncs=False)
 
 
 def how_often(examples: int, steps: int) -> settings:
@@ -333,11 +334,13 @@ def how_often(examples: int, steps: int) -> settings:
     )
 
 
+@pytest.mark.timeout(600)  # to find the shortest run that fails takes longer than all that succeed
 def test_log_in_memory_is_its_model() -> None:
     """A9, P6, and losses of power."""
     run_state_machine_as_test(LogAgainstModel, settings=how_often(50, 30))
 
 
+@pytest.mark.timeout(600)
 def test_log_on_the_real_disk_is_its_model() -> None:
     """A9, P6."""
     run_state_machine_as_test(LogOnTheRealDisk, settings=how_often(8, 30))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from kit.clocks import DAY, HOUR, SECOND, ManualClock
 from kit.logs import boundaries, encoded, fill, put, segments, values
+from kit.storage import MemoryDisk
 from quothlog import Log, LogOptions
 from quothwire import batch
 from quothwire.pointer import POINTER_MAX
@@ -86,6 +88,21 @@ def test_trim_is_durable_and_leaves_no_file(open_log: OpenLog, directory: Path) 
     assert len([name for name in names if name.endswith(".seg")]) == 2
     assert len([name for name in names if name.endswith(".idx")]) == 2
     assert list(open_log().read()) == told[4:]
+
+
+def test_what_was_trimmed_does_not_come_back_with_the_power(directory: Path, clock: ManualClock) -> None:
+    """C23: the directory is synced before anybody is told that something is gone."""
+    for seed in range(12):
+        disk = MemoryDisk()
+        log = Log.open(directory, filesystem=disk, clock=clock, options=LogOptions(count_limit=1))
+        told = fill(log, 6)
+        log.sync()
+        assert log.trim(told[4].pointer)[0] == 4
+        log._lock.release()
+        disk.lose_power(random.Random(seed))
+        with Log.open(directory, filesystem=disk, clock=clock) as again:
+            assert list(again.read()) == told[4:]
+            assert again.first_ordinal == 4
 
 
 # -- by age -------------------------------------------------------------------------------------------------

@@ -40,11 +40,12 @@ _LENGTH = struct.Struct("<Q").pack
 
 
 class Source(NamedTuple):
-    """Where the lines come from. size: None if it is not known."""
+    """Where the lines come from. size: None if it is not known. typed: a person types them."""
 
     name: str
     stream: Stream
     size: int | None
+    typed: bool = False
 
 
 @dataclass
@@ -151,7 +152,7 @@ def _publish(client: Client, source: Source) -> Side:
     side = Side()
     began = time.perf_counter()
     with (
-        progress("publishing", source.size) as advance,
+        progress("publishing", source.size, quiet=source.typed) as advance,
         client.producer(TOPIC, timeout=DELIVERY_TIMEOUT_S) as producer,
     ):
         for lines in portions(source.stream):
@@ -184,9 +185,10 @@ def _read(client: Client, published: Side) -> tuple[Side, list[Sample]]:
 def _source(file: str | None) -> Iterator[Source]:
     """Open what is to be published. Raises OSError."""
     if file == "-":
-        if sys.stdin.isatty():
+        typed = sys.stdin.isatty()
+        if typed:
             say("quoth: every line becomes a record, Ctrl-D ends")
-        yield Source("stdin", sys.stdin.buffer, None)  # type: ignore[arg-type]  # it is a BufferedReader
+        yield Source("stdin", sys.stdin.buffer, None, typed)  # type: ignore[arg-type]  # it is buffered
         return
     path = file if file is not None else _default_file()
     with open(path, "rb") as stream:

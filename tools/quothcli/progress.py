@@ -11,9 +11,9 @@ Advance = Callable[[int, int], None]
 
 
 @contextmanager
-def progress(what: str, total_bytes: int | None = None) -> Iterator[Advance]:
-    """Show what is being done, with a bar if its size is known."""
-    if not sys.stderr.isatty():
+def progress(what: str, total_bytes: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
+    """Show what is being done, with a bar if its size is known; nothing if quiet."""
+    if quiet or not sys.stderr.isatty():
         yield lambda _records, _bytes: None
         return
     from rich.console import Console

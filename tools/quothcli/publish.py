@@ -111,7 +111,8 @@ def _publish_stdin(
 
 
 def _send(producer: Producer, key: bytes | None, headers: dict[str, bytes]) -> None:
-    with progress("publishing") as advance:
+    typing = sys.stdin.isatty()
+    with progress("publishing", quiet=typing) as advance:
         for lines in portions(sys.stdin.buffer):  # type: ignore[arg-type]  # it is a BufferedReader
             for line in lines:
                 producer.send(line, key=key, headers=headers)

@@ -1,0 +1,264 @@
+"""Batches that lie: none is stored, none harms a reader, none gets out of the value that it hides in."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import pytest
+from kit.brokers import BrokerProcess, StartBroker
+from kit.effort import times
+from kit.logs import encoded
+from kit.peers import FastPeer, Peers, code_of, refused, replied
+from xxhash import xxh3_64_intdigest
+
+from quothwire import batch
+from quothwire.batch import Flag, Kind
+from quothwire.message import Publish, RollTopic
+from quothwire.pointer import POINTER_MAX
+
+
+def forge(
+    body: bytes,
+    records: int,
+    *,
+    flags: int = 0,
+    kind: int = Kind.DATA,
+    base: int = 0,
+    ordinal: int = 0,
+    log_id: int = 0,
+    body_bytes: int | None = None,
+    magic: bytes = batch.MAGIC,
+    version: int = batch.VERSION,
+) -> bytes:
+    """A batch with right checksums around whatever it claims, made from the layout's picture alone."""
+    check = xxh3_64_intdigest(body, kind << 48 | flags << 32 | records)
+    size = len(body) if body_bytes is None else body_bytes
+    head = struct.pack(
+        "<4sBBHIIQQQQQ", magic, version, kind, flags, size, records, base, ordinal, 0, 0, check
+    )
+    return head + struct.pack("<Q", xxh3_64_intdigest(head, log_id)) + body
+
+
+def body_of(*offsets: int, heap: bytes = b"") -> bytes:
+    """A body of one column, padded."""
+    body = struct.pack(f"<{len(offsets)}i", *offsets) + heap
+    return body + bytes(-len(body) % 8)
+
+
+ABC = body_of(0, 1, 2, 3, heap=b"abc")
+
+LIES: dict[str, bytes] = {
+    "nothing": b"",
+    "zeros": bytes(4_096),
+    "text": b"hello, is this a batch?",
+    "a cut header": forge(ABC, 3)[:63],
+    "no body": forge(ABC, 3)[:64],
+    "a cut body": forge(ABC, 3)[:-1],
+    "a byte too many": forge(ABC, 3) + b"\0",
+    "two batches": forge(ABC, 3) * 2,
+    "another magic": forge(ABC, 3, magic=b"QUOC"),
+    "another version": forge(ABC, 3, version=1),
+    "kind 0": forge(ABC, 3, kind=0),
+    "a control batch": forge(ABC, 3, kind=Kind.CONTROL),
+    "kind 3": forge(ABC, 3, kind=3),
+    "a reserved flag": forge(ABC, 3, flags=16),
+    "the compression's flag": forge(ABC, 3, flags=1 << 15),
+    "a pointer": forge(ABC, 3, base=5),
+    "the last pointer": forge(ABC, 3, base=POINTER_MAX),
+    "an ordinal": forge(ABC, 3, ordinal=1),
+    "no records": forge(body_of(0), 0),
+    "fewer records": forge(ABC, 2),
+    "more records": forge(ABC, 4),
+    "2^32 records": forge(ABC, 2**32 - 1),
+    "100,001 records": forge(body_of(*[0] * 100_002), 100_001),
+    "a longer body": forge(ABC, 3, body_bytes=len(ABC) + 8),
+    "a body of 4 GiB": forge(ABC, 3, body_bytes=2**32 - 8),
+    "an odd body": forge(ABC + b"\0", 3),
+    "a first offset of 1": forge(body_of(1, 1, 2, 3, heap=b"abc"), 3),
+    "a first offset of -1": forge(body_of(-1, 1, 2, 3, heap=b"abc"), 3),
+    "a falling offset": forge(body_of(0, 2, 1, 3, heap=b"abc"), 3),
+    "a wild offset": forge(body_of(0, 2**31 - 1, 2, 3, heap=b"abc"), 3),
+    "a last offset too far": forge(body_of(0, 1, 2, 2**31 - 1, heap=b"abc"), 3),
+    "a negative offset": forge(body_of(0, -(2**31), 2, 3, heap=b"abc"), 3),
+    "a heap too short": forge(body_of(0, 1, 2, 30, heap=b"abc"), 3),
+    "a heap too long": forge(body_of(0, 1, 2, 3, heap=b"abc" + bytes(20)), 3),
+    "padding that is not zero": forge(ABC[:-1] + b"x", 3),
+    "keys that are not there": forge(ABC, 3, flags=Flag.KEYS),
+    "headers that are not there": forge(ABC, 3, flags=Flag.HEADERS),
+    "both": forge(ABC, 3, flags=Flag.KEYS | Flag.HEADERS),
+    "sealed by a log": forge(ABC, 3, log_id=1),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_batch_that_lies_is_refused(fast: FastPeer, topic: str, name: str) -> None:
+    """C10, C30: `bad_batch`, nothing is stored, and what is true is stored before and after it."""
+    raw = LIES[name]
+    fast.publish(topic, [b"before"])
+    asked = [fast.send(Publish(), topic, raw), fast.send_publish(topic, [b"after"])]
+    codes = list(map(code_of, fast.answers_to(asked)))
+    assert codes == ["bad_batch", ""]
+    assert [record.value for record in fast.read_all(topic)] == [b"before", b"after"]
+
+
+def test_a_damaged_batch_is_refused_wherever_the_damage_is(fast: FastPeer, topic: str) -> None:
+    """C27: every byte of it, changed or cut off there, in one pipeline with what is whole."""
+    whole = batch.encode([b"one", b"", b"three"], [b"k", None, b""], [b"", b"", b""], producer=3, sequence=1)
+    damaged = [whole[:i] + bytes([whole[i] ^ 0x41]) + whole[i + 1 :] for i in range(len(whole))]
+    damaged += [whole[:i] for i in range(len(whole))]
+    asked = [fast.send(Publish(), topic, raw) for raw in damaged]
+    assert {code_of(answer) for answer in fast.answers_to(asked)} == {"bad_batch"}
+    assert not fast.call(Publish(), topic, whole).duplicate
+    assert len(fast.read_all(topic)) == 3
+
+
+def test_a_stored_batch_is_not_taken_again(fast: FastPeer, topic: str) -> None:
+    """C10: not even by the log that it comes from: pointers are the log's to give."""
+    fast.publish(topic, [b"x", b"y"])
+    stored = fast.answer_to(fast.send_fetch(topic)).payload
+    for target in (topic, topic + "-other"):
+        with refused("bad_batch"):
+            fast.call(Publish(), target, stored)
+    assert len(fast.read_all(topic)) == 2
+
+
+def test_any_bytes_may_be_a_value(fast: FastPeer, topic: str, rng: random.Random) -> None:
+    """C1: batches, segments, magics and noise among them."""
+    stored = forge(ABC, 3, base=1)
+    values = [
+        stored,
+        batch.MAGIC * 1_000,
+        b"QUOTHLOG" + bytes(88),
+        b"QUOTHEND" + bytes(56),
+        bytes(10_000),
+        b"\xff" * 1_000,
+        rng.randbytes(100_000),
+    ]
+    fast.publish(topic, values)
+    fast.call(RollTopic(), topic)
+    fast.publish(topic, values)
+    assert [record.value for record in fast.read_all(topic)] == values * 2
+
+
+def last_segment(broker: BrokerProcess) -> Path:
+    """The segment that is written last."""
+    return max(broker.topics_directory.rglob("*.seg"), key=lambda path: path.name)
+
+
+def cut_index(segment: Path) -> None:
+    """Leave no checkpoint, as a crash would."""
+    segment.with_suffix(".idx").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 64, 100])
+@pytest.mark.parametrize("hidden", ["a batch of this log, from its future", "the same, with the last pointer"])
+def test_a_batch_in_a_value_stays_there_when_the_tail_is_torn(
+    start_broker: StartBroker, peers: Peers, hidden: str, cut: int
+) -> None:
+    """C28, C30: the log id is no secret, so a value can hold what looks like the log's own next batch."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    first = fast.publish("t", [b"before"])
+    base = POINTER_MAX - 2 if "last" in hidden else first.last + 60_000_000
+    inner = forge(body_of(0, 1, 2, 3, heap=b"bad"), 3, base=base, ordinal=1, log_id=first.log)
+    outer = fast.publish("t", [inner + bytes(200)])
+    broker.kill()
+    segment = last_segment(broker)
+    segment.write_bytes(segment.read_bytes()[:-cut])
+    cut_index(segment)
+    fast.close()
+    fast = peers.fast(broker.restart())
+    assert [record.value for record in fast.read_all("t")] == [b"before"]
+    again = fast.publish("t", [b"after"])
+    assert outer.last < again.first < outer.last + 3_600_000_000
+    assert [record.value for record in fast.read_all("t")] == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("place", [70, 100, 200])
+def test_a_batch_in_a_value_stays_there_when_its_batch_is_damaged(
+    start_broker: StartBroker, peers: Peers, place: int
+) -> None:
+    """C29: the damaged batch stays one, which its reader sees, and whole batches behind it are served."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    first = fast.publish("t", [b"before"])
+    inner = forge(body_of(0, 1, 2, 3, heap=b"bad"), 3, base=first.last + 1, ordinal=1, log_id=first.log)
+    outer = fast.publish("t", [bytes(300) + inner + bytes(300)])
+    last = fast.publish("t", [b"behind"])
+    assert first.last + 3 < outer.first, "the hidden pointers have to lie between those of the neighbours"
+    broker.kill()
+    segment = last_segment(broker)
+    data = bytearray(segment.read_bytes())
+    at = data.index(outer.first.to_bytes(8, "little")) - 16
+    data[at + place] ^= 0xFF
+    segment.write_bytes(data)
+    cut_index(segment)
+    fast.close()
+    fast = peers.fast(broker.restart())
+    answer = fast.answer_to(fast.send_fetch("t"))
+    _, damaged, behind = batch.split(answer.payload, first.log)
+    assert batch.parse_header(damaged, first.log).base == outer.first
+    with refused("bad_batch"):
+        batch.check(damaged, first.log)
+    assert batch.decode(behind, first.log).values == [b"behind"]
+    assert fast.publish("t", [b"after"]).first > last.last
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 1_000, b"QUOB", b"noise" * 50, encoded([b"x"]), b"\xff" * 64])
+def test_what_a_crash_left_behind_the_end_is_no_data(
+    start_broker: StartBroker, peers: Peers, tail: bytes
+) -> None:
+    """C28, C31: cut off and set aside, and the topic goes on."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    fast.publish("t", [b"1", b"2"])
+    broker.kill()
+    with last_segment(broker).open("ab") as file:
+        file.write(tail)
+    fast.close()
+    fast = peers.fast(broker.restart())
+    assert [record.value for record in fast.read_all("t")] == [b"1", b"2"]
+    fast.publish("t", [b"3"])
+    broker.kill()
+    fast.close()
+    fast = peers.fast(broker.restart())
+    assert [record.value for record in fast.read_all("t")] == [b"1", b"2", b"3"]
+
+
+def test_a_simple_reader_steps_over_a_damaged_batch(start_broker: StartBroker, peers: Peers) -> None:
+    """C29: he gets `damaged` with the cursor to read on from, never bytes that do not check."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    fast.publish("t", [b"before"])
+    bad = fast.publish("t", [b"damaged" * 100, b"too"])
+    fast.publish("t", [b"behind"])
+    assert broker.terminate() == 0
+    segment = last_segment(broker)
+    data = segment.read_bytes()
+    segment.write_bytes(data.replace(b"damaged", b"dAmaged", 1))
+    fast.close()
+    broker.restart()
+    simple = peers.simple(broker)
+    after, records = simple.read("t")
+    assert [value for _, value in records] == [b"before"]
+    status, code, text = simple.ask("read", "t", after)
+    assert (status, code) == (b"error", b"damaged")
+    assert str(bad.last) in text.decode()
+    assert [value for _, value in simple.read("t", bad.last)[1]] == [b"behind"]
+
+
+def test_noise_is_never_stored(fast: FastPeer, topic: str, rng: random.Random) -> None:
+    """C30: random bytes, and random claims with right checksums, are taken whole or refused."""
+    fast.publish(topic, [b"x"])
+    stored = 1
+    for _ in range(times(20, 500)):
+        raws = [rng.randbytes(rng.randrange(300)) for _ in range(10)]
+        for _ in range(30):
+            body = rng.randbytes(8 * rng.randrange(6)) + bytes(8 * rng.randrange(6))
+            raws.append(forge(body, rng.randrange(5), flags=rng.choice((0, 0, 0, 1, 2, 3, 7))))
+        answers = fast.answers_to([fast.send(Publish(), topic, raw) for raw in raws])
+        assert {code_of(answer) for answer in answers} <= {"", "bad_batch"}
+        stored += sum(replied(answer).count for answer in answers if not code_of(answer))
+    assert len(fast.read_all(topic)) == stored

@@ -1,0 +1,439 @@
+"""Starting: what is wrong is told with the right exit status and nothing is left behind; what lies around in a
+data directory does no harm."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from xxhash import xxh3_64_hexdigest
+from kit.brokers import BrokerProcess, StartBroker
+from kit.deadlines import eventually
+from kit.peers import FastPeer, Peers, refused
+from kit.processes import listing
+
+from quothd import topicfile
+from quothlog.layout import LOCK_NAME
+from quothwire.message import ListTopics, Ping, UpdateTopic
+
+WRONG, CANNOT = 2, 3
+"""Exit statuses: the configuration is wrong; it is right, but the broker cannot start."""
+
+Refuse = Callable[..., str]
+
+
+@pytest.fixture
+def refuse(tmp_path: Path) -> Refuse:
+    """Start a broker that must not start: returns what it says; its exit status is checked."""
+
+    def attempt(status: int, *arguments: str, directory: Path | None = None, **settings: object) -> str:
+        broker = BrokerProcess(directory or tmp_path / "data", *arguments, **settings)  # type: ignore[arg-type]
+        try:
+            broker.launch()
+            assert broker.wait() == status, broker.stderr
+            assert not broker.complaints, broker.stderr
+            return broker.stderr
+        finally:
+            broker.close()
+
+    return attempt
+
+
+def names(fast: FastPeer) -> list[str]:
+    """The names of all topics."""
+    found: list[str] = fast.call(ListTopics()).names
+    return found
+
+
+# -- configuration --------------------------------------------------------------------------------------
+
+
+def test_an_unknown_key_in_the_file_gets_a_suggestion(refuse: Refuse, tmp_path: Path) -> None:
+    """C62."""
+    file = tmp_path / "quoth.toml"
+    file.write_text("count_interval = 5\n")
+    said = refuse(WRONG, "--config", str(file))
+    assert f"{file}: there is no key 'count_interval'" in said
+    file.write_text("worker_timout = 5\n")
+    assert "did you mean worker_timeout?" in refuse(WRONG, "--config", str(file))
+
+
+@pytest.mark.parametrize("option", ["--worker-timout", "--prot"])
+def test_an_unknown_option_gets_a_suggestion(refuse: Refuse, option: str) -> None:
+    """C62."""
+    said = refuse(WRONG, option, "5")
+    assert "did you mean" in said
+    assert option in said
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("port", "70000"),
+        ("port", "-1"),
+        ("port", "http"),
+        ("worker_timeout", "0"),
+        ("worker_timeout", "soon"),
+        ("worker_timeout", "nan"),
+        ("check_interval", "inf"),
+        ("sync_interval", "inf"),
+        ("durability", "maybe"),
+        ("max_age", "-1"),
+        ("max_age", "inf"),
+        ("size_limit", "1.5"),
+        ("size_limit", "0"),
+        ("workers_max", "0"),
+        ("frame_bytes_max", "10"),
+        ("listen", "udp://127.0.0.1:1"),
+        ("listen", "tcp://127.0.0.1"),
+        ("listen", "nonsense"),
+    ],
+)
+def test_a_wrong_value_is_told(refuse: Refuse, key: str, value: str) -> None:
+    """C62: with the key and the value, whether it came as an argument or from the environment."""
+    settings: dict[str, str] = {key: value}
+    assert key in refuse(WRONG, **settings)
+    if key != "port":  # which these tests always give as an argument
+        said = refuse(WRONG, environment={f"QUOTH_{key.upper()}": value})
+        assert key in said
+        assert value.partition(".")[0] in said
+
+
+@pytest.mark.parametrize("text", ["worker_timeout = ", "= 1", "\xff", "[broker]\nport = 1\n", "port = '1'\nport = 2"])
+def test_a_file_that_is_no_configuration_is_told(refuse: Refuse, tmp_path: Path, text: str) -> None:
+    """C62."""
+    file = tmp_path / "quoth.toml"
+    file.write_text(text, encoding="latin-1")
+    assert str(file) in refuse(WRONG, "--config", str(file))
+
+
+def test_a_file_that_is_not_there_is_told(refuse: Refuse, tmp_path: Path) -> None:
+    """C62."""
+    file = tmp_path / "missing.toml"
+    assert f"{file}" in refuse(WRONG, "--config", str(file))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.invalid"])
+def test_an_address_that_others_reach_is_refused(refuse: Refuse, host: str) -> None:
+    """C62: unless it is said that this is what is wanted."""
+    said = refuse(WRONG, host=host)
+    assert "--insecure" in said
+    said = refuse(WRONG, listen=f"tcp://[{host}]:5555" if ":" in host else f"tcp://{host}:5555")
+    assert "--insecure" in said
+
+
+def test_an_address_that_others_reach_can_be_asked_for(start_broker: StartBroker, peers: Peers) -> None:
+    """C62."""
+    broker = start_broker(host="0.0.0.0", insecure=True)
+    port = broker.url.rpartition(":")[2]
+    peers.fast(f"tcp://127.0.0.1:{port}").publish("t", [b"x"])
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3"])
+def test_loopback_needs_no_permission(start_broker: StartBroker, peers: Peers, host: str) -> None:
+    """C62."""
+    peers.fast(start_broker(host=host)).publish("t", [b"x"])
+
+
+def test_a_broker_may_listen_at_several_places(start_broker: StartBroker, peers: Peers, tmp_path: Path) -> None:
+    """C58: each of them serves the same topics."""
+    path = tmp_path / "socket"
+    broker = start_broker(listen=f"ipc://{path},tcp://127.0.0.1:0")
+    urls = broker.wait_for("quothd: on ").removeprefix("quothd: on ").split()
+    assert len(urls) == 3
+    for row, url in enumerate(urls):
+        fast = peers.fast(url)
+        fast.publish("t", [b"%d" % row])
+        assert len(fast.read_all("t")) == row + 1
+    assert broker.terminate() == 0
+
+
+def test_the_keys_of_a_file_are_used(start_broker: StartBroker, peers: Peers, tmp_path: Path) -> None:
+    """C62."""
+    file = tmp_path / "quoth.toml"
+    file.write_text("auto_create = false\nmax_age = 5\nlisten = []\n")
+    broker = start_broker("--config", str(file))
+    with refused("unknown_topic"):
+        peers.fast(broker).publish("t", [b"x"])
+
+
+# -- the directory --------------------------------------------------------------------------------------
+
+
+def test_a_directory_has_one_owner(refuse: Refuse, start_broker: StartBroker, peers: Peers) -> None:
+    """C33: the second is told who the first one is, and the first goes on."""
+    broker = start_broker()
+    said = refuse(CANNOT, directory=broker.directory)
+    assert "locked" in said
+    assert f"process {broker.pid}" in said
+    peers.fast(broker).publish("t", [b"x"])
+    assert (broker.directory / LOCK_NAME).read_text().strip() == str(broker.pid)
+
+
+def test_a_directory_is_free_again_at_once(start_broker: StartBroker, peers: Peers) -> None:
+    """C32, C33: after a crash as after a stop, for another process on another port."""
+    first = start_broker()
+    peers.fast(first).publish("t", [b"1"])
+    first.kill()
+    second = start_broker()
+    peers.fast(second).publish("t", [b"2"])
+    assert second.terminate() == 0
+    third = start_broker()
+    assert [record.value for record in peers.fast(third).read_all("t")] == [b"1", b"2"]
+
+
+def test_a_port_has_one_owner(refuse: Refuse, start_broker: StartBroker, tmp_path: Path) -> None:
+    """C33: told as something that may be right later, with the directory free afterwards."""
+    broker = start_broker()
+    port = int(broker.url.rpartition(":")[2])
+    said = refuse(CANNOT, directory=tmp_path / "other", port=port)
+    assert f":{port}" in said
+    assert "is another broker running there?" in said
+    start_broker(directory=tmp_path / "other")
+
+
+def test_the_port_for_announcements_has_one_owner(refuse: Refuse, tmp_path: Path) -> None:
+    """C33."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        assert f":{port}" in refuse(CANNOT, port=port - 1)
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file", "a file as topics"])
+def test_a_directory_that_cannot_be_one_is_told(refuse: Refuse, tmp_path: Path, place: str) -> None:
+    """C62."""
+    file = tmp_path / "file"
+    file.write_text("x")
+    match place:
+        case "a file":
+            directory = file
+        case "below a file":
+            directory = file / "data"
+        case _:
+            directory = tmp_path / "data"
+            directory.mkdir()
+            (directory / "topics").write_text("x")
+    assert str(tmp_path) in refuse(CANNOT, directory=directory)
+    assert file.read_text() == "x"
+
+
+def as_anybody() -> None:
+    """Give up what lets root write everywhere, from the next exec on: PR_CAPBSET_DROP of CAP_DAC_OVERRIDE."""
+    ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+
+
+@pytest.mark.skipif(
+    os.getuid() == 0 and sys.platform != "linux", reason="root may write everywhere on this system"
+)
+def test_a_directory_that_is_not_writable_is_told(refuse: Refuse, tmp_path: Path) -> None:
+    """C62."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    popen = {"preexec_fn": as_anybody} if os.getuid() == 0 else {}
+    said = refuse(CANNOT, directory=closed / "data", popen=popen)
+    assert "Permission denied" in said
+    said = refuse(CANNOT, directory=closed, popen=popen)
+    assert "Permission denied" in said
+    assert listing(closed) == []
+
+
+def test_a_new_directory_is_private(start_broker: StartBroker, peers: Peers) -> None:
+    """C33: made with its parents; what is in it is for its owner alone."""
+    broker = start_broker()
+    peers.fast(broker).publish("t", [b"x"])
+    for path in [broker.directory, *broker.directory.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+# -- what lies around -----------------------------------------------------------------------------------
+
+STRAYS = (".DS_Store", "lost+found/", "notes.txt", "t", "t~", "t~xyz", "~", "t~0123456789ABCDEF", "a~b~c/",
+          "t~0123456789abcdef")  # fmt: skip
+
+
+def test_strays_are_left_alone(start_broker: StartBroker, peers: Peers) -> None:
+    """C34: among the topics, each told once in a warning, none of them a topic, none of them touched."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    fast.publish("real", [b"x"])
+    assert broker.terminate() == 0
+    for name in STRAYS:
+        path = broker.topics_directory / name
+        if name.endswith("/"):
+            path.mkdir()
+            (path / "inside").write_text("x")
+        else:
+            path.write_text("x")
+    (broker.topics_directory / "link~0123456789abcdee").symlink_to(broker.directory)
+    (broker.directory / "stray").write_text("x")
+    before = listing(broker.directory)
+    fast.close()
+    fast = peers.fast(broker.restart())
+    assert names(fast) == ["real"]
+    assert [record.value for record in fast.read_all("real")] == [b"x"]
+    for name in (*STRAYS, "link~0123456789abcdee"):
+        assert repr(name.rstrip("/")) in broker.stderr
+    assert broker.terminate() == 0
+    assert set(before) <= set(listing(broker.directory))
+
+
+def test_strays_in_a_topic_are_left_alone(start_broker: StartBroker, peers: Peers) -> None:
+    """C34: told in a warning when the topic is opened; they go with the topic if that is deleted."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    fast.publish("t", [b"x"])
+    assert broker.terminate() == 0
+    (folder,) = broker.topics_directory.iterdir()
+    (folder / "core").write_text("x")
+    (folder / "backup").mkdir()
+    (folder / "backup" / "00000000000000001.seg").write_text("x")
+    (folder / "0001.seg").write_text("x")
+    (folder / "99999999999999999.seg").write_text("not a segment of 56 bits")
+    fast.close()
+    fast = peers.fast(broker.restart())
+    assert [record.value for record in fast.read_all("t")] == [b"x"]
+    fast.publish("t", [b"y"])
+    for name in ("core", "0001.seg"):
+        broker.wait_for(f"file={name!r}")
+    assert (folder / "core").read_text() == "x"
+    assert (folder / "backup").is_dir()
+
+
+def test_a_topic_half_made_or_half_deleted_is_cleared_away(start_broker: StartBroker, peers: Peers) -> None:
+    """C34, C37: a crash in the middle of either leaves no half of a topic."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    fast.publish("t", [b"x"])
+    fast.publish("gone", [b"x"])
+    assert broker.terminate() == 0
+    for path in broker.topics_directory.iterdir():
+        if path.name.startswith("gone~"):
+            path.rename(path.with_name(f".gone~{path.name.rpartition('~')[2]}"))
+    half = broker.topics_directory / ".new~00000000000000ff"
+    half.mkdir()
+    (half / topicfile.NAME).write_text("half")
+    fast.close()
+    fast = peers.fast(broker.restart())
+    assert names(fast) == ["t"]
+    assert [path.name.partition("~")[0] for path in broker.topics_directory.iterdir()] == ["t"]
+
+
+MAX_AGE_S = 0.4
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda whole: b"",
+    "cut": lambda whole: whole[:-5],
+    "a changed number": lambda whole: whole.replace(b'"max_age": 0.4', b'"max_age": 0.1'),
+    "noise": lambda whole: bytes(range(256)),
+    "zeros": lambda whole: bytes(len(whole)),
+    "a log that is not there": lambda whole: topicfile.encode(replace(topicfile.decode(whole), log_id=5)),
+    "a bad name": lambda whole: topicfile.encode(replace(topicfile.decode(whole), name="a/b")),
+    "a name that is none": lambda whole: checked(re.sub(rb'"name": "[^"]*"', b'"name": 17', whole)),
+    "another version": lambda whole: checked(whole.replace(b'"version": 0', b'"version": 9')),
+    "no map": lambda whole: checked(b"[]"),
+    "no settings": lambda whole: checked(whole.replace(b'"settings"', b'"setting"')),
+    "a setting from the future": lambda whole: checked(whole.replace(b'"max_age"', b'"max_love"')),
+    "settings of a wrong type": lambda whole: checked(whole.replace(b"0.4", b'"long"')),
+    "an id of a wrong type": lambda whole: checked(re.sub(rb'"log": \d+', b'"log": "x"', whole)),
+}
+
+
+def checked(whole: bytes) -> bytes:
+    """A settings file with a right checksum, whatever it says."""
+    line = whole.partition(b"\n")[0]
+    return line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
+
+
+def test_damaged_settings_delete_nothing(start_broker: StartBroker, peers: Peers) -> None:
+    """C34, C45: the topic is served, its retention is off, the problem is told, and an update repairs it."""
+    broker = start_broker(worker_timeout=0.05, check_interval=0.05)
+    fast = peers.fast(broker)
+    for name in DAMAGES:
+        fast.publish(name, [b"x"])
+        fast.call(UpdateTopic({"max_age": MAX_AGE_S}), name)
+    broker.kill()
+    for folder in broker.topics_directory.iterdir():
+        file = folder / topicfile.NAME
+        whole = file.read_bytes()
+        file.write_bytes(DAMAGES[topicfile.decode(whole).name](whole))
+    fast.close()
+    fast = peers.fast(broker.restart())
+    assert names(fast) == sorted(DAMAGES)
+    pointers = {}
+    for name in DAMAGES:
+        reply = fast.publish(name, [b"y"])
+        assert reply.durability == "synced", "the level that cannot promise too little"
+        pointers[name] = reply.first
+        info = fast.describe(name)
+        assert info.problem, name
+        assert info.settings["max_age"] == 0.0
+    due = max(pointers.values()) + 1_200_000 * MAX_AGE_S
+    eventually(lambda: fast.call(Ping()).time > due, "everything is older than it may have been")
+    for name in DAMAGES:
+        assert [record.value for record in fast.read_all(name)] == [b"x", b"y"]
+        info = fast.call(UpdateTopic({"durability": "written", "max_age": 100.0}), name)
+        assert (info.problem, info.settings["max_age"]) == ("", 100.0)
+    assert broker.terminate() == 0
+    fast.close()
+    fast = peers.fast(broker.restart())
+    for name in DAMAGES:
+        assert (fast.describe(name).problem, fast.describe(name).settings["max_age"]) == ("", 100.0)
+        assert len(fast.read_all(name)) == 2
+
+
+def test_missing_settings_delete_nothing(start_broker: StartBroker, peers: Peers) -> None:
+    """C34: a folder without its settings file is a topic by its name."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    name = "größe / nicht".replace("/", "~") + " 😀"
+    fast.publish(name, [b"x"])
+    broker.kill()
+    (folder,) = broker.topics_directory.iterdir()
+    (folder / topicfile.NAME).unlink()
+    fast.close()
+    fast = peers.fast(broker.restart())
+    assert names(fast) == [name]
+    assert [record.value for record in fast.read_all(name)] == [b"x"]
+    assert "cannot be read" in fast.describe(name).problem
+
+
+def test_a_copied_folder_is_another_topic(start_broker: StartBroker, peers: Peers) -> None:
+    """C34: two folders that say the same name are both served, none of them hides the other."""
+    originals = ["t", "x" * 200, "€" * 66, "😀" * 50]
+    broker = start_broker()
+    fast = peers.fast(broker)
+    for name in originals:
+        fast.publish(name, [name.encode()])
+    assert broker.terminate() == 0
+    for folder in list(broker.topics_directory.iterdir()):
+        copy = folder.with_name(folder.name.rpartition("~")[0] + "~" + "f" * 16)
+        shutil.copytree(folder, copy)
+    fast.close()
+    fast = peers.fast(broker.restart())
+    copies = set(names(fast)) - set(originals)
+    assert len(copies) == len(originals)
+    for name in originals:
+        assert [record.value for record in fast.read_all(name)] == [name.encode()]
+    for name in copies:
+        assert "another log" in fast.describe(name).problem
+        assert len(fast.read_all(name)) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_what_it_serves_and_what_is_promised(start_broker: StartBroker, number: int) -> None:
+    """C35: address, directory, what an acknowledgement is worth; and at the end that all is well."""
+    broker = start_broker(durability="synced")
+    assert str(broker.directory) in broker.wait_for("serving")
+    assert "survives a power cut" in broker.wait_for("acknowledged means")
+    assert broker.terminate(number) == 0
+    assert "unlocked" in broker.stderr
