@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from quothd import Broker
 from quothd.config import Config
 from quothwire.errors import CODES
-from quothwire.message import Operation
+from quothwire.message import REPLIES, REQUESTS, Operation, TopicInfo
 from quothwire.settings import NAMES
 
 ROOT = Path(__file__).parent.parent
@@ -75,6 +76,17 @@ def test_the_protocol_names_every_operation_with_its_number() -> None:
         int(number): name for number, name in re.findall(r"^\| (\d+) `(\w+)` \|", PROTOCOL, re.MULTILINE)
     }
     assert documented == {int(one): one.name.lower() for one in Operation}
+
+
+@pytest.mark.parametrize("operation", list(Operation), ids=lambda one: one.name.lower())
+def test_the_protocol_names_every_field_of_a_request_and_of_its_reply(operation: Operation) -> None:
+    """They stand in the operation's row; a topic's fields in the row of `describe`."""
+    rows = dict(re.findall(r"^\| (\d+) (`\w+` \|.*)$", PROTOCOL, re.MULTILINE))
+    row = rows[str(int(operation))]
+    if REPLIES[operation] is TopicInfo:
+        row += rows[str(int(Operation.DESCRIBE))]
+    names = [field.name for kind in (REQUESTS[operation], REPLIES[operation]) for field in fields(kind)]
+    assert [name for name in names if f"`{name}`" not in row] == []
 
 
 def test_the_protocol_names_every_setting_of_a_topic() -> None:

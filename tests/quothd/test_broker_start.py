@@ -76,45 +76,12 @@ def test_an_unknown_option_gets_a_suggestion(refuse: Refuse, option: str) -> Non
     assert option in said
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("port", "70000"),
-        ("port", "-1"),
-        ("port", "http"),
-        ("worker_timeout", "0"),
-        ("worker_timeout", "soon"),
-        ("worker_timeout", "nan"),
-        ("check_interval", "inf"),
-        ("sync_interval", "inf"),
-        ("durability", "maybe"),
-        ("max_age", "-1"),
-        ("max_age", "inf"),
-        ("size_limit", "1.5"),
-        ("size_limit", "0"),
-        ("workers_max", "0"),
-        ("frame_bytes_max", "10"),
-        ("listen", "udp://127.0.0.1:1"),
-        ("listen", "tcp://127.0.0.1"),
-        ("listen", "nonsense"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [("port", "70000"), ("durability", "maybe"), ("listen", "udp://a:1")])
 def test_a_wrong_value_is_told(refuse: Refuse, key: str, value: str) -> None:
-    """C62: with the key and the value, whether it came as an argument or from the environment."""
-    settings: dict[str, str] = {key: value}
-    assert key in refuse(WRONG, **settings)
-    if key != "port":  # which these tests always give as an argument
-        said = refuse(WRONG, environment={f"QUOTH_{key.upper()}": value})
-        assert key in said
-        assert value.partition(".")[0] in said
-
-
-@pytest.mark.parametrize("text", ["worker_timeout = ", "= 1", "\xff", "[broker]\nport = 1\n", "port = '1'\nport = 2"])
-def test_a_file_that_is_no_configuration_is_told(refuse: Refuse, tmp_path: Path, text: str) -> None:
-    """C62."""
-    file = tmp_path / "quoth.toml"
-    file.write_text(text, encoding="latin-1")
-    assert str(file) in refuse(WRONG, "--config", str(file))
+    """C62: with the key and the value; the table of them is in the tests of `quothd.config`."""
+    said = refuse(WRONG, **{key: value})
+    assert key in said
+    assert value in said
 
 
 def test_a_file_that_is_not_there_is_told(refuse: Refuse, tmp_path: Path) -> None:
@@ -123,13 +90,10 @@ def test_a_file_that_is_not_there_is_told(refuse: Refuse, tmp_path: Path) -> Non
     assert f"{file}" in refuse(WRONG, "--config", str(file))
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.invalid"])
-def test_an_address_that_others_reach_is_refused(refuse: Refuse, host: str) -> None:
+@pytest.mark.parametrize("where", [{"host": "0.0.0.0"}, {"host": "::"}, {"listen": "tcp://192.0.2.1:5555"}])
+def test_an_address_that_others_reach_is_refused(refuse: Refuse, where: dict[str, str]) -> None:
     """C62: unless it is said that this is what is wanted."""
-    said = refuse(WRONG, host=host)
-    assert "--insecure" in said
-    said = refuse(WRONG, listen=f"tcp://[{host}]:5555" if ":" in host else f"tcp://{host}:5555")
-    assert "--insecure" in said
+    assert "--insecure" in refuse(WRONG, **where)
 
 
 def test_an_address_that_others_reach_can_be_asked_for(start_broker: StartBroker, peers: Peers) -> None:
@@ -336,7 +300,6 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "a changed number": lambda whole: whole.replace(b'"max_age": 0.4', b'"max_age": 0.1'),
     "noise": lambda whole: bytes(range(256)),
     "zeros": lambda whole: bytes(len(whole)),
-    "a log that is not there": lambda whole: topicfile.encode(replace(topicfile.decode(whole), log_id=5)),
     "a bad name": lambda whole: topicfile.encode(replace(topicfile.decode(whole), name="a/b")),
     "a name that is none": lambda whole: checked(re.sub(rb'"name": "[^"]*"', b'"name": 17', whole)),
     "another version": lambda whole: checked(whole.replace(b'"version": 0', b'"version": 9')),

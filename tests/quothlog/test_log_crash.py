@@ -345,7 +345,7 @@ def test_batch_inside_a_value_is_a_value(wreck: Wreck) -> None:
 
 
 def test_value_made_to_look_like_the_next_batch_is_never_taken_for_one(wreck: Wreck) -> None:
-    """The log's id is no secret: a torn batch is believed how far it reaches, so nothing in it is searched."""
+    """The log's id is no secret: how far a torn batch reaches is believed; nothing in it is searched."""
     log = wreck.open(wreck.with_tail(wreck.tail))
     header = batch.parse_header(wreck.tail, LOG_ID, wreck.offsets[-2])
     body = wreck.tail[wreck.offsets[-2] + batch.HEADER_BYTES : wreck.offsets[-1]]

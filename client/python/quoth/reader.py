@@ -86,6 +86,8 @@ class Reader:
             return iter(())
         self._log_id = reply.log
         self.looking = bool(answer.payload)
+        if not self.looking and reply.newest == self.after:
+            self._ordinal = reply.end
         return self._open(answer.payload, reply)
 
     def messages(self, found: Batch) -> list[Message]:
