@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import zmq
+
 from kit.brokers import BrokerProcess, StartBroker
 from kit.peers import Context, Peers
 

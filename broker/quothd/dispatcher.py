@@ -158,9 +158,9 @@ class Dispatcher:
         return entry
 
     def _await_topic(self, job: Job, now: float) -> None:
-        """A reader that is willing to wait may come before the first publish."""
+        """A reader that is willing to wait may come before the first publish; one that knew it is told."""
         job.begin_fetch(now)
-        if not job.deadline:
+        if not job.deadline or job.request.ordinal >= 0:
             raise error("unknown_topic", f"there is no topic {job.topic!r}")
         self._park(job)
 
@@ -233,7 +233,7 @@ class Dispatcher:
                 self._rest(entry)
 
     def _make_way(self, now: float) -> None:
-        """Where all workers are busy: who has had his for long gets no more jobs, and rests when he is done."""
+        """Where all workers are busy: who has had his for long gets no more jobs and rests when done."""
         leaving = sum(one.makes_way or one.state is State.CLOSING for one in self._active.values())
         busy = [one for one in self._active.values() if one.state is State.AWAKE and not one.makes_way]
         for entry in sorted(busy, key=lambda one: one.opening_since)[: max(0, len(self._queue) - leaving)]:

@@ -153,13 +153,14 @@ class Worker:
 
     def _work(self) -> None:
         while self._burst:
-            item = self._burst.popleft()
+            item = self._burst[0]
             if isinstance(item, Job) and item.operation is Operation.PUBLISH:
                 self._unanswered[item] = None
                 self._publishes.append(item)
-                continue
-            self._append()
-            self._take(item)
+                self._burst.popleft()
+            else:
+                self._append()  # if this ends the thread, the item is still where it is looked for
+                self._take(self._burst.popleft())
         self._append()
         if not self._ending:
             self._tell_progress()
@@ -455,7 +456,7 @@ class Worker:
         self._outbox.post(Failed(self, replace(self._place), told, jobs))
 
     def leftover(self) -> list[Job]:
-        """The jobs in the inbox. For the front end, which alone puts them there, once the thread has ended."""
+        """The jobs in the inbox. For the front end, who alone puts them there, once the thread has ended."""
         found: list[Job] = []
         while not self.inbox.empty():
             item = self.inbox.get()

@@ -127,6 +127,11 @@ def segment_name(floor: int) -> str:
     return f"{floor:017d}{SEGMENT_SUFFIX}"
 
 
+def segment_of(index_name: str) -> str:
+    """The file name of the segment that an index file belongs to."""
+    return index_name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX
+
+
 def floor_of(name: str) -> int | None:
     """The floor of the segment of this file name, None for any other file."""
     match = _SEGMENT_NAME.fullmatch(name)

@@ -17,7 +17,7 @@ import errno
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -309,7 +309,7 @@ class Log:
             after = found.next
 
     def loss(self, after: int, ordinal: int, found: Extract) -> Loss:
-        """What is missing between a cursor and an extract; ordinal: -1 if the reader does not know its own."""
+        """What is missing between a cursor and an extract; ordinal: -1 if the reader knows none."""
         return loss_before(found, after, ordinal, self._sealed, self._active, self.log_id)
 
     # -- what is kept -----------------------------------------------------------------------------------
@@ -347,9 +347,8 @@ class Log:
         try:
             if self._failure is None:
                 self.sync()
-                self._active.write_checkpoint(self._producers.encode(self._clock.now()))
-        except OSError as problem:
-            self.fail(problem)
+                with suppress(OSError):  # it is derived: on a full disk the next opening takes longer
+                    self._active.write_checkpoint(self._producers.encode(self._clock.now()))
         finally:
             self.discard()
 

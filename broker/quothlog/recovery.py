@@ -65,8 +65,9 @@ def open_directory(
     files = filesystem.list(directory)
     strays = sorted(name for name in files if not layout.is_ours(name) and name not in others)
     findings = Findings(strays=strays)
-    for name in files:
-        if layout.is_ours(name) and name.endswith(layout.TEMPORARY_SUFFIX):
+    for name in filter(layout.is_ours, files):
+        unfinished = name.endswith(layout.TEMPORARY_SUFFIX)
+        if unfinished or (name.endswith(layout.INDEX_SUFFIX) and layout.segment_of(name) not in files):
             filesystem.remove(directory / name)
     sizes = {floor: size for name, size in files.items() if (floor := layout.floor_of(name))}
     floors = sorted(sizes)

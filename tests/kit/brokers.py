@@ -154,7 +154,8 @@ class BrokerProcess:
                         return line
                 left = deadline - time.monotonic()
                 ended = self._lines[-1:] == [_END]
-                assert left > 0 and not ended, f"it does not say {text!r}:\n" + "\n".join(self._lines)
+                if left <= 0 or ended:
+                    raise AssertionError(f"it does not say {text!r}:\n" + "\n".join(self._lines))
                 self._said.wait(left)
 
     def _collect(self, stream: IO[str]) -> None:

@@ -275,7 +275,6 @@ class Peers:
             peer.close()
 
 
-
 def replied(answer: Answer) -> Any:
     """The message of an answer. Raises the refusal."""
     if isinstance(answer.reply, QuothError):
@@ -302,10 +301,10 @@ def refused(code: str) -> Iterator[None]:
     """What stands in this block is refused with a code."""
     try:
         yield
-    except QuothError as problem:
-        assert problem.code == code, f"refused as {problem}, not as {code}"
-    else:
         raise AssertionError(f"this was not refused as {code}")
+    except QuothError as problem:
+        if problem.code != code:
+            raise AssertionError(f"refused as {problem}, not as {code}") from problem
 
 
 def _url(broker: str | HasUrl) -> str:

@@ -92,7 +92,7 @@ def test_topic_that_does_not_exist_for_long_is_waited_for(
     meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str
 ) -> None:
     waiting = pool.submit(values_of, connect(meddler).tail(topic), 1)
-    eventually(lambda: fetches(meddler) >= 4, "it asked again")
+    asks_again(meddler)
     client.publish(topic, b"a")
     assert waiting.result() == [b"a"]
 
@@ -100,6 +100,12 @@ def test_topic_that_does_not_exist_for_long_is_waited_for(
 def fetches(meddler: Meddler) -> int:
     """How often records were asked for."""
     return sum(call.operation is Operation.FETCH for call in meddler.requests)
+
+
+def asks_again(meddler: Meddler) -> None:
+    """Wait until that was done a few times more."""
+    before = fetches(meddler)
+    eventually(lambda: fetches(meddler) >= before + 3, "it asked again")
 
 
 # -- silence ------------------------------------------------------------------------------------------------
@@ -113,8 +119,7 @@ def test_silence_longer_than_a_broker_waits_is_no_end(
     tail = connect(meddler).tail(topic)
     for number in range(3):
         waiting = pool.submit(values_of, tail, 1)
-        asked = fetches(meddler)
-        eventually(lambda asked=asked: fetches(meddler) >= asked + 3, "it asked again")
+        asks_again(meddler)
         client.publish(topic, b"%d" % number)
         assert waiting.result() == [b"%d" % number]
 
@@ -208,8 +213,7 @@ def test_passing_refusals_do_not_end_a_tail(
     tail = connect(meddler, timeout=0.1).tail(topic)
     meddler.on_request = lambda call: error(code, "of the test")
     waiting = pool.submit(values_of, tail, 1)
-    asked = fetches(meddler)
-    eventually(lambda: fetches(meddler) > asked + 5, "it tries")
+    asks_again(meddler)
     meddler.on_request = pass_on
     client.publish(topic, b"a")
     assert waiting.result() == [b"a"]
@@ -263,10 +267,11 @@ def test_topic_that_was_made_anew_meanwhile_is_a_gap_and_read_from_its_beginning
     assert len(gaps) == 1
 
 
+@pytest.mark.usefixtures("brief")
 def test_topic_made_anew_is_read_whole_though_the_old_one_had_higher_pointers(
     client: Client, topic: str
 ) -> None:
-    """Above a million records a second pointers run ahead of the clock, and a new topic begins at the clock."""
+    """Above a million records a second pointers run ahead of the clock, where a new topic begins."""
     for _ in range(12):
         ahead = client.publish(topic, [b""] * 100_000).last
     gaps: list[Gap] = []
@@ -308,7 +313,7 @@ def test_records_trimmed_behind_an_unknown_cursor_are_a_gap_without_a_number(
     for after in (acks[0].last, acks[3].last):
         assert values_of(client.tail(topic, after=after, on_gap=gaps.append), 4) == [b"6", b"7", b"8", b"9"]
         assert gaps.pop() == Gap(topic, after, acks[6].first, -1, "trimmed")
-        assert [one.value for one in client.read(topic, after=after, on_gap=gaps.append)][0] == b"6"
+        assert client.read(topic, after=after, on_gap=gaps.append)[0].value == b"6"
         assert gaps.pop() == Gap(topic, after, acks[6].first, -1, "trimmed")
     for after in (0, acks[5].last, acks[6].last):
         client.read(topic, after=after, on_gap=gaps.append)
@@ -328,12 +333,13 @@ def test_everything_trimmed_in_front_of_a_tail_is_told_with_the_next_record(
     tail = client.tail(topic, after=acks[-1].last, on_gap=gaps.append)
     assert values_of(tail, 1) == [b"new"]
     assert gaps == []
+    end = client.topic(topic).last
     tail = client.tail(topic, on_gap=gaps.append)
-    lost = client.publish(topic, [b"x", b"y", b"z"])
+    client.publish(topic, [b"x", b"y", b"z"])
     client.trim(topic, "now")
     first = client.publish(topic, b"last").first
     assert values_of(tail, 1) == [b"last"]
-    assert gaps == [Gap(topic, lost.first - 1, first, 3, "trimmed")] or gaps[0].after < lost.first
+    assert gaps == [Gap(topic, end, first, 3, "trimmed")]
 
 
 # -- records that only others can read ----------------------------------------------------------------------

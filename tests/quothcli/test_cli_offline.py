@@ -214,11 +214,11 @@ def test_a_topic_that_is_not_there(quoth: Command, broker: BrokerProcess, topic:
 def test_while_it_is_written_to(quoth: Command, broker: BrokerProcess, topic: str) -> None:
     """What is dumped is always a beginning of what is published, whole and without complaints of damage."""
     assert quoth("topic", "create", topic, "--count-limit", "5000").status == 0
-    content = b"".join(b"%d\n" % number for number in range(200_000))
+    content = b"".join(b"%d\n" % number for number in range(100_000))
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
     assert pub.process.stdin is not None
-    for begin in range(0, len(content), 400_000):
-        pub.process.stdin.write(content[begin : begin + 400_000])
+    for begin in range(0, len(content), 200_000):
+        pub.process.stdin.write(content[begin : begin + 200_000])
         pub.process.stdin.flush()
         told = quoth("log", "dump", str(broker.directory), "--topic", topic, "--format", "raw")
         assert told.status == 0, told.err

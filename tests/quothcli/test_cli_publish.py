@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 
-from kit.commands import Command
+from kit.brokers import StartBroker
+from kit.commands import Command, Running
 
 
 def test_a_value_is_published_and_its_pointer_is_told(quoth: Command, topic: str) -> None:
@@ -103,7 +104,7 @@ def test_an_interrupted_pipe_delivers_what_came_and_says_how_much(quoth: Command
     assert tail.end().status == 0
     ended = pub.end(signal.SIGINT)
     assert (ended.status, ended.out) == (130, b"")
-    assert "2 records of stdin were published" in ended.err
+    assert "published 2 records of stdin" in ended.err
 
 
 def test_durability(quoth: Command, topic: str) -> None:
@@ -132,5 +133,44 @@ def test_typed_wrongly(alone: Command, options: tuple[str, ...]) -> None:
 def test_a_line_too_long_for_a_record(quoth: Command, topic: str) -> None:
     told = quoth("pub", topic, stdin=b"fine\n" + b"x" * (17 * 2**20) + b"\n")
     assert told.status == 1
-    assert "1 record of stdin were published" in told.err
+    assert "published 1 record of stdin" in told.err
     assert "too_large: line 2 has more than" in told.err
+
+
+def test_a_broker_that_goes_away(start_broker: StartBroker, running: list[Running], topic: str) -> None:
+    """Whoever pipes into a broker that dies is told how far it came."""
+    broker = start_broker()
+    quoth = Command(broker.url, running)
+    pub = quoth.start("pub", topic, "--timeout", "0.5", stdin=subprocess.PIPE)
+    tail = quoth.start("tail", topic, "--after", "0", "-n", "1")
+    assert pub.process.stdin is not None
+    pub.process.stdin.write(b"one\n")
+    pub.process.stdin.flush()
+    assert tail.end().status == 0
+    broker.kill()
+    pub.process.stdin.write(b"two\nthree\n")
+    ended = pub.end()
+    assert (ended.status, ended.out) == (4, b"")
+    said = ended.err.splitlines()
+    assert said[0] == "quoth: published 1 record of stdin"
+    assert "2 records" in said[1]
+
+
+def test_a_broker_that_comes_back(start_broker: StartBroker, running: list[Running], topic: str) -> None:
+    """A pipe and a tail outlive it, and nothing is lost or doubled."""
+    broker = start_broker()
+    quoth = Command(broker.url, running)
+    pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
+    tail = quoth.start("tail", topic, "--after", "0", "-n", "2", "--format", "raw")
+    assert pub.process.stdin is not None
+    pub.process.stdin.write(b"one\n")
+    pub.process.stdin.flush()
+    assert tail.line() == "one"
+    broker.kill()
+    pub.process.stdin.write(b"two\n")
+    pub.process.stdin.flush()
+    broker.restart()
+    assert tail.line() == "two"
+    assert pub.end().status == 0
+    assert tail.end().status == 0
+    assert quoth("read", topic, "--format", "raw").out == b"one\ntwo\n"

@@ -92,7 +92,7 @@ def test_rm_asks_a_person(
         os.close(terminal)
         os.close(keyboard)
     assert ended.status == status, ended
-    assert f"delete topic '{topic}' with 1 records?" in ended.err
+    assert f"delete topic '{topic}' with 1 record?" in ended.err
     assert quoth("topic", "info", topic).status == left
 
 

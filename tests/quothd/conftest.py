@@ -7,6 +7,7 @@ import random
 import secrets
 
 import pytest
+
 from kit.brokers import BrokerProcess
 from kit.clients import PROTOCOLS, Client, Connect, connect
 from kit.peers import FastPeer, HasUrl, Peers, SimplePeer

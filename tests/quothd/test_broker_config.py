@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.peers import refused
 
+from kit.peers import refused
 from quothd.config import KEYS, Config, load
 from quothd.main import _parser
 from quothwire.errors import QuothError
@@ -34,7 +34,9 @@ def samples(key: str) -> tuple[str, Any, str, Any, str, Any]:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_an_argument_wins_over_the_environment_over_the_file_over_the_default(tmp_path: Path, key: str) -> None:
+def test_an_argument_wins_over_the_environment_over_the_file_over_the_default(
+    tmp_path: Path, key: str
+) -> None:
     """C62, for every key there is."""
     in_file, file_value, in_environment, environment_value, argument, argument_value = samples(key)
     file = tmp_path / "quoth.toml"
@@ -86,7 +88,13 @@ def test_the_defaults_are_those_of_the_design() -> None:
 
 @pytest.mark.parametrize(
     ("key", "near"),
-    [("prot", "port"), ("count_interval", ""), ("worker_timout", "worker_timeout"), ("Port", "port"), ("", "")],
+    [
+        ("prot", "port"),
+        ("count_interval", ""),
+        ("worker_timout", "worker_timeout"),
+        ("Port", "port"),
+        ("", ""),
+    ],
 )
 def test_an_unknown_key_is_an_error(tmp_path: Path, key: str, near: str) -> None:
     """C62: in the file as among the arguments, with a suggestion if one comes near."""
@@ -109,28 +117,31 @@ WRONG_VALUES: list[tuple[str, Any]] = [
     ("port", "70000"), ("port", "-1"), ("port", "http"), ("port", ""), ("port", "5555.5"), ("port", True),
     ("port", "65535"), ("worker_timeout", "0"), ("worker_timeout", "soon"), ("worker_timeout", "nan"),
     ("worker_timeout", True), ("worker_timeout", "inf"), ("check_interval", "inf"), ("sync_interval", "inf"),
-    ("check_interval", "-1"), ("durability", "maybe"), ("durability", 5), ("max_age", "-1"), ("max_age", "inf"),
+    ("check_interval", "-1"), ("durability", "maybe"), ("durability", 5), ("max_age", "-1"),
+    ("max_age", "inf"),
     ("max_age", "nan"), ("size_limit", "1.5"), ("size_limit", "0"), ("workers_max", "0"), ("waits_max", "0"),
-    ("frame_bytes_max", "10"), ("request_bytes_max", "10"), ("unsynced_bytes_max", "1"), ("insecure", "maybe"),
-    ("auto_create", 7), ("dir", 5), ("host", 5), ("listen", 5), ("stop_timeout", "-1"), ("topics_max", None),
+    ("frame_bytes_max", "10"), ("request_bytes_max", "10"), ("unsynced_bytes_max", "1"),
+    ("insecure", "maybe"),
+    ("auto_create", 7), ("dir", 5), ("host", 5), ("listen", 5), ("stop_timeout", "-1"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("key", "value"), WRONG_VALUES)
 def test_a_wrong_value_is_an_error(key: str, value: Any) -> None:
     """C62: that names the key and quotes the value, wherever it came from."""
-    if value is not None:
-        with pytest.raises(QuothError) as caught:
-            load({key: value}, {})
-        assert caught.value.code == "bad_setting"
-        assert key in caught.value.text
-        assert str(value).split(".")[0] in caught.value.text
+    with pytest.raises(QuothError) as caught:
+        load({key: value}, {})
+    assert caught.value.code == "bad_setting"
+    assert key in caught.value.text
+    assert str(value).split(".")[0] in caught.value.text
     if isinstance(value, str):
         with refused("bad_setting"):
             load({}, {f"QUOTH_{key.upper()}": value})
 
 
-@pytest.mark.parametrize("text", ["worker_timeout = ", "= 1", "\xff", "[broker]\nport = 1\n", "port = 1\nport = 2"])
+@pytest.mark.parametrize(
+    "text", ["worker_timeout = ", "= 1", "\xff", "[broker]\nport = 1\n", "port = 1\nport = 2"]
+)
 def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path, text: str) -> None:
     """C62: that names the file."""
     file = tmp_path / "quoth.toml"

@@ -7,12 +7,12 @@ import struct
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_intdigest
+
 from kit.brokers import BrokerProcess, StartBroker
 from kit.effort import times
 from kit.logs import encoded
 from kit.peers import FastPeer, Peers, code_of, refused, replied
-from xxhash import xxh3_64_intdigest
-
 from quothwire import batch
 from quothwire.batch import Flag, Kind
 from quothwire.message import Publish, RollTopic
@@ -153,7 +153,9 @@ def cut_index(segment: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 7, 64, 100])
-@pytest.mark.parametrize("hidden", ["a batch of this log, from its future", "the same, with the last pointer"])
+@pytest.mark.parametrize(
+    "hidden", ["a batch of this log, from its future", "the same, with the last pointer"]
+)
 def test_a_batch_in_a_value_stays_there_when_the_tail_is_torn(
     start_broker: StartBroker, peers: Peers, hidden: str, cut: int
 ) -> None:

@@ -11,18 +11,19 @@ from contextlib import closing, contextmanager
 
 import pytest
 import zmq
+
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
 from kit.effort import times
 from kit.peers import FastPeer, Peers, found_in, replied
 from kit.processes import descriptors, needs_proc, resident_bytes
-
 from quothwire.message import Ping, Pong
 
 CLOSED_WITHIN_S = 10.0
 """The broker gives a stranger three seconds for the handshake."""
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
+
 
 def raw(broker: BrokerProcess) -> socket.socket:
     """A TCP connection."""
@@ -186,7 +187,7 @@ def test_an_identity_may_be_anything(peers: Peers, broker: BrokerProcess) -> Non
 
 @needs_proc
 def test_a_client_that_does_not_read_holds_nobody_up(start_broker: StartBroker, peers: Peers) -> None:
-    """C60, checklist 19: it asks for gigabytes; the broker's memory is bounded, others are as quick as ever."""
+    """C60, checklist 19: it asks for gigabytes; the broker's memory is bounded, others are quick as ever."""
     broker = start_broker()
     fast = peers.fast(broker)
     for _ in range(16):

@@ -7,12 +7,12 @@ import signal
 from collections.abc import Callable
 
 import pytest
+
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
 from kit.effort import times
 from kit.logs import encoded
 from kit.peers import FastPeer, Peers, code_of, refused, replied
-
 from quothlog.producers import RESULTS_MAX
 from quothwire.message import DeleteTopic, Publish, Published, RollTopic
 
@@ -59,7 +59,9 @@ def test_a_repeated_publish_gets_its_first_pointers(
     for raw, first in zip(raws, firsts, strict=True):
         again = fast.call(Publish(), "t", raw)
         assert (again.first, again.last, again.count, again.duplicate) == (first.first, first.last, 2, True)
-    assert fast.publish("t", [b"new"], producer=ALICE, sequence=1 + 5 * step, sparse=sparse).duplicate is False
+    assert (
+        fast.publish("t", [b"new"], producer=ALICE, sequence=1 + 5 * step, sparse=sparse).duplicate is False
+    )
     assert len(fast.read_all("t")) == 11
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually, hold
 from kit.peers import FastPeer, Peers
-
 from quothwire.message import CreateTopic, RollTopic, UpdateTopic
 
 
@@ -44,7 +43,7 @@ def test_old_records_go(start_broker: StartBroker, peers: Peers) -> None:
 
 
 def test_young_records_stay(start_broker: StartBroker, peers: Peers) -> None:
-    """C45: a segment goes only when its newest record is too old; at most a quarter of the age is too much."""
+    """C45: a segment goes only when its newest record is too old; it spans at most a quarter of the age."""
     broker = start_broker(worker_timeout=0.05, check_interval=0.02)
     fast = peers.fast(broker)
     fast.call(CreateTopic({"max_age": 2.0}), "t")

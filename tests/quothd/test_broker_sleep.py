@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable
 
 import pytest
+
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually, hold, pause
 from kit.effort import times
 from kit.peers import FastPeer, Peers, refused, replied
 from kit.processes import descriptors, needs_proc, resident_bytes, threads
-
 from quothwire.message import (
     Fetched,
     ListTopics,

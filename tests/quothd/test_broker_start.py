@@ -1,5 +1,5 @@
-"""Starting: what is wrong is told with the right exit status and nothing is left behind; what lies around in a
-data directory does no harm."""
+"""Starting: what is wrong is told with the right exit status and nothing is left behind; what lies around in
+a data directory does no harm."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 from xxhash import xxh3_64_hexdigest
+
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
 from kit.peers import FastPeer, Peers, refused
 from kit.processes import listing
-
 from quothd import topicfile
 from quothlog.layout import LOCK_NAME
 from quothwire.message import ListTopics, Ping, UpdateTopic
@@ -76,7 +76,9 @@ def test_an_unknown_option_gets_a_suggestion(refuse: Refuse, option: str) -> Non
     assert option in said
 
 
-@pytest.mark.parametrize(("key", "value"), [("port", "70000"), ("durability", "maybe"), ("listen", "udp://a:1")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("port", "70000"), ("durability", "maybe"), ("listen", "udp://a:1")]
+)
 def test_a_wrong_value_is_told(refuse: Refuse, key: str, value: str) -> None:
     """C62: with the key and the value; the table of them is in the tests of `quothd.config`."""
     said = refuse(WRONG, **{key: value})
@@ -109,7 +111,9 @@ def test_loopback_needs_no_permission(start_broker: StartBroker, peers: Peers, h
     peers.fast(start_broker(host=host)).publish("t", [b"x"])
 
 
-def test_a_broker_may_listen_at_several_places(start_broker: StartBroker, peers: Peers, tmp_path: Path) -> None:
+def test_a_broker_may_listen_at_several_places(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path
+) -> None:
     """C58: each of them serves the same topics."""
     path = tmp_path / "socket"
     broker = start_broker(listen=f"ipc://{path},tcp://127.0.0.1:0")

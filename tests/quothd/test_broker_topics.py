@@ -6,12 +6,12 @@ import threading
 from typing import Any
 
 import pytest
+
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
 from kit.effort import times
 from kit.peers import FastPeer, Peers, SimplePeer, code_of, found_in, refused, replied
 from kit.processes import listing
-
 from quothwire.errors import QuothError
 from quothwire.message import (
     CreateTopic,

@@ -1,4 +1,4 @@
-"""Readers who wait for what is not there yet: they are told at once, or at their deadline, and cost nothing."""
+"""Readers who wait for what is not there yet are told at once, or at their deadline, and cost nothing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 from collections import Counter
 
 import pytest
+
 from kit.brokers import BrokerProcess, StartBroker
 from kit.clients import Client, Connect, read_all
 from kit.deadlines import eventually
 from kit.effort import times
 from kit.peers import FastPeer, Peers, SimplePeer, Subscriber, code_of, found_in, refused
 from kit.processes import descriptors, needs_proc, threads
-
 from quothwire import announcement
 from quothwire.message import CreateTopic, Fetch, ListTopics, RollTopic
 from quothwire.pointer import POINTER_MAX
@@ -34,7 +34,9 @@ def test_tailing_gives_exactly_the_next_record(client: Client, topic: str) -> No
         client.publish(topic, b"%d" % i)
 
 
-def test_a_waiting_reader_is_told_at_once(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
+def test_a_waiting_reader_is_told_at_once(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
     """C54: a fetch that found nothing is answered by the next publish, long before its deadline."""
     reader = peers.fast(broker)
     after = fast.publish(topic, [b"0"]).last
@@ -82,7 +84,9 @@ def test_nobody_waits_for_ever_for_a_topic(fast: FastPeer, simple: SimplePeer, t
     assert topic not in simple.topics()
 
 
-def test_a_reader_on_an_empty_topic_waits(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
+def test_a_reader_on_an_empty_topic_waits(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
     """C53: creating the topic does not disturb it."""
     reader = peers.fast(broker)
     early = reader.send_fetch(topic, 0, wait_ms=60_000)
@@ -108,7 +112,9 @@ def test_a_reader_of_the_future_is_not_woken_by_the_past(
     assert fast.fetch(topic, last).values == [b"y"]
 
 
-def test_a_roll_does_not_wake_anybody(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
+def test_a_roll_does_not_wake_anybody(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
     """C54: there is nothing new."""
     reader = peers.fast(broker)
     last = fast.publish(topic, [b"x"]).last
@@ -175,7 +181,9 @@ def test_one_wait_too_many_is_refused(start_broker: StartBroker, peers: Peers) -
         assert found_in(answer, last).values == [b"y"]
 
 
-def test_a_reader_that_left_is_forgotten(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
+def test_a_reader_that_left_is_forgotten(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
     """C60: its answer goes nowhere, and nobody else notices."""
     last = fast.publish(topic, [b"x"]).last
     reader = peers.fast(broker)
@@ -264,7 +272,9 @@ def test_announcements_are_joined_and_end_with_the_newest(
     assert listening.is_silent(0.1)
 
 
-def test_an_announcement_is_only_a_hint(fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str) -> None:
+def test_an_announcement_is_only_a_hint(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
     """C54: what is announced can be read, and who hears nothing misses nothing."""
     listening = subscriber(peers, broker, announcement.subscription(topic))
     for i in range(20):

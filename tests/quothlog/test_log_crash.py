@@ -572,6 +572,16 @@ def test_what_was_unfinished_is_removed(wreck: Wreck) -> None:
     assert_goes_on(wreck, log, wreck.records, wreck.records)
 
 
+def test_index_whose_segment_is_gone_is_removed(wreck: Wreck) -> None:
+    """A crash between the two removals of a trim; the indexes of segments that are there stay."""
+    target = wreck.with_tail(wreck.tail)
+    kept = {path.name for path in target.glob("*.idx")}
+    (target / "00000000000000007.idx").write_bytes(b"of a segment that was trimmed")
+    log = wreck.open(target)
+    assert {path.name for path in target.glob("*.idx")} == kept
+    assert_goes_on(wreck, log, wreck.records, wreck.records)
+
+
 def test_segment_of_another_log_gives_no_records(wreck: Wreck, tmp_path: Path) -> None:
     target = wreck.with_tail(wreck.tail)
     with Log.open(tmp_path / "other", clock=ManualClock(wreck.clock.now() - DAY), log_id=5) as other:

@@ -102,7 +102,7 @@ def _publish_stdin(
             first = producer.future()
             _send(producer, key, headers)
     except BaseException:
-        say(f"quoth: {records_text(producer.acknowledged)} of stdin were published")
+        say(f"quoth: published {records_text(producer.acknowledged)} of stdin")
         raise
     if not producer.acknowledged:
         return None

@@ -12,7 +12,7 @@ import typer
 from quothcli.command import command, group
 from quothcli.exits import Status, complain
 from quothcli.options import Form, Format, Timeout, Topic, Url, chosen, moment
-from quothcli.output import Printer, bytes_text, moment_text, printable
+from quothcli.output import Printer, bytes_text, moment_text, printable, records_text
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
 from quothwire.message import TopicInfo, Trimmed
@@ -138,8 +138,8 @@ def remove(
         found = client.topic(topic)
         if not yes:
             if not sys.stdin.isatty():
-                raise typer.BadParameter(f"it would delete {found.count:,} records: say --yes to do that")
-            if not typer.confirm(f"delete topic {topic!r} with {found.count:,} records?", err=True):
+                raise typer.BadParameter(f"it would delete {records_text(found.count)}: say --yes to do that")
+            if not typer.confirm(f"delete topic {topic!r} with {records_text(found.count)}?", err=True):
                 complain("not_done", "nothing was deleted", "answer y to delete it")
                 return Status.FAILED
         _print_trimmed(Printer(asked.format), topic, client.delete_topic(topic), "deleted")
@@ -248,7 +248,7 @@ def _print(printer: Printer, found: TopicInfo) -> None:
 
 
 def _print_trimmed(printer: Printer, topic: str, trimmed: Trimmed, done: str) -> None:
-    text = f"{done} {trimmed.records:,} records, {bytes_text(trimmed.bytes)}"
+    text = f"{done} {records_text(trimmed.records)}, {bytes_text(trimmed.bytes)}"
     if trimmed.first:
         text += f"; the oldest is now {trimmed.first}, {moment_text(trimmed.first)}"
     printer.answer(text, {"topic": topic, **asdict(trimmed)}, trimmed.records)

@@ -412,8 +412,6 @@ def _columns(
         encoded = [wire.encode_headers(headers)] * count
     elif headers is not None:
         each = list(headers) if isinstance(headers, Iterable) else [headers]
-        if not all(isinstance(one, Mapping) for one in each):
-            raise error("bad_request", "headers are a map of text to bytes, or one for each value")
         encoded = [wire.encode_headers(one) for one in each]
     for column, name in ((keys, "keys"), (encoded, "headers")):
         if column is not None and len(column) != count:

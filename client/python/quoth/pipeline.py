@@ -125,10 +125,13 @@ class Pipeline:
         if outgoing is not self._in_flight[0]:
             # What becomes of the earlier ones is not known yet; it will be answered again in its turn.
             self.pause(now)
-        elif problem.code in FORGOTTEN and outgoing.sequence > 1:
+        elif problem.code in FORGOTTEN:
             # All before it are settled, so the broker lost them or knows them no more. It goes on without.
+            if outgoing.sequence == 1:
+                self.pause(now)  # no broker says that of a beginning; no haste with one that does
+            else:
+                self.again_at = now
             self._begin_anew()
-            self.again_at = now
         elif problem.code in RETRIED or problem.code == "disk_low":
             self.pause(now)
         elif not _is_certain(problem, outgoing):

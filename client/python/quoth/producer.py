@@ -35,7 +35,6 @@ BATCH_BYTES = 2**20
 """A batch leaves when it holds this much, whatever its number of records."""
 OVERHEAD_BYTES = 128
 """What a batch takes beside its records: its header, the last offsets, padding."""
-_NEVER_SENT = "nothing of it was stored"
 
 
 class ProducerOptions(NamedTuple):
@@ -112,7 +111,7 @@ class Producer:
             raise error("bad_request", f"a value is bytes, not {type(value).__name__}", "encode it")
         if key is not None and not isinstance(key, bytes):
             raise error("bad_request", f"a key is bytes or None, not {type(key).__name__}", "encode it")
-        encoded = wire.encode_headers(headers) if headers else b""
+        encoded = b"" if headers is None else wire.encode_headers(headers)
         size = RECORD_BYTES + len(value) + len(key or b"") + len(encoded)
         if size + OVERHEAD_BYTES > self._options.payload_bytes_max:
             raise error("too_large", f"a record of {size} bytes")
@@ -238,27 +237,31 @@ class Producer:
         if failures:
             raise ProducerError(failures)
 
-    def _next_ready(self, now: float) -> Outgoing | None:
+    def _next_ready(self, now: float, *, expired: bool) -> Outgoing | None:
+        """The next batch that may leave. expired: only if its time is over."""
         with self._changed:
             filling = self._filling
             due = filling.number <= self._flushed or now - filling.began >= self._options.linger
             if filling.values and due and not self._ready:
                 self._seal()
-            return self._ready.popleft() if self._ready else None
+            if not self._ready or (expired and not self._is_expired(self._ready[0], now)):
+                return None
+            return self._ready.popleft()
 
     # -- the thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._fill_window(time.monotonic())
+                now = time.monotonic()
+                self._look_at_clock(now)
+                self._fill_window(now)
                 if self._link.wait(self._pause(time.monotonic())):
                     self._pipeline.again_at = time.monotonic()
                 self._bell.hush()
                 while (answer := self._link.receive()) is not None:
                     self._heard_at = time.monotonic()
                     self._pipeline.take(answer, self._heard_at)
-                self._look_at_clock(time.monotonic())
             problem = error("closed", "the producer was closed before it was delivered")
         except zmq.ContextTerminated:
             problem = error("closed", "the client or the broker in this process was closed")
@@ -271,28 +274,31 @@ class Producer:
     def _pause(self, now: float) -> float:
         """How long there is nothing to do unless something comes."""
         moments = [now + 1.0]
-        if self._pipeline.again_at is not None:
+        filling = self._filling
+        if self._link.connected and self._pipeline.again_at is not None:
             moments.append(self._pipeline.again_at)
-        elif self._pipeline.has_room:
+        elif self._link.connected and self._pipeline.has_room:
             if self._ready:
                 return 0.0
-            filling = self._filling
             if filling.values:
                 moments.append(filling.began + self._options.linger)
-        if (oldest := self._pipeline.oldest) is not None:
-            moments.append(oldest.began + self._options.timeout)
+        waiting = self._pipeline.oldest or (self._ready[0] if self._ready else filling)
+        if waiting.values:
+            moments.append(waiting.began + self._options.timeout)
         return min(moments) - now
 
     def _fill_window(self, now: float) -> None:
-        while self._pipeline.has_room:
-            outgoing = self._next_ready(now)
+        """Send what may be sent. Nothing is handed to libzmq that is not connected: it is certain then that
+        nothing of it was stored."""
+        while True:
+            may_send = bool(self._link.connected) and self._pipeline.has_room
+            outgoing = self._next_ready(now, expired=not may_send)
             if outgoing is None:
                 return
             try:
-                if now - outgoing.began > self._options.timeout:
-                    raise error(
-                        "timed_out", f"producer {self.topic}: no room to send it in time", _NEVER_SENT
-                    )
+                if self._is_expired(outgoing, now):
+                    text = f"producer {self.topic}: it could not be sent in time"
+                    raise error("timed_out", text, "nothing of it was stored")
                 self._send(self._pipeline.launch(outgoing), now)
             except QuothError as problem:
                 self._settle(outgoing, outgoing.failure("refused", problem))
@@ -304,20 +310,21 @@ class Producer:
             self._pipeline.pause(now)
 
     def _look_at_clock(self, now: float) -> None:
-        oldest = self._pipeline.oldest
-        if oldest is None:
-            self._pipeline.again_at = None
+        pipeline, link = self._pipeline, self._link
+        if pipeline.oldest is None:
+            pipeline.again_at = None
             self._heard_at = now
             return
-        if now - self._heard_at > RESEND_S:
-            self._heard_at = now
-            if self._link.connected:  # when it comes back after a loss, a round is due anyway
-                self._pipeline.again_at = now
-        if now - oldest.began > self._options.timeout:
-            self._pipeline.give_up(self._link.nobody(f"producer {self.topic}"))
-        elif self._pipeline.again_at is not None and now >= self._pipeline.again_at:
-            for frames in self._pipeline.next_round():
+        if now - self._heard_at > RESEND_S and link.connected:
+            pipeline.again_at = self._heard_at = now
+        if self._is_expired(pipeline.oldest, now):
+            pipeline.give_up(link.nobody(f"producer {self.topic}"))
+        elif link.connected and pipeline.again_at is not None and now >= pipeline.again_at:
+            for frames in pipeline.next_round():
                 self._send(frames, now)
+
+    def _is_expired(self, outgoing: Outgoing, now: float) -> bool:
+        return now - outgoing.began > self._options.timeout
 
     def _settle(self, done: Outgoing, outcome: Ack | Failure) -> None:
         """A batch is stored, or never will be."""

@@ -269,9 +269,13 @@ def whole(batches: Bytes, log_id: int, pointer: int, ordinal: int) -> tuple[int,
 
 def encode_headers(headers: Mapping[str, bytes]) -> bytes:
     """Encode one record's headers. Raises `RequestError` ``too_large`` or ``bad_request``."""
+    try:
+        items = headers.items()
+    except AttributeError:
+        raise error("bad_request", "headers are a map of text to bytes") from None
     if not headers:
         return b""
-    for name, value in headers.items():
+    for name, value in items:
         if not isinstance(name, str) or not isinstance(value, bytes):
             raise error("bad_request", f"header {name!r}: names are text, values are bytes")
     try:

@@ -113,7 +113,8 @@ class Fetch:
 
     ordinal: the ordinal that the reader expects next, -1 if it does not know. The limits are soft: the
     first batch is sent whatever its size, and it may hold records at or below `after`. wait_ms: how long
-    the broker keeps the request when there is nothing yet.
+    the broker keeps the request when there is nothing yet, or no topic (unless the reader says an ordinal
+    and so knew it).
     """
 
     operation: ClassVar[Operation] = Operation.FETCH

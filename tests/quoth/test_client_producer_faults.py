@@ -1,0 +1,354 @@
+"""The producer when things go wrong: everything acknowledged is there once and in order, and the account of
+the rest is exact."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import quoth
+from kit.brokers import StartBroker
+from kit.deadlines import DEADLINE_S, eventually
+from kit.effort import times
+from kit.peers import refused
+from kit.proxies import Meddler
+from quoth import Client, Failure, Producer, ProducerError
+from quoth import producer as producer_module
+from quoth.pipeline import IN_FLIGHT_MAX
+from quothd import Broker
+from quothlog.filesystem import PosixFile
+from quothwire import batch
+from quothwire.codec import Answer, Call
+from quothwire.errors import QuothError, error
+from quothwire.message import Operation
+
+Connect = Callable[..., Client]
+
+
+def values(client: Client, topic: str) -> list[bytes]:
+    """All values of a topic."""
+    return [value for one in client.batches(topic) for value in one.values]
+
+
+def numbered(numbers: range) -> list[bytes]:
+    """Values to send."""
+    return [b"%d" % number for number in numbers]
+
+
+def send_all(producer: Producer, sent: list[bytes]) -> None:
+    """Send values."""
+    for value in sent:
+        producer.send(value)
+
+
+def publishes(call: Call) -> bool:
+    """Is it a publish?"""
+    return call.operation is Operation.PUBLISH
+
+
+def values_in(call: Call) -> list[bytes]:
+    """What a publish brings."""
+    return batch.decode(call.payload).values
+
+
+def failures_of(ending: Callable[[], object]) -> list[Failure]:
+    """What a flush or a closing tells."""
+    with pytest.raises(ProducerError) as caught:
+        ending()
+    return caught.value.failures
+
+
+# -- refusals in the middle of a pipeline -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", ["busy", "recovering", "stopping", "disk_low", "out_of_sequence"])
+def test_passing_refusals_keep_the_order_and_store_once(
+    meddler: Meddler, connect: Connect, client: Client, topic: str, rng: random.Random, code: str
+) -> None:
+    """One in seven is refused, whichever it is, first and later copies alike."""
+    begun = count()
+    meddler.on_request = lambda call: (
+        error(code, "of the test") if publishes(call) and next(begun) and rng.random() < 1 / 7 else False
+    )
+    sent = numbered(range(500))
+    with connect(meddler).producer(topic, batch=5) as producer:
+        send_all(producer, sent)
+    assert producer.acknowledged == 500
+    assert values(client, topic) == sent
+
+
+def test_definite_refusals_fail_their_own_batch_and_no_other(
+    meddler: Meddler, connect: Connect, client: Client, topic: str
+) -> None:
+    def rule(call: Call) -> QuothError | bool:
+        poisoned = publishes(call) and any(int(value) % 100 == 50 for value in values_in(call))
+        return error("bad_batch", "of the test") if poisoned else False
+
+    meddler.on_request = rule
+    sent = numbered(range(1_000))
+    producer = connect(meddler).producer(topic, batch=10)
+    send_all(producer, sent)
+    failures = failures_of(producer.close)
+    assert [failure.values for failure in failures] == [
+        numbered(range(first, first + 10)) for first in range(50, 1_000, 100)
+    ]
+    assert {(failure.outcome, failure.error.code) for failure in failures} == {("refused", "bad_batch")}
+    lost = {value for failure in failures for value in failure.values}
+    assert values(client, topic) == [value for value in sent if value not in lost]
+    assert producer.acknowledged == 900
+
+
+def test_batch_without_a_topic_is_refused_and_those_behind_its_making_are_stored(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    client = connect(start_broker(auto_create=False))
+    client.create_topic("t")
+    sent = numbered(range(300))
+    with client.producer("t", batch=10) as producer:
+        send_all(producer, sent[:100])
+        producer.flush()
+        client.delete_topic("t")
+        send_all(producer, sent[100:200])
+        failures = failures_of(producer.flush)
+        assert [value for failure in failures for value in failure.values] == sent[100:200]
+        assert {(one.outcome, one.error.code) for one in failures} == {("refused", "unknown_topic")}
+        client.create_topic("t")
+        send_all(producer, sent[200:])
+    assert values(client, "t") == sent[200:]
+
+
+def test_full_disk_holds_the_producer_up_until_there_is_room(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = start_broker()
+    client = connect(broker)
+    sent = numbered(range(400))
+    with client.producer("t", batch=10) as producer:
+        send_all(producer, sent[:200])
+        producer.flush()
+        broker.terminate()
+        broker.restart(disk_free_min=2**60)
+        send_all(producer, sent[200:])
+        with refused("timed_out"):
+            producer.flush(0.3)
+        broker.terminate()
+        broker.restart(disk_free_min=0)
+    assert values(client, "t") == sent
+
+
+def test_disk_that_stays_full_is_a_certain_failure(start_broker: StartBroker, connect: Connect) -> None:
+    broker = start_broker(disk_free_min=2**60)
+    producer = connect(broker).producer("t", batch=1, timeout=0.5)
+    send_all(producer, numbered(range(3)))
+    failures = failures_of(producer.close)
+    assert [failure.values for failure in failures] == [[b"0"], [b"1"], [b"2"]]
+    assert {failure.outcome for failure in failures} == {"refused"}
+    assert failures[0].error.code == "disk_low"
+
+
+def test_failing_disk_leaves_the_outcome_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been written before the fsync failed."""
+
+    def fail(_: PosixFile) -> None:
+        raise OSError(5, "Input/output error")
+
+    sent = numbered(range(20))
+    with Broker(tmp_path) as broker, quoth.connect(broker) as client:
+        producer = client.producer("t", batch=1, durability="synced")
+        send_all(producer, sent[:10])
+        producer.flush()
+        with monkeypatch.context() as patched:
+            patched.setattr(PosixFile, "sync", fail)
+            send_all(producer, sent[10:])
+            failures = failures_of(producer.flush)
+        assert [value for failure in failures for value in failure.values] == sent[10:]
+        assert {failure.outcome for failure in failures} == {"unknown"}
+        assert failures[0].error.code == "storage_failed"
+        producer.close()
+    with Broker(tmp_path) as broker, quoth.connect(broker) as client:
+        found = values(client, "t")
+        assert found[:10] == sent[:10]
+        assert found == sent[: len(found)]
+
+
+# -- silence ------------------------------------------------------------------------------------------------
+
+
+def test_lost_requests_and_replies_are_made_good(
+    meddler: Meddler,
+    connect: Connect,
+    client: Client,
+    topic: str,
+    rng: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producer_module, "RESEND_S", 0.05)
+
+    def lose(call: Call, answer: Answer | None = None) -> bool:
+        return publishes(call) and rng.random() < 0.1
+
+    meddler.on_request = meddler.on_reply = lose
+    sent = numbered(range(500))
+    with connect(meddler).producer(topic, batch=10) as producer:
+        send_all(producer, sent)
+    assert values(client, topic) == sent
+
+
+def test_broker_that_stays_away_leaves_what_was_sent_unknown_and_refuses_the_rest(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = start_broker()
+    client = connect(broker)
+    sent = numbered(range(100))
+    with client.producer("t", batch=1, timeout=0.5) as producer:
+        producer.send(b"before")
+        producer.flush()
+        os.kill(broker.pid, signal.SIGSTOP)
+        send_all(producer, sent)
+        eventually(lambda: len(producer._pipeline) == IN_FLIGHT_MAX, "the window is full")
+        broker.kill()
+        failures = failures_of(producer.flush)
+        assert [failure.values for failure in failures] == [[value] for value in sent]
+        outcomes = [failure.outcome for failure in failures]
+        assert outcomes == ["unknown"] * IN_FLIGHT_MAX + ["refused"] * (100 - IN_FLIGHT_MAX)
+        assert failures[0].error.code == "disconnected"
+        broker.restart()
+    client.publish("t", b"after")
+    found = values(client, "t")
+    assert (found[0], found[-1]) == (b"before", b"after")
+    maybe = found[1:-1]
+    assert maybe == sent[: len(maybe)]
+    assert len(maybe) <= IN_FLIGHT_MAX
+
+
+def test_nothing_is_sent_to_nobody_so_all_of_it_is_certain(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = start_broker()
+    client = connect(broker)
+    with client.producer("t", batch=1, timeout=0.3) as producer:
+        producer.send(b"before")
+        producer.flush()
+        broker.kill()
+        eventually(lambda: producer._link.connected is False, "the loss is noticed")
+        send_all(producer, numbered(range(50)))
+        failures = failures_of(producer.flush)
+        assert [one.values for one in failures] == [[value] for value in numbered(range(50))]
+        assert {one.outcome for one in failures} == {"refused"}
+        broker.restart()
+        eventually(lambda: producer._link.connected, "it is found again")
+    client.publish("t", b"after")
+    assert values(client, "t") == [b"before", b"after"]
+
+
+def test_copies_do_not_pile_up_while_nobody_is_there(
+    start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_module, "RESEND_S", 0.01)
+    broker = start_broker()
+    client = connect(broker)
+    with client.producer("t", batch=1) as producer:
+        producer.send(b"before")
+        producer.flush()
+        broker.kill()
+        send_all(producer, numbered(range(10)))
+        time.sleep(0.5)  # fifty times what is waited for an answer
+        broker.restart()
+        producer.flush(DEADLINE_S)
+        assert client.status().counters["requests"] < 60
+    assert values(client, "t") == [b"before", *numbered(range(10))]
+
+
+# -- topics that go -----------------------------------------------------------------------------------------
+
+
+def test_topic_that_is_deleted_is_made_anew_and_goes_on_in_order(client: Client, topic: str) -> None:
+    """What was acknowledged before is gone with it; what comes later is there, once and in order."""
+    sent = numbered(range(20_000))
+    with client.producer(topic, batch=20) as producer:
+        for number, value in enumerate(sent):
+            producer.send(value)
+            if number and number % 4_000 == 0:
+                eventually(lambda: topic in client.topics(), "it is there again")
+                client.delete_topic(topic)
+        producer.flush()
+        acknowledged = producer.acknowledged
+    assert acknowledged == len(sent)
+    found = values(client, topic)
+    assert found
+    assert found == sent[-len(found) :]
+
+
+# -- kills --------------------------------------------------------------------------------------------------
+
+
+def test_kills_in_the_middle_of_three_streams_lose_nothing_and_repeat_nothing(
+    start_broker: StartBroker, connect: Connect, rng: random.Random
+) -> None:
+    """100,000 records, whatever dies meanwhile: each is there once, in the order of its stream."""
+    broker = start_broker()
+    client = connect(broker)
+    counts = (50_000, 30_000, 20_000)
+    producers = [client.producer("t", batch=100) for _ in counts]
+
+    def work(me: int) -> None:
+        for number in range(counts[me]):
+            producers[me].send(b"%d %d" % (me, number))
+        producers[me].close()
+
+    def acknowledged() -> int:
+        return sum(producer.acknowledged for producer in producers)
+
+    with ThreadPoolExecutor() as pool:
+        streams = [pool.submit(work, me) for me in range(len(counts))]
+        for moment in sorted(rng.sample(range(sum(counts) - 10_000), times(6, 60))):
+            eventually(lambda moment=moment: acknowledged() >= moment, "it goes on")  # type: ignore[misc]
+            broker.kill()
+            broker.restart()
+        for stream in streams:
+            stream.result()
+    assert [producer.acknowledged for producer in producers] == list(counts)
+    found = values(client, "t")
+    for me, expected in enumerate(counts):
+        mine = [value for value in found if value.startswith(b"%d " % me)]
+        assert mine == [b"%d %d" % (me, number) for number in range(expected)]
+    assert len(found) == sum(counts)
+
+
+@pytest.mark.parametrize("durability", ["written", "synced"])
+def test_kills_at_any_moment_leave_an_exact_account(
+    start_broker: StartBroker, connect: Connect, rng: random.Random, durability: str
+) -> None:
+    """A producer with little patience: what it gives up is told, and nothing else is missing."""
+    broker = start_broker()
+    client = connect(broker)
+    failures: list[Failure] = []
+    number = count()
+    producer = client.producer("t", batch=5, linger=0.001, timeout=0.4, durability=durability)  # type: ignore[arg-type]
+    for _ in range(times(4, 40)):
+        send_all(producer, [b"%d" % next(number) for _ in range(rng.randint(50, 400))])
+        eventually(lambda: producer._buffered < rng.randint(1, 400), "some of it is on its way")
+        broker.kill()
+        send_all(producer, [b"%d" % next(number) for _ in range(rng.randint(1, 300))])
+        broker.restart()
+        try:
+            producer.flush(DEADLINE_S)
+        except ProducerError as problem:
+            failures += problem.failures
+    producer.close()
+    found = list(map(int, values(client, "t")))
+    unknown = {int(value) for one in failures if one.outcome == "unknown" for value in one.values}
+    never = {int(value) for one in failures if one.outcome == "refused" for value in one.values}
+    everything = set(range(next(number)))
+    assert found == sorted(set(found)), "once and in order"
+    assert everything - unknown - never <= set(found), "acknowledged is stored"
+    assert not never & set(found), "refused is not"
+    assert producer.acknowledged == len(everything - unknown - never)

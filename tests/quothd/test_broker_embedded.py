@@ -1,0 +1,273 @@
+"""A broker inside a program: the same topics by the same requests, in this process or from others."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from kit.brokers import StartBroker
+from kit.deadlines import DEADLINE_S, eventually, pause
+from kit.peers import FastPeer, Peers, code_of, found_in, refused, replied
+from kit.processes import descriptors, needs_proc
+from quothd import Broker, Config
+from quothlog import Log
+from quothlog.filesystem import PosixFile
+from quothwire import batch
+from quothwire.errors import QuothError
+from quothwire.message import (
+    FETCH_BYTES_MAX,
+    WAIT_MS_MAX,
+    CreateTopic,
+    Hello,
+    ListTopics,
+    Operation,
+    Ping,
+    Pong,
+    Welcome,
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where the broker of a test keeps its topics."""
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def embedded(directory: Path) -> Iterator[Broker]:
+    """A broker that others reach by tcp."""
+    with Broker(directory, host="127.0.0.1") as broker:
+        yield broker
+
+
+def test_by_default_it_is_reached_from_this_process_only(directory: Path) -> None:
+    """C66: through its context; nothing listens on the network."""
+    with Broker(directory) as broker:
+        assert broker.urls == (broker.url,)
+        assert broker.url.startswith("inproc://")
+        with FastPeer(broker.context, broker.url) as fast:
+            fast.publish("t", [b"x"])
+            assert fast.fetch("t").values == [b"x"]
+            assert fast.call(Hello()).announcements == ""
+
+
+def test_it_may_be_reached_from_others_too(embedded: Broker, peers: Peers) -> None:
+    """C66: the first URL is the one for them."""
+    assert [url.partition(":")[0] for url in embedded.urls] == ["tcp", "inproc"]
+    with FastPeer(embedded.context, embedded.urls[1]) as inside:
+        inside.publish("t", [b"x"])
+    assert peers.fast(embedded).fetch("t").values == [b"x"]
+
+
+def test_the_daemon_goes_on_where_a_program_ended(
+    directory: Path, start_broker: StartBroker, peers: Peers
+) -> None:
+    """C66: one directory, whoever opens it."""
+    with Broker(directory) as broker, FastPeer(broker.context, broker.url) as fast:
+        first = fast.publish("t", [b"1"])
+    daemon = start_broker(directory=directory)
+    assert [record.pointer for record in peers.fast(daemon).read_all("t")] == [first.first]
+    assert daemon.terminate() == 0
+    with Broker(directory) as broker, FastPeer(broker.context, broker.url) as fast:
+        assert fast.fetch("t").values == [b"1"]
+
+
+def test_a_directory_has_one_owner_in_a_process_too(directory: Path) -> None:
+    """C33: and whoever is refused leaves nothing behind."""
+    with Broker(directory) as broker:
+        before = threading.active_count()
+        with pytest.raises(QuothError) as caught:
+            Broker(directory).start()
+        assert caught.value.code == "locked"
+        assert f"process {os.getpid()}" in caught.value.text
+        assert threading.active_count() == before
+        assert broker.url
+    with Broker(directory) as broker:
+        assert broker.url
+
+
+def test_it_has_no_url_unless_it_runs(directory: Path) -> None:
+    """C66: and stopping twice does nothing."""
+    broker = Broker(directory)
+    with pytest.raises(QuothError, match="closed"):
+        _ = broker.url
+    broker.start()
+    assert broker.url
+    for _ in range(2):
+        broker.stop()
+        with pytest.raises(QuothError, match="closed"):
+            _ = broker.url
+
+
+@needs_proc
+def test_a_broker_that_was_stopped_leaves_nothing_behind(directory: Path) -> None:
+    """C41: no thread and no descriptor, topics awake or asleep."""
+
+    def live() -> None:
+        with Broker(directory, host="127.0.0.1") as broker, FastPeer(broker.context, broker.url) as fast:
+            for row in range(5):
+                fast.publish(f"t{row}", [b"x"])
+            fast.send_fetch("t0", 2**50, wait_ms=60_000)
+
+    live()
+    before = threading.active_count(), descriptors(os.getpid())
+    for _ in range(3):
+        live()
+    eventually(lambda: threading.active_count() <= before[0], "all threads have ended")
+    eventually(lambda: descriptors(os.getpid()) <= before[1], "all descriptors are closed")
+
+
+def test_it_may_be_stopped_by_another_thread(directory: Path) -> None:
+    """C66."""
+    broker = Broker(directory).start()
+    stopper = threading.Thread(target=broker.stop)
+    stopper.start()
+    stopper.join(DEADLINE_S)
+    assert not stopper.is_alive()
+    assert broker.failure is None
+
+
+def test_several_brokers_live_in_one_process(tmp_path: Path) -> None:
+    """C66: with a directory each."""
+    with Broker(tmp_path / "a") as one, Broker(tmp_path / "b") as other:
+        for broker, value in ((one, b"1"), (other, b"2")):
+            with FastPeer(broker.context, broker.url) as fast:
+                fast.publish("t", [value])
+                assert [record.value for record in fast.read_all("t")] == [value]
+
+
+def test_it_takes_a_whole_configuration(directory: Path) -> None:
+    """C62."""
+    config = Config(dir=directory, host="", auto_create=False)
+    with (
+        Broker(directory, config=config) as broker,
+        FastPeer(broker.context, broker.url) as fast,
+        refused("unknown_topic"),
+    ):
+        fast.publish("t", [b"x"])
+
+
+def test_its_environment_is_its_arguments(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C62: variables are for the daemon, a program says what it wants."""
+    monkeypatch.setenv("QUOTH_AUTO_CREATE", "0")
+    with Broker(directory) as broker, FastPeer(broker.context, broker.url) as fast:
+        fast.publish("t", [b"x"])
+    with pytest.raises(QuothError, match="did you mean"):
+        Broker(directory, worker_timout=1)
+
+
+# -- what is asked of the broker as a whole -------------------------------------------------------------
+
+
+def test_hello_tells_what_a_client_has_to_know(embedded: Broker, peers: Peers) -> None:
+    """C58: versions, operations, limits, where it announces."""
+    reply = peers.fast(embedded).call(Hello(client="a test"))
+    assert isinstance(reply, Welcome)
+    assert reply.server.startswith("quothd ")
+    assert 0 in reply.versions
+    assert reply.operations == [operation.name.lower() for operation in Operation]
+    host, _, port = embedded.url.rpartition(":")
+    assert reply.announcements == f"{host}:{int(port) + 1}"
+    assert reply.limits["batch_bytes_max"] == batch.BATCH_BYTES_MAX
+    assert reply.limits["batch_records_max"] == batch.BATCH_RECORDS_MAX
+    assert reply.limits["wait_ms_max"] == WAIT_MS_MAX
+    assert reply.limits["fetch_bytes_max"] == FETCH_BYTES_MAX
+
+
+def test_ping_tells_the_time(embedded: Broker, peers: Peers) -> None:
+    """C58: as a pointer, through both protocols; what is stored afterwards lies above it."""
+    fast, simple = peers.fast(embedded), peers.simple(embedded)
+    reply = fast.call(Ping())
+    assert isinstance(reply, Pong)
+    (told,) = map(int, simple.call("ping"))
+    assert reply.time <= told <= fast.publish("t", [b"x"]).first
+
+
+@pytest.mark.parametrize("kind", [zmq.REQ, zmq.DEALER])
+def test_both_socket_types_speak_the_simple_protocol(embedded: Broker, peers: Peers, kind: int) -> None:
+    """C58."""
+    simple = peers.simple(embedded, kind)
+    first, last = simple.publish("t", b"1", b"2")
+    assert simple.read("t") == (last, [(first, b"1"), (last, b"2")])
+    assert simple.topics() == ["t"]
+    assert simple.ask("nonsense")[:2] == [b"error", b"unknown_operation"]
+
+
+# -- limits ---------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_long_in_opening_says_so(
+    embedded: Broker, peers: Peers, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C28: readers get `recovering` instead of silence, others wait; both work once it is open."""
+    embedded.stop()
+    opened = threading.Event()
+    real = Log.open
+
+    def slowly(*args: Any, **kwargs: Any) -> Log:
+        assert opened.wait(DEADLINE_S)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(Log, "open", slowly)
+    with Broker(directory, host="127.0.0.1", recovering_after=0.05) as broker:
+        fast = peers.fast(broker)
+        early = fast.send_publish("t", [b"x"])
+        pause(0.1)
+        with refused("recovering"):
+            fast.fetch("t")
+        later = fast.send_publish("t", [b"y"])
+        assert isinstance(fast.call(Ping()), Pong)
+        opened.set()
+        replied(fast.answer_to(early))
+        replied(fast.answer_to(later))
+        assert [record.value for record in fast.read_all("t")] == [b"x", b"y"]
+        fast.close()
+
+
+def test_the_bytes_in_work_are_bounded(
+    directory: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C60: `request_bytes_max`; what is above it is refused as `busy` and stores nothing."""
+    synced = threading.Event()
+    synced.set()
+    real = PosixFile.sync
+
+    def sync(file: PosixFile) -> None:
+        assert synced.wait(DEADLINE_S)
+        real(file)
+
+    monkeypatch.setattr(PosixFile, "sync", sync)
+    with Broker(directory, host="127.0.0.1", request_bytes_max=16 * 2**20, durability="synced") as broker:
+        fast = peers.fast(broker)
+        fast.call(CreateTopic(), "t")
+        synced.clear()
+        asked = [fast.send_publish("t", [b"%d" % i + bytes(2**20)]) for i in range(20)]
+        refusals = [fast.receive() for _ in range(5)]
+        assert {code_of(answer) for answer in refusals} == {"busy"}
+        assert isinstance(fast.call(Ping()), Pong)
+        with refused("busy"):
+            fast.publish("other", [bytes(2**20)])
+        synced.set()
+        early = {answer.correlation for answer in refusals}
+        for answer in fast.answers_to([one for one in asked if one not in early]):
+            replied(answer)
+        assert len(fast.read_all("t")) == 15
+        assert fast.call(ListTopics()).names == ["t"]
+        fast.publish("t", [bytes(2**20)])
+        fast.close()
+
+
+def test_a_reader_that_knew_the_topic_does_not_wait_for_another(embedded: Broker, peers: Peers) -> None:
+    """C37, C53: he said which record he expects next, so he had seen a topic that is not there any more."""
+    fast = peers.fast(embedded)
+    with refused("unknown_topic"):
+        fast.fetch("t", 5, ordinal=3, wait_ms=60_000)
+    asked = fast.send_fetch("t", 0, wait_ms=60_000)
+    fast.publish("t", [b"x"])
+    assert found_in(fast.answer_to(asked)).values == [b"x"]
