@@ -69,11 +69,12 @@ def failures_of(ending: Callable[[], object]) -> list[Failure]:
 # -- refusals in the middle of a pipeline -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", ["busy", "recovering", "stopping", "disk_low", "out_of_sequence"])
+@pytest.mark.parametrize("code", ["busy", "recovering", "stopping", "disk_low"])
 def test_passing_refusals_keep_the_order_and_store_once(
     meddler: Meddler, connect: Connect, client: Client, topic: str, rng: random.Random, code: str
 ) -> None:
-    """One in seven is refused, whichever it is, first and later copies alike."""
+    """One in seven is refused, whichever it is, first and later copies alike; then the broker refuses those
+    behind it as `out_of_sequence`."""
     begun = count()
     meddler.on_request = lambda call: (
         error(code, "of the test") if publishes(call) and next(begun) and rng.random() < 1 / 7 else False
@@ -330,6 +331,7 @@ def test_kills_at_any_moment_leave_an_exact_account(
     """A producer with little patience: what it gives up is told, and nothing else is missing."""
     broker = start_broker()
     client = connect(broker)
+    client.create_topic("t")
     failures: list[Failure] = []
     number = count()
     producer = client.producer("t", batch=5, linger=0.001, timeout=0.4, durability=durability)  # type: ignore[arg-type]

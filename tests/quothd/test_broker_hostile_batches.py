@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from kit.logs import encoded
 from kit.peers import FastPeer, Peers, code_of, refused, replied
 from quothwire import batch
 from quothwire.batch import Flag, Kind
-from quothwire.message import Publish, RollTopic
+from quothwire.message import Publish, Published, RollTopic
 from quothwire.pointer import POINTER_MAX
 
 
@@ -142,91 +143,112 @@ def test_any_bytes_may_be_a_value(fast: FastPeer, topic: str, rng: random.Random
     assert [record.value for record in fast.read_all(topic)] == values * 2
 
 
-def last_segment(broker: BrokerProcess) -> Path:
-    """The segment that is written last."""
-    return max(broker.topics_directory.rglob("*.seg"), key=lambda path: path.name)
+def last_segment(broker: BrokerProcess, topic: str) -> Path:
+    """The segment of a topic that is written last."""
+    (folder,) = broker.topics_directory.glob(f"{topic}~*")
+    return max(folder.glob("*.seg"))
 
 
-def cut_index(segment: Path) -> None:
-    """Leave no checkpoint, as a crash would."""
+def damage(broker: BrokerProcess, topic: str, change: Callable[[bytes], bytes]) -> None:
+    """Change the last segment of a topic and leave no checkpoint, as a crash would."""
+    segment = last_segment(broker, topic)
+    segment.write_bytes(change(segment.read_bytes()))
     segment.with_suffix(".idx").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("cut", [1, 7, 64, 100])
-@pytest.mark.parametrize(
-    "hidden", ["a batch of this log, from its future", "the same, with the last pointer"]
-)
+def values(fast: FastPeer, topic: str) -> list[bytes]:
+    """All values of a topic."""
+    return [record.value for record in fast.read_all(topic)]
+
+
 def test_a_batch_in_a_value_stays_there_when_the_tail_is_torn(
-    start_broker: StartBroker, peers: Peers, hidden: str, cut: int
+    start_broker: StartBroker, peers: Peers
 ) -> None:
     """C28, C30: the log id is no secret, so a value can hold what looks like the log's own next batch."""
     broker = start_broker()
     fast = peers.fast(broker)
-    first = fast.publish("t", [b"before"])
-    base = POINTER_MAX - 2 if "last" in hidden else first.last + 60_000_000
-    inner = forge(body_of(0, 1, 2, 3, heap=b"bad"), 3, base=base, ordinal=1, log_id=first.log)
-    outer = fast.publish("t", [inner + bytes(200)])
+    outer: dict[str, int] = {}
+    for cut in (1, 7, 64, 100):
+        for far in (False, True):
+            topic = f"{cut}-{far}"
+            first = fast.publish(topic, [b"before"])
+            base = POINTER_MAX - 2 if far else first.last + 60_000_000
+            inner = forge(body_of(0, 1, 2, 3, heap=b"bad"), 3, base=base, ordinal=1, log_id=first.log)
+            outer[topic] = fast.publish(topic, [inner + bytes(200)]).last
     broker.kill()
-    segment = last_segment(broker)
-    segment.write_bytes(segment.read_bytes()[:-cut])
-    cut_index(segment)
+    for topic in outer:
+        damage(broker, topic, lambda data, cut=int(topic.partition("-")[0]): data[:-cut])  # type: ignore[misc]
     fast.close()
     fast = peers.fast(broker.restart())
-    assert [record.value for record in fast.read_all("t")] == [b"before"]
-    again = fast.publish("t", [b"after"])
-    assert outer.last < again.first < outer.last + 3_600_000_000
-    assert [record.value for record in fast.read_all("t")] == [b"before", b"after"]
+    for topic, last in outer.items():
+        assert values(fast, topic) == [b"before"]
+        again = fast.publish(topic, [b"after"])
+        assert last < again.first < last + 3_600_000_000
+        assert values(fast, topic) == [b"before", b"after"]
 
 
-@pytest.mark.parametrize("place", [70, 100, 200])
 def test_a_batch_in_a_value_stays_there_when_its_batch_is_damaged(
-    start_broker: StartBroker, peers: Peers, place: int
+    start_broker: StartBroker, peers: Peers
 ) -> None:
     """C29: the damaged batch stays one, which its reader sees, and whole batches behind it are served."""
     broker = start_broker()
     fast = peers.fast(broker)
-    first = fast.publish("t", [b"before"])
-    inner = forge(body_of(0, 1, 2, 3, heap=b"bad"), 3, base=first.last + 1, ordinal=1, log_id=first.log)
-    outer = fast.publish("t", [bytes(300) + inner + bytes(300)])
-    last = fast.publish("t", [b"behind"])
-    assert first.last + 3 < outer.first, "the hidden pointers have to lie between those of the neighbours"
+    stored: dict[str, tuple[Published, Published, Published]] = {}
+    for place in (70, 100, 200):
+        topic = f"{place}"
+        first = fast.publish(topic, [b"before"])
+        inner = forge(body_of(0, 1, 2, 3, heap=b"bad"), 3, base=first.last + 1, ordinal=1, log_id=first.log)
+        outer = fast.publish(topic, [bytes(300) + inner + bytes(300)])
+        stored[topic] = first, outer, fast.publish(topic, [b"behind"])
+        assert first.last + 3 < outer.first, "the hidden pointers have to lie between those of the neighbours"
     broker.kill()
-    segment = last_segment(broker)
-    data = bytearray(segment.read_bytes())
-    at = data.index(outer.first.to_bytes(8, "little")) - 16
-    data[at + place] ^= 0xFF
-    segment.write_bytes(data)
-    cut_index(segment)
+    for topic, (_, outer, _) in stored.items():
+
+        def spoil(data: bytes, place: int = int(topic), base: int = outer.first) -> bytes:
+            at = data.index(base.to_bytes(8, "little")) - 16 + place
+            return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+
+        damage(broker, topic, spoil)
     fast.close()
     fast = peers.fast(broker.restart())
-    answer = fast.answer_to(fast.send_fetch("t"))
-    _, damaged, behind = batch.split(answer.payload, first.log)
-    assert batch.parse_header(damaged, first.log).base == outer.first
-    with refused("bad_batch"):
-        batch.check(damaged, first.log)
-    assert batch.decode(behind, first.log).values == [b"behind"]
-    assert fast.publish("t", [b"after"]).first > last.last
+    for topic, (first, outer, last) in stored.items():
+        answer = fast.answer_to(fast.send_fetch(topic))
+        _, damaged, behind = batch.split(answer.payload, first.log)
+        assert batch.parse_header(damaged, first.log).base == outer.first
+        with refused("bad_batch"):
+            batch.check(damaged, first.log)
+        assert batch.decode(behind, first.log).values == [b"behind"]
+        assert fast.publish(topic, [b"after"]).first > last.last
 
 
-@pytest.mark.parametrize("tail", [b"\0" * 1_000, b"QUOB", b"noise" * 50, encoded([b"x"]), b"\xff" * 64])
-def test_what_a_crash_left_behind_the_end_is_no_data(
-    start_broker: StartBroker, peers: Peers, tail: bytes
-) -> None:
+TAILS = {
+    "zeros": bytes(1_000),
+    "a-magic": b"QUOB",
+    "noise": b"noise" * 50,
+    "a-batch": encoded([b"x"]),
+    "ones": b"\xff" * 64,
+}
+
+
+def test_what_a_crash_left_behind_the_end_is_no_data(start_broker: StartBroker, peers: Peers) -> None:
     """C28, C31: cut off and set aside, and the topic goes on."""
     broker = start_broker()
     fast = peers.fast(broker)
-    fast.publish("t", [b"1", b"2"])
+    for topic in TAILS:
+        fast.publish(topic, [b"1", b"2"])
     broker.kill()
-    with last_segment(broker).open("ab") as file:
-        file.write(tail)
+    for topic, tail in TAILS.items():
+        damage(broker, topic, lambda data, tail=tail: data + tail)  # type: ignore[misc]
     fast.close()
     fast = peers.fast(broker.restart())
-    assert [record.value for record in fast.read_all("t")] == [b"1", b"2"]
-    fast.publish("t", [b"3"])
+    for topic in TAILS:
+        assert values(fast, topic) == [b"1", b"2"]
+        fast.publish(topic, [b"3"])
     broker.kill()
     fast.close()
     fast = peers.fast(broker.restart())
-    assert [record.value for record in fast.read_all("t")] == [b"1", b"2", b"3"]
+    for topic in TAILS:
+        assert values(fast, topic) == [b"1", b"2", b"3"]
 
 
 def test_a_simple_reader_steps_over_a_damaged_batch(start_broker: StartBroker, peers: Peers) -> None:
@@ -237,9 +259,7 @@ def test_a_simple_reader_steps_over_a_damaged_batch(start_broker: StartBroker, p
     bad = fast.publish("t", [b"damaged" * 100, b"too"])
     fast.publish("t", [b"behind"])
     assert broker.terminate() == 0
-    segment = last_segment(broker)
-    data = segment.read_bytes()
-    segment.write_bytes(data.replace(b"damaged", b"dAmaged", 1))
+    damage(broker, "t", lambda data: data.replace(b"damaged", b"dAmaged", 1))
     fast.close()
     broker.restart()
     simple = peers.simple(broker)

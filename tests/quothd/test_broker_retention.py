@@ -46,7 +46,7 @@ def test_young_records_stay(start_broker: StartBroker, peers: Peers) -> None:
     """C45: a segment goes only when its newest record is too old; it spans at most a quarter of the age."""
     broker = start_broker(worker_timeout=0.05, check_interval=0.02)
     fast = peers.fast(broker)
-    fast.call(CreateTopic({"max_age": 2.0}), "t")
+    fast.call(CreateTopic({"max_age": 1.2}), "t")
     pointers: list[int] = []
 
     def goes_on() -> bool:
@@ -56,7 +56,7 @@ def test_young_records_stay(start_broker: StartBroker, peers: Peers) -> None:
     eventually(goes_on, "the first records are gone", 10)
     records = [record.pointer for record in fast.read_all("t")]
     assert records == pointers[-len(records) :], "something in the middle is missing"
-    young = [pointer for pointer in pointers if pointer > pointers[-1] - 1_900_000]
+    young = [pointer for pointer in pointers if pointer > pointers[-1] - 1_100_000]
     assert set(young) <= set(records)
 
 

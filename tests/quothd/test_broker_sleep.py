@@ -138,11 +138,11 @@ def test_waking_and_sleeping_leaves_nothing_behind(start_broker: StartBroker, pe
         fast.call(TrimTopic(before=last), "t")
         fall_asleep(fast)
 
-    for _ in range(times(40, 400)):
+    for _ in range(times(20, 400)):
         cycle()
     before = descriptors(broker.pid), threads(broker.pid)
     memory = resident_bytes(broker.pid)
-    for _ in range(times(80, 4_000)):
+    for _ in range(times(40, 4_000)):
         cycle()
     eventually(lambda: (descriptors(broker.pid), threads(broker.pid)) == before, "all is closed and ended")
     assert resident_bytes(broker.pid) - memory < 3 * 2**20
@@ -156,7 +156,7 @@ def test_a_request_that_meets_the_falling_asleep_is_served(
     clients = [peers.fast(broker) for _ in range(3)]
     sent: list[tuple[FastPeer, int]] = []
     count = 0
-    for _ in range(times(300, 3_000)):
+    for _ in range(times(200, 3_000)):
         for client in clients:
             for _ in range(rng.randrange(3)):
                 sent.append((client, client.send_publish("t", [b"%d" % count])))

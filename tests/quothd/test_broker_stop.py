@@ -12,7 +12,6 @@ from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
 from kit.effort import times
 from kit.peers import FastPeer, Peers, code_of, found_in, replied
-from quothwire.message import Publish
 from quothwire.pointer import POINTER_MAX
 
 ASKED = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -207,7 +206,7 @@ def test_a_broker_that_was_stopped_leaves_nothing_to_recover(start_broker: Start
     broker = start_broker()
     fast = peers.fast(broker)
     for i in range(50):
-        fast.call(Publish(), "t", _batch(i))
+        fast.publish("t", [b"%d %d" % (i, j) for j in range(100)])
     assert broker.terminate() == 0
     assert [path.suffix for path in sorted(broker.topics_directory.rglob("0*"))] == [".idx", ".seg"]
     fast.close()
@@ -215,9 +214,3 @@ def test_a_broker_that_was_stopped_leaves_nothing_to_recover(start_broker: Start
     info = fast.describe("t")
     assert info.count == 5_000
     assert (info.counters["torn_bytes"], info.counters["damaged_bytes"]) == (0, 0)
-
-
-def _batch(number: int) -> bytes:
-    from kit.logs import encoded
-
-    return encoded([b"%d %d" % (number, i) for i in range(100)])
