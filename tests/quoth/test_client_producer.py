@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 import time
 from collections.abc import Callable
@@ -247,20 +246,34 @@ def test_flush_that_takes_too_long_says_so_and_what_was_sent_is_still_on_its_way
         assert producer.acknowledged == 3
 
 
-def test_future_is_that_of_the_batch_that_is_being_filled(client: Client, topic: str) -> None:
+def test_future_is_that_of_the_next_record_and_its_batch(client: Client, topic: str) -> None:
     with client.producer(topic, batch=2, linger=60, durability="synced") as producer:
         first = producer.future()
-        producer.send(b"a")
         assert producer.future() is first
-        producer.send(b"b")
+        producer.send(b"a")
         second = producer.future()
-        assert second is not first
+        producer.send(b"b")
+        third = producer.future()
         producer.send(b"c")
         producer.flush()
     found = messages(client, topic)
-    ack = first.result(0)
-    assert ack == Ack(found[0].pointer, found[1].pointer, 2, "synced", False)
-    assert second.result(0) == Ack(found[2].pointer, found[2].pointer, 1, "synced", False)
+    ack = Ack(found[0].pointer, found[1].pointer, 2, "synced", False)
+    assert first.result(0) == second.result(0) == ack
+    assert third.result(0) == Ack(found[2].pointer, found[2].pointer, 1, "synced", False)
+
+
+def test_future_follows_its_record_into_a_later_batch(client: Client, topic: str) -> None:
+    """Also when the batch that was being filled leaves meanwhile, or has no room for it."""
+    with client.producer(topic, linger=60) as producer:
+        producer.send(b"a")
+        lingered = producer.future()
+        producer.flush()
+        producer.send(b"b")
+        large = producer.future()
+        producer.send(bytes(2**20))
+    found = messages(client, topic)
+    assert lingered.result(0).first == found[1].pointer
+    assert large.result(0).first == found[2].pointer
 
 
 def test_future_of_a_batch_that_failed_has_its_error(meddler: Meddler, connect: Connect, topic: str) -> None:
@@ -441,48 +454,6 @@ def test_many_producers_come_and_go(client: Client, stack: ExitStack, topic: str
     for producer in producers:
         producer.close()
     assert sorted(values(client, topic)) == sorted(b"%d" % number for number in range(30))
-
-
-# -- what is told of failures -------------------------------------------------------------------------------
-
-
-def test_failures_hold_what_is_needed_to_send_again_and_are_told_once(
-    start_broker: StartBroker, connect: Connect
-) -> None:
-    client = connect(start_broker(auto_create=False))
-    with client.producer("t", batch=2, linger=60) as producer:
-        producer.send(b"a", key=b"k", headers={"n": b"v"})
-        producer.send(b"b")
-        producer.send(b"c")
-        with pytest.raises(ProducerError) as caught:
-            producer.flush()
-        first, second = caught.value.failures
-        assert (first.values, first.keys, first.headers) == ([b"a", b"b"], [b"k", None], [{"n": b"v"}, {}])
-        assert (second.values, second.outcome, second.error.code) == ([b"c"], "refused", "unknown_topic")
-        assert caught.value.code == "unknown_topic"
-        assert "3 records" in caught.value.text
-        producer.flush()
-        client.create_topic("t")
-        for failure in (first, second):
-            rows = zip(failure.values, failure.keys, failure.headers, strict=True)
-            for value, key, headers in rows:
-                producer.send(value, key=key, headers=headers)
-        producer.flush()
-        assert producer.acknowledged == 3
-    assert [(one.value, one.key, one.headers) for one in client.read("t")] == [
-        (b"a", b"k", {"n": b"v"}),
-        (b"b", None, {}),
-        (b"c", None, {}),
-    ]
-
-
-def test_producer_error_can_be_handed_to_another_process() -> None:
-    failure = Failure([b"a"], [None], [{}], "unknown", error("busy", "of the test"))
-    copy = pickle.loads(pickle.dumps(ProducerError([failure])))
-    assert isinstance(copy, ProducerError)
-    assert copy.code == "busy"
-    assert copy.failures[0].values == [b"a"]
-    assert copy.failures[0].error.text == "of the test"
 
 
 def test_producer_names_are_of_no_meaning_to_the_count(client: Client, topic: str) -> None:

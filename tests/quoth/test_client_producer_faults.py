@@ -4,6 +4,7 @@ the rest is exact."""
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
 import time
@@ -64,6 +65,48 @@ def failures_of(ending: Callable[[], object]) -> list[Failure]:
     with pytest.raises(ProducerError) as caught:
         ending()
     return caught.value.failures
+
+
+# -- what is told of failures -------------------------------------------------------------------------------
+
+
+def test_failures_hold_what_is_needed_to_send_again_and_are_told_once(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    client = connect(start_broker(auto_create=False))
+    with client.producer("t", batch=2, linger=60) as producer:
+        producer.send(b"a", key=b"k", headers={"n": b"v"})
+        producer.send(b"b")
+        producer.send(b"c")
+        with pytest.raises(ProducerError) as caught:
+            producer.flush()
+        first, second = caught.value.failures
+        assert (first.values, first.keys, first.headers) == ([b"a", b"b"], [b"k", None], [{"n": b"v"}, {}])
+        assert (second.values, second.outcome, second.error.code) == ([b"c"], "refused", "unknown_topic")
+        assert caught.value.code == "unknown_topic"
+        assert "3 records" in caught.value.text
+        producer.flush()
+        client.create_topic("t")
+        for failure in (first, second):
+            rows = zip(failure.values, failure.keys, failure.headers, strict=True)
+            for value, key, headers in rows:
+                producer.send(value, key=key, headers=headers)
+        producer.flush()
+        assert producer.acknowledged == 3
+    assert [(one.value, one.key, one.headers) for one in client.read("t")] == [
+        (b"a", b"k", {"n": b"v"}),
+        (b"b", None, {}),
+        (b"c", None, {}),
+    ]
+
+
+def test_producer_error_can_be_handed_to_another_process() -> None:
+    failure = Failure([b"a"], [None], [{}], "unknown", error("busy", "of the test"))
+    copy = pickle.loads(pickle.dumps(ProducerError([failure])))
+    assert isinstance(copy, ProducerError)
+    assert copy.code == "busy"
+    assert copy.failures[0].values == [b"a"]
+    assert copy.failures[0].error.text == "of the test"
 
 
 # -- refusals in the middle of a pipeline -------------------------------------------------------------------

@@ -19,7 +19,9 @@ from kit.peers import FastPeer, Peers, found_in, replied
 from kit.processes import descriptors, needs_proc, resident_bytes
 from quothwire.message import Ping, Pong
 
-CLOSED_WITHIN_S = 10.0
+QUICK_S = 0.2
+"""Ten times what a request takes on a busy machine, and a fraction of what somebody held up would need."""
+CLOSED_WITHIN_S = 15.0
 """The broker gives a stranger three seconds for the handshake."""
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
@@ -43,7 +45,7 @@ def ends(connection: socket.socket) -> bool:
     return True
 
 
-def works(peer: FastPeer, seconds: float = 1.0) -> float:
+def works(peer: FastPeer, seconds: float = 5.0) -> float:
     """How long a request of a good client takes; it has to be quick."""
     began = time.monotonic()
     assert isinstance(replied(peer.answer_to(peer.send(Ping()), seconds)), Pong)
@@ -111,7 +113,7 @@ def test_idle_connections_go_by_themselves(fast: FastPeer, broker: BrokerProcess
     connections = [raw(broker) for _ in range(times(300, 3_000))]
     try:
         eventually(lambda: descriptors(broker.pid) >= before + len(connections), "all are accepted")
-        assert statistics.median(works(fast) for _ in range(100)) < 0.05
+        assert statistics.median(works(fast) for _ in range(100)) < QUICK_S
         eventually(lambda: descriptors(broker.pid) == before, "all are closed", CLOSED_WITHIN_S)
     finally:
         for connection in connections:
@@ -202,7 +204,7 @@ def test_a_client_that_does_not_read_holds_nobody_up(start_broker: StartBroker, 
         fast.publish("other", [b"%d" % i])
         took.append(time.monotonic() - began)
         assert resident_bytes(broker.pid) - before < 250 * 2**20
-    assert statistics.median(took) < 0.05
+    assert statistics.median(took) < QUICK_S
     eventually(lambda: fast.status(limit=0).counters.get("replies_dropped", 0) > 0, "replies are dropped")
     assert len(fast.read_all("other")) == len(took)
     assert resident_bytes(broker.pid) - before < 250 * 2**20

@@ -194,7 +194,7 @@ class Run:
         what()
 
 
-@pytest.mark.parametrize("number", range(times(3, 40)))
+@pytest.mark.parametrize("number", range(times(2, 40)))
 def test_the_broker_is_a_list_a_topic(
     start_broker: StartBroker, peers: Peers, rng: random.Random, number: int
 ) -> None:

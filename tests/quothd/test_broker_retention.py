@@ -8,7 +8,7 @@ from pathlib import Path
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually, hold
 from kit.peers import FastPeer, Peers
-from quothwire.message import CreateTopic, RollTopic, UpdateTopic
+from quothwire.message import CreateTopic, Ping, RollTopic, UpdateTopic
 
 
 def asleep(fast: FastPeer) -> bool:
@@ -33,7 +33,6 @@ def test_old_records_go(start_broker: StartBroker, peers: Peers) -> None:
     fast.call(CreateTopic({"max_age": 0.5}), "t")
     newest = fast.publish("t", [b"old"] * 3).last
     eventually(lambda: asleep(fast), "the topic sleeps")
-    assert fast.describe("t").count == 3
     eventually(holds(fast, "t", 0), "the records are gone", 10)
     info = fast.describe("t")
     assert (info.first, info.last, info.first_ordinal) == (0, newest, 3)
@@ -56,7 +55,8 @@ def test_young_records_stay(start_broker: StartBroker, peers: Peers) -> None:
     eventually(goes_on, "the first records are gone", 10)
     records = [record.pointer for record in fast.read_all("t")]
     assert records == pointers[-len(records) :], "something in the middle is missing"
-    young = [pointer for pointer in pointers if pointer > pointers[-1] - 1_100_000]
+    now = fast.call(Ping()).time
+    young = [pointer for pointer in pointers if pointer > now - 1_100_000]
     assert set(young) <= set(records)
 
 
@@ -140,6 +140,7 @@ def test_a_reader_below_the_oldest_record_is_told(start_broker: StartBroker, pee
     fast.call(CreateTopic({"max_age": 0.4}), "t")
     last = fast.publish("t", [b"x"] * 7).last
     eventually(holds(fast, "t", 0), "the records are gone", 10)
+    fast.call(UpdateTopic({"max_age": 0}), "t")
     fast.publish("t", [b"y"])
     assert fast.fetch("t", 0, ordinal=0).reply.gone == 7
     assert fast.fetch("t", last, ordinal=7).reply.gone == 0

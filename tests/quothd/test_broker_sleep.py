@@ -28,9 +28,14 @@ def fall_asleep(fast: FastPeer) -> None:
     eventually(lambda: fast.status(limit=0).active == 0, "all topics sleep")
 
 
+def is_down_to(broker: BrokerProcess, before: tuple[int, int]) -> bool:
+    """Are there no more descriptors and threads than before? Less, if one was just about to end then."""
+    return descriptors(broker.pid) <= before[0] and threads(broker.pid) <= before[1]
+
+
 def test_the_letters_tell_the_state_of_each_segment(start_broker: StartBroker, peers: Peers) -> None:
     """C38: w is written, r is open for reading, h hibernates."""
-    fast = peers.fast(start_broker(worker_timeout=0.3))
+    fast = peers.fast(start_broker(worker_timeout=0.8))
     fast.publish("t", [b"1"])
     assert fast.describe("t").states == "w"
     assert fast.call(RollTopic(), "t").states == "hw"
@@ -144,7 +149,7 @@ def test_waking_and_sleeping_leaves_nothing_behind(start_broker: StartBroker, pe
     memory = resident_bytes(broker.pid)
     for _ in range(times(40, 4_000)):
         cycle()
-    eventually(lambda: (descriptors(broker.pid), threads(broker.pid)) == before, "all is closed and ended")
+    eventually(lambda: is_down_to(broker, before), "all is closed and ended")
     assert resident_bytes(broker.pid) - memory < 3 * 2**20
 
 
@@ -226,12 +231,12 @@ def test_a_thousand_sleeping_topics_cost_no_thread_and_no_descriptor(
     for answer in fast.answers_to([fast.send_publish(f"t{i}", [b"%d" % i]) for i in range(topics)], 60):
         replied(answer)
     fall_asleep(fast)
-    eventually(lambda: (descriptors(broker.pid), threads(broker.pid)) == before, "all is closed and ended")
+    eventually(lambda: is_down_to(broker, before), "all is closed and ended")
     assert broker.terminate() == 0
     broker.restart()
     eventually(lambda: fast.status(0).counters["unopened"] == 0, "every topic has been opened once", 60)
     fall_asleep(fast)
-    eventually(lambda: (descriptors(broker.pid), threads(broker.pid)) == before, "all is closed and ended")
+    eventually(lambda: is_down_to(broker, before), "all is closed and ended")
     assert fast.fetch(f"t{topics - 1}").values == [b"%d" % (topics - 1)]
 
 

@@ -25,6 +25,7 @@ from kit.processes import listing
 from quothd import topicfile
 from quothlog.layout import LOCK_NAME
 from quothwire.message import ListTopics, Ping, UpdateTopic
+from quothwire.settings import TopicSettings
 
 WRONG, CANNOT = 2, 3
 """Exit statuses: the configuration is wrong; it is right, but the broker cannot start."""
@@ -327,12 +328,12 @@ def test_damaged_settings_delete_nothing(start_broker: StartBroker, peers: Peers
     fast = peers.fast(broker)
     for name in DAMAGES:
         fast.publish(name, [b"x"])
-        fast.call(UpdateTopic({"max_age": MAX_AGE_S}), name)
     broker.kill()
     for folder in broker.topics_directory.iterdir():
         file = folder / topicfile.NAME
-        whole = file.read_bytes()
-        file.write_bytes(DAMAGES[topicfile.decode(whole).name](whole))
+        topic = topicfile.decode(file.read_bytes())
+        whole = topicfile.encode(replace(topic, settings=TopicSettings(max_age=MAX_AGE_S)))
+        file.write_bytes(DAMAGES[topic.name](whole))
     fast.close()
     fast = peers.fast(broker.restart())
     assert names(fast) == sorted(DAMAGES)

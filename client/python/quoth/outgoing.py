@@ -51,7 +51,7 @@ class Outgoing:
     keys: list[bytes | None] = field(default_factory=list)
     headers: list[bytes] = field(default_factory=list)
     size: int = 0
-    future: Future[Ack] | None = None
+    futures: list[Future[Ack]] = field(default_factory=list)
     began: float = 0.0
 
     sequence: int = 0
@@ -82,6 +82,14 @@ class Outgoing:
         )
         self.unanswered = 0
         self.refusal = None
+
+    def tell(self, outcome: Ack | Failure) -> None:
+        """Let those know who hold its futures."""
+        for future in self.futures:
+            if isinstance(outcome, Ack):
+                future.set_result(outcome)
+            else:
+                future.set_exception(outcome.error)
 
     def failure(self, outcome: Literal["refused", "unknown"], problem: QuothError) -> Failure:
         """What is told of it when it failed."""

@@ -80,6 +80,8 @@ class Producer:
         self._ready: deque[Outgoing] = deque()
         self._unsettled: dict[int, Outgoing] = {}
         """Everything with records in it that is not settled, oldest first."""
+        self._promised: Future[Ack] | None = None
+        """For the batch that takes the next record."""
         self._buffered = 0
         self._flushed = -1
         """The number of the batch up to which nothing lingers."""
@@ -126,20 +128,22 @@ class Producer:
                 self._unsettled[filling.number] = filling
                 self._bell.ring()
             filling.add(value, key, encoded)
+            if self._promised is not None:
+                filling.futures.append(self._promised)
+                self._promised = None
             self._buffered += 1
             if len(filling.values) >= self._options.batch:
                 self._seal()
 
     def future(self) -> Future[Ack]:
-        """What will become of the batch that is being filled; the next record that is sent is in it."""
+        """What will become of the next record that is sent, and of the batch that it will be in."""
         self._stay_at_home()
         with self._changed:
             self._check()
-            filling = self._filling
-            if filling.future is None:
-                filling.future = Future()
-                filling.future.set_running_or_notify_cancel()  # what is sent cannot be cancelled
-            return filling.future
+            if self._promised is None:
+                self._promised = Future()
+                self._promised.set_running_or_notify_cancel()  # what is sent cannot be cancelled
+            return self._promised
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything that was sent before is stored.
@@ -337,21 +341,17 @@ class Producer:
             else:
                 self._failures.append(outcome)
             self._changed.notify_all()
-        if done.future is not None:
-            if isinstance(outcome, Ack):
-                done.future.set_result(outcome)
-            else:
-                done.future.set_exception(outcome.error)
+        done.tell(outcome)
 
     def _finish(self, problem: QuothError) -> None:
         """The thread ends: whatever was sent may have arrived, the rest never will."""
         self._pipeline.give_up(problem)
         with self._changed:
             self._end = problem
-            left, last = list(self._unsettled.values()), self._filling
+            left, promised = list(self._unsettled.values()), self._promised
         for outgoing in left:
             self._settle(outgoing, outgoing.failure("refused", problem))
-        if last.future is not None and not last.values:
-            last.future.set_exception(problem)
+        if promised is not None:
+            promised.set_exception(problem)
         with self._changed:
             self._changed.notify_all()

@@ -1,0 +1,293 @@
+"""Topics and the broker itself: making, changing, listing, deleting, and what is said if that does not go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+import quoth
+from kit.brokers import BrokerProcess
+from kit.deadlines import eventually
+from kit.peers import refused
+from kit.proxies import Meddler
+from quoth import Client, Conflict, NotFound, RequestError, Trimmed, channel
+from quothd import topicfile
+from quothd.topicfile import TopicFile
+from quothwire.codec import Answer, Call
+from quothwire.message import TOPICS_MAX, Operation
+from quothwire.settings import TopicSettings
+
+Connect = Callable[..., Client]
+
+MANY = TOPICS_MAX + 50
+
+
+# -- listing ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A client of a broker with more topics than fit into one listing."""
+    directory = tmp_path_factory.mktemp("crowded") / "data"
+    for number in range(MANY):
+        topic = TopicFile(many_names()[number], number + 1, TopicSettings())
+        folder = directory / "topics" / f"t~{topic.log_id:016x}"
+        folder.mkdir(parents=True)
+        (folder / topicfile.NAME).write_bytes(topicfile.encode(topic))
+    broker = BrokerProcess(directory)
+    try:
+        broker.start()
+        with quoth.connect(broker.url) as client:
+            yield client
+    finally:
+        broker.close()
+
+
+def many_names() -> list[str]:
+    """Names of all lengths and of many scripts."""
+    return [f"{'aäあ𝄞Z~'[number % 6]}{number}{'x' * (number % 150)}" for number in range(MANY)]
+
+
+def test_listing_is_complete_and_in_the_order_of_utf8_bytes(crowded: Client) -> None:
+    assert crowded.topics() == sorted(many_names(), key=str.encode)
+
+
+def test_status_tells_all_topics_and_wakes_none(crowded: Client) -> None:
+    status = crowded.status()
+    assert status.topics == MANY
+    assert list(status.states) == sorted(many_names(), key=str.encode)
+    assert {set(letters) <= {"h", "w"} for letters in status.states.values()} == {True}
+    eventually(lambda: not crowded.status().active, "all that were opened at the start sleep")
+    assert set(crowded.status().states.values()) == {"h"}
+
+
+def test_no_topics_are_an_empty_list(start_broker: Callable[..., BrokerProcess], connect: Connect) -> None:
+    client = connect(start_broker())
+    assert client.topics() == []
+    assert client.status().states == {}
+
+
+# -- one topic ----------------------------------------------------------------------------------------------
+
+
+def test_topic_is_made_with_its_settings(client: Client, topic: str) -> None:
+    made = client.create_topic(topic, durability="synced", max_age=86_400, size_limit=2**20)
+    assert made.name == topic
+    assert made.settings["durability"] == "synced"
+    assert (made.settings["max_age"], made.settings["size_limit"]) == (86_400, 2**20)
+    assert made.settings["max_bytes"] == 0
+    assert (made.first, made.last, made.count, made.segments, made.states) == (0, 0, 0, 1, "w")
+    assert client.topic(topic).log == made.log
+    assert topic in client.topics()
+
+
+def test_topic_tells_what_it_holds(client: Client, topic: str) -> None:
+    acks = [client.publish(topic, [b"a", b"b"]) for _ in range(3)]
+    info = client.topic(topic)
+    assert (info.first, info.last, info.count, info.first_ordinal) == (acks[0].first, acks[2].last, 6, 0)
+    assert info.bytes > 0
+    assert info.problem == ""
+    assert info.counters["torn_bytes"] == 0
+
+
+def test_settings_can_be_changed_one_by_one(client: Client, topic: str) -> None:
+    client.create_topic(topic, max_age=60)
+    assert client.update_topic(topic, count_limit=2).settings["count_limit"] == 2
+    assert client.topic(topic).settings["max_age"] == 60
+    for _ in range(4):
+        client.publish(topic, b"a")
+    assert client.topic(topic).segments == 2
+
+
+@pytest.mark.parametrize("call", ["create_topic", "update_topic"])
+@pytest.mark.parametrize(
+    ("settings", "text", "hint"),
+    [
+        ({"max_ages": 5}, "max_ages", "did you mean max_age?"),
+        ({"nonsense": 5}, "nonsense", "one of durability"),
+        ({"max_age": -1}, "max_age", "nothing was changed"),
+        ({"max_age": "1d"}, "max_age", "nothing was changed"),
+        ({"size_limit": 0}, "size_limit", "nothing was changed"),
+        ({"count_limit": True}, "count_limit", "nothing was changed"),
+        ({"durability": "eternal"}, "written or synced", "nothing was changed"),
+    ],
+)
+def test_wrong_settings_change_nothing(
+    client: Client, topic: str, call: str, settings: dict[str, Any], text: str, hint: str
+) -> None:
+    if call == "update_topic":
+        client.create_topic(topic)
+    with pytest.raises(RequestError) as caught:
+        getattr(client, call)(topic, **settings)
+    assert caught.value.code == "bad_setting"
+    assert text in caught.value.text
+    assert hint in caught.value.hint
+    if call == "update_topic":
+        assert client.topic(topic).settings == TopicSettings().to_map()
+    else:
+        with refused("unknown_topic"):
+            client.topic(topic)
+
+
+def test_making_a_topic_twice_is_a_conflict(client: Client, topic: str) -> None:
+    client.create_topic(topic)
+    with pytest.raises(Conflict) as caught:
+        client.create_topic(topic)
+    assert caught.value.code == "topic_exists"
+    assert topic in caught.value.text
+    assert "update" in caught.value.hint
+
+
+NEEDS_TOPIC: dict[str, Callable[[Client, str], object]] = {
+    "topic": lambda client, topic: client.topic(topic),
+    "update_topic": lambda client, topic: client.update_topic(topic, max_age=5),
+    "delete_topic": lambda client, topic: client.delete_topic(topic),
+    "trim": lambda client, topic: client.trim(topic, "now"),
+    "roll": lambda client, topic: client.roll(topic),
+    "read": lambda client, topic: client.read(topic),
+}
+
+
+@pytest.mark.parametrize("call", NEEDS_TOPIC)
+def test_topic_that_does_not_exist_is_not_found(client: Client, topic: str, call: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        NEEDS_TOPIC[call](client, topic)
+    assert caught.value.code == "unknown_topic"
+    assert topic in caught.value.text
+    assert "quoth topic ls" in caught.value.hint
+    assert topic not in client.topics()
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a\tb", "ä" * 101, "\udcff"])
+@pytest.mark.parametrize("call", ["topic", "create_topic", "update_topic", "delete_topic", "roll", "read"])
+def test_bad_name_is_refused(client: Client, call: str, name: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        getattr(client, call)(name)
+    assert caught.value.code == "bad_topic"
+    assert "200 bytes" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "ä" * 100, " ", "~x", "CON", "a.b", ".hidden", "%2F", "𝄞 music", "x" * 200]
+)
+def test_any_other_name_is_taken(client: Client, name: str) -> None:
+    client.create_topic(name)
+    client.publish(name, b"a")
+    assert client.read(name)[0].topic == name
+    assert name in client.topics()
+    assert client.delete_topic(name).records == 1
+
+
+def test_deleting_tells_what_was_removed(client: Client, topic: str) -> None:
+    client.publish(topic, [b"a", b"b"])
+    log = client.topic(topic).log
+    removed = client.delete_topic(topic)
+    assert removed.records == 2
+    assert removed.bytes > 0
+    assert topic not in client.topics()
+    client.publish(topic, b"c")
+    assert [message.value for message in client.read(topic)] == [b"c"]
+    assert client.topic(topic).log != log
+
+
+def test_trimming_removes_whole_segments_before_a_moment(client: Client, topic: str) -> None:
+    client.create_topic(topic, count_limit=2)
+    acks = [client.publish(topic, b"%d" % number) for number in range(6)]
+    kept = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=acks[3].first)
+    removed = client.trim(topic, kept)
+    assert (removed.records, removed.first) == (2, acks[2].first)
+    assert client.trim(topic, acks[3].first) == Trimmed(0, 0, acks[2].first)
+    assert [message.value for message in client.read(topic)] == [b"2", b"3", b"4", b"5"]
+    assert client.topic(topic).first_ordinal == 2
+    removed = client.trim(topic, "now")
+    assert (removed.records, removed.first) == (4, 0)
+    assert client.read(topic) == []
+
+
+def test_rolling_seals_the_segment_unless_it_is_empty(client: Client, topic: str) -> None:
+    client.create_topic(topic)
+    assert client.roll(topic).segments == 1
+    client.publish(topic, b"a")
+    assert client.roll(topic).segments == 2
+    assert client.roll(topic).segments == 2
+
+
+# -- requests that had to be sent again ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request is sent again after a tenth of a second."""
+    monkeypatch.setattr(channel, "RESEND_S", 0.1)
+
+
+def lose_first_reply(operation: Operation) -> Callable[[Call, Answer], bool]:
+    """The rule that loses the first reply to an operation."""
+    numbers = count()
+    return lambda call, answer: call.operation is operation and next(numbers) == 0
+
+
+@pytest.mark.usefixtures("impatient")
+def test_making_a_topic_whose_reply_was_lost_succeeds(meddler: Meddler, connect: Connect, topic: str) -> None:
+    """The topic that was asked for is there."""
+    client = connect(meddler)
+    meddler.on_reply = lose_first_reply(Operation.CREATE)
+    assert client.create_topic(topic, max_age=5).settings["max_age"] == 5
+
+
+@pytest.mark.usefixtures("impatient")
+def test_topic_of_other_settings_is_a_conflict_even_then(
+    meddler: Meddler, connect: Connect, client: Client, topic: str
+) -> None:
+    client.create_topic(topic, max_age=7)
+    meddler.on_reply = lose_first_reply(Operation.CREATE)
+    with refused("topic_exists"):
+        connect(meddler).create_topic(topic, max_age=5)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_deleting_a_topic_whose_reply_was_lost_succeeds(
+    meddler: Meddler, connect: Connect, client: Client, topic: str
+) -> None:
+    client.publish(topic, b"a")
+    meddler.on_reply = lose_first_reply(Operation.DELETE)
+    assert connect(meddler).delete_topic(topic) == Trimmed(0, 0, 0)
+    assert topic not in client.topics()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    "call", ["topic", "update_topic", "roll", "topics", "status", "ping", "hello", "read"]
+)
+def test_other_requests_whose_reply_was_lost_are_simply_repeated(
+    meddler: Meddler, connect: Connect, client: Client, topic: str, call: str
+) -> None:
+    client.publish(topic, b"a")
+    other = connect(meddler)
+    numbers = count()
+    meddler.on_reply = lambda request, answer: next(numbers) == 0
+    arguments = () if call in ("topics", "status", "ping", "hello") else (topic,)
+    assert getattr(other, call)(*arguments)
+
+
+# -- the broker ---------------------------------------------------------------------------------------------
+
+
+def test_ping_tells_how_long_it_took(client: Client) -> None:
+    assert 0 < client.ping() < 10
+
+
+def test_status_tells_about_the_broker(client: Client, broker: BrokerProcess, topic: str) -> None:
+    client.publish(topic, b"a")
+    status = client.status()
+    assert status.pid == broker.pid
+    assert status.directory == str(broker.directory.resolve())
+    assert status.server.startswith("quothd ")
+    assert status.uptime > 0
+    assert status.counters["requests"] > 0
+    assert topic in status.states
+    assert status.topics == len(client.topics())
