@@ -88,6 +88,12 @@ class BrokerProcess:
         os.kill(self.pid, signal.SIGKILL)
         assert self.wait() == -signal.SIGKILL
 
+    def freeze(self) -> None:
+        """Stop it where it stands, until SIGCONT; returns once it does nothing any more."""
+        os.kill(self.pid, signal.SIGSTOP)
+        _, status = os.waitpid(self.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), "it has ended"
+
     def wait(self, seconds: float = DEADLINE_S) -> int:
         """Wait until it has ended; returns its exit status."""
         assert self._process is not None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -261,7 +259,7 @@ def test_broker_killed_between_request_and_reply_stores_once(
         client.publish("t", b"before")
         wire.turn_deaf()
         if when == "before it is stored":
-            os.kill(broker.pid, signal.SIGSTOP)
+            broker.freeze()
         publishing = pool.submit(client.publish, "t", [b"a", b"b"])
         if when == "after it is stored":
             eventually(lambda: len(values(witness, "t")) == 3, "stored")
