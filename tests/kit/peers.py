@@ -45,7 +45,10 @@ class HasUrl(Protocol):
 
 
 class Peer:
-    """A socket that is connected to a broker, and frames."""
+    """A socket that is connected to a broker, and frames.
+
+    unread_max: messages that it takes without their being read, 0 for any number.
+    """
 
     def __init__(
         self,
@@ -54,11 +57,11 @@ class Peer:
         kind: int = zmq.DEALER,
         *,
         identity: bytes = b"",
-        hold: int = 0,
+        unread_max: int = 0,
     ) -> None:
         self.socket: zmq.Socket[bytes] = context.socket(kind)
         self.socket.set(zmq.LINGER, 0)
-        self.socket.set(zmq.RCVHWM, hold)
+        self.socket.set(zmq.RCVHWM, unread_max)
         self.socket.set(zmq.SNDHWM, 0)
         if identity:
             self.socket.set(zmq.IDENTITY, identity)
@@ -151,8 +154,8 @@ class Found(NamedTuple):
 class FastPeer(Peer):
     """A client that speaks the fast protocol; it may have many requests on their way."""
 
-    def __init__(self, context: Context, url: str, *, identity: bytes = b"", hold: int = 0) -> None:
-        super().__init__(context, url, identity=identity, hold=hold)
+    def __init__(self, context: Context, url: str, *, identity: bytes = b"", unread_max: int = 0) -> None:
+        super().__init__(context, url, identity=identity, unread_max=unread_max)
         self._correlations = count(1)
         self._early: dict[int, Answer] = {}
 

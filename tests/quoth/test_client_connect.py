@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import socket
 import subprocess
 import sys
@@ -21,6 +23,7 @@ import quoth
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import Context, refused
+from kit.processes import descriptors, needs_proc, threads
 from kit.proxies import Wire
 from quoth import Client, Disconnected, RequestError
 from quothd import Broker
@@ -203,6 +206,22 @@ def test_closing_ends_what_other_threads_wait_for(
             assert problem.code == "closed"
 
 
+def test_closing_at_any_moment_ends_calls_with_one_error(broker: BrokerProcess, rng: random.Random) -> None:
+    for _ in range(20):
+        client = quoth.connect(broker.url)
+
+        def call(client: Client = client) -> None:
+            while True:
+                client.ping()
+
+        with ThreadPoolExecutor(4) as pool:
+            calling = [pool.submit(call) for _ in range(4)]
+            time.sleep(rng.uniform(0, 0.01))  # any moment
+            client.close()
+            problems = [one.exception(DEADLINE_S) for one in calling]
+        assert all(isinstance(one, Disconnected) and one.code == "closed" for one in problems), problems
+
+
 def test_closing_ends_an_open_producer_and_tells_what_it_had(wire: Wire, topic: str) -> None:
     with quoth.connect(wire.url) as client:
         producer = client.producer(topic, linger=60)
@@ -216,6 +235,22 @@ def test_closing_ends_an_open_producer_and_tells_what_it_had(wire: Wire, topic: 
     with refused("closed"):
         producer.send(b"more")
     producer.close()
+
+
+@needs_proc
+def test_closing_leaves_no_descriptors_and_no_threads_behind(broker: BrokerProcess, topic: str) -> None:
+    def use() -> None:
+        with quoth.connect(broker.url) as client:
+            client.publish(topic, b"x")
+            next(client.tail(topic, after=0))
+            with client.producer(topic) as producer:
+                producer.send(b"y")
+
+    use()
+    before = (descriptors(os.getpid()), threads(os.getpid()))
+    for _ in range(10):
+        use()
+    eventually(lambda: (descriptors(os.getpid()), threads(os.getpid())) <= before, "everything is given back")
 
 
 ABANDONING = """

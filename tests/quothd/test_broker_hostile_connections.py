@@ -195,7 +195,7 @@ def test_a_client_that_does_not_read_holds_nobody_up(start_broker: StartBroker, 
     for _ in range(16):
         fast.publish("t", [bytes(2**20)])
     before = resident_bytes(broker.pid)
-    deaf = peers.fast(broker, hold=1)
+    deaf = peers.fast(broker, unread_max=1)
     for _ in range(3_000):
         deaf.send_fetch("t", 0, bytes_max=2**20)
     took = []
@@ -216,7 +216,7 @@ def test_a_producer_that_does_not_read_loses_only_its_replies(
 ) -> None:
     """C60, checklist 18: its records are stored, its acknowledgements wait for it, within bounds."""
     broker = start_broker()
-    fast, deaf = peers.fast(broker), peers.fast(broker, hold=1)
+    fast, deaf = peers.fast(broker), peers.fast(broker, unread_max=1)
     before = resident_bytes(broker.pid)
     count = times(5_000, 50_000)
     busy_limit = 500
@@ -235,7 +235,7 @@ def test_a_slow_client_that_reads_gets_everything(peers: Peers, broker: BrokerPr
     fast = peers.fast(broker)
     for i in range(20):
         fast.publish(topic, [b"%02d" % i + bytes(200_000)])
-    slow = peers.fast(broker, hold=1)
+    slow = peers.fast(broker, unread_max=1)
     asked = [slow.send_fetch(topic, 0, bytes_max=200_000) for _ in range(150)]
     for _ in range(50):
         fast.publish(topic + "-other", [b"x"])

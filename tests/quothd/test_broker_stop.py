@@ -163,8 +163,7 @@ def test_a_stop_is_quick_when_nothing_is_to_be_done(start_broker: StartBroker, p
     for row in range(50):
         fast.publish(f"t{row}", [b"x"])
     fast.send_fetch("t0", POINTER_MAX, wait_ms=60_000)
-    broker_ended = broker.terminate()
-    assert broker_ended == 0
+    assert broker.terminate() == 0
 
 
 def test_a_client_that_does_not_read_does_not_hold_up_the_stop(
@@ -175,12 +174,11 @@ def test_a_client_that_does_not_read_does_not_hold_up_the_stop(
     fast = peers.fast(broker)
     for _ in range(8):
         fast.publish("t", [bytes(2**20)])
-    deaf = peers.fast(broker, hold=1)
+    deaf = peers.fast(broker, unread_max=1)
     for _ in range(300):
         deaf.send_fetch("t", 0)
     fast.publish("t", [b"x"])
-    broker_ended = broker.terminate()
-    assert broker_ended == 0
+    assert broker.terminate() == 0
 
 
 def test_stopping_while_topics_are_opened(start_broker: StartBroker, peers: Peers) -> None:

@@ -7,6 +7,7 @@ recognised by its producer id and sequence.
 
 from __future__ import annotations
 
+import errno
 import math
 import random
 import secrets
@@ -34,6 +35,8 @@ stored; what became of an earlier one they do not tell."""
 FORGOTTEN = frozenset(("unknown_producer", "out_of_sequence"))
 """Said to a producer all of whose earlier batches are settled: the broker does not have them any more. The
 topic was made anew, the producer was forgotten, or a loss of power or damage took them."""
+_GONE = (zmq.ETERM, errno.EFAULT, errno.ENOTSUP)
+"""What libzmq and its binding say about a context that was terminated."""
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -46,14 +49,11 @@ class Link:
         self.url = url
         self.reconnects = 0
         self.connected: bool | None = True if url.startswith("inproc:") else None
-        self.socket: zmq.Socket[bytes] = _dealer(context)
-        self.socket.set(zmq.LINGER, 0)
-        self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
-        self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-        self.socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-        self.socket.set(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
-        self.socket.set(zmq.IPV6, int("[" in url))
-        self._monitor = self.socket.get_monitor_socket(_EVENTS)
+        try:
+            self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+            self._monitor = self._set_up()
+        except zmq.ZMQError as problem:
+            raise _no_socket(problem) from None
         self._poller = zmq.Poller()
         self._poller.register(self.socket, zmq.POLLIN)
         self._poller.register(self._monitor, zmq.POLLIN)
@@ -61,6 +61,8 @@ class Link:
             self.socket.connect(url)
         except zmq.ZMQError as problem:
             self.close()
+            if problem.errno in _GONE:
+                raise _no_socket(problem) from None
             raise error("bad_request", f"{url!r}: {problem.strerror}", "like tcp://127.0.0.1:5555") from None
 
     def also(self, fd: int) -> None:
@@ -103,6 +105,20 @@ class Link:
             return error("timed_out", f"{what}: no answer from {self.url} in time")
         return error("disconnected", f"{what}: no broker answers at {self.url}")
 
+    def _set_up(self) -> zmq.Socket[bytes]:
+        """Set all options; returns the monitor."""
+        try:
+            self.socket.set(zmq.LINGER, 0)
+            self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+            self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+            self.socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+            self.socket.set(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+            self.socket.set(zmq.IPV6, int("[" in self.url))
+            return self.socket.get_monitor_socket(_EVENTS)
+        except zmq.ZMQError:
+            self.socket.close(linger=0)
+            raise
+
     def close(self) -> None:
         """Close both sockets, also those of a context that is gone."""
         with suppress(zmq.ZMQError):
@@ -114,11 +130,11 @@ class Link:
 class Channel:
     """A link for one request at a time, with the producer ids that its publishes carry.
 
-    resent: was the last request sent more than once, so that an earlier copy may have taken effect?
+    unheard: copies of the last request that no answer came for; each of them may have taken effect.
     """
 
     def __init__(self, context: Context, url: str) -> None:
-        self.resent = False
+        self.unheard = 0
         self._link = Link(context, url)
         self._correlation = secrets.randbits(32)
         self._sequences: dict[str, tuple[int, int]] = {}
@@ -137,17 +153,21 @@ class Channel:
         deadline: by the monotonic clock. wait: seconds that the broker itself may take to answer. Raises the
         error that the broker answered, or `Disconnected` at the deadline: the outcome is not known then.
         """
-        self.resent = False
+        self._correlation += 1
+        self.unheard = 0
+        self._link.wait(0.0)  # what has happened to the connection so far is no reason to send twice
+        frames = codec.encode_request(request, self._correlation, topic, payload)
+        what = f"{type(request).__name__} {topic}".strip()
         backoff = BACKOFF_S
-        while True:
-            answer = self._ask(request, topic, payload, deadline, wait)
-            if not isinstance(answer.reply, QuothError):
-                return answer
-            pause = random.uniform(0.5, 1.0) * backoff
-            if answer.reply.code not in RETRIED or time.monotonic() + pause > deadline:
+        answer = self._ask(frames, what, deadline, wait)
+        while isinstance(answer.reply, QuothError):
+            until = time.monotonic() + random.uniform(0.5, 1.0) * backoff
+            if answer.reply.code not in RETRIED or until > deadline:
                 raise answer.reply
-            time.sleep(pause)
             backoff = min(2 * backoff, BACKOFF_MAX_S)
+            # An earlier copy may still be answered, and better.
+            answer = self._answer(until) or self._ask(frames, what, deadline, wait)
+        return answer
 
     def publish(
         self, request: Publish, topic: str, encode: Callable[[int, int], bytes], deadline: float
@@ -180,7 +200,7 @@ class Channel:
             del self._sequences[topic]  # it may have been written before the disk failed
             raise
         except QuothError as problem:
-            if self.resent and problem.code in RETRIED:
+            if self.unheard and problem.code in RETRIED:
                 text = f"it was sent again after a silence, and then refused: {problem.text}"
                 raise error("timed_out", text) from problem
             raise
@@ -188,43 +208,48 @@ class Channel:
         self._sequences[topic] = (producer, stored + 1)
         return reply
 
-    def _ask(
-        self, request: Request, topic: str, payload: bytes | None, deadline: float, wait: float
-    ) -> Answer:
-        self._correlation += 1
-        frames = codec.encode_request(request, self._correlation, topic, payload)
+    def _ask(self, frames: list[bytes], what: str, deadline: float, wait: float) -> Answer:
+        """Send a request, again if it may have been lost, until it is answered."""
         link = self._link
-        name = type(request).__name__
-        copies = 0
         send = True
         while True:
             now = time.monotonic()
             if send:
                 with suppress(zmq.Again):
                     link.send(frames)
-                copies += 1
-                self.resent = self.resent or copies > 1
+                    self.unheard += 1
                 resend_at = now + wait + RESEND_S
             send = link.wait(min(deadline, resend_at) - now)
-            while (answer := link.receive()) is not None:
-                if answer.correlation == self._correlation:
-                    return answer
+            if (answer := self._received()) is not None:
+                return answer
             now = time.monotonic()
             if now >= deadline:
-                raise link.nobody(f"{name} {topic}".strip())
+                raise link.nobody(what)
             if now >= resend_at:
                 # While nobody is there copies would only queue up: being found again is the time to send.
                 send = send or bool(link.connected)
                 resend_at = now + RESEND_S
 
+    def _answer(self, until: float) -> Answer | None:
+        """Wait for an answer without asking again."""
+        while (left := until - time.monotonic()) > 0:
+            self._link.wait(left)
+            if (answer := self._received()) is not None:
+                return answer
+        return None
 
-def _dealer(context: Context) -> zmq.Socket[bytes]:
-    try:
-        return context.socket(zmq.DEALER)
-    except zmq.ZMQError as problem:
-        if problem.errno in (zmq.ETERM, zmq.ENOTSUP):
-            raise error("closed", "the client or the broker in this process was closed") from None
-        raise error("disconnected", f"no socket can be made: {problem.strerror}", "close some") from None
+    def _received(self) -> Answer | None:
+        while (answer := self._link.receive()) is not None:
+            if answer.correlation == self._correlation:
+                self.unheard -= 1
+                return answer
+        return None
+
+
+def _no_socket(problem: zmq.ZMQError) -> QuothError:
+    if problem.errno in _GONE:
+        return error("closed", "the client or the broker in this process was closed")
+    return error("disconnected", f"no socket can be made: {problem.strerror}", "close some clients")
 
 
 def new_producer_id() -> int:

@@ -267,9 +267,9 @@ class Client:
             try:
                 reply = channel.call(CreateTopic(settings), check_topic(topic), deadline=deadline).reply
             except Conflict:
-                if not channel.resent:
+                if not channel.unheard:
                     raise
-                # An earlier copy of the request may have made it: the topic that was asked for is one.
+                # A copy that was not answered may have made it: the topic that was asked for is there.
                 reply = channel.call(DescribeTopic(), topic, deadline=deadline).reply
                 assert isinstance(reply, TopicInfo)
                 if reply.settings != {**reply.settings, **settings}:
@@ -284,13 +284,13 @@ class Client:
     def delete_topic(self, topic: str) -> Trimmed:
         """Delete a topic and its records; tells what was removed.
 
-        Zeros, if the request had to be sent again and an earlier copy had removed it.
+        Zeros, if that was done by a request whose answer was lost.
         """
         with self._pool.channel() as channel:
             try:
                 reply = channel.call(DeleteTopic(), check_topic(topic), deadline=self._deadline(None)).reply
             except NotFound:
-                if not channel.resent:
+                if not channel.unheard:
                     raise
                 reply = Trimmed(0, 0, 0)
         assert isinstance(reply, Trimmed)

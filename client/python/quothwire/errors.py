@@ -10,7 +10,7 @@ wire and one that was raised here are the same class with the same code.
 | `NotFound`     | the topic or the record does not exist                                        |
 | `Conflict`     | the request is well formed but contradicts what is stored                     |
 | `Unavailable`  | the broker cannot do it now: try again                                        |
-| `BrokerFailure`| the broker's disk or code failed: an operator has to look                     |
+| `BrokerFailure`| the broker's disk or code failed: the outcome is not known, somebody must look|
 | `Damaged`      | stored bytes do not check                                                     |
 | `Disconnected` | nobody answered in time: the outcome is not known                             |
 """
