@@ -161,10 +161,7 @@ class _Part(NamedTuple):
 
 def _parts(directory: Path, after: int = 0) -> Iterator[_Part]:
     """The segments that may hold records above a pointer, each open until the next one is asked for."""
-    floors = sorted(filter(None, map(layout.floor_of, os.listdir(directory))))
-    if not floors:
-        raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
-    log_id = _log_id(directory, floors)
+    floors, log_id = _listing(directory)
     end: int | None = None
     for row in range(max(0, bisect_right(floors, after + 1) - 1), len(floors)):
         file = _open(directory, floors[row])
@@ -187,6 +184,17 @@ def _parts(directory: Path, after: int = 0) -> Iterator[_Part]:
             file.close()
 
 
+def _listing(directory: Path) -> tuple[list[int], int]:
+    """The floors of the segments and the log's id; listed again if all of them were removed meanwhile."""
+    log_id = None
+    while log_id is None:
+        floors = sorted(filter(None, map(layout.floor_of, os.listdir(directory))))
+        if not floors:
+            raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
+        log_id = _log_id(directory, floors)
+    return floors, log_id
+
+
 def _open(directory: Path, floor: int) -> _Steady | None:
     """A segment's file, None if it was removed after the listing."""
     try:
@@ -195,8 +203,9 @@ def _open(directory: Path, floor: int) -> _Steady | None:
         return None
 
 
-def _log_id(directory: Path, floors: list[int]) -> int:
-    """The id that the newest readable header block says."""
+def _log_id(directory: Path, floors: list[int]) -> int | None:
+    """The id that the newest readable header block says; None if none of the segments is there any more."""
+    damaged = False
     for floor in reversed(floors):
         file = _open(directory, floor)
         if file is None:
@@ -204,10 +213,12 @@ def _log_id(directory: Path, floors: list[int]) -> int:
         try:
             return segment.read_block(file).log_id
         except QuothError:
-            continue
+            damaged = True
         finally:
             file.close()
-    raise error("damaged", f"no segment in {directory} has a header block that checks")
+    if damaged:
+        raise error("damaged", f"no segment in {directory} has a header block that checks")
+    return None
 
 
 def _block(file: File, log_id: int) -> Block | None:

@@ -159,8 +159,9 @@ def test_a_request_that_meets_the_falling_asleep_is_served(
     """C42: hammered around the very moment, by several clients."""
     broker = start_broker(worker_timeout=0.01, check_interval=0.01)
     clients = [peers.fast(broker) for _ in range(3)]
+    pointers = [clients[0].publish("t", [b"a topic to read"]).first]
     sent: list[tuple[FastPeer, int]] = []
-    count = 0
+    count = 1
     for _ in range(times(200, 3_000)):
         for client in clients:
             for _ in range(rng.randrange(3)):
@@ -169,7 +170,6 @@ def test_a_request_that_meets_the_falling_asleep_is_served(
             if rng.random() < 0.2:
                 sent.append((client, client.send_fetch("t", 0)))
         pause(rng.choice((0.0, 0.005, 0.009, 0.010, 0.011, 0.013)))
-    pointers = []
     for client, asked in sent:
         reply = replied(client.answer_to(asked))
         if isinstance(reply, Published):
