@@ -207,7 +207,7 @@ def test_closing_ends_what_other_threads_wait_for(
 
 
 def test_closing_at_any_moment_ends_calls_with_one_error(broker: BrokerProcess, rng: random.Random) -> None:
-    for _ in range(20):
+    for _ in range(10):
         client = quoth.connect(broker.url)
 
         def call(client: Client = client) -> None:
@@ -409,7 +409,7 @@ def test_client_finds_a_broker_again_that_was_restarted(start_broker: StartBroke
     broker = start_broker()
     client = connect(broker)
     sent = []
-    for number in range(4):
+    for number in range(3):
         sent.append(b"%d" % number)
         assert client.publish("t", sent[-1]).duplicate is False
         if number % 2:

@@ -224,8 +224,8 @@ def test_client_and_broker_do_what_the_model_does(
     broker = start_broker(worker_timeout=0.05)
     client = connect(broker, timeout=60.0)
     life = Life(broker, client, rng)
-    for _ in range(times(2, 150)):
-        life.live(60)
+    for _ in range(times(1, 150)):
+        life.live(80)
 
 
 # -- a wire that is cut at random ---------------------------------------------------------------------------

@@ -351,7 +351,7 @@ def test_kills_in_the_middle_of_three_streams_lose_nothing_and_repeat_nothing(
 
     with ThreadPoolExecutor() as pool:
         streams = [pool.submit(work, me) for me in range(len(counts))]
-        for moment in sorted(rng.sample(range(sum(counts) - 10_000), times(6, 60))):
+        for moment in sorted(rng.sample(range(sum(counts) - 10_000), times(5, 60))):
             eventually(lambda moment=moment: acknowledged() >= moment, "it goes on")  # type: ignore[misc]
             broker.kill()
             broker.restart()
@@ -376,7 +376,7 @@ def test_kills_at_any_moment_leave_an_exact_account(
     failures: list[Failure] = []
     number = count()
     producer = client.producer("t", batch=5, linger=0.001, timeout=0.4, durability=durability)  # type: ignore[arg-type]
-    for _ in range(times(4, 40)):
+    for _ in range(times(3, 40)):
         send_all(producer, [b"%d" % next(number) for _ in range(rng.randint(50, 400))])
         eventually(lambda: producer._buffered < rng.randint(1, 400), "some of it is on its way")
         broker.kill()

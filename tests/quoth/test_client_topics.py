@@ -61,7 +61,8 @@ def test_status_tells_all_topics_and_wakes_none(crowded: Client) -> None:
     assert status.topics == MANY
     assert list(status.states) == sorted(many_names(), key=str.encode)
     assert {set(letters) <= {"h", "w"} for letters in status.states.values()} == {True}
-    eventually(lambda: not crowded.status().active, "all that were opened at the start sleep")
+    asleep = "all that were opened at the start sleep"
+    eventually(lambda: not crowded.status().active, asleep, 90.0)  # one after the other, a few ms each
     assert set(crowded.status().states.values()) == {"h"}
 
 
