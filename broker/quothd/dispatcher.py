@@ -10,7 +10,7 @@ import heapq
 import logging
 import time
 from bisect import bisect_right, insort
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,7 +71,6 @@ class Dispatcher:
         send: Send,
         announce: Announce,
     ) -> None:
-        self.counters: Counter[str] = Counter()
         self.waits = Waits()
         self._directory = directory
         self._config = config
