@@ -348,7 +348,9 @@ class Worker:
 
     def _delete(self, job: Job) -> None:
         """Delete the topic. The dispatcher has seen to it that this is the last job."""
-        job.decode()
+        log_id = job.decode().log
+        if log_id not in (0, self._log.log_id):
+            raise error("unknown_topic", f"topic {self.topic!r} is another one now, with another log")
         info = self._log.info()
         assert self._place.path is not None
         gone = catalog.retire(self._place.path)

@@ -255,6 +255,17 @@ def test_a_topic_made_again_is_another_one(fast: FastPeer, topic: str) -> None:
     assert fast.describe(topic).log == new.log
 
 
+def test_a_deletion_that_names_the_log_leaves_another_one_alone(fast: FastPeer, topic: str) -> None:
+    """C37: as a request does that was sent twice, while the topic was made anew."""
+    old = fast.publish(topic, [b"old"])
+    fast.call(DeleteTopic(old.log), topic)
+    fast.publish(topic, [b"new"])
+    with refused("unknown_topic"):
+        fast.call(DeleteTopic(old.log), topic)
+    assert fast.fetch(topic, 0).values == [b"new"]
+    assert fast.call(DeleteTopic(), topic).records == 1
+
+
 def test_a_reader_goes_on_in_the_topic_that_was_made_again(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:

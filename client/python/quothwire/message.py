@@ -208,9 +208,14 @@ class UpdateTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """Delete a topic and its records. Who waits on it gets ``unknown_topic``."""
+    """Delete a topic and its records. Who waits on it gets ``unknown_topic``.
+
+    log: the id that the topic's log must have, so that a request that is sent twice does not delete what
+    was made anew in between; 0 for any.
+    """
 
     operation: ClassVar[Operation] = Operation.DELETE
+    log: Number = 0
 
 
 @dataclass(frozen=True, slots=True)
