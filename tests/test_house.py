@@ -43,7 +43,7 @@ ONLY_UNDER = {
 }
 NEVER_UNDER = {
     "zmq": ("client/python/quothwire/", "broker/quothlog/"),
-    "threading": ("client/python/quothwire/", "broker/quothlog/"),
+    "threading": ("client/python/quothwire/",),
 }
 
 FILE_LINES_MAX = 500
@@ -185,6 +185,27 @@ def test_library_is_kept_out(library: str) -> None:
         if name == library
     ]
     hold(f"{library} is never imported under {', '.join(NEVER_UNDER[library])}", broken)
+
+
+def test_engine_has_no_threads_of_its_own() -> None:
+    """Others may run some of it in threads of theirs: of all that belongs to threads it knows the lock."""
+    broken = [
+        f"{path}:{line}"
+        for path, module in modules(PACKAGES["quothlog"]).items()
+        for line, name in imported(module)
+        if name in ("threading", "concurrent") and locks(module) != [line]
+    ]
+    hold("quothlog starts no thread", broken)
+
+
+def locks(module: ast.Module) -> list[int]:
+    """The lines that import locks and nothing else."""
+    return [
+        node.lineno
+        for node in ast.walk(module)
+        if isinstance(node, ast.ImportFrom) and node.module == "threading"
+        if [alias.name for alias in node.names] == ["Lock"]
+    ]
 
 
 @every_package

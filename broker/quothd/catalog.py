@@ -53,7 +53,9 @@ def scan(directory: Path) -> Catalog:
     """Find the topics below a directory and clear away what was being made or deleted."""
     catalog = Catalog()
     topics = directory / "topics"
-    PosixFileSystem().make_directory(topics)
+    filesystem = PosixFileSystem()
+    filesystem.make_directory(topics)
+    filesystem.sync_directory(topics)  # who named a folder may have died before that was durable
     for path in sorted(topics.iterdir()):
         text, separator, log_hex = path.name.rpartition("~")
         if not separator or not path.is_dir() or path.is_symlink() or not _is_id(log_hex):
@@ -76,10 +78,11 @@ def make(directory: Path, topic: TopicFile) -> Path:
     try:
         save(beside, topic)
         filesystem.rename(beside, path)
+        filesystem.sync_directory(topics)
     except OSError:
         shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
         raise
-    filesystem.sync_directory(topics)
     return path
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from quothlog.layout import LOCK_NAME
@@ -29,7 +30,8 @@ class DirectoryLock:
                 raise
             raise error("locked", f"{directory} is in use by process {owner}") from None
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+        with suppress(OSError):  # it is told to whoever is refused; a full disk has no room for it
+            os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
         _held.add(self)
 
     def __del__(self) -> None:

@@ -7,6 +7,7 @@ failing or a forgetting file system in their place.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import sys
@@ -15,6 +16,12 @@ from pathlib import Path
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
+
+DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""The errors of a write that may succeed later, once there is room."""
+
+TEMPORARY_SUFFIX = ".tmp"
+"""Behind the name of a file that is not whole yet."""
 
 _BUFFERS_MAX = 1_000
 """Buffers in one writev; the smallest IOV_MAX of the systems that we run on is 1,024."""
@@ -131,12 +138,13 @@ class PosixFileSystem:
 
     def make_directory(self, path: Path) -> None:
         """See `FileSystem.make_directory`."""
-        if path.is_dir():
-            return
-        self.make_directory(path.parent)
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(mode=0o700)
-        self.sync_directory(path.parent)
+        if not path.is_dir():
+            self.make_directory(path.parent)
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+        # Always: who made it may have died before this. Where the parent cannot be read, that was not us.
+        with contextlib.suppress(PermissionError):
+            self.sync_directory(path.parent)
 
     def list(self, path: Path) -> dict[str, int]:
         """See `FileSystem.list`."""
@@ -179,7 +187,7 @@ class PosixFileSystem:
 
 def write_durably(filesystem: FileSystem, path: Path, parts: Iterable[Buffer]) -> None:
     """Put a file in place whole: written beside it, synced, renamed, the directory synced."""
-    beside = path.with_name(path.name + ".tmp")
+    beside = path.with_name(path.name + TEMPORARY_SUFFIX)
     file = filesystem.create(beside)
     try:
         for part in parts:

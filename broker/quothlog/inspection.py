@@ -26,7 +26,7 @@ from quothlog.scan import Found, Hole, walk
 from quothlog.segment import Segment
 from quothwire import batch
 from quothwire.batch import Batch
-from quothwire.errors import QuothError, error
+from quothwire.errors import Damaged, QuothError, error
 from quothwire.record import Record, records_of
 
 _FOOTER_MAGIC = b"QUOTHEND"
@@ -153,11 +153,6 @@ class _Part(NamedTuple):
         """Where its batches begin; without a valid header block, the beginning of the file."""
         return self.block.start if self.block else Position(0, self.floor - 1, 0)
 
-    @property
-    def data_end(self) -> int:
-        """Where its batches end."""
-        return self.footer.end.offset if self.footer else self.size
-
 
 def _parts(directory: Path, after: int = 0) -> Iterator[_Part]:
     """The segments that may hold records above a pointer, each open until the next one is asked for."""
@@ -212,7 +207,7 @@ def _log_id(directory: Path, floors: list[int]) -> int | None:
             continue
         try:
             return segment.read_block(file).log_id
-        except QuothError:
+        except Damaged:
             damaged = True
         finally:
             file.close()
@@ -224,7 +219,7 @@ def _log_id(directory: Path, floors: list[int]) -> int | None:
 def _block(file: File, log_id: int) -> Block | None:
     try:
         block = segment.read_block(file)
-    except QuothError:
+    except Damaged:
         return None
     return block if block.log_id == log_id else None
 
@@ -245,7 +240,7 @@ def _steps(part: _Part) -> Iterator[Found | Damage | Unfinished]:
     here = part.start
     expected = part.expected
     hole = Hole(0, 0) if part.block is None else None
-    for step in walk(part.file, here, part.data_end, part.log_id):
+    for step in walk(part.file, here, part.size, part.log_id):
         if isinstance(step, Hole):
             hole = step
             continue
@@ -261,11 +256,14 @@ def _tail(
     part: _Part, here: Position, hole: Hole | None, expected: int | None
 ) -> Iterator[Damage | Unfinished]:
     """What is wrong behind the last batch of a segment."""
-    growing = part.last and part.block is not None and part.footer is None
+    footer = part.footer if part.footer and part.footer.end.offset >= here.offset else None
+    if footer is not None and hole is not None:
+        hole = hole._replace(end=footer.end.offset) if hole.start < footer.end.offset else None
+    growing = part.last and part.block is not None and footer is None
     if growing and hole is not None and _is_cut(part, here, hole):
         yield Unfinished(part.path, hole.start, hole.end)
         return
-    end = part.footer.end.ordinal if part.footer else part.following
+    end = footer.end.ordinal if footer else part.following
     missing = -1 if end is None or expected is None else end - expected
     if hole is not None or missing > 0:
         yield _damage(part, hole or Hole(here.offset, here.offset), missing)

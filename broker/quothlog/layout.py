@@ -52,7 +52,6 @@ VERSION = 0
 SEGMENT_SUFFIX = ".seg"
 INDEX_SUFFIX = ".idx"
 TORN_SUFFIX = ".torn"
-TEMPORARY_SUFFIX = ".tmp"
 LOCK_NAME = "lock"
 
 BLOCK_BYTES = 96
@@ -61,6 +60,7 @@ PRODUCER_TABLE_BYTES_MAX = 16 * 2**20
 """1,000 producers with 64 results each take 3 MiB: what claims more is damaged."""
 
 _SEGMENT_NAME = re.compile(r"(\d{17})\.seg")
+_TORN_NAME = re.compile(r"(\d{17}\.seg)\.(\d{1,18})\.torn")
 _OURS = re.compile(r"\d{17}\.(seg|idx|seg\.\d+\.torn)(\.tmp)?|lock")
 _BLOCK = struct.Struct("<8sIIQQQQQ16sQQQ")
 _FOOTER = struct.Struct("<8sQQQQQQQ")
@@ -139,6 +139,17 @@ def floor_of(name: str) -> int | None:
     return floor if 0 < floor <= POINTER_MAX else None
 
 
+def torn_name(segment: str, offset: int) -> str:
+    """The file name for what is set aside from a segment, from this offset on."""
+    return f"{segment}.{offset}{TORN_SUFFIX}"
+
+
+def torn_from(name: str) -> tuple[str, int]:
+    """The segment and the offset that the bytes in this file were set aside from, "" for any other file."""
+    match = _TORN_NAME.fullmatch(name)
+    return (match[1], int(match[2])) if match else ("", 0)
+
+
 def is_ours(name: str) -> bool:
     """Is this a name that a log gives to a file?"""
     return _OURS.fullmatch(name) is not None
@@ -164,13 +175,13 @@ def encode_block(block: Block) -> bytes:
 
 
 def block_size(head: bytes) -> int:
-    """Bytes of the whole block that begins with these `BLOCK_BYTES`. Raises `Damaged`."""
+    """Bytes of the whole block that begins with these `BLOCK_BYTES`. Raises as `decode_block` does."""
     table_bytes: int = _parse_block(head)[-3]
     return BLOCK_BYTES + table_bytes + -table_bytes % 8
 
 
 def decode_block(data: bytes) -> Block:
-    """Decode a header block, or raise `Damaged`."""
+    """Decode a header block. Raises `Damaged`, or `RequestError` ``unsupported_version`` if it is whole."""
     *fixed, table_bytes, table_check, _ = _parse_block(data)
     table = data[BLOCK_BYTES : BLOCK_BYTES + table_bytes]
     if len(data) < block_size(data) or xxh3_64_intdigest(table) != table_check:
@@ -184,8 +195,11 @@ def _parse_block(data: bytes) -> list[Any]:
     magic, version, zeros, *fixed = _BLOCK.unpack_from(data)
     if magic != _BLOCK_MAGIC or fixed[-1] != xxh3_64_intdigest(data[: BLOCK_BYTES - 8]):
         raise error("damaged", "the segment's header block does not check")
-    if version != VERSION or zeros:
-        raise error("damaged", f"a segment of version {version}, this is version {VERSION}")
+    if version != VERSION:
+        text = f"a segment of version {version}, this program knows version {VERSION}"
+        raise error("unsupported_version", text, "it was written by a newer Quoth: open it with that one")
+    if zeros:
+        raise error("damaged", "the segment's header block has bytes where zeros have to be")
     if fixed[-3] > PRODUCER_TABLE_BYTES_MAX:
         raise error("damaged", f"a producer table of {fixed[-3]} bytes")
     return fixed

@@ -13,9 +13,7 @@ a sealed segment can be read by any thread, and a `SyncTicket` can be run by any
 
 from __future__ import annotations
 
-import errno
 import secrets
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,25 +24,22 @@ from quothlog import segment
 from quothlog.burst import Appended, Burst
 from quothlog.clock import Clock, SystemClock
 from quothlog.dirlock import DirectoryLock
-from quothlog.filesystem import Buffer, FileSystem, PosixFileSystem
+from quothlog.filesystem import DISK_FULL, Buffer, FileSystem, PosixFileSystem
 from quothlog.layout import Block
 from quothlog.loginfo import LogInfo
 from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup, records_in
 from quothlog.loss import Loss, loss_before
 from quothlog.pointers import HORIZON_US, PointerIssuer
-from quothlog.recovery import Findings, open_directory
+from quothlog.recovery import open_directory
 from quothlog.retention import LogOptions, due_for_roll, expired, next_due, outgrown, wholly_below
-from quothlog.segment import Extract, Segment
+from quothlog.segment import ActiveSegment, Extract
+from quothlog.successor import Findings
 from quothlog.ticket import SyncTicket
 from quothwire import batch
 from quothwire.batch import Flag, Header, Kind
 from quothwire.errors import QuothError, error
 from quothwire.pointer import POINTER_MAX, check_pointer
 from quothwire.record import Record
-
-VIEWS_MAX = 8
-"""Sealed segments that stay open for reading: two descriptors' worth of history, not all of it."""
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Log:
@@ -65,19 +60,18 @@ class Log:
         self._clock = clock
         self._lock = DirectoryLock(directory)
         try:
-            opened = open_directory(filesystem, directory, clock, log_id, others, new_log_id())
+            self._opened = open_directory(filesystem, directory, clock, log_id, others, new_log_id())
+            self._active = self._begin()
         except BaseException:
             self._lock.release()
             raise
-        self.findings: Findings = opened.findings
-        self._sealed = opened.sealed
-        self._active = opened.active
-        self._producers = opened.producers
+        self.findings: Findings = self._opened.findings
+        self._sealed = self._opened.sealed
+        self._producers = self._opened.producers
         self._issuer = PointerIssuer(clock, max(self._active.end.pointer, self._active.floor - 1))
         self._visible = self._synced = self._active.end
         self._failure: QuothError | None = None
         self._first: int | None = None
-        self._viewed: list[Segment] = []
         self._rolls = 0
 
     @classmethod
@@ -156,7 +150,6 @@ class Log:
     def info(self) -> LogInfo:
         """Tell everything about the log as it stands."""
         segments = [*self._sealed, self._active]
-        findings = self.findings
         return LogInfo(
             log_id=self.log_id,
             first=self._first_pointer(),
@@ -167,15 +160,10 @@ class Log:
             segments=len(segments),
             states="".join("r" if one.loaded else "h" for one in self._sealed) + "w",
             counters={
-                "clock_steps": self._issuer.clock_steps,
-                "clock_step_us": self._issuer.step_us,
-                "borrowed_us": self._issuer.borrowed_us(),
+                **self._issuer.counters(),
                 "producers": len(self._producers),
                 "rolls": self._rolls,
-                "torn_bytes": findings.torn_bytes,
-                "damaged_bytes": findings.damaged_bytes,
-                "set_aside_files": len(findings.set_aside),
-                "stray_files": len(findings.strays),
+                **self.findings.counters(),
             },
         )
 
@@ -244,13 +232,13 @@ class Log:
         Raises `BrokerFailure` once one has failed: the next one would succeed and mean nothing.
         """
         self._check_writable()
-        return SyncTicket(self._active.file, self._active.end, self._active.floor)
+        return SyncTicket(self._active, self._active.end)
 
     def finish_sync(self, ticket: SyncTicket) -> None:
         """Take note of an fsync that returned."""
         if self._failure is not None:
             return
-        if ticket.floor == self._active.floor and ticket.end > self._synced:
+        if ticket.segment is self._active and ticket.end > self._synced:
             self._synced = ticket.end
         self._show()
 
@@ -279,9 +267,9 @@ class Log:
         sealed = self._sealed
         if not sealed or after + 1 >= self._active.floor:
             return Lookup(self._active, self._visible, after, after, records_max, bytes_max)
-        row = max(0, bisect_right(sealed, after + 1, key=lambda one: one.floor) - 1)
+        row = sealed.row(after)
         following = sealed[row + 1] if row + 1 < len(sealed) else self._active
-        self._keep_open(sealed[row])
+        sealed.keep(sealed[row])
         beyond = min(following.floor - 1, POINTER_MAX)
         return Lookup(sealed[row], None, after, beyond, records_max, bytes_max)
 
@@ -336,9 +324,7 @@ class Log:
 
     def rest(self) -> None:
         """Close the sealed segments that nobody reads."""
-        for one in self._viewed:
-            one.rest()
-        self._viewed.clear()
+        self._sealed.rest()
 
     def close(self) -> None:
         """Sync, write the checkpoint, close, unlock. A log that failed is only closed and unlocked."""
@@ -360,6 +346,26 @@ class Log:
 
     # -- inside -----------------------------------------------------------------------------------------
 
+    def _begin(self) -> ActiveSegment:
+        """The segment to go on with; on a full disk the old one, for reading, until there is room."""
+        try:
+            return self._opened.go_on(self._clock)
+        except OSError as problem:
+            if problem.errno not in DISK_FULL or self._opened.active is None:
+                raise
+            return self._opened.active
+
+    def _finish_opening(self) -> None:
+        """Begin the segment that opening had no room for. Raises ``disk_low`` or ``storage_failed``."""
+        if self._opened.successor is not None:
+            try:
+                self._active = self._opened.go_on(self._clock)
+            except OSError as problem:
+                raise self._as_error(problem) from problem
+            self._issuer.last = max(self._issuer.last, self._active.floor - 1)
+            self._synced = self._active.end
+            self._show()
+
     def _check_writable(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -368,6 +374,7 @@ class Log:
 
     def _checked(self, raw: Buffer) -> Header:
         self._check_writable()
+        self._finish_opening()
         header = batch.check(raw)
         if header.kind != Kind.DATA or header.base or header.ordinal:
             raise error("bad_batch", "a producer leaves kind, pointer and ordinal to the log")
@@ -419,7 +426,7 @@ class Log:
             raise error("disk_low", f"{free} bytes are free, {floor + size} are needed")
 
     def _as_error(self, problem: OSError | QuothError) -> QuothError:
-        if isinstance(problem, OSError) and problem.errno in _FULL:
+        if isinstance(problem, OSError) and problem.errno in DISK_FULL:
             free = self._filesystem.free_bytes(self.directory)
             return error("disk_low", f"{problem.strerror}; {free} bytes are free")
         if isinstance(problem, QuothError) and problem.code != "storage_failed":
@@ -429,6 +436,9 @@ class Log:
 
     def _roll(self) -> None:
         """Sync the active segment, make the next one durable, then seal the old one."""
+        if self._opened.successor is not None:
+            self._finish_opening()
+            return
         self.sync()
         old = self._active
         producers = self._producers.encode(self._clock.now())
@@ -469,22 +479,10 @@ class Log:
         if not count:
             return 0, 0
         before = self.first_ordinal
-        size = 0
         self._first = None
-        for one in self._sealed[:count]:
-            one.rest()
-            one.remove()
-            self._sealed.remove(one)
-            size += one.size
-        self._viewed = [one for one in self._viewed if not one.removed]
+        size = self._sealed.remove_oldest(count)
         self._filesystem.sync_directory(self.directory)
         return self.first_ordinal - before, size
-
-    def _keep_open(self, one: Segment) -> None:
-        if one not in self._viewed:
-            self._viewed.append(one)
-            if len(self._viewed) > VIEWS_MAX:
-                self._viewed.pop(0).rest()
 
     def _first_pointer(self) -> int:
         if self._first is None and self.first_ordinal < self.end_ordinal:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from quothlog.segment import ActiveSegment, Extract, Segment
+from quothlog.sealed import SealedSegments
+from quothlog.segment import ActiveSegment, Extract
 from quothwire import batch
 
 
@@ -21,7 +20,7 @@ class Loss(NamedTuple):
 
 
 def loss_before(
-    found: Extract, after: int, ordinal: int, sealed: Sequence[Segment], active: ActiveSegment, log_id: int
+    found: Extract, after: int, ordinal: int, sealed: SealedSegments, active: ActiveSegment, log_id: int
 ) -> Loss:
     """What is missing between a cursor and an extract. ordinal: what the reader expects, -1 for unknown."""
     start = (sealed[0] if sealed else active).start
@@ -31,13 +30,11 @@ def loss_before(
     return Loss(records, min(records, max(0, found.ordinal - start.ordinal)))
 
 
-def _expected(
-    found: Extract, after: int, sealed: Sequence[Segment], active: ActiveSegment, log_id: int
-) -> int:
+def _expected(found: Extract, after: int, sealed: SealedSegments, active: ActiveSegment, log_id: int) -> int:
     """The ordinal that the first record above `after` would have if nothing in front of it were damaged."""
     if not sealed or after + 1 >= active.floor:
         return found.expected
-    row = max(0, bisect_right(sealed, after + 1, key=lambda one: one.floor) - 1)
+    row = sealed.row(after)
     following = sealed[row + 1] if row + 1 < len(sealed) else active
     if batch.parse_header(found.data, log_id).base >= following.floor:
         return sealed[row].ordinal_behind(after)  # nothing above `after` is left in that segment

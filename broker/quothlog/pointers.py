@@ -36,6 +36,10 @@ class PointerIssuer:
         self.last = base + records - 1
         return base
 
-    def borrowed_us(self) -> int:
-        """How far the last pointer lies in the future."""
-        return max(0, self.last - self._clock.now())
+    def counters(self) -> dict[str, int]:
+        """How often and how far the clock stepped back, and how far the last pointer is ahead of it."""
+        return {
+            "clock_steps": self.clock_steps,
+            "clock_step_us": self.step_us,
+            "borrowed_us": max(0, self.last - self._clock.now()),
+        }

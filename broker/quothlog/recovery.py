@@ -6,52 +6,48 @@ cut off, unless it is all zeros, which some file systems leave behind; damage th
 stepped over and reported. Earlier segments are looked at when they are read.
 
 Bytes that were set aside may have been a batch that somebody saw, its pointer not readable any more. So the
-log goes on in a new segment then, 10 s of pointers further, as it does after a loss of power.
+log goes on in a new segment then, 10 s of pointers further, as it does after a loss of power. Where a full
+disk has no room for it, what is there can be read all the same, and the segment is begun later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from quothlog import layout, segment
 from quothlog.clock import Clock
-from quothlog.filesystem import File, FileSystem, write_durably
+from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem
 from quothlog.layout import Block, Position
-from quothlog.pointers import HORIZON_US
 from quothlog.producers import ProducerTable
 from quothlog.scan import Found, Hole, newest_pointer_in, walk
+from quothlog.sealed import SealedSegments
 from quothlog.segment import ActiveSegment, Segment
+from quothlog.successor import Findings, Successor, cut, finish_cuts, is_zero
 from quothwire import batch
-from quothwire.errors import QuothError, error
-
-_COPY_BYTES = 2**20
-
-
-@dataclass
-class Findings:
-    """What opening a log found and did."""
-
-    strays: list[str] = field(default_factory=list)
-    """Names of files that are not a log's: left alone."""
-    set_aside: list[str] = field(default_factory=list)
-    """Names of files that bytes were set aside in."""
-    torn_bytes: int = 0
-    zero_bytes: int = 0
-    damaged_bytes: int = 0
-    """Bytes inside the last segment that are no batch, with whole batches behind them."""
-    scanned_bytes: int = 0
+from quothwire.errors import Damaged, error
 
 
 @dataclass
 class Opened:
-    """A log's parts, ready to go on."""
+    """A log's parts. active: None only if its successor has to be begun before anything can be done."""
 
-    sealed: list[Segment]
-    active: ActiveSegment
+    sealed: SealedSegments
+    active: ActiveSegment | None
     producers: ProducerTable
     findings: Findings
+    successor: Successor | None = None
+
+    def go_on(self, clock: Clock) -> ActiveSegment:
+        """The segment to write to, begun if that has to be. Raises OSError; may be tried again."""
+        if self.successor is not None:
+            snapshot = self.producers.encode(clock.now())
+            left, self.active = self.successor.begin(clock, snapshot, self.findings)
+            self.sealed += left
+            self.successor = None
+        assert self.active is not None
+        return self.active
 
 
 def open_directory(
@@ -66,23 +62,25 @@ def open_directory(
     strays = sorted(name for name in files if not layout.is_ours(name) and name not in others)
     findings = Findings(strays=strays)
     for name in filter(layout.is_ours, files):
-        unfinished = name.endswith(layout.TEMPORARY_SUFFIX)
+        unfinished = name.endswith(TEMPORARY_SUFFIX)
         if unfinished or (name.endswith(layout.INDEX_SUFFIX) and layout.segment_of(name) not in files):
             filesystem.remove(directory / name)
+    filesystem.sync_directory(directory)  # who gave a file its name may have died before that was durable
+    files = finish_cuts(filesystem, directory, files)
     sizes = {floor: size for name, size in files.items() if (floor := layout.floor_of(name))}
     floors = sorted(sizes)
     if not floors:
         floor = max(clock.now(), 1)
         log_id = log_id or new_id
         block = Block(log_id, floor, 0, 0, log_id, clock.boot_id(), b"")
-        return Opened([], segment.begin(filesystem, directory, block), ProducerTable(), findings)
+        return Opened(
+            SealedSegments([]), segment.begin(filesystem, directory, block), ProducerTable(), findings
+        )
     log_id = _log_id(filesystem, directory, floors, log_id)
     segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
     tail = _Tail(filesystem, segments, findings)
-    active = tail.recover(clock)
-    if active is tail.active or tail.empty:
-        segments.pop()
-    return Opened(segments, active, tail.producers, findings)
+    successor = tail.recover(clock.boot_id())
+    return Opened(SealedSegments(segments[:-1]), tail.active, tail.producers, findings, successor)
 
 
 def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: int) -> int:
@@ -91,7 +89,7 @@ def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: 
     for floor in reversed(floors):
         try:
             said = Segment(filesystem, directory, floor, 0, 0).block.log_id
-        except QuothError:
+        except Damaged:
             continue
         if wanted in (0, said):
             return said
@@ -109,110 +107,90 @@ class _Tail:
         self._filesystem = filesystem
         self._findings = findings
         self._before = segments[-2] if len(segments) > 1 else None
-        self.segment = segments[-1]
-        self.file: File = filesystem.open(self.segment.path, append=True)
+        self._segment = segments[-1]
+        self._file: File = filesystem.open(self._segment.path, append=True)
         self.producers = ProducerTable()
         self.active: ActiveSegment | None = None
-        self.empty = False
+        """The segment as it stands; None if its header block does not check."""
 
-    def recover(self, clock: Clock) -> ActiveSegment:
-        """The segment to go on writing: this one, or a new one above everything in it."""
+    def recover(self, boot_id: bytes) -> Successor | None:
+        """Read it to its end; None if the log can go on in it, else what has to be done before that."""
         try:
-            block = self.segment.block
-        except QuothError:
-            return self._go_on_above(self._readable_end(), 0, clock)
-        footer = self.segment.footer(self.file)
-        active = ActiveSegment(
-            self._filesystem, self.segment.path, block, self.file, block.start, block.chain
+            block = self._segment.block
+        except Damaged:
+            return self._behind_a_damaged_block()
+        self.active = active = ActiveSegment(
+            self._filesystem, self._segment.path, block, self._file, block.start, block.chain
         )
-        torn = self._replay(active, footer.end.offset if footer else self.segment.size)
-        self.empty = not active.records
-        if footer or torn is not None or block.boot_id != clock.boot_id():
-            end = active.end._replace(pointer=max(active.end.pointer, block.floor - 1, torn or 0))
-            return self._go_on_above(end, active.chain, clock, previous=active.end.pointer)
-        self.file.sync()
-        self.active = active
-        return active
+        footer = self._segment.footer(self._file)
+        hole = self._replay(active)
+        is_sealed = footer is not None and footer.end.offset == active.end.offset
+        torn = None if is_sealed else hole
+        if torn is not None and is_zero(self._file, torn):
+            self._findings.zero_bytes += torn.end - torn.start
+            cut(self._file, torn.start)
+            torn = None
+        if not is_sealed and torn is None and block.boot_id == boot_id:
+            self._file.sync()
+            return None
+        highest = max(active.end.pointer, block.floor - 1)
+        if torn is not None:
+            highest = max(highest, newest_pointer_in(self._file, torn.start, torn.end, active.log_id))
+        return Successor(
+            self._filesystem, self._segment, self._file, active.end, highest, active.chain, torn,
+            empty=not active.records,
+        )  # fmt: skip
 
-    def _replay(self, active: ActiveSegment, data_end: int) -> int | None:
-        """Walk from the checkpoint to the end; returns what `_set_aside` did if it had to be called."""
-        point = self.segment.checkpoint()
-        if point is not None and point.end.offset <= data_end and segment.last_batch_agrees(self.file, point):
+    def _replay(self, active: ActiveSegment) -> Hole | None:
+        """Walk from the checkpoint to the end of the file; returns what follows the last whole batch."""
+        size, log_id = self._segment.size, active.log_id
+        point = self._segment.checkpoint()
+        if point is not None and segment.last_batch_agrees(self._file, point):
             active.resume(point)
             self.producers = ProducerTable.decode(point.producers)
         else:
             self.producers = ProducerTable.decode(active.block.producers)
-        log_id = active.log_id
-        self._findings.scanned_bytes = data_end - active.end.offset
-        for step in walk(self.file, active.end, data_end, log_id, bodies=True):
-            if isinstance(step, Hole):
-                if step.end == data_end:
-                    return self._set_aside(step)
-                self._findings.damaged_bytes += step.end - step.start
-                continue
-            active.take(step, batch.stamp(step.header, log_id))
-            self.producers.store(step.header)
-            self.producers.commit()
-        return None
-
-    def _set_aside(self, hole: Hole) -> int | None:
-        """Copy what follows the last whole batch into a file, durably, then cut it off.
-
-        Returns the highest pointer that can be read in it, 0 if there is none; None if it was all zeros.
-        """
-        newest = None
-        if any(part.count(0) != len(part) for part in self._parts(hole)):
-            newest = newest_pointer_in(self.file, hole.start, hole.end, self.segment.log_id)
-            name = f"{self.segment.path.name}.{hole.start}{layout.TORN_SUFFIX}"
-            write_durably(self._filesystem, self.segment.path.with_name(name), self._parts(hole))
-            self._findings.set_aside.append(name)
-            self._findings.torn_bytes += hole.end - hole.start
-        else:
-            self._findings.zero_bytes += hole.end - hole.start
-        self.file.truncate(hole.start)
-        self.file.sync()
-        self.segment.size = hole.start
-        return newest
-
-    def _parts(self, hole: Hole) -> Iterator[bytes]:
-        for offset in range(hole.start, hole.end, _COPY_BYTES):
-            yield self.file.read(min(_COPY_BYTES, hole.end - offset), offset)
-
-    def _readable_end(self) -> Position:
-        """Where the log stands after a last segment whose header block does not check."""
-        here = self.segment.start
-        if self._before is not None:
-            point = self._before.checkpoint()
-            end = self._before.view().end
-            self._before.rest()
-            here = here._replace(ordinal=max(here.ordinal, end.ordinal))
-            if point is not None and point.end == end:
-                self.producers = ProducerTable.decode(point.producers)
-        for step in walk(self.file, here, self.segment.size, self.segment.log_id, bodies=True):
+        self._findings.scanned_bytes = size - active.end.offset
+        for step in walk(self._file, active.end, size, log_id, bodies=True):
             if isinstance(step, Found):
-                here = step.end
-                self.producers.store(step.header)
-                self.producers.commit()
+                active.take(step, batch.stamp(step.header, log_id))
+                self._learn(step)
+            elif step.end == size:
+                return step
             else:
                 self._findings.damaged_bytes += step.end - step.start
-        newest = newest_pointer_in(self.file, here.offset, self.segment.size, self.segment.log_id)
-        return here._replace(pointer=max(here.pointer, newest))
+        return None
 
-    def _go_on_above(
-        self, end: Position, chain: int, clock: Clock, previous: int | None = None
-    ) -> ActiveSegment:
-        self.file.sync()
-        self.file.close()
-        block = Block(
-            log_id=self.segment.log_id,
-            floor=max(end.pointer, self.segment.floor - 1) + 1 + HORIZON_US,
-            previous=end.pointer if previous is None else previous,
-            ordinal=end.ordinal,
-            chain=chain,
-            boot_id=clock.boot_id(),
-            producers=self.producers.encode(clock.now()),
+    def _behind_a_damaged_block(self) -> Successor:
+        """Go on above everything in a segment of which only the batches can be read."""
+        here = self._segment.start
+        if self._before is not None:
+            here = here._replace(ordinal=max(here.ordinal, self._learn_from(self._before).ordinal))
+        for step in walk(self._file, here, self._segment.size, self._segment.log_id, bodies=True):
+            if isinstance(step, Found):
+                here = step.end
+                self._learn(step)
+            else:
+                self._findings.damaged_bytes += step.end - step.start
+        newest = newest_pointer_in(self._file, here.offset, self._segment.size, self._segment.log_id)
+        here = here._replace(pointer=max(here.pointer, newest))
+        return Successor(
+            self._filesystem, self._segment, self._file, here, here.pointer, 0, None, empty=False
         )
-        active = segment.begin(self._filesystem, self.segment.path.parent, block)
-        if self.empty:
-            self.segment.remove()
-        return active
+
+    def _learn_from(self, before: Segment) -> Position:
+        """Take in the producers of the segment before, whose end is returned."""
+        view, point = before.view(), before.checkpoint()
+        if point is not None and point.end == view.end:
+            self.producers = ProducerTable.decode(point.producers)
+            return view.end
+        if before.has_block:
+            self.producers = ProducerTable.decode(before.block.producers)
+        for step in walk(view.file, before.start, view.end.offset, before.log_id):
+            if isinstance(step, Found):
+                self._learn(step)
+        return view.end
+
+    def _learn(self, found: Found) -> None:
+        self.producers.store(found.header)
+        self.producers.commit()

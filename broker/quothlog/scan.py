@@ -7,13 +7,20 @@ Where no batch lies, the next one is searched for by magic, checksums and order:
 
 The log's id is no secret, so a value can hold what looks like this log's next batch. Hence a header that
 checks where a batch has to begin is believed how far its batch reaches, even if the body is torn or damaged:
-nothing in there is searched.
+nothing in there is searched. So bytes that are lost from the middle of a file cost every batch that begins
+within the length that the cut one had.
+
+A batch behind which records are missing may stand where another one stood, after blocks of the disk were
+mixed up; taking it would mean to pass over all that really follows. The headers behind it tell: if more of
+them can be had in order without it than with it, it is the one that is out of place.
 """
 
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from quothlog.filesystem import File
@@ -24,6 +31,8 @@ from quothwire.batch import Header
 from quothwire.errors import QuothError
 
 _SEARCH_BYTES = 2**20
+_WITNESSES = 64
+"""Headers that are asked whether a batch is out of place: more than a block of 4 KiB can hold."""
 
 
 class Found(NamedTuple):
@@ -71,7 +80,7 @@ def newest_pointer_in(file: File, start: int, end: int, log_id: int) -> int:
     while (header := _header_at(window, start, log_id)) is not None:
         newest = max(newest, header.last)
         start += header.size
-    return max((header.last for _, header in _headers(window, start, log_id)), default=newest)
+    return max(newest, max((header.last for _, header in _headers(window, start, log_id)), default=0))
 
 
 class _Window:
@@ -108,9 +117,11 @@ def _header_at(window: _Window, offset: int, log_id: int, after: Position | None
 
 
 def _batch_at(window: _Window, offset: int, after: Position, log_id: int, *, body: bool) -> Header | None:
-    """The header of the batch at an offset if it checks, is all there and follows the position `after`."""
+    """The header of the batch at an offset if it checks, is all there and is the next one after `after`."""
     header = _header_at(window, offset, log_id, after)
     if header is None or offset + header.size > window.end:
+        return None
+    if header.ordinal != after.ordinal and _is_out_of_place(window, offset, header, after, log_id):
         return None
     try:
         if body:
@@ -118,6 +129,33 @@ def _batch_at(window: _Window, offset: int, after: Position, log_id: int, *, bod
     except QuothError:
         return None
     return header
+
+
+def _is_out_of_place(window: _Window, offset: int, header: Header, after: Position, log_id: int) -> bool:
+    """Records are missing in front of a batch: can more batches be had without it than with it?"""
+    witnesses = islice(_chain(window, offset + header.size, log_id), _WITNESSES)
+    bases = [one.base for one in witnesses if one.base > after.pointer and one.ordinal >= after.ordinal]
+    return 1 + _longest_rise([base for base in bases if base > header.last]) < _longest_rise(bases)
+
+
+def _longest_rise(numbers: list[int]) -> int:
+    """How many of these numbers can be kept, at most, so that they rise."""
+    ends: list[int] = []
+    for number in numbers:
+        at = bisect_left(ends, number)
+        ends[at : at + 1] = [number]
+    return len(ends)
+
+
+def _chain(window: _Window, start: int, log_id: int) -> Iterator[Header]:
+    """Headers of this log from a boundary on: each behind the batch before it, or the next to be found."""
+    while start < window.end:
+        header = _header_at(window, start, log_id)
+        if header is None:
+            start, header = next(_headers(window, start + 1, log_id), (window.end, None))
+        if header is not None:
+            yield header
+            start += header.size
 
 
 def _search(window: _Window, after: Position, log_id: int) -> Found | None:
@@ -137,8 +175,10 @@ def _headers(window: _Window, start: int, log_id: int) -> Iterator[tuple[int, He
         data = bytes(window.view(offset, _SEARCH_BYTES))
         at = data.find(batch.MAGIC)
         while at >= 0:
-            with contextlib.suppress(QuothError):
-                yield offset + at, batch.parse_header(window.view(offset + at, batch.HEADER_BYTES), log_id)
+            head = window.view(offset + at, batch.HEADER_BYTES)
+            if batch.is_stamped(head, log_id):
+                with contextlib.suppress(QuothError):
+                    yield offset + at, batch.parse_header(head, log_id)
             at = data.find(batch.MAGIC, at + 1)
         if len(data) < _SEARCH_BYTES:
             return

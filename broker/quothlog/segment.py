@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from quothlog import layout
-from quothlog.filesystem import Buffer, File, FileSystem
+from quothlog.filesystem import TEMPORARY_SUFFIX, Buffer, File, FileSystem, write_durably
 from quothlog.index import SparseIndex
 from quothlog.layout import Block, Checkpoint, Footer, Position
 from quothlog.scan import Found, walk
 from quothwire import batch
 from quothwire.batch import Header
-from quothwire.errors import QuothError, error
+from quothwire.errors import Damaged, QuothError, error
 
 
 class Extract(NamedTuple):
@@ -51,6 +52,7 @@ class Segment:
         self.log_id = log_id
         self.size = size
         self.removed = False
+        self._kept = False
         self._block: Block | None = None
         self._start: Position | None = None
         self._view: View | None = None
@@ -67,13 +69,15 @@ class Segment:
 
     @property
     def block(self) -> Block:
-        """The header block. Raises `Damaged`."""
+        """The header block. Raises `Damaged`, or ``unsupported_version``."""
         if self._block is None:
             file = self._filesystem.open(self.path)
             block = read_block(file)
             file.close()
             if self.log_id and block.log_id != self.log_id:
                 raise error("damaged", f"{self.path.name} is a segment of another log")
+            if block.floor != self.floor:
+                raise error("damaged", f"{self.path.name} is a copy of the segment at {block.floor}")
             self._block = block
         return self._block
 
@@ -82,7 +86,7 @@ class Segment:
         """Does its header block check?"""
         try:
             return self.block is not None
-        except QuothError:
+        except Damaged:
             return False
 
     @property
@@ -91,7 +95,7 @@ class Segment:
         if self._start is None:
             try:
                 self._start = self.block.start
-            except QuothError:
+            except Damaged:
                 begin = Position(0, self.floor - 1, 0)
                 first = self._first_behind(begin)
                 self._start = begin._replace(ordinal=first.ordinal) if first else begin
@@ -102,14 +106,23 @@ class Segment:
         return self._first_behind(self.start)
 
     def view(self) -> View:
-        """Open the file and load the index, if that has not been done."""
+        """Open the file and load the index, unless that has been done and kept."""
         view = self._view  # another thread may let it rest at any moment
         if view is None:
-            view = self._view = self._load()
+            view = self._load()
+            if self._kept:
+                self._view = view
+            if not self._kept:  # it was let rest just now, and nobody would do that again
+                self._view = None
         return view
+
+    def keep(self) -> None:
+        """Let the next read leave the file open and the index in memory."""
+        self._kept = True
 
     def rest(self) -> None:
         """Close the file and drop the index; a read that is under way keeps them until it is done."""
+        self._kept = False
         self._view = None
 
     def read(self, after: int, records_max: int, bytes_max: int) -> Extract | None:
@@ -121,10 +134,10 @@ class Segment:
         return _first_above(self.view(), self.log_id, after)[0].ordinal
 
     def remove(self) -> None:
-        """Remove its files. Reads that are under way go on."""
+        """Remove its files, the one that counts last. Reads that are under way go on."""
         self.removed = True  # before it is true, or a reader in another thread would be surprised
-        self._filesystem.remove(self.path)
         self._filesystem.remove(self.index_path)
+        self._filesystem.remove(self.path)
 
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint in its index file, if it checks and belongs to this very file."""
@@ -141,7 +154,10 @@ class Segment:
         return point if belongs and point.end.offset <= self.size else None
 
     def footer(self, file: File) -> Footer | None:
-        """The footer of the file, if there is one and it belongs here."""
+        """The footer of the file, if there is one and it belongs here.
+
+        A value at the end of the file can look like one: it counts only if no whole batch reaches into it.
+        """
         offset = self.size - layout.FOOTER_BYTES
         if offset < layout.BLOCK_BYTES:
             return None
@@ -161,14 +177,12 @@ class Segment:
 
     def _load(self) -> View:
         file = self._filesystem.open(self.path)
-        footer = self.footer(file)
-        end = footer.end.offset if footer else self.size
         point = self.checkpoint()
         if point is not None and last_batch_agrees(file, point):
             index, here = SparseIndex(point.entries), point.end
         else:
             index, here = SparseIndex([self.start]), self.start
-        for step in walk(file, here, end, self.log_id):
+        for step in walk(file, here, self.size, self.log_id):
             if isinstance(step, Found):
                 here = step.end
                 index.note(here)
@@ -176,7 +190,7 @@ class Segment:
 
 
 class ActiveSegment(Segment):
-    """The segment that is being written. Owned by the log's owner, reads included."""
+    """The segment that is being written. Owned by the log's owner, reads included; any thread may `sync`."""
 
     def __init__(
         self, filesystem: FileSystem, path: Path, block: Block, file: File, end: Position, chain: int
@@ -189,6 +203,8 @@ class ActiveSegment(Segment):
         self.chain = chain
         self._last_offset = self._last_check = 0
         self._checkpointed: Position | None = None
+        self._syncing = Lock()
+        self._sync_problem: OSError | None = None
 
     @property
     def records(self) -> int:
@@ -222,6 +238,21 @@ class ActiveSegment(Segment):
         for header, stamped, _ in batches:
             self.take(Found(self.end.offset, header), stamped)
 
+    def sync(self) -> None:
+        """Return when what is in the file survives a loss of power, or raise OSError.
+
+        Once that has failed it fails for good: the system tells a descriptor once, and then it would succeed
+        and mean nothing.
+        """
+        with self._syncing:
+            if self._sync_problem is None:
+                try:
+                    self.file.sync()
+                except OSError as problem:
+                    self._sync_problem = problem
+            if self._sync_problem is not None:
+                raise self._sync_problem
+
     def take(self, found: Found, stamped: bytes) -> None:
         """Move the end behind a batch that is in the file."""
         self.index.note(self.end)
@@ -246,12 +277,7 @@ class ActiveSegment(Segment):
             self.log_id, self.floor, self.end, self.chain,
             self._last_offset, self._last_check, self.index.positions(), producers,
         )  # fmt: skip
-        beside = self.index_path.with_name(self.index_path.name + layout.TEMPORARY_SUFFIX)
-        file = self._filesystem.create(beside)
-        file.append([layout.encode_checkpoint(point)])
-        file.sync()
-        file.close()
-        self._filesystem.rename(beside, self.index_path)
+        write_durably(self._filesystem, self.index_path, [layout.encode_checkpoint(point)])
         self._checkpointed = self.end
 
     def seal(self, producers: bytes) -> Segment:
@@ -291,7 +317,7 @@ def read_block(file: File) -> Block:
 def begin(filesystem: FileSystem, directory: Path, block: Block) -> ActiveSegment:
     """Make a segment: complete and durable, name included, before its first record."""
     path = directory / layout.segment_name(block.floor)
-    beside = path.with_name(path.name + layout.TEMPORARY_SUFFIX)
+    beside = path.with_name(path.name + TEMPORARY_SUFFIX)
     file = filesystem.create(beside)
     try:
         file.append([layout.encode_block(block)])
@@ -360,5 +386,7 @@ def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: in
             stop = step.end
     data = file.read(stop.offset - first.offset, first.offset)
     whole, last = batch.whole(data, log_id, header.base - 1, header.ordinal)
+    if not whole:  # the file is shorter than when it was opened
+        return extract(view, log_id, header.last, records_max, bytes_max)
     expected = here.ordinal if header.base > after else header.ordinal
     return Extract(data[:whole], header.ordinal, last, expected)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quothlog.filesystem import File
 from quothlog.layout import Position
+from quothlog.segment import ActiveSegment
 
 
 class SyncTicket(NamedTuple):
-    """An fsync to be done; `run` may be called by any thread and raises OSError."""
+    """An fsync to be done for what stands before `end`."""
 
-    file: File
+    segment: ActiveSegment
     end: Position
-    floor: int
 
     def run(self) -> None:
-        """Sync the file."""
-        self.file.sync()
+        """Sync the segment. Any thread may. Raises OSError."""
+        self.segment.sync()

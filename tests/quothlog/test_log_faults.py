@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.clocks import ManualClock
+from kit.clocks import SECOND, ManualClock
+from kit.damage import flip
 from kit.logs import copy, encoded, fill, outcome_of, put, segments, values
 from kit.storage import CHANGES, Died, FaultyDisk, Kind, MemoryDisk
 from quothlog import Appended, Log, LogOptions
@@ -358,7 +359,7 @@ def test_failed_sync_is_never_followed_by_one_that_seems_to_succeed(open_log: Op
 
 
 def test_sync_that_another_thread_ran_into_trouble_with(open_log: OpenLog) -> None:
-    """Two tickets are out, one fails: the other one's success is no promise any more."""
+    """Two tickets are out, one fails: the other one fails too, though the disk would have said yes."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
     fill(log, 1)
@@ -366,9 +367,9 @@ def test_sync_that_another_thread_ran_into_trouble_with(open_log: OpenLog) -> No
     disk.fail("sync")
     with pytest.raises(OSError, match="Input/output") as problem:
         first.run()
+    with pytest.raises(OSError, match="Input/output"):
+        second.run()
     log.fail(problem.value)
-    second.run()
-    log.finish_sync(second)
     assert log.unsynced_records == 1
     assert outcome_of(log, encoded([b"x"])) == "storage_failed"
 
@@ -441,3 +442,98 @@ def test_append_broken_off_between_two_batches_is_forgotten(open_log: OpenLog) -
     (first,) = put(log, dense(1))
     assert not first.duplicate
     assert values(log) == VALUES[0]
+
+
+def test_roll_knows_of_a_sync_that_failed_in_another_thread(open_log: OpenLog) -> None:
+    """The system tells a descriptor of it once: the owner's own sync would succeed, and promise too much."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    fill(log, 1)
+    ticket = log.begin_sync()
+    disk.fail("sync")
+    with pytest.raises(OSError, match="Input/output"):
+        ticket.run()
+    with pytest.raises(BrokerFailure):
+        log.roll()
+    assert (log.unsynced_records, log.failure and log.failure.code) == (1, "storage_failed")
+
+
+@pytest.mark.parametrize("nth", range(1, 7))
+def test_removal_that_fails_half_way_can_be_tried_again(open_log: OpenLog, nth: int) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk, options=LogOptions(count_limit=1))
+    told = fill(log, 5)
+    disk.fail("remove", nth)
+    with pytest.raises(OSError, match="Input/output"):
+        log.trim(told[4].pointer)
+    assert log.info().end_ordinal == 5
+    assert list(log.read()) == told[log.first_ordinal :]
+    log.trim(told[4].pointer)
+    assert list(log.read()) == told[4:]
+
+
+# -- opening ------------------------------------------------------------------------------------------------
+
+
+def torn_log(open_log: OpenLog, directory: Path, clock: ManualClock) -> tuple[bytes, int]:
+    """A log whose last batch, which was synced, is damaged; returns its bytes and its pointer."""
+    log = open_log()
+    log.append(b"before")
+    size = log.info().bytes
+    clock.step(60 * SECOND)
+    pointer = log.append(b"damaged later").first
+    log.sync()
+    log.discard()
+    path = segments(directory)[0]
+    flip(path, size + 70)
+    clock.step(-60 * SECOND)
+    return path.read_bytes()[size:], pointer
+
+
+def test_setting_aside_that_is_broken_off_is_taken_up_again(
+    open_log: OpenLog, directory: Path, clock: ManualClock
+) -> None:
+    """C28: at each step; the bytes are kept once, and the pointer of what they were is not reused."""
+    torn, pointer = torn_log(open_log, directory, clock)
+    disk = FaultyDisk()
+    disk.operations.clear()
+    with open_log(copy(directory, directory.with_name("counted")), filesystem=disk):
+        steps = disk.count(*CHANGES)
+    for nth in range(1, steps + 1):
+        target, disk = copy(directory, directory.with_name(f"copy{nth}")), FaultyDisk()
+        disk.die(nth)
+        with pytest.raises(Died):
+            Log.open(target, clock=clock, filesystem=disk).sync()
+        with open_log(target) as log:
+            assert log.append(b"goes on").first > pointer
+            assert values(log) == [b"before", b"goes on"]
+            log.roll()
+        with open_log(target) as log:
+            assert values(log) == [b"before", b"goes on"]
+        assert [path.read_bytes() for path in target.glob("*.torn")] == [torn]
+        assert not any(torn in path.read_bytes() for path in segments(target)), "cut off where it was"
+
+
+def test_log_is_read_on_a_full_disk_though_it_needs_a_new_segment(
+    open_log: OpenLog, directory: Path, clock: ManualClock
+) -> None:
+    """After a loss of power, and behind a torn end; it writes once there is room."""
+    torn, pointer = torn_log(open_log, directory, clock)
+    clock.reboot()
+    disk = FaultyDisk()
+    disk.fail("write", problem=errno.ENOSPC, lasting=True)
+    log = open_log(filesystem=disk)
+    assert values(log) == [b"before"]
+    for _ in range(2):
+        assert outcome_of(log, encoded([b"x"])) == "disk_low"
+    with pytest.raises(Unavailable):
+        log.roll()
+    log.retain()
+    log.close()
+    log = open_log(filesystem=disk)
+    assert log.trim(1) == (0, 0)
+    disk.heal()
+    assert log.append(b"goes on").first > pointer
+    assert values(log) == [b"before", b"goes on"]
+    assert [path.read_bytes() for path in directory.glob("*.torn")] == [torn]
+    assert log.info().counters["torn_bytes"] == len(torn)

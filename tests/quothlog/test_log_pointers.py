@@ -215,4 +215,4 @@ def test_issuer_follows_the_clock_and_never_goes_back() -> None:
     assert issuer.take(2) == 5_000
     clock.set(10)
     assert issuer.take(1) == 5_002
-    assert (issuer.clock_steps, issuer.step_us, issuer.borrowed_us()) == (1, 4_990, 4_992)
+    assert issuer.counters() == {"clock_steps": 1, "clock_step_us": 4_990, "borrowed_us": 4_992}

@@ -11,6 +11,7 @@ from kit.logs import encoded, fill, put, segments
 from quothlog import Log, LogOptions
 from quothlog.filesystem import PosixFileSystem
 from quothlog.lookup import Lookup
+from quothlog.sealed import VIEWS_MAX
 from quothlog.segment import Extract, Segment
 from quothwire import batch
 
@@ -33,6 +34,7 @@ def test_segment_may_be_let_rest_at_any_moment_of_a_read(open_log: OpenLog, dire
     log.roll()
     path = segments(directory)[0]
     restless = Restless(PosixFileSystem(), directory, int(path.stem), log.log_id, path.stat().st_size)
+    restless.keep()
     found = restless.read(0, 10, 10_000)
     assert found is not None
     assert found.next == told[-1].pointer
@@ -104,3 +106,16 @@ def fill_unseen(log: Log) -> None:
     """Three records that no reader sees yet."""
     ordinal = log.end_ordinal + log.unsynced_records
     log.append([b"%d" % (ordinal + i) for i in range(3)])
+
+
+def test_readers_that_come_late_leave_no_more_open_than_is_kept(open_log: OpenLog) -> None:
+    """The owner may have let a segment rest between the lookup and the reading of another thread."""
+    log = open_log(options=LogOptions(count_limit=1))
+    told = fill(log, 3 * VIEWS_MAX)
+    lookups = [log.lookup(record.pointer - 1) for record in told]
+    for lookup in lookups:
+        assert lookup is not None
+        assert lookup.read() is not None
+    assert log.info().states.count("r") == VIEWS_MAX
+    log.rest()
+    assert log.info().states.count("r") == 0

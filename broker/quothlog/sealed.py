@@ -1,0 +1,47 @@
+"""The sealed segments of a log, oldest first, and which of them stay open for reading."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from quothlog.segment import Segment
+
+VIEWS_MAX = 8
+"""Sealed segments that stay open for reading, with a descriptor and an index each: not all of history."""
+
+
+class SealedSegments(list[Segment]):
+    """They belong to the log's owner; any thread may read one of them."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        super().__init__(segments)
+        self._kept: list[Segment] = []
+
+    def row(self, after: int) -> int:
+        """Which of them holds the first record above a pointer that lies below the active segment's floor."""
+        return max(0, bisect_right(self, after + 1, key=lambda one: one.floor) - 1)
+
+    def keep(self, one: Segment) -> None:
+        """Let a segment stay open that is read; those that were read longest ago are closed."""
+        one.keep()
+        if one not in self._kept:
+            self._kept.append(one)
+            if len(self._kept) > VIEWS_MAX:
+                self._kept.pop(0).rest()
+
+    def rest(self) -> None:
+        """Close all of them."""
+        for one in self._kept:
+            one.rest()
+        self._kept.clear()
+
+    def remove_oldest(self, count: int) -> int:
+        """Remove the files of so many; returns their bytes. Raises OSError; what is removed is not listed."""
+        size = 0
+        for one in self[:count]:
+            one.rest()
+            one.remove()
+            self.remove(one)
+            size += one.size
+        self._kept = [one for one in self._kept if not one.removed]
+        return size

@@ -1,0 +1,133 @@
+"""The segment with which a log goes on where the last one is not to be written any more.
+
+After a loss of power, behind bytes that do not check, behind a header block that does not check and behind
+a footer a new segment begins, 10 s above every pointer that anybody may have seen. Torn bytes are set aside
+first: copied into a file of their own, and cut off only once nobody appends to the old segment any more. So
+whatever breaks off in between leaves a log that goes on above them at the next opening.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quothlog import layout, segment
+from quothlog.clock import Clock
+from quothlog.filesystem import File, FileSystem, write_durably
+from quothlog.layout import Block, Position
+from quothlog.pointers import HORIZON_US
+from quothlog.scan import Hole
+from quothlog.segment import ActiveSegment, Segment
+
+_COPY_BYTES = 2**20
+
+
+@dataclass
+class Findings:
+    """What opening a log found and did."""
+
+    strays: list[str] = field(default_factory=list)
+    """Names of files that are not a log's: left alone."""
+    set_aside: list[str] = field(default_factory=list)
+    """Names of files that bytes were set aside in."""
+    torn_bytes: int = 0
+    zero_bytes: int = 0
+    damaged_bytes: int = 0
+    """Bytes inside the last segment that are no batch, with whole batches behind them."""
+    scanned_bytes: int = 0
+
+    def counters(self) -> dict[str, int]:
+        """How much of it somebody should know of."""
+        return {
+            "torn_bytes": self.torn_bytes,
+            "damaged_bytes": self.damaged_bytes,
+            "set_aside_files": len(self.set_aside),
+            "stray_files": len(self.strays),
+        }
+
+
+@dataclass
+class Successor:
+    """What has to be done before the log takes more. `begin` may be tried again if it fails.
+
+    end: where the last segment's batches end. highest: a pointer above all that may have been seen. torn:
+    what is to be set aside from its end. empty: it holds no records, so nobody needs it.
+    """
+
+    filesystem: FileSystem
+    last: Segment
+    file: File
+    end: Position
+    highest: int
+    chain: int
+    torn: Hole | None
+    empty: bool
+
+    def begin(
+        self, clock: Clock, producers: bytes, findings: Findings
+    ) -> tuple[list[Segment], ActiveSegment]:
+        """Begin the new segment; returns what is left of the last one, and the new one. Raises OSError."""
+        self.file.sync()
+        if self.torn is not None:
+            self._copy(self.torn, findings)
+        block = Block(
+            log_id=self.last.log_id,
+            floor=max(self.highest, self.last.floor - 1) + 1 + HORIZON_US,
+            previous=self.end.pointer,
+            ordinal=self.end.ordinal,
+            chain=self.chain,
+            boot_id=clock.boot_id(),
+            producers=producers,
+        )
+        active = segment.begin(self.filesystem, self.last.path.parent, block)
+        if self.torn is not None:
+            cut(self.file, self.torn.start)
+            self.last.size = self.torn.start
+        self.file.close()
+        if self.empty:
+            self.last.remove()
+        return [] if self.empty else [self.last], active
+
+    def _copy(self, torn: Hole, findings: Findings) -> None:
+        path = self.last.path.with_name(layout.torn_name(self.last.path.name, torn.start))
+        write_durably(self.filesystem, path, _parts(self.file, torn))
+        if path.name not in findings.set_aside:
+            findings.set_aside.append(path.name)
+            findings.torn_bytes += torn.end - torn.start
+
+
+def cut(file: File, size: int) -> None:
+    """Cut a file, durably."""
+    file.truncate(size)
+    file.sync()
+
+
+def is_zero(file: File, hole: Hole) -> bool:
+    """Are these bytes zeros, as some file systems leave them behind?"""
+    return all(part.count(0) == len(part) for part in _parts(file, hole))
+
+
+def finish_cuts(filesystem: FileSystem, directory: Path, files: Mapping[str, int]) -> dict[str, int]:
+    """Cut off what was set aside from segments that others follow, where a crash kept that from being done.
+
+    files: names and sizes; returned as they are afterwards.
+    """
+    sizes = dict(files)
+    last = max((name for name in files if layout.floor_of(name)), default="")
+    for name in files:
+        source, offset = layout.torn_from(name)
+        if source in files and source != last and files[source] - offset == files[name] > 0:
+            file, copy = filesystem.open(directory / source, append=True), filesystem.open(directory / name)
+            torn, copied = Hole(offset, files[source]), Hole(0, files[name])
+            if all(a == b for a, b in zip(_parts(file, torn), _parts(copy, copied), strict=True)):
+                cut(file, offset)
+                sizes[source] = offset
+            file.close()
+            copy.close()
+    return sizes
+
+
+def _parts(file: File, hole: Hole) -> Iterator[bytes]:
+    for offset in range(hole.start, hole.end, _COPY_BYTES):
+        yield file.read(min(_COPY_BYTES, hole.end - offset), offset)

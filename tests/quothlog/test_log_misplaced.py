@@ -1,0 +1,250 @@
+"""Batches and files in the wrong place: they cost themselves, and nothing else.
+
+Blocks of a disk that were mixed up, a file that somebody copied, a value that looks like a footer.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from xxhash import xxh3_64_intdigest
+
+from kit.clocks import HOUR, SECOND, START, ManualClock
+from kit.damage import flip
+from kit.logs import boundaries, encoded, fill, outcome_of, put, salvaged, segments, values
+from kit.storage import FaultyDisk
+from quothlog import Log, inspection, layout
+from quothlog.layout import Footer, Position
+from quothwire import batch
+from quothwire.errors import RequestError
+from quothwire.record import Record
+
+OpenLog = Callable[..., Log]
+
+LOG_ID = 0x5151
+BATCHES = 20
+
+
+@pytest.fixture(params=["active", "sealed, with its index", "sealed, without it"])
+def stored(request: pytest.FixtureRequest, open_log: OpenLog, directory: Path) -> list[Record]:
+    """The records of `BATCHES` equal batches that lie in one segment, of each kind. Nobody has it open."""
+    log = open_log(log_id=LOG_ID)
+    told = fill(log, BATCHES)
+    if request.param != "active":
+        log.roll()
+        told += fill(log, 1)
+    log.close()
+    if request.param.endswith("without it"):
+        segments(directory)[0].with_suffix(layout.INDEX_SUFFIX).unlink()
+    return told
+
+
+def put_in_place(directory: Path, moves: dict[int, int]) -> None:
+    """Let batches of the first segment stand where others stood: {place: which batch}."""
+    path = segments(directory)[0]
+    data = path.read_bytes()
+    places = list(pairwise(boundaries(path, LOG_ID)))
+    changed = bytearray(data)
+    for place, which in moves.items():
+        changed[slice(*places[place])] = data[slice(*places[which])]
+    path.write_bytes(changed)
+
+
+def assert_lost_only(log: Log, told: list[Record], lost: set[int]) -> None:
+    """Every other batch is there, in order, for every reader, now and after one more opening."""
+    whole = {record.pointer: record.value for record in told}
+    kept = {record.pointer for row, record in enumerate(told) if row not in lost}
+    found = [record.pointer for record in salvaged(log)]
+    assert found == sorted(found)
+    assert kept <= set(found)
+    assert all(whole[record.pointer] == record.value for record in salvaged(log))
+    for after in (told[0].pointer, told[7].pointer, told[BATCHES - 2].pointer):
+        assert {one.pointer for one in salvaged(log, after)} >= {one for one in kept if one > after}
+    assert log.append(b"later").first > told[-1].pointer
+    log.close()
+    assert kept <= {one.pointer for one in inspection.records(log.directory) if isinstance(one, Record)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(0, 1), (1, 2), (1, 18), (5, 6), (0, 18), (17, 18), (1, 19), (0, 19), (18, 19)]
+)
+def test_two_batches_that_changed_places_cost_no_third(
+    stored: list[Record], open_log: OpenLog, directory: Path, one: int, other: int
+) -> None:
+    put_in_place(directory, {one: other, other: one})
+    assert_lost_only(open_log(), stored, {one, other})
+
+
+@pytest.mark.parametrize("place", [0, 1, 10, 18, 19])
+@pytest.mark.parametrize("which", [0, 1, 9, 18, 19])
+def test_batch_that_was_written_over_another_costs_that_one(
+    stored: list[Record], open_log: OpenLog, directory: Path, place: int, which: int
+) -> None:
+    put_in_place(directory, {place: which})
+    assert_lost_only(open_log(), stored, {place, which} if place != which else set())
+
+
+def test_blocks_of_batches_that_changed_places_cost_no_other(
+    stored: list[Record], open_log: OpenLog, directory: Path
+) -> None:
+    moves = {2: 12, 3: 13, 4: 14, 12: 2, 13: 3, 14: 4}
+    put_in_place(directory, moves)
+    assert_lost_only(open_log(), stored, set(moves))
+
+
+def test_missing_batches_are_no_reason_to_doubt_the_next_one(open_log: OpenLog, directory: Path) -> None:
+    """Damage right behind which an older batch stands once more."""
+    log = open_log(log_id=LOG_ID)
+    told = fill(log, BATCHES)
+    log.close()
+    put_in_place(directory, {7: 5})
+    path = segments(directory)[0]
+    flip(path, boundaries(path, LOG_ID)[5] + 9)
+    assert_lost_only(open_log(), told, {5, 7})
+
+
+# -- footers -------------------------------------------------------------------------------------------------
+
+
+def ending_in_a_footer(log: Log) -> bytes:
+    """A batch whose value ends in what would be this segment's footer, right at the end of the file."""
+
+    def of(end: int) -> bytes:
+        footer = Footer(log.log_id, Position(end - layout.FOOTER_BYTES, START, 5), 0)
+        return encoded([b"x" * 72 + layout.encode_footer(footer)])
+
+    raw = of(log.info().bytes + len(of(10_000)))
+    assert raw[-layout.FOOTER_BYTES :].startswith(b"QUOTHEND")
+    return raw
+
+
+def test_value_that_looks_like_a_footer_is_a_value(open_log: OpenLog, directory: Path) -> None:
+    """The log's id is no secret: what a whole batch covers is no footer."""
+    log = open_log()
+    fill(log, 1)
+    put(log, ending_in_a_footer(log))
+    told = list(log.read())
+    log.sync()
+    log.discard()
+    log = open_log()
+    assert (log.findings.torn_bytes, list(log.read())) == (0, told)
+    assert [one for one in inspection.records(directory) if isinstance(one, Record)] == told
+    (summary,) = inspection.summaries(directory)
+    assert (summary.damages, summary.records) == ((), 2)
+
+
+def test_value_that_looks_like_the_footer_that_had_no_room(open_log: OpenLog, directory: Path) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    fill(log, 1)
+    put(log, ending_in_a_footer(log))
+    disk.fail("write", 2, errno.ENOSPC)
+    assert log.roll()
+    disk.heal()
+    log.append(b"behind")
+    told = list(log.read())
+    assert len(told) == 3
+    log.rest()
+    assert list(log.read()) == told
+    assert [one for one in inspection.records(directory) if isinstance(one, Record)] == told
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def test_copy_of_a_segment_under_another_name_gives_nothing_twice(open_log: OpenLog, directory: Path) -> None:
+    log = open_log()
+    told = fill(log, 3)
+    log.close()
+    path = segments(directory)[0]
+    shutil.copy(path, path.with_name(layout.segment_name(told[-1].pointer + 5)))
+    for _ in range(3):
+        log = open_log()
+        assert list(log.read()) == told
+        told += fill(log, 2)
+        assert list(log.read()) == told
+        log.close()
+
+
+def test_segment_of_a_newer_version_is_not_written_over(open_log: OpenLog, directory: Path) -> None:
+    """It is whole, so it is no damage: this program must not go on as if nothing could be read in it."""
+    log = open_log()
+    fill(log, 2)
+    log.close()
+    path = segments(directory)[0]
+    data = bytearray(path.read_bytes())
+    data[8] = 1
+    data[88:96] = xxh3_64_intdigest(bytes(data[:88])).to_bytes(8, "little")
+    path.write_bytes(data)
+    for log_id in (0, log.log_id):
+        with pytest.raises(RequestError, match="version 1") as problem:
+            open_log(log_id=log_id)
+        assert problem.value.code == "unsupported_version"
+    assert [one.read_bytes() for one in segments(directory)] == [data]
+    with pytest.raises(RequestError, match="version 1"):
+        list(inspection.records(directory))
+
+
+# -- what damage must not lead to ----------------------------------------------------------------------------
+
+
+def test_pointer_behind_two_damaged_batches_is_not_given_out_again(
+    open_log: OpenLog, directory: Path, clock: ManualClock
+) -> None:
+    """Decision 5: also if a value behind them holds an old batch of this very log."""
+    log = open_log()
+    fill(log, 1)
+    path = segments(directory)[0]
+    start, end = boundaries(path, log.log_id)
+    old = path.read_bytes()[start:end]
+    clock.set(START + HOUR)
+    lost = log.append(b"lost").first
+    log.append(b"a copy of the first: " + old)
+    log.sync()
+    log.discard()
+    _, one, other, _ = boundaries(path, log.log_id)
+    flip(path, one + batch.HEADER_BYTES + 2)
+    flip(path, other + 9)
+    clock.set(START + 2 * SECOND)
+    log = open_log()
+    assert log.append(b"new").first > lost
+
+
+def test_reading_ends_where_a_file_was_cut_while_it_was_open(open_log: OpenLog, directory: Path) -> None:
+    log = open_log()
+    told = fill(log, 5)
+    log.roll()
+    told += fill(log, 1)
+    assert list(log.read()) == told
+    path = segments(directory)[0]
+    with path.open("r+b") as file:
+        file.truncate(boundaries(path, log.log_id)[3] + 70)
+    assert salvaged(log) == [*told[:3], told[5]]
+
+
+def test_retries_are_known_though_a_header_block_and_an_index_are_lost(
+    open_log: OpenLog, directory: Path
+) -> None:
+    """An index changes nothing but time, also where it would be of help."""
+    log = open_log()
+    raws = [encoded([b"%d" % i], 7, i + 1) for i in range(4)]
+    first = put(log, *raws[:2])
+    log.roll()
+    first += put(log, *raws[2:3])
+    log.roll()
+    first += put(log, *raws[3:])
+    log.close()
+    flip(segments(directory)[-1], 20)
+    for index in directory.glob(f"*{layout.INDEX_SUFFIX}"):
+        index.unlink()
+    log = open_log()
+    for raw, told in zip(raws, first, strict=True):
+        outcome = outcome_of(log, raw)
+        assert not isinstance(outcome, str)
+        assert (outcome.first, outcome.duplicate) == (told.first, True)
+    assert len(values(log)) == 4
