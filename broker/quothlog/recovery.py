@@ -129,6 +129,7 @@ class _Tail:
         if torn is not None and is_zero(self._file, torn):
             self._findings.zero_bytes += torn.end - torn.start
             cut(self._file, torn.start)
+            self._segment.size = torn.start
             torn = None
         if not is_sealed and torn is None and block.boot_id == boot_id:
             self._file.sync()

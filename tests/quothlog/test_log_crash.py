@@ -279,6 +279,13 @@ def test_zeros_are_no_data(wreck: Wreck, zeros: int) -> None:
     assert_goes_on(wreck, log, wreck.records, wreck.records)
 
 
+def test_zeros_behind_the_last_batch_are_gone_from_all_sizes_after_a_loss_of_power(wreck: Wreck) -> None:
+    wreck.clock.reboot()
+    log = wreck.open(wreck.with_tail(wreck.tail + bytes(4_096)))
+    assert log.info().bytes == sum(path.stat().st_size for path in segments(log.directory))
+    assert_goes_on(wreck, log, wreck.records, wreck.records)
+
+
 def test_pointers_in_a_torn_tail_are_not_given_out_again(wreck: Wreck) -> None:
     """Decision 4: the next pointer lies above any that can be read in what was set aside."""
     far = 3 * DAY
