@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,9 +12,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from kit.deadlines import DEADLINE_S
+from kit.processes import python_of
 
 READY = "quothd: ready "
-_COMMAND = (sys.executable, "-W", "error", "-c", "from quothd.main import main; main()")
+_COMMAND = python_of("quothd.main")
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "never awaited")
 
 

@@ -1,6 +1,8 @@
-"""A clock that a test turns."""
+"""Clocks that a test turns."""
 
 from __future__ import annotations
+
+import time
 
 START = 1_767_323_045_000_000
 """The 2nd of January 2026, a little after three in the morning, UTC."""
@@ -42,3 +44,18 @@ class ManualClock:
     def reboot(self) -> None:
         """Another boot id from here on, as after a loss of power."""
         self._boots += 1
+
+
+class JumpingClock:
+    """The monotonic clock as calls see it, which jumps when a test says so: their timeouts are no chance."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def monotonic(self) -> float:
+        """What `time.monotonic` tells, and the jumps."""
+        return time.monotonic() + self._ahead
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass at once; who waits for something finds out when it next looks at the clock."""
+        self._ahead += seconds

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kit.deadlines import DEADLINE_S
+from kit.processes import python_of
 
-COMMAND = (sys.executable, "-W", "error", "-c", "from quothcli.main import main; main()")
+COMMAND = python_of("quothcli.main")
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")
 
 

@@ -14,9 +14,10 @@ import pytest
 
 import quoth
 from kit.brokers import BrokerProcess
+from kit.clocks import JumpingClock
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
-from quoth import Client
+from quoth import Client, channel, deadline
 
 Connect = Callable[..., Client]
 
@@ -62,6 +63,16 @@ def pool() -> Iterator[ThreadPoolExecutor]:
     """Threads for calls that wait."""
     with ThreadPoolExecutor() as pool:
         yield pool
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> JumpingClock:
+    """The clock of all calls, which look at it at least every tenth of a second."""
+    clock = JumpingClock()
+    monkeypatch.setattr(channel, "RESEND_S", 0.1)
+    for module in (channel, deadline):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
 
 
 @pytest.fixture

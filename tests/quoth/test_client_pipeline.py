@@ -14,7 +14,7 @@ import pytest
 
 from kit.effort import times
 from quoth.message import Ack
-from quoth.outgoing import Failure, Outgoing
+from quoth.outgoing import Failure, Outgoing, record_bytes
 from quoth.pipeline import IN_FLIGHT_MAX, Pipeline
 from quothwire import batch, codec
 from quothwire.codec import Answer, Call
@@ -35,7 +35,8 @@ class Sender:
     def launch(self) -> Call:
         """Send the next batch."""
         outgoing = Outgoing(self.launched)
-        outgoing.add(b"%d" % self.launched, None, b"")
+        value = b"%d" % self.launched
+        outgoing.add(value, None, b"", record_bytes(value, None, b""))
         self.launched += 1
         return call_of(self.pipeline.launch(outgoing))
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from kit.brokers import StartBroker
-from kit.deadlines import DEADLINE_S, eventually
+from kit.deadlines import DEADLINE_S, eventually, hold
 from kit.peers import refused
 from kit.proxies import Meddler, pass_on
 from quoth import Ack, Client, Failure, Message, Producer, ProducerError, RequestError, Unavailable
+from quoth import producer as producer_module
 from quothwire.batch import BATCH_BYTES_MAX, HEADERS_BYTES_MAX
 from quothwire.codec import Call
 from quothwire.errors import error
@@ -295,6 +296,42 @@ def test_future_cannot_be_cancelled(client: Client, topic: str) -> None:
     assert future.result(0).count == 1
 
 
+def test_flush_returns_when_the_futures_are_done(
+    client: Client, pool: ThreadPoolExecutor, topic: str
+) -> None:
+    """And whoever waits for one of them has been told."""
+    told, go_on = threading.Event(), threading.Event()
+
+    def hear(_: Future[Ack]) -> None:
+        told.set()
+        go_on.wait(DEADLINE_S)
+
+    with client.producer(topic) as producer:
+        producer.future().add_done_callback(hear)
+        producer.send(b"a")
+        flushing = pool.submit(producer.flush)
+        assert told.wait(DEADLINE_S)
+        hold(lambda: not flushing.done(), "it waits for who is being told", 0.1)
+        go_on.set()
+        flushing.result(DEADLINE_S)
+
+
+def test_who_is_told_of_one_batch_may_send_the_next_although_one_fills_the_buffer(
+    client: Client, topic: str
+) -> None:
+    with client.producer(topic, batch=1, max_buffer=1, timeout=DEADLINE_S) as producer:
+        done = threading.Event()
+
+        def go_on(_: Future[Ack]) -> None:
+            producer.send(b"b")
+            done.set()
+
+        producer.future().add_done_callback(go_on)
+        producer.send(b"a")
+        assert done.wait(DEADLINE_S / 2)
+    assert values(client, topic) == [b"a", b"b"]
+
+
 def test_future_of_a_batch_that_never_came_ends_with_the_producer(client: Client, topic: str) -> None:
     with client.producer(topic) as producer:
         future = producer.future()
@@ -341,21 +378,40 @@ def test_full_buffer_lets_the_sender_wait(
     assert values(client, topic) == [b"%d" % number for number in range(30)]
 
 
-def test_sender_does_not_wait_for_ever(meddler: Meddler, connect: Connect, topic: str) -> None:
-    """And what it could not send is certain not to be stored."""
-    producer = connect(meddler).producer(topic, batch=5, max_buffer=5, timeout=0.3)
-    meddler.on_request = lambda call: True
-    for number in range(5):
-        producer.send(b"%d" % number)
-    began = time.monotonic()
-    caught: list[str] = []
-    while not caught and time.monotonic() - began < DEADLINE_S:
-        try:
+def test_sender_does_not_wait_for_ever(
+    meddler: Meddler, connect: Connect, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what it could not send is certain not to be stored, while what holds it up may well be."""
+    monkeypatch.setattr(Producer, "_is_expired", lambda *_: False)
+    with connect(meddler).producer(topic, batch=5, max_buffer=5, timeout=0.1) as producer:
+        meddler.on_request = lambda call: error("busy", "of the test")
+        for number in range(5):
+            producer.send(b"%d" % number)
+        with pytest.raises(Unavailable) as caught:
             producer.send(b"more")
-        except Unavailable as problem:
-            caught.append(problem.code)
-    failures_of(producer.close)
-    assert caught in (["busy"], [])
+        assert caught.value.code == "busy"
+        meddler.on_request = pass_on
+    assert values(client, topic) == [b"%d" % number for number in range(5)]
+
+
+def test_buffer_is_full_when_it_has_enough_bytes_and_a_large_record_always_fits(
+    meddler: Meddler, connect: Connect, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert producer_module.BUFFER_BYTES_MAX == 64 * 2**20
+    monkeypatch.setattr(producer_module, "BUFFER_BYTES_MAX", 1_000)
+    sent = [bytes(5_000), b"a" * 900, b"b" * 900]
+    with connect(meddler).producer(topic, on_full="raise") as producer:
+        meddler.on_request = lambda call: error("busy", "of the test")
+        for values_taken in (sent[:1], sent[1:]):
+            for value in values_taken:
+                producer.send(value)
+            with refused("busy"):
+                producer.send(b"one too many")
+            meddler.on_request = pass_on
+            producer.flush(DEADLINE_S)
+            meddler.on_request = lambda call: error("busy", "of the test")
+        meddler.on_request = pass_on
+    assert values(client, topic) == sent
 
 
 # -- closing ------------------------------------------------------------------------------------------------

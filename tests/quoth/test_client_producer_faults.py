@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ import pytest
 
 import quoth
 from kit.brokers import StartBroker
-from kit.deadlines import DEADLINE_S, eventually
+from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.effort import times
 from kit.peers import refused
 from kit.proxies import Meddler
@@ -46,6 +47,11 @@ def send_all(producer: Producer, sent: list[bytes]) -> None:
     """Send values."""
     for value in sent:
         producer.send(value)
+
+
+def lose_patience(producer: Producer) -> None:
+    """Let it wait no longer for anything that it was given."""
+    producer._options = producer._options._replace(timeout=0.0)
 
 
 def publishes(call: Call) -> bool:
@@ -186,9 +192,18 @@ def test_full_disk_holds_the_producer_up_until_there_is_room(
     assert values(client, "t") == sent
 
 
-def test_disk_that_stays_full_is_a_certain_failure(start_broker: StartBroker, connect: Connect) -> None:
+def test_disk_that_stays_full_is_a_certain_failure(
+    start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over when the last word about everything in flight was a refusal."""
     broker = start_broker(disk_free_min=2**60)
-    producer = connect(broker).producer("t", batch=1, timeout=0.5)
+    producer = connect(broker).producer("t", batch=1)
+
+    def is_refused(self: Producer, *_: object) -> bool:
+        in_flight = self._pipeline._in_flight
+        return bool(in_flight) and all(one.refusal for one in in_flight)
+
+    monkeypatch.setattr(Producer, "_is_expired", is_refused)
     send_all(producer, numbered(range(3)))
     failures = failures_of(producer.close)
     assert [failure.values for failure in failures] == [[b"0"], [b"1"], [b"2"]]
@@ -250,13 +265,15 @@ def test_broker_that_stays_away_leaves_what_was_sent_unknown_and_refuses_the_res
     broker = start_broker()
     client = connect(broker)
     sent = numbered(range(100))
-    with client.producer("t", batch=1, timeout=0.5) as producer:
+    with client.producer("t", batch=1) as producer:
         producer.send(b"before")
         producer.flush()
         broker.freeze()
         send_all(producer, sent)
         eventually(lambda: len(producer._pipeline) == IN_FLIGHT_MAX, "the window is full")
         broker.kill()
+        eventually(lambda: producer._link.connected is False, "the loss is noticed")
+        lose_patience(producer)
         failures = failures_of(producer.flush)
         assert [failure.values for failure in failures] == [[value] for value in sent]
         outcomes = [failure.outcome for failure in failures]
@@ -276,12 +293,13 @@ def test_nothing_is_sent_to_nobody_so_all_of_it_is_certain(
 ) -> None:
     broker = start_broker()
     client = connect(broker)
-    with client.producer("t", batch=1, timeout=0.3) as producer:
+    with client.producer("t", batch=1) as producer:
         producer.send(b"before")
         producer.flush()
         broker.kill()
         eventually(lambda: producer._link.connected is False, "the loss is noticed")
         send_all(producer, numbered(range(50)))
+        lose_patience(producer)
         failures = failures_of(producer.flush)
         assert [one.values for one in failures] == [[value] for value in numbered(range(50))]
         assert {one.outcome for one in failures} == {"refused"}
@@ -294,19 +312,51 @@ def test_nothing_is_sent_to_nobody_so_all_of_it_is_certain(
 def test_copies_do_not_pile_up_while_nobody_is_there(
     start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(producer_module, "RESEND_S", 0.01)
     broker = start_broker()
     client = connect(broker)
     with client.producer("t", batch=1) as producer:
         producer.send(b"before")
         producer.flush()
-        broker.kill()
-        send_all(producer, numbered(range(10)))
-        time.sleep(0.5)  # fifty times what is waited for an answer
+        with monkeypatch.context() as patched:
+            patched.setattr(producer_module, "RESEND_S", 0.01)
+            broker.kill()
+            send_all(producer, numbered(range(10)))
+            pause(0.5)  # fifty times what is waited for an answer
         broker.restart()
         producer.flush(DEADLINE_S)
         assert client.status().counters["requests"] < 60
     assert values(client, "t") == [b"before", *numbered(range(10))]
+
+
+# -- a program that ends ------------------------------------------------------------------------------------
+
+
+def send_and_interrupt(client: Client, topic: str) -> None:
+    """A program that is ended by Ctrl-C while its producer is open."""
+    with client.producer(topic, linger=60) as producer:
+        producer.send(b"a")
+        raise KeyboardInterrupt
+
+
+def test_interrupt_is_not_held_up_by_a_broker_that_is_away(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """The program ends although the two minutes have not passed that a delivery may take."""
+    broker = start_broker()
+    client = connect(broker)
+    before = threading.active_count()
+    broker.kill()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        send_and_interrupt(client, "t")
+    assert time.monotonic() - began < DEADLINE_S
+    assert threading.active_count() <= before
+
+
+def test_interrupt_lets_what_was_sent_arrive(client: Client, topic: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        send_and_interrupt(client, topic)
+    assert values(client, topic) == [b"a"]
 
 
 # -- topics that go -----------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import pytest
 
 import quoth
 from kit.brokers import StartBroker
-from kit.deadlines import eventually
+from kit.clocks import JumpingClock
+from kit.deadlines import DEADLINE_S, eventually
 from kit.logs import segments
 from kit.peers import refused
 from kit.proxies import Meddler, Wire, pass_on
@@ -324,15 +325,23 @@ def test_passing_refusal_is_tried_again_until_it_passes(
 
 @pytest.mark.parametrize("code", ["busy", "recovering", "stopping"])
 def test_passing_refusal_is_raised_at_the_deadline_and_nothing_is_stored(
-    meddler: Meddler, connect: Connect, topic: str, code: str
+    meddler: Meddler, connect: Connect, topic: str, code: str, clock: JumpingClock
 ) -> None:
+    """It comes when the fifth copy has been refused."""
     client = connect(meddler)
-    meddler.on_request = lambda call: error(code, "of the test")
+    numbers = count(1)
+
+    def refuse(call: Call) -> QuothError:
+        if next(numbers) == 5:
+            clock.jump(2 * DEADLINE_S)
+        return error(code, "of the test")
+
+    meddler.on_request = refuse
     with pytest.raises(Unavailable) as caught:
-        client.publish(topic, b"a", timeout=0.2)
+        client.publish(topic, b"a", timeout=2 * DEADLINE_S)
     assert caught.value.code == code
-    assert len(meddler.requests) > 3
-    meddler.on_request = lambda call: False
+    assert next(numbers) == 6
+    meddler.on_request = pass_on
     client.publish(topic, b"b")
     assert values(client, topic) == [b"b"]
 

@@ -241,7 +241,7 @@ def test_timeout_that_passes_is_no_error_but_a_topic_that_never_came_is(client: 
     for seconds in (0.0, 0.05, 0.2):
         began = time.monotonic()
         assert client.read(topic, timeout=seconds) == []
-        assert seconds <= time.monotonic() - began < seconds + 2.0
+        assert seconds <= time.monotonic() - began < DEADLINE_S
     with refused("unknown_topic"):
         client.read(f"{topic} too", timeout=0.05)
 

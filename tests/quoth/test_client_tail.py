@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
@@ -10,15 +9,16 @@ from itertools import count, islice
 import pytest
 
 from kit.brokers import BrokerProcess, StartBroker
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
 from kit.logs import encoded
 from kit.peers import Peers, refused
 from kit.proxies import Meddler, Wire, pass_on
 from quoth import Client, Damaged, Gap, Message, NotFound
 from quoth import client as client_module
+from quoth.channel import Link
 from quothwire import batch
 from quothwire.codec import Call
-from quothwire.errors import error
+from quothwire.errors import QuothError, error
 from quothwire.message import Operation, Publish
 
 Connect = Callable[..., Client]
@@ -176,16 +176,26 @@ def test_restarts_lose_nothing_and_repeat_nothing(
 
 @pytest.mark.usefixtures("brief")
 def test_broker_that_is_away_for_long_is_waited_for(
-    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor
+    start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Longer than any request waits for its answer."""
     broker = start_broker()
-    client, other = connect(broker, timeout=0.1), connect(broker)
+    client, other = connect(broker), connect(broker)
     other.publish("t", b"old")
     tail = client.tail("t")
+    given_up: list[str] = []
+    nobody = Link.nobody
+
+    def count_it(link: Link, what: str) -> QuothError:
+        given_up.append(what)
+        return nobody(link, what)
+
+    monkeypatch.setattr(Link, "nobody", count_it)
+    client.timeout = 0.1
     waiting = pool.submit(values_of, tail, 1)
     broker.kill()
-    time.sleep(0.6)  # several of its requests run into their timeout
+    eventually(lambda: len(given_up) >= 3, "several of its requests ran into their timeout")
+    client.timeout = DEADLINE_S
     broker.restart()
     other.publish("t", b"new")
     assert waiting.result() == [b"new"]
@@ -210,7 +220,9 @@ def test_passing_refusals_do_not_end_a_tail(
     meddler: Meddler, connect: Connect, client: Client, pool: ThreadPoolExecutor, topic: str, code: str
 ) -> None:
     client.publish(topic, b"old")
-    tail = connect(meddler, timeout=0.1).tail(topic)
+    impatient = connect(meddler)
+    tail = impatient.tail(topic)
+    impatient.timeout = 0.1
     meddler.on_request = lambda call: error(code, "of the test")
     waiting = pool.submit(values_of, tail, 1)
     asks_again(meddler)
@@ -363,6 +375,26 @@ def test_headers_that_are_none_are_a_gap_of_one_record_and_no_end(
         found.messages()
     with refused("damaged"):
         client.get(topic, first + 1)
+
+
+def test_record_that_cannot_be_read_is_told_in_its_turn(
+    client: Client, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
+    """Whoever needs only what comes before it does not hear of it."""
+    raw = batch.encode([b"a", b"b", b"c"], headers=[b"", b"", b"\xff nonsense"])
+    first = peers.fast(broker).call(Publish(), topic, raw).first
+    gaps: list[Gap] = []
+    assert len(client.read(topic, limit=2, on_gap=gaps.append)) == 2
+    assert client.get(topic, first + 1).value == b"b"
+    assert gaps == []
+
+    def refuse(gap: Gap) -> None:
+        raise LookupError(gap)
+
+    tail = client.tail(topic, after=0, on_gap=refuse)
+    assert values_of(tail, 2) == [b"a", b"b"]
+    with pytest.raises(LookupError):
+        next(tail)
 
 
 def test_records_of_other_producers_are_read_too(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -266,6 +268,45 @@ def test_deleting_a_topic_whose_reply_was_lost_succeeds(
 
 
 @pytest.mark.usefixtures("impatient")
+def test_deletion_that_is_sent_again_spares_a_topic_that_was_made_anew(
+    meddler: Meddler, connect: Connect, client: Client, topic: str
+) -> None:
+    numbers = count()
+
+    def make_anew(call: Call, _: Answer) -> bool:
+        lost = call.operation is Operation.DELETE and next(numbers) == 0
+        if lost:
+            client.publish(topic, b"precious")
+        return lost
+
+    client.publish(topic, b"old")
+    meddler.on_reply = make_anew
+    assert connect(meddler).delete_topic(topic) == Trimmed(0, 0, 0)
+    assert next(numbers) == 2
+    assert [message.value for message in client.read(topic)] == [b"precious"]
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_topic_that_somebody_else_deletes_first_is_not_found(
+    meddler: Meddler, connect: Connect, client: Client, topic: str, anew: bool
+) -> None:
+    """Nor is one deleted that was made anew meanwhile."""
+
+    def be_quicker(call: Call) -> bool:
+        if call.operation is Operation.DELETE:
+            client.delete_topic(topic)
+            if anew:
+                client.publish(topic, b"precious")
+        return False
+
+    client.publish(topic, b"old")
+    meddler.on_request = be_quicker
+    with refused("unknown_topic"):
+        connect(meddler).delete_topic(topic)
+    assert (topic in client.topics()) is anew
+
+
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     "call", ["topic", "update_topic", "roll", "topics", "status", "ping", "hello", "read"]
 )
@@ -280,7 +321,34 @@ def test_other_requests_whose_reply_was_lost_are_simply_repeated(
     assert getattr(other, call)(*arguments)
 
 
+# -- values that no request holds ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"max_bytes": 2**70}, {"durability": object()}, {"durability": "\ud800"}],
+    ids=["too large", "no plain value", "no Unicode"],
+)
+def test_setting_that_cannot_be_sent_is_a_bad_request(
+    client: Client, topic: str, settings: dict[str, Any]
+) -> None:
+    for call in (client.create_topic, client.update_topic):
+        with refused("bad_request"):
+            call(topic, **settings)
+    with refused("bad_request"):
+        client.publish(topic, b"a", durability=object())  # type: ignore[arg-type]
+
+
 # -- the broker ---------------------------------------------------------------------------------------------
+
+
+def test_broker_in_a_directory_whose_name_is_no_text_tells_its_status(
+    start_broker: Callable[..., BrokerProcess], connect: Connect, tmp_path: Path
+) -> None:
+    directory = tmp_path / os.fsdecode(b"\xff")
+    client = connect(start_broker(directory=directory))
+    assert client.status().directory == f"{tmp_path.resolve()}/\\udcff"
+    assert client.ping() > 0
 
 
 def test_ping_tells_how_long_it_took(client: Client) -> None:

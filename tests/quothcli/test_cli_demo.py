@@ -11,7 +11,7 @@ import pytest
 
 from kit.commands import Command
 from kit.deadlines import eventually
-from quothcli import demo, main
+from quothcli import application, demo
 from quothcli.demo import Outcome, Side
 
 
@@ -159,7 +159,7 @@ def test_the_exit_status_tells_that_they_are_not_equal(
 ) -> None:
     outcome = Outcome("x", "written", side([b"a"]), side([b"b"]), [])
     monkeypatch.setattr(demo, "run", lambda source: outcome)
-    assert main.run(["demo", os.devnull]) == 1
+    assert application.run(["demo", os.devnull]) == 1
     told = capfdbinary.readouterr()
     assert b"equal       NO" in told.out
     assert b"not what was published" in told.err

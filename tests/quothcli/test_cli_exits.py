@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import typer
 
 from kit.commands import Command
+from kit.deadlines import DEADLINE_S
 from quoth import ProducerError, QuothError
-from quothcli import main
+from quothcli import application
 from quothcli.exits import Status, guarded, say, status_of
 from quothwire.errors import CODES, error
 
@@ -85,6 +91,60 @@ def test_a_group_alone_shows_its_help(alone: Command, group: tuple[str, ...]) ->
     assert (asked.status, asked.out) == (0, told.out)
 
 
+every_text = pytest.mark.parametrize(
+    "typed", ["", "--help", "--version", "topic", "pub --help", "topic ls --help"]
+)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@every_text
+def test_a_text_for_a_full_disk(alone: Command, typed: str) -> None:
+    with open("/dev/full", "wb") as full:
+        ended = alone.start(*typed.split(), stdout=full).end()
+    assert ended.status == 1
+    assert len(ended.err.splitlines()) == 2, ended.err
+
+
+@every_text
+def test_a_text_that_nobody_reads(alone: Command, typed: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = alone.start(*typed.split(), stdout=writing).end()
+    os.close(writing)
+    assert (ended.status, ended.err) == (0, "")
+
+
+INTERRUPTED_AT = """
+import os, signal, sys
+
+class Interrupter:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupter())
+from quothcli.main import main
+assert "typer" not in sys.modules and "zmq" not in sys.modules, "it takes long to import this"
+main(["--version"])
+"""
+
+
+@pytest.mark.parametrize("module", ["quothcli.application", "typer", "zmq", "importlib.metadata"])
+def test_an_interrupt_while_it_is_loaded(module: str) -> None:
+    """Ctrl-C is heard from the beginning, and is no traceback."""
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT, module], capture_output=True, timeout=DEADLINE_S
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
+def test_an_interrupt_that_is_ignored_stays_so() -> None:
+    """As behind nohup, or in the background of a script."""
+    ignored = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + INTERRUPTED_AT
+    ended = subprocess.run([sys.executable, "-c", ignored, "typer"], capture_output=True, timeout=DEADLINE_S)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 TYPED = {
     "tpic ls": "topic",
     "topic lst": "ls",
@@ -113,4 +173,4 @@ def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ZeroDivisionError):
         guarded(fail)()
-    assert main.run(["--version"]) == 0
+    assert application.run(["--version"]) == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from quothcli.main import app
+from quothcli.application import app
 from quothcli.serve import HELP
 from quothd.config import KEYS
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +88,18 @@ def test_the_longest_line_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(lines, "LINE_BYTES_MAX", 10)
     content = b"x" * 10 + b"\n" + b"y" * 10
     assert list(portions(Trickle(content, 3)))[-1] == [b"y" * 10]
+
+
+def test_memory_holds_a_line_that_comes_byte_by_byte_once() -> None:
+    """Not an object for every piece that came."""
+    tracemalloc.start()
+    try:
+        (found,) = [line for portion in portions(Trickle(b"x" * 200_000, 1)) for line in portion]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == b"x" * 200_000
+    assert peak < 5 * len(found)
 
 
 def test_an_endless_line_is_refused_early(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
 import subprocess
+import termios
 
 import pytest
 
 from kit.brokers import StartBroker
 from kit.commands import Command, Running
+from kit.deadlines import eventually
 
 
 def test_a_value_is_published_and_its_pointer_is_told(quoth: Command, topic: str) -> None:
@@ -105,6 +109,33 @@ def test_an_interrupted_pipe_delivers_what_came_and_says_how_much(quoth: Command
     ended = pub.end(signal.SIGINT)
     assert (ended.status, ended.out) == (130, b"")
     assert "published 2 records of stdin" in ended.err
+
+
+def test_an_interrupt_is_not_held_up_by_a_broker_that_is_away(
+    start_broker: StartBroker, running: list[Running], topic: str
+) -> None:
+    broker = start_broker()
+    quoth = Command(broker.url, running)
+    pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
+    tail = quoth.start("tail", topic, "--after", "0", "-n", "1")
+    pipe = pub.process.stdin
+    assert pipe is not None
+    pipe.write(b"one\n")
+    pipe.flush()
+    assert tail.end().status == 0
+    broker.kill()
+    pipe.write(b"two\n")
+    pipe.flush()
+    eventually(lambda: unread(pipe.fileno()) == 0, "it has read that")
+    ended = pub.end(signal.SIGINT)
+    assert (ended.status, ended.out) == (130, b"")
+    assert ended.err == "quoth: published 1 record of stdin\n"
+
+
+def unread(pipe: int) -> int:
+    """Bytes that wait in a pipe."""
+    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
+    return int(count)
 
 
 def test_durability(quoth: Command, topic: str) -> None:

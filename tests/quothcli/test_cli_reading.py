@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from kit.brokers import BrokerProcess
 from kit.commands import COMMAND, Command, Running
 from kit.deadlines import eventually
+from kit.peers import Peers
+from quothwire import batch
 from quothwire import pointer as pointers
+from quothwire.message import Publish
 
 Fill = Callable[..., list[int]]
 
@@ -85,6 +89,21 @@ def test_typed_wrongly(quoth: Command, options: tuple[str, ...]) -> None:
     told = quoth("read", "topic", *options)
     assert (told.status, told.out) == (2, b"")
     assert len(told.err.splitlines()) == 2
+
+
+def test_a_record_whose_headers_are_none_is_stepped_over(
+    quoth: Command, broker: BrokerProcess, peers: Peers, topic: str, fill: Fill
+) -> None:
+    """A producer of another make wrote them. What cannot be printed is told, and the status says so."""
+    raw = batch.encode([b"a", b"b", b"c"], headers=[b"", b"\xff nonsense", b""])
+    pointer = peers.fast(broker).call(Publish(), topic, raw).first
+    fill(b"d")
+    for command in (("read", topic), ("tail", topic, "--after", "0", "-n", "3")):
+        told = quoth(*command, "--format", "raw")
+        assert (told.status, told.out) == (1, b"a\nc\nd\n"), told
+        assert told.err == f"quoth: 1 records are damaged between {pointer} and {pointer + 2}\n"
+    told = quoth("read", topic, "--limit", "1", "--format", "raw")
+    assert (told.status, told.out, told.err) == (0, b"a\n", "")
 
 
 # -- tail -------------------------------------------------------------------------------------------

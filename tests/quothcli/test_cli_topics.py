@@ -8,7 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from kit.commands import Command
+from kit.peers import refused
+from quothcli import topics
 from quothwire import pointer as pointers
+from quothwire.settings import NAMES
 
 Fill = Callable[..., list[int]]
 
@@ -96,7 +99,32 @@ def test_rm_asks_a_person(
     assert quoth("topic", "info", topic).status == left
 
 
+@pytest.mark.parametrize(
+    ("typed", "size"),
+    [
+        ("64", 64), ("64B", 64), ("64b", 64), ("64K", 64_000), ("64kB", 64_000), ("64KB", 64_000),
+        ("64 kb", 64_000), ("64KiB", 65_536), ("64kib", 65_536), ("64Ki", 65_536), ("1gib", 2**30),
+        ("1GiB", 2**30), ("2m", 2_000_000), ("3T", 3 * 10**12), ("1TiB", 2**40),
+    ],
+)  # fmt: skip
+def test_sizes(typed: str, size: int) -> None:
+    assert topics._read({"max_bytes": typed}) == {"max_bytes": size}
+
+
+@pytest.mark.parametrize(
+    "typed", ["", "K", "-1", "1.5G", "1KKB", "1EiB", "1iB", "64\u212a", "\u0663", "9" * 5_000]
+)
+def test_no_sizes(typed: str) -> None:
+    with refused("bad_setting"):
+        topics._read({"max_bytes": typed})
+
+
+def test_every_setting_of_a_topic_is_an_option() -> None:
+    assert tuple(topics._SETTINGS) == NAMES
+
+
 WRONG = {
+    "more than a message can hold": ("--max-bytes", "99999999999999999999"),
     "no such span": ("--max-age", "5x"),
     "no such size": ("--max-bytes", "much"),
     "no such level": ("--durability", "maybe"),

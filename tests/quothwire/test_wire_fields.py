@@ -24,6 +24,13 @@ from quothwire.message import (
     Topics,
 )
 
+CANNOT_BE_ENCODED: dict[str, Any] = {
+    "too large": CreateTopic({"max_bytes": 2**64}),
+    "too small": CreateTopic({"max_bytes": -(2**63) - 1}),
+    "no plain value": CreateTopic({"durability": object()}),
+    "no Unicode": ListTopics(after="\ud800"),
+    "no Unicode as a key": CreateTopic({"\udcff": 1}),
+}
 KINDS: list[tuple[type[Any], bool]] = [
     *((kind, True) for kind in REQUESTS.values()),
     *((kind, False) for kind in dict.fromkeys(REPLIES.values())),
@@ -284,3 +291,12 @@ def test_number_in_any_width_is_the_same_number() -> None:
 def test_refusal_quotes_no_more_than_a_line() -> None:
     for content in ({"limit": "x" * 8_000}, {"x" * 8_000: 1}, {"limit": [["é" * 4_000]]}, {"\n" * 8_000: 1}):
         refusal_of(unpack_raw, ListTopics, content, True)
+
+
+@pytest.mark.parametrize("message", CANNOT_BE_ENCODED.values(), ids=CANNOT_BE_ENCODED)
+def test_value_that_cannot_be_encoded_is_a_bad_request(message: Any) -> None:
+    with pytest.raises(RequestError) as caught:
+        fields.pack(message)
+    assert caught.value.code == "bad_request"
+    assert caught.value.text.startswith(f"{type(message).__name__} cannot be encoded: ")
+    caught.value.text.encode()

@@ -1,15 +1,19 @@
-"""Making a command: a function, guarded, with its help from its docstring and examples below the options."""
+"""Making a command: a function, with its help from its docstring and examples below the options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ParamSpec
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, TypeVar
 
 import typer
 
-from quothcli.exits import Status, guarded
+from quothcli.exits import Status
 
-Parameters = ParamSpec("Parameters")
+Run = Callable[..., int | None]
+"""What a command does; it returns an exit status, or None for 0."""
+Function = TypeVar("Function", bound=Run)
 
 
 def app(help_text: str) -> typer.Typer:
@@ -17,7 +21,6 @@ def app(help_text: str) -> typer.Typer:
     return typer.Typer(
         help=help_text,
         rich_markup_mode=None,  # plain help: the same in a pipe, and on the screen at once
-        pretty_exceptions_enable=False,
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -42,14 +45,33 @@ def examples_text(examples: Sequence[str]) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
 
 
-def command(
-    group: typer.Typer, name: str, *examples: str
-) -> Callable[[Callable[Parameters, int | None]], Callable[Parameters, int]]:
-    """Put a function into a group as a command; it returns an exit status, or None for 0."""
+def spread(name: str, options: Mapping[str, Any]) -> Callable[[Run], Run]:
+    """Put options in the place of the parameter of this name, which gets a map of what was typed.
 
-    def put(function: Callable[Parameters, int | None]) -> Callable[Parameters, int]:
-        made = guarded(function)
-        group.command(name, epilog=examples_text(examples))(made)
-        return made
+    options: the annotation of each by its name. The map has None for what was not typed.
+    """
+
+    def put(function: Run) -> Run:
+        @wraps(function)
+        def run(**typed: Any) -> int | None:
+            typed[name] = {option: typed.pop(option) for option in options}
+            return function(**typed)
+
+        parameters: dict[str, inspect.Parameter] = {}
+        for one in inspect.signature(function, eval_str=True).parameters.values():
+            spread_out = options if one.name == name else {one.name: one.annotation}
+            default = None if one.name == name else one.default
+            for option, annotation in spread_out.items():
+                parameters[option] = inspect.Parameter(
+                    option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+                )
+        run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        run.__annotations__ = {option: one.annotation for option, one in parameters.items()}
+        return run
 
     return put
+
+
+def command(group: typer.Typer, name: str, *examples: str) -> Callable[[Function], Function]:
+    """Put a function into a group as a command."""
+    return group.command(name, epilog=examples_text(examples))

@@ -1,7 +1,8 @@
 """Lines of a stream as records: bytes without their newline, in whatever portions they come.
 
-What a pipe has is handed on at once; a file comes a block at a time; memory holds a block and the longest
-line. A carriage return stays in its line: nothing is changed but the newline, which is taken off.
+What a pipe has is handed on at once; a file comes a block at a time; memory holds a block and the line that
+has begun, and a producer bounds the bytes of those that are on their way. A carriage return stays in its
+line: nothing is changed but the newline, which is taken off.
 """
 
 from __future__ import annotations
@@ -31,24 +32,23 @@ def portions(stream: Stream) -> Iterator[list[bytes]]:
     Raises `RequestError` ``too_large`` for a line that no record can hold.
     """
     count = 0
-    begun: list[bytes] = []
-    size = 0
+    begun = bytearray()
     while block := stream.read1(BLOCK_BYTES):
         *lines, rest = block.split(b"\n")
-        if lines:
-            lines[0] = b"".join([*begun, lines[0]])
-            begun, size = [], 0
-        begun.append(rest)
-        size += len(rest)
-        if size > LINE_BYTES_MAX or any(len(line) > LINE_BYTES_MAX for line in lines[:1]):
+        if lines and begun:
+            begun += lines[0]
+            lines[0] = bytes(begun)
+            begun.clear()
+        begun += rest
+        if len(begun) > LINE_BYTES_MAX or any(len(line) > LINE_BYTES_MAX for line in lines[:1]):
             raise error(
                 "too_large",
-                f"line {count + 1 + (len(lines) if size > LINE_BYTES_MAX else 0)} has more than "
+                f"line {count + 1 + (len(lines) if len(begun) > LINE_BYTES_MAX else 0)} has more than "
                 f"{LINE_BYTES_MAX} bytes",
                 "a line becomes one record; cut it, or publish a reference to it",
             )
         if lines:
             count += len(lines)
             yield lines
-    if size:
-        yield [b"".join(begun)]
+    if begun:
+        yield [bytes(begun)]

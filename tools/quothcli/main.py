@@ -1,78 +1,37 @@
-"""The command `quoth`: composes its commands, runs one, turns the outcome into an exit status."""
+"""The entry of the command `quoth`. It imports next to nothing, so that Ctrl-C is heard from the beginning.
+
+Loading the application takes a few tenths of a second. There is nothing to tidy up before a command runs, nor
+after it, and an exception could come up anywhere in the interpreter: an interrupt simply ends the process.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from types import FrameType
 
-import typer
-
-from quothcli import demo, offline, publish, reading, serve, status, topics
-from quothcli.command import app as make_app
-from quothcli.command import examples_text, show_help
-from quothcli.exits import Status, complain, open_streams
-from quothcli.options import Chosen, Form, Timeout, Url
-
-_TypedWrongly: Any = typer.BadParameter.__base__
-"""What is raised for everything that was typed wrongly; where it comes from depends on typer's version."""
-_EXAMPLES = (
-    "quoth serve --dir quoth-data",
-    "quoth pub greetings 'hello, world'",
-    "quoth tail greetings --since -1h",
-    "quoth demo",
-)
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that was typed, and exit."""
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored, as by nohup
+    if heard:
+        signal.signal(signal.SIGINT, _end)
+    from quothcli.application import run
 
-
-def run(arguments: Sequence[str]) -> int:
-    """Run a command; returns its exit status."""
-    open_streams()
     try:
-        return int(app()(list(arguments), prog_name="quoth", standalone_mode=False) or 0)
-    except typer.Abort:
-        return Status.INTERRUPTED
-    except _TypedWrongly as problem:
-        complain("usage", problem.format_message(), f"`{_path(problem)} --help` shows how")
-        return Status.USAGE
+        if heard:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        status = run(sys.argv[1:] if arguments is None else arguments)
+        if heard:
+            signal.signal(signal.SIGINT, _end)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    sys.exit(status)
 
 
-def app() -> typer.Typer:
-    """All commands."""
-    made = make_app("Quoth, a log-based message broker: what was said, in order, for as long as you keep it.")
-    made.callback(invoke_without_command=True, epilog=examples_text(_EXAMPLES))(_before)
-    for noun in (serve, demo, publish, reading, topics, status, offline):
-        noun.add(made)
-    return made
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        print(f"quoth {version('quoth')}")
-        raise typer.Exit
-
-
-def _path(problem: Any) -> str:
-    """The command that was typed wrongly."""
-    context = getattr(problem, "ctx", None)
-    return str(context.command_path) if context is not None else "quoth"
-
-
-def _before(
-    context: typer.Context,
-    _: Annotated[
-        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_version)
-    ] = False,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
-) -> None:
-    """Keep what was said before the command."""
-    context.obj = Chosen(url, timeout, form)
-    show_help(context)
+def _end(_number: int, _frame: FrameType | None) -> None:
+    os._exit(INTERRUPTED)

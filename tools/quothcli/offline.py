@@ -17,7 +17,7 @@ import typer
 from quoth import Message
 from quothcli.command import command, group
 from quothcli.exits import Status, say
-from quothcli.options import After, Form, Format, chosen, moment
+from quothcli.options import After, Form, Format, Limit, chosen, moment
 from quothcli.output import Printer, moment_text, printable, records_text
 from quothd import topicfile
 from quothlog import inspection
@@ -93,10 +93,7 @@ def dump(
     directory: _Directory,
     only: _Only = None,
     after: After = None,
-    limit: Annotated[
-        int | None,
-        typer.Option("--limit", metavar="N", min=0, help="Print at most N records (default: all)."),
-    ] = None,
+    limit: Limit = None,
     form: Form = None,
 ) -> int:
     """Print the records of a log.

@@ -6,7 +6,6 @@ Each of these options may stand before the command or behind it; behind it wins.
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -14,11 +13,10 @@ from typing import Annotated
 import typer
 
 import quoth
-from quothwire import pointer as pointers
+from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL
+from quoth.moment import as_pointer
 
 URL_VARIABLE = "QUOTH_URL"
-DEFAULT_URL = "tcp://127.0.0.1:5555"
-DEFAULT_TIMEOUT_S = 10.0
 
 
 class Format(StrEnum):
@@ -64,6 +62,9 @@ Since = Annotated[
         "--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer."
     ),
 ]
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=0, help="Print at most N records (default: all).")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def chosen(
 
 def moment(text: str | None) -> int | None:
     """A pointer or a time as a person types it, as a pointer. Raises ``bad_pointer``."""
-    return None if text is None else pointers.parse(text, time.time_ns() // 1_000)
+    return None if text is None else as_pointer(text)
 
 
 def start(after: str | None, since: str | None) -> int | None:

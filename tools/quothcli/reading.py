@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated
 
 import typer
@@ -15,7 +16,7 @@ import typer
 from quoth import Client, Gap, Message
 from quothcli.command import command
 from quothcli.exits import Status, say
-from quothcli.options import After, Form, Since, Timeout, Topic, Url, chosen, moment, start
+from quothcli.options import After, Form, Limit, Since, Timeout, Topic, Url, chosen, moment, start
 from quothcli.output import Printer
 from quothwire.pointer import POINTER_MAX
 
@@ -82,10 +83,7 @@ def read(
         str | None,
         typer.Option("--until", metavar="TIME", help="Stop before this time, given as for --since."),
     ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option("--limit", metavar="N", min=0, help="Print at most N records (default: all)."),
-    ] = None,
+    limit: Limit = None,
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
@@ -143,7 +141,7 @@ def _portions(
     if left == 0:
         return
     for batch in client.batches(topic, after=after, until=until, on_gap=gaps):
-        messages = batch.messages()[:left]
+        messages = list(islice(batch.readable(gaps), left))
         if batch.last > end:
             messages = [message for message in messages if message.pointer <= end]
         yield messages

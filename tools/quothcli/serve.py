@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from quothcli.command import command
+from quothcli.command import command, spread
 from quothd.config import KEYS, Config
 
 HELP = {
@@ -42,18 +41,18 @@ HELP = {
 """What each key of the configuration is for, in one line."""
 
 
+_File = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with these keys.")]
+
+
 def add(app: typer.Typer) -> None:
     """Put `serve` into the command."""
-    serve.__signature__ = _signature()  # type: ignore[attr-defined]
-    serve.__annotations__ = {
-        name: parameter.annotation for name, parameter in _signature().parameters.items()
-    }
+    options = {key: _option(key) for key in KEYS}
     command(app, "serve", "quoth serve --dir /var/lib/quoth", "quoth serve --port 0 --durability synced")(
-        serve
+        spread("keys", options)(serve)
     )
 
 
-def serve(config: Path | None = None, **keys: Any) -> int:
+def serve(*, config: _File = None, keys: dict[str, Any]) -> int:
     """Run a broker in the foreground until SIGTERM or Ctrl-C.
 
     Options win over the environment (QUOTH_ and the key in capitals), that over the TOML file. Exit status:
@@ -62,20 +61,6 @@ def serve(config: Path | None = None, **keys: Any) -> int:
     from quothd.main import run
 
     return run(keys, config)
-
-
-def _signature() -> inspect.Signature:
-    """An option for each key of the configuration; what is not given is None and decided where it is read."""
-    file = Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with these keys.")
-    ]
-    options = {"config": file, **{key: _option(key) for key in KEYS}}
-    return inspect.Signature(
-        [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-            for name, option in options.items()
-        ]
-    )
 
 
 def _option(key: str) -> Any:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from quothcli.command import command, group
+from quothcli.command import command, group, spread
 from quothcli.exits import Status, complain
 from quothcli.options import Form, Format, Timeout, Topic, Url, chosen, moment
 from quothcli.output import Printer, bytes_text, moment_text, printable, records_text
@@ -18,34 +19,61 @@ from quothwire.errors import QuothError, error
 from quothwire.message import TopicInfo, Trimmed
 from quothwire.settings import DURABILITIES
 
-_SIZE = re.compile(r"([0-9]+)\s*(?:([kMGT])(i?)B?|B)?")
-_POWERS = {None: 0, "k": 1, "M": 2, "G": 3, "T": 4}
+_SIZE = re.compile(r"([0-9]{1,20})\s*(?:([kmgt])(i?)b?|b)?", re.IGNORECASE | re.ASCII)
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 
-_Level = Annotated[
-    str | None,
-    typer.Option(
-        "--durability", metavar="LEVEL", help="What an acknowledgement means by default: written or synced."
-    ),
-]
-_MaxAge = Annotated[
-    str | None,
-    typer.Option("--max-age", metavar="AGE", help="Remove older records: 7d, 12h, seconds; 0: never."),
-]
-_MaxBytes = Annotated[
-    str | None,
-    typer.Option("--max-bytes", metavar="SIZE", help="Remove the oldest above this: 10GiB, 500MB; 0: never."),
-]
-_SizeLimit = Annotated[
-    str | None, typer.Option("--size-limit", metavar="SIZE", help="Begin a new segment at this size.")
-]
-_CountLimit = Annotated[
-    int | None,
-    typer.Option("--count-limit", metavar="N", help="Begin a new segment after N records; 0: no limit."),
-]
-_AgeLimit = Annotated[
-    str | None,
-    typer.Option("--age-limit", metavar="AGE", help="Begin a new segment at this age; 0: no limit."),
-]
+
+class _Kind(NamedTuple):
+    """A kind of setting. noun, like: for whoever types something else; read: raises ValueError then."""
+
+    metavar: str
+    noun: str
+    like: str
+    read: Callable[[str], Any]
+
+
+def _level(text: str) -> str:
+    if text not in DURABILITIES:
+        raise ValueError
+    return text
+
+
+def _seconds(text: str) -> float:
+    if re.fullmatch(r"[0-9.]+", text):
+        return float(text)
+    try:
+        return pointers.seconds(text)
+    except QuothError as problem:
+        raise ValueError from problem
+
+
+def _bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError
+    number, unit, binary = match.groups()
+    power = _POWERS[unit.lower()] if unit else 0
+    return int(number) * int((1_024 if binary else 1_000) ** power)
+
+
+_LEVEL = _Kind("LEVEL", "durability", " or ".join(DURABILITIES), _level)
+_AGE = _Kind("AGE", "span of time", "like 30d, 1d12h or 90s", _seconds)
+_BYTES = _Kind("SIZE", "size", "like 500MB, 10GiB or 1048576", _bytes)
+_COUNT = _Kind("N", "number", "like 100000", int)
+_SETTINGS = {
+    "durability": (_LEVEL, "What an acknowledgement means by default: written or synced."),
+    "max_age": (_AGE, "Remove older records: 7d, 12h, seconds; 0: never."),
+    "max_bytes": (_BYTES, "Remove the oldest above this: 10GiB, 500MB; 0: never."),
+    "size_limit": (_BYTES, "Begin a new segment at this size."),
+    "count_limit": (_COUNT, "Begin a new segment after N records; 0: no limit."),
+    "age_limit": (_AGE, "Begin a new segment at this age; 0: no limit."),
+}
+"""Every setting of a topic, with its kind and what it is for."""
+_OPTIONS = {
+    name: Annotated[str | None, typer.Option(f"--{name.replace('_', '-')}", metavar=kind.metavar, help=text)]
+    for name, (kind, text) in _SETTINGS.items()
+}
+_Typed = dict[str, str | None]
 
 
 def add(app: typer.Typer) -> None:
@@ -79,46 +107,38 @@ def info(
         _print(Printer(asked.format), client.topic(topic))
 
 
+@spread("settings", _OPTIONS)
 def create(
     context: typer.Context,
     topic: Topic,
-    durability: _Level = None,
-    max_age: _MaxAge = None,
-    max_bytes: _MaxBytes = None,
-    size_limit: _SizeLimit = None,
-    count_limit: _CountLimit = None,
-    age_limit: _AgeLimit = None,
+    settings: _Typed,
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
 ) -> None:
     """Make a topic; what is not given is as the broker is configured."""
     asked = chosen(context, url, timeout, form)
-    settings = _settings(durability, max_age, max_bytes, size_limit, count_limit, age_limit)
+    wanted = _read(settings)
     with asked.connect() as client:
-        _print(Printer(asked.format), client.create_topic(topic, **settings))
+        _print(Printer(asked.format), client.create_topic(topic, **wanted))
 
 
+@spread("settings", _OPTIONS)
 def change(
     context: typer.Context,
     topic: Topic,
-    durability: _Level = None,
-    max_age: _MaxAge = None,
-    max_bytes: _MaxBytes = None,
-    size_limit: _SizeLimit = None,
-    count_limit: _CountLimit = None,
-    age_limit: _AgeLimit = None,
+    settings: _Typed,
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
 ) -> None:
     """Change settings of a topic; what is not given stays."""
     asked = chosen(context, url, timeout, form)
-    settings = _settings(durability, max_age, max_bytes, size_limit, count_limit, age_limit)
-    if not settings:
+    wanted = _read(settings)
+    if not wanted:
         raise typer.BadParameter("say what to change, like --max-age 7d")
     with asked.connect() as client:
-        _print(Printer(asked.format), client.update_topic(topic, **settings))
+        _print(Printer(asked.format), client.update_topic(topic, **wanted))
 
 
 def remove(
@@ -181,48 +201,19 @@ def roll(
         _print(Printer(asked.format), client.roll(topic))
 
 
-def _settings(
-    durability: str | None,
-    max_age: str | None,
-    max_bytes: str | None,
-    size_limit: str | None,
-    count_limit: int | None,
-    age_limit: str | None,
-) -> dict[str, Any]:
-    """The settings that were given, as the broker takes them."""
-    if durability is not None and durability not in DURABILITIES:
-        raise error("bad_setting", f"there is no durability {durability!r}", " or ".join(DURABILITIES))
-    given = {
-        "durability": durability,
-        "max_age": _seconds("max-age", max_age),
-        "max_bytes": _size("max-bytes", max_bytes),
-        "size_limit": _size("size-limit", size_limit),
-        "count_limit": count_limit,
-        "age_limit": _seconds("age-limit", age_limit),
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _seconds(name: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        return float(text) if re.fullmatch(r"[0-9.]+", text) else pointers.seconds(text)
-    except (ValueError, QuothError):
-        raise error(
-            "bad_setting", f"--{name}: {text!r} is no span of time", "like 30d, 1d12h or 90s"
-        ) from None
-
-
-def _size(name: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise error("bad_setting", f"--{name}: {text!r} is no size", "like 500MB, 10GiB or 1048576")
-    number, unit, binary = match.groups()
-    step = 1_024 if binary else 1_000
-    return int(number) * int(step ** _POWERS[unit])
+def _read(settings: _Typed) -> dict[str, Any]:
+    """The settings that were typed, as the broker takes them."""
+    read: dict[str, Any] = {}
+    for name, text in settings.items():
+        if text is None:
+            continue
+        kind, _ = _SETTINGS[name]
+        try:
+            read[name] = kind.read(text)
+        except ValueError:
+            what = f"--{name.replace('_', '-')}: {text!r} is no {kind.noun}"
+            raise error("bad_setting", what, kind.like) from None
+    return read
 
 
 def _print(printer: Printer, found: TopicInfo) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import repeat
 
-from quoth.message import Message
+from quoth.message import Gap, Message, OnGap
 from quothwire.batch import Batch as Columns
 from quothwire.batch import decode_headers
+from quothwire.errors import Damaged
 
 _NOTHING: dict[str, bytes] = {}
 
@@ -63,3 +65,20 @@ class Batch:
             strict=False,
         )
         return list(map(Message._make, rows))
+
+    def readable(self, on_gap: OnGap) -> Iterator[Message]:
+        """The records as messages; one whose headers are none is told as a gap in its turn, and left out."""
+        try:
+            return iter(self.messages())
+        except Damaged:
+            return self._one_by_one(on_gap)
+
+    def _one_by_one(self, on_gap: OnGap) -> Iterator[Message]:
+        for row in range(len(self)):
+            try:
+                message = self.message(row)
+            except Damaged:
+                pointer = self.first + row
+                on_gap(Gap(self.topic, pointer - 1, pointer + 1, 1, "damaged"))
+            else:
+                yield message

@@ -1,8 +1,8 @@
 """One connection to a broker, used by one thread at a time: send a request, wait for its reply.
 
 libzmq reconnects by itself but forgets what was on its way, so a monitor tells when the connection was lost
-and found again, and the request is sent once more. That is safe: reading changes nothing and a publish is
-recognised by its producer id and sequence.
+and found again, and the request is sent once more. That is safe: reading changes nothing, a publish is
+recognised by its producer id and sequence, and a deletion names the log that it means.
 """
 
 from __future__ import annotations

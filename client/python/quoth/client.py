@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from quoth.batch import Batch
 from quoth.channel import Context
-from quoth.message import Ack, Gap, Message
+from quoth.deadline import deadline_in
+from quoth.message import Ack, Gap, Message, OnGap
 from quoth.moment import Moment, as_pointer, cursor
 from quoth.pool import Pool
 from quoth.producer import BUFFER_MAX, Producer, ProducerOptions
-from quoth.reader import OnGap, Reader, deadline_in
+from quoth.reader import Reader
 from quothwire import batch as wire
 from quothwire.errors import Conflict, NotFound, QuothError, error
 from quothwire.message import (
@@ -41,6 +43,7 @@ from quothwire.pointer import POINTER_MAX, check_pointer
 from quothwire.topic import check_topic
 
 DEFAULT_URL = "tcp://127.0.0.1:5555"
+DEFAULT_TIMEOUT_S = 10.0
 TAIL_WAIT_S = 30.0
 """How long the broker keeps a tail's request; a longer silence is a second request."""
 AWAY_PAUSE_S = 0.5
@@ -58,7 +61,7 @@ class BrokerLike(Protocol):
         """The ZeroMQ context that its inproc address lives in."""
 
 
-def connect(broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = 10.0) -> Client:
+def connect(broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S) -> Client:
     """Connect to a broker and check that it answers.
 
     broker: a URL (tcp://HOST:PORT, ipc://PATH) or a `quothd.Broker` of this process. timeout: seconds that
@@ -152,7 +155,8 @@ class Client:
         """A producer that gathers records into batches and keeps several on their way.
 
         batch: records at which a batch leaves. linger: seconds after which a smaller one leaves.
-        max_buffer: records that wait at most. on_full: `send` waits for room, or raises ``busy``.
+        max_buffer: records that wait at most; 64 MiB of them are as many as can wait, too.
+        on_full: `send` waits for room, or raises ``busy``.
         timeout: seconds after which a batch that could not be delivered counts as failed.
         """
         options = ProducerOptions(
@@ -187,12 +191,11 @@ class Client:
                 wait = 0.0 if messages else max(0.0, waiting_until - time.monotonic())
                 left = limit - len(messages)
                 for one in reader.fetch(channel, wait=wait, timeout=self.timeout, records_max=left):
-                    messages += reader.messages(one)
+                    messages += islice(reader.messages(one), limit - len(messages))
                     if len(messages) >= limit:
                         break
                 if not reader.looking and (messages or time.monotonic() >= waiting_until):
                     break
-        del messages[limit:]
         while messages and messages[-1].pointer > end:
             messages.pop()
         return messages
@@ -284,11 +287,15 @@ class Client:
     def delete_topic(self, topic: str) -> Trimmed:
         """Delete a topic and its records; tells what was removed.
 
-        Zeros, if that was done by a request whose answer was lost.
+        The topic that is there now, and no other that somebody makes meanwhile under its name. Zeros, if
+        that was done by a request whose answer was lost. Raises `NotFound` ``unknown_topic``.
         """
         with self._pool.channel() as channel:
+            deadline = self._deadline(None)
+            found = channel.call(DescribeTopic(), check_topic(topic), deadline=deadline).reply
+            assert isinstance(found, TopicInfo)
             try:
-                reply = channel.call(DeleteTopic(), check_topic(topic), deadline=self._deadline(None)).reply
+                reply = channel.call(DeleteTopic(found.log), topic, deadline=deadline).reply
             except NotFound:
                 if not channel.unheard:
                     raise

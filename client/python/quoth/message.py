@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -56,3 +56,7 @@ class Gap:
     next: int
     records: int
     reason: Reason
+
+
+OnGap = Callable[[Gap], None]
+"""What an application does about a gap; it may raise to stop the reading."""

@@ -15,6 +15,11 @@ RECORD_BYTES = 13
 """What a record takes in a batch beside its bytes: three offsets, and a bit rounded up."""
 
 
+def record_bytes(value: bytes, key: bytes | None, headers: bytes) -> int:
+    """What a record takes in a batch."""
+    return RECORD_BYTES + len(value) + len(key or b"") + len(headers)
+
+
 @dataclass(frozen=True)
 class Failure:
     """A batch that was not delivered.
@@ -63,12 +68,12 @@ class Outgoing:
     refusal: QuothError | None = None
     """What became of its newest copy."""
 
-    def add(self, value: bytes, key: bytes | None, headers: bytes) -> None:
-        """Put a record in."""
+    def add(self, value: bytes, key: bytes | None, headers: bytes, size: int) -> None:
+        """Put a record in. size: its bytes in the batch, from `record_bytes`."""
         self.values.append(value)
         self.keys.append(key)
         self.headers.append(headers)
-        self.size += RECORD_BYTES + len(value) + len(key or b"") + len(headers)
+        self.size += size
 
     def encode(self, producer: int, sequence: int) -> None:
         """Make the bytes to send; a retry sends the same ones."""

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
@@ -21,8 +22,9 @@ import zmq
 
 from quoth.bell import Bell
 from quoth.channel import RESEND_S, Context, Link
+from quoth.deadline import as_seconds
 from quoth.message import Ack
-from quoth.outgoing import RECORD_BYTES, Failure, Outgoing, ProducerError
+from quoth.outgoing import Failure, Outgoing, ProducerError, record_bytes
 from quoth.pipeline import Pipeline
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
@@ -31,10 +33,14 @@ from quothwire.settings import DURABILITIES
 
 BUFFER_MAX = 100_000
 """Records that wait or are in flight: 20 MB of 100-byte records, a second of a busy producer."""
+BUFFER_BYTES_MAX = 64 * 2**20
+"""Bytes of those: twice what can be in flight. The record that reaches it is still taken, however large."""
 BATCH_BYTES = 2**20
 """A batch leaves when it holds this much, whatever its number of records."""
 OVERHEAD_BYTES = 128
 """What a batch takes beside its records: its header, the last offsets, padding."""
+INTERRUPTED_S = 1.0
+"""How long whoever ends the program, by Ctrl-C say, is kept for what is still on its way."""
 
 
 class ProducerOptions(NamedTuple):
@@ -48,25 +54,33 @@ class ProducerOptions(NamedTuple):
     timeout: float
     payload_bytes_max: int
 
-    def check(self) -> None:
-        """Raise `RequestError` if they make no sense."""
-        if not 1 <= self.batch <= wire.BATCH_RECORDS_MAX:
-            raise error("bad_request", f"batch is 1 to {wire.BATCH_RECORDS_MAX} records, not {self.batch}")
+    def checked(self) -> ProducerOptions:
+        """Those to go by. Raises `RequestError` ``bad_request`` if they make no sense."""
+        if not isinstance(self.batch, int) or not 1 <= self.batch <= wire.BATCH_RECORDS_MAX:
+            raise error("bad_request", f"batch is 1 to {wire.BATCH_RECORDS_MAX} records, not {self.batch!r}")
+        if not isinstance(self.max_buffer, int):
+            raise error("bad_request", f"max_buffer is a number of records, not {self.max_buffer!r}")
         if self.on_full not in ("block", "raise"):
             raise error("bad_request", f"on_full is block or raise, not {self.on_full!r}")
         if self.durability is not None and self.durability not in DURABILITIES:
             raise error("bad_request", f"durability is {' or '.join(DURABILITIES)}, not {self.durability!r}")
+        return self._replace(
+            linger=as_seconds(self.linger, "linger"),
+            max_buffer=max(self.max_buffer, self.batch),
+            timeout=as_seconds(self.timeout),
+        )
 
 
 class Producer:
     """A stream of records to one topic, made by `Client.producer`.
 
     `send` may be called by any thread; records of one thread keep their order. Closing, or leaving the
-    `with` block, delivers everything and raises `ProducerError` with what could not be delivered.
+    `with` block, delivers everything and raises `ProducerError` with what could not be delivered. Only a
+    `KeyboardInterrupt` or another end of the program leaves the block after a second, whatever is left.
     """
 
     def __init__(self, context: Context, url: str, topic: str, options: ProducerOptions) -> None:
-        options.check()
+        options = options.checked()
         self.topic = topic
         self.acknowledged = 0
         """Records that are stored."""
@@ -74,7 +88,6 @@ class Producer:
         """The newest pointer of those."""
         self._options = options
         self._batch_bytes = min(BATCH_BYTES, options.payload_bytes_max - OVERHEAD_BYTES)
-        self._max_buffer = max(options.max_buffer, options.batch)
         self._changed = threading.Condition()
         self._filling = Outgoing(0)
         self._ready: deque[Outgoing] = deque()
@@ -82,7 +95,7 @@ class Producer:
         """Everything with records in it that is not settled, oldest first."""
         self._promised: Future[Ack] | None = None
         """For the batch that takes the next record."""
-        self._buffered = 0
+        self._buffered = self._buffered_bytes = 0
         self._flushed = -1
         """The number of the batch up to which nothing lingers."""
         self._failures: list[Failure] = []
@@ -114,7 +127,7 @@ class Producer:
         if key is not None and not isinstance(key, bytes):
             raise error("bad_request", f"a key is bytes or None, not {type(key).__name__}", "encode it")
         encoded = b"" if headers is None else wire.encode_headers(headers)
-        size = RECORD_BYTES + len(value) + len(key or b"") + len(encoded)
+        size = record_bytes(value, key, encoded)
         if size + OVERHEAD_BYTES > self._options.payload_bytes_max:
             raise error("too_large", f"a record of {size} bytes")
         self._stay_at_home()
@@ -127,11 +140,12 @@ class Producer:
                 filling.began = time.monotonic()
                 self._unsettled[filling.number] = filling
                 self._bell.ring()
-            filling.add(value, key, encoded)
+            filling.add(value, key, encoded, size)
             if self._promised is not None:
                 filling.futures.append(self._promised)
                 self._promised = None
             self._buffered += 1
+            self._buffered_bytes += size
             if len(filling.values) >= self._options.batch:
                 self._seal()
 
@@ -151,11 +165,12 @@ class Producer:
         Raises `ProducerError` with what could not be delivered, which is told once; `Disconnected`
         ``timed_out`` if it is not decided within `timeout` seconds, in which case it is still on its way.
         """
+        patience = None if timeout is None else as_seconds(timeout)
         self._stay_at_home()
         with self._changed:
             if self._closed:
                 self._check()
-            done = self._drain(timeout)
+            done = self._drain(patience)
             self._tell_failures()
             self._check()
             if not done:
@@ -167,6 +182,7 @@ class Producer:
         Raises `ProducerError` with what could not be delivered, also with what was not decided within
         `timeout` seconds.
         """
+        patience = None if timeout is None else as_seconds(timeout)
         if os.getpid() != self._pid:
             return
         with self._changed:
@@ -176,7 +192,7 @@ class Producer:
             self._changed.notify_all()
         try:
             with self._changed:
-                self._drain(timeout)
+                self._drain(patience)
         finally:
             self._stopping = True
             self._bell.ring()
@@ -191,7 +207,11 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is None or issubclass(kind, Exception):
+            self.close()
+            return
+        with suppress(ProducerError):
+            self.close(INTERRUPTED_S)
 
     def _stay_at_home(self) -> None:
         """Before any lock is taken: in a forked child it may be held for ever, and the thread is missing."""
@@ -206,14 +226,17 @@ class Producer:
         if self._end is not None:
             raise self._end
 
+    def _has_room(self) -> bool:
+        return self._buffered < self._options.max_buffer and self._buffered_bytes < BUFFER_BYTES_MAX
+
     def _need_room(self) -> None:
         self._check()
-        if self._buffered < self._max_buffer:
+        if self._has_room():
             return
         if self._options.on_full == "raise":
             raise error("busy", f"{self._buffered} records wait in the producer; this one was not taken")
         room = self._changed.wait_for(
-            lambda: self._buffered < self._max_buffer or self._end or self._closed, self._options.timeout
+            lambda: self._has_room() or self._end or self._closed, self._options.timeout
         )
         self._check()
         if not room:
@@ -331,10 +354,10 @@ class Producer:
         return now - outgoing.began > self._options.timeout
 
     def _settle(self, done: Outgoing, outcome: Ack | Failure) -> None:
-        """A batch is stored, or never will be."""
+        """A batch is stored, or never will be. Whoever flushed goes on when its futures are done."""
         with self._changed:
-            del self._unsettled[done.number]
             self._buffered -= len(done.values)
+            self._buffered_bytes -= done.size
             if isinstance(outcome, Ack):
                 self.acknowledged += outcome.count
                 self.last = max(self.last, outcome.last)
@@ -342,6 +365,9 @@ class Producer:
                 self._failures.append(outcome)
             self._changed.notify_all()
         done.tell(outcome)
+        with self._changed:
+            del self._unsettled[done.number]
+            self._changed.notify_all()
 
     def _finish(self, problem: QuothError) -> None:
         """The thread ends: whatever was sent may have arrived, the rest never will."""

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from quoth.batch import Batch
 from quoth.channel import Channel
-from quoth.message import Gap, Message, Reason
+from quoth.deadline import deadline_in
+from quoth.message import Gap, Message, OnGap, Reason
 from quothwire import batch as wire
 from quothwire.batch import Header
 from quothwire.errors import QuothError
 from quothwire.message import WAIT_MS_MAX, Fetch, Fetched
-
-OnGap = Callable[[Gap], None]
 
 FETCH_BYTES = 2**20
 RECORDS_MAX = 2**32
@@ -90,12 +88,9 @@ class Reader:
             self._ordinal = reply.end
         return self._open(answer.payload, reply)
 
-    def messages(self, found: Batch) -> list[Message]:
-        """The records of a batch; those whose headers no one can decode are told as a gap."""
-        try:
-            return found.messages()
-        except QuothError:
-            return list(self._decodable(found))
+    def messages(self, found: Batch) -> Iterator[Message]:
+        """The records of a batch that can be read; the others are told as gaps."""
+        return found.readable(self._on_gap)
 
     def _open(self, payload: bytes, reply: Fetched) -> Iterator[Batch]:
         view = memoryview(payload)
@@ -155,20 +150,7 @@ class Reader:
         self.after = header.last
         return Batch(self.topic, columns, before - header.base + 1)
 
-    def _decodable(self, found: Batch) -> Iterator[Message]:
-        for row in range(len(found)):
-            try:
-                yield found.message(row)
-            except QuothError:
-                pointer = found.first + row
-                self._on_gap(Gap(self.topic, pointer - 1, pointer + 1, 1, "damaged"))
-
     def _tell(self, last: int, records: int, reason: Reason) -> None:
         """Tell that everything up to the pointer `last` is missing, and step over it."""
         before, self.after = self.after, max(self.after, last)
         self._on_gap(Gap(self.topic, before, last + 1, records, reason))
-
-
-def deadline_in(seconds: float) -> float:
-    """A deadline by the monotonic clock."""
-    return time.monotonic() + seconds

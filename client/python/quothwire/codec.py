@@ -66,7 +66,10 @@ class Answer(NamedTuple):
 def encode_request(
     request: Request, correlation: int, topic: str = "", payload: bytes | None = None
 ) -> list[bytes]:
-    """Encode a request as frames. The topic is checked by the broker."""
+    """Encode a request as frames. The topic is checked by the broker.
+
+    Raises ``bad_request`` for a value that cannot be encoded.
+    """
     header = _HEADER.pack(MAGIC, VERSION, request.operation, _REQUEST, _ZEROS, correlation)
     frames = [header, topic.encode("utf-8", "surrogatepass"), fields.pack(request)]
     if payload is not None:
@@ -99,9 +102,9 @@ def decode_arguments(call: Call) -> Any:
 
 
 def encode_reply(operation: Operation, correlation: int, reply: Reply, payload: bytes | None) -> list[bytes]:
-    """Encode a reply as frames."""
+    """Encode a reply as frames. A directory's name, say, may be no Unicode; that is shown escaped."""
     header = _HEADER.pack(MAGIC, VERSION, operation, _OK, _ZEROS, correlation)
-    frames = [header, fields.pack(reply)]
+    frames = [header, fields.pack(reply, "backslashreplace")]
     if payload is not None:
         frames.append(payload)
     return frames

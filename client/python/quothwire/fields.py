@@ -25,9 +25,19 @@ DEPTH_MAX = 4
 Check = Callable[[Any], bool]
 
 
-def pack(message: Any) -> bytes:
-    """Encode a message's fields as one msgpack map."""
-    packed: bytes = msgpack.packb({name: getattr(message, name) for name in _checks(message.__class__)})
+def pack(message: Any, unicode_errors: str = "strict") -> bytes:
+    """Encode a message's fields as one msgpack map.
+
+    unicode_errors: what becomes of text that is no Unicode, as for `str.encode`. Raises `RequestError`
+    ``bad_request`` for a value that cannot be encoded.
+    """
+    kind = message.__class__
+    try:
+        packed: bytes = msgpack.packb(
+            {name: getattr(message, name) for name in _checks(kind)}, unicode_errors=unicode_errors
+        )
+    except (OverflowError, TypeError, ValueError) as problem:
+        raise error("bad_request", f"{kind.__name__} cannot be encoded: {str(problem)[:200]}") from None
     return packed
 
 
