@@ -1,0 +1,155 @@
+"""Every disk that a loss of power may leave of one log, opened.
+
+A log lives through all that changes its directory: it begins, rolls, is trimmed, closed and opened again, and
+sets a torn end aside. After every single change of the disk the power fails; each disk that this may leave is
+opened, held against what had been promised by then, and written to. So a sync that is missing anywhere, of a
+file or of a directory, is found.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import HOUR, ManualClock
+from kit.effort import times
+from kit.images import CertainDisk, Image
+from kit.logs import encoded, put, salvaged
+from quothlog import Log, LogOptions
+
+OPTIONS = LogOptions(count_limit=6)
+
+
+class Life:
+    """A log on a disk that loses its power at every moment, and what it has promised."""
+
+    def __init__(self, directory: Path, piece: int, seed: int, samples: int) -> None:
+        self.directory = directory
+        self.piece = piece
+        self.samples = samples
+        self.rng = random.Random(seed)
+        self.clock = ManualClock(tick=1)
+        self.disk = CertainDisk(moment=self.fail_here)
+        self.appended: list[bytes] = []
+        self.pointers: dict[bytes, int] = {}
+        self.synced = 0  # of what was appended
+        self.trimmed = 0  # of what was appended
+        self.seen = 0
+        self.images = 0
+        self.opened: set[int] = set()
+        self.log: Log
+
+    def open(self) -> None:
+        """Open the log, which syncs all that it finds."""
+        self.log = Log.open(self.directory, filesystem=self.disk, clock=self.clock, log_id=7, options=OPTIONS)
+        self.synced = len(self.appended)
+
+    def append(self, records: int, size: int) -> None:
+        """A batch whose values say their place; whoever reads sees it at once."""
+        values = [b"%05d" % (len(self.appended) + i) + b"." * size for i in range(records)]
+        self.appended += values
+        (told,) = put(self.log, encoded(values))
+        self.pointers |= {value: told.first + i for i, value in enumerate(values)}
+        self.seen = max(self.seen, self.log.newest)
+
+    def sync(self) -> None:
+        self.log.sync()
+        self.synced = len(self.appended)
+
+    def trim(self, records: int) -> None:
+        """From here on the first so many may be there or not."""
+        self.trimmed = records
+        self.log.trim(self.pointers[self.appended[records]])
+
+    def fail_here(self) -> None:
+        """The power fails right after this change of the disk."""
+        for image in self.disk.images(self.piece, self.samples, self.rng):
+            state = hash((tuple(image.items()), self.synced, self.trimmed, self.seen))
+            if state not in self.opened:
+                self.opened.add(state)
+                self.images += 1
+                self.check(image)
+
+    def check(self, image: Image, at: str = "left", *, again: bool = True) -> None:
+        """Open what is left, elsewhere. again: sometimes the power fails once more while it is opened."""
+        directory = self.directory.with_name(at)
+        image = {directory / path.name: data for path, data in image.items()}
+        disk = CertainDisk(image)
+        if again and self.rng.random() < 0.02:
+            disk = CertainDisk(image, moment=lambda: self.check_some(disk))
+        clock = ManualClock(self.clock.now() - self.rng.choice([0, HOUR]), tick=1)
+        clock.reboot()
+        for more in (b"goes on", b"and on"):
+            with Log.open(directory, filesystem=disk, clock=clock, log_id=7, options=OPTIONS) as log:
+                found = salvaged(log)
+                assert [one.pointer for one in found] == sorted({one.pointer for one in found})
+                assert log.newest == (found[-1].pointer if found else 0)
+                ours = {one.value: one.pointer for one in found if one.value[:1] == b"0"}
+                assert list(ours) == sorted(ours)
+                assert all(self.pointers.get(value, pointer) == pointer for value, pointer in ours.items())
+                assert ours.keys() >= set(self.appended[self.trimmed : self.synced])
+                assert {one.value for one in found} - ours.keys() <= {b"goes on", b"and on"}
+                assert log.append(more).first > self.seen
+
+    def check_some(self, disk: CertainDisk) -> None:
+        """The power fails in the middle of an opening."""
+        for image in disk.images(self.piece, 4, self.rng):
+            if self.rng.random() < 0.3:
+                self.check(image, "left again", again=False)
+
+
+def live(life: Life) -> None:
+    """Begin, write, roll, trim, close, open, write on."""
+    life.open()
+    life.append(1, 100)
+    life.append(2, 500)
+    life.sync()
+    life.append(2, 700)
+    life.append(1, 10)
+    life.append(3, 300)  # rolls
+    life.append(2, 10)
+    life.sync()
+    life.append(1, 10)
+    life.append(2, 1_200)  # rolls
+    life.trim(6)
+    life.append(1, 3_000)
+    life.log.close()
+    life.open()
+    life.append(1, 20)
+    life.log.discard()
+    life.open()
+    life.append(2, 20)
+    life.sync()
+
+
+def tear(life: Life) -> None:
+    """A process dies in the middle of a write; another one sets aside what is torn, and goes on."""
+    life.open()
+    life.append(1, 100)
+    life.sync()
+    life.append(1, 600)
+    size = life.log.info().bytes
+    life.append(1, 1_500)
+    life.log.discard()
+    (name,) = (name for name in life.disk.list(life.directory) if name.endswith(".seg"))
+    life.disk.open(life.directory / name).truncate(size + 900)
+    life.appended.pop()
+    life.open()
+    life.append(2, 100)
+    life.sync()
+    life.append(5, 100)  # rolls
+    life.log.close()
+
+
+@pytest.mark.parametrize("piece", [512, 4_096])
+@pytest.mark.parametrize("story", [live, tear])
+def test_synced_records_are_on_every_disk_that_a_loss_of_power_may_leave(
+    tmp_path: Path, story: Callable[[Life], None], piece: int
+) -> None:
+    """`synced` survives a loss of power, wherever in the life of a log it comes."""
+    life = Life(tmp_path / "log", piece, 20_261_121, times(40, 4_000))
+    story(life)
+    assert life.images > 50
