@@ -22,7 +22,7 @@ from quothd.config import Config, load
 from quothd.frontend import LINGER_S, FrontEnd
 from quothlog.dirlock import DirectoryLock
 from quothlog.filesystem import PosixFileSystem
-from quothwire.errors import error
+from quothwire.errors import QuothError, error
 
 
 class Broker:
@@ -39,8 +39,10 @@ class Broker:
         self.strays: list[str] = []
         self._inproc = f"inproc://quoth-{secrets.token_hex(8)}"
         self._front_end: FrontEnd | None = None
+        self._ended: FrontEnd | None = None
         self._lock: DirectoryLock | None = None
         self._urls: tuple[str, ...] = ()
+        self._context_ended = False
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -56,8 +58,14 @@ class Broker:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the broker ended by itself, None while all is well."""
-        return self._front_end.failure if self._front_end is not None else None
+        """Why the broker ended by itself, or could not finish what it had to; None while all is well."""
+        front_end = self._front_end or self._ended
+        return front_end.failure if front_end is not None else None
+
+    @property
+    def unsynced(self) -> QuothError | None:
+        """Of which topics the disk may not hold all after a stop: ``timed_out``, ``storage_failed``, None."""
+        return self._ended.unsynced if self._ended is not None else None
 
     def start(self) -> Self:
         """Lock the directory, list its topics, bind, and serve.
@@ -66,8 +74,8 @@ class Broker:
         """
         if self._front_end is not None:
             raise error("locked", f"{self.config.dir} is served by this very broker")
-        if self.context.closed:
-            self.context = zmq.Context()
+        if self._context_ended:
+            self.context, self._context_ended = zmq.Context(), False
         try:
             PosixFileSystem().make_directory(self.config.dir)
             self._lock = DirectoryLock(self.config.dir)
@@ -81,10 +89,17 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Answer what is in work, sync, write checkpoints, unlock. Does nothing the second time."""
-        if self._front_end is not None:
-            self._front_end.stop()
+        """Answer what is in work, sync, write checkpoints, unlock. Does nothing the second time.
+
+        Raises `Disconnected` ``timed_out`` if topics are still at work after `stop_timeout`: their threads go
+        on, and so the directory stays locked until the process ends.
+        """
+        front_end = self._front_end
+        if front_end is not None:
+            front_end.stop()
         self._release()
+        if front_end is not None and front_end.overrun is not None:
+            raise front_end.overrun
 
     def __enter__(self) -> Self:
         return self.start()
@@ -100,15 +115,31 @@ class Broker:
             self._front_end.join(timeout)
 
     def _release(self) -> None:
-        front_end, self._front_end = self._front_end, None
+        """Give back what was taken, but nothing that a thread which goes on may still use."""
+        front_end = self._front_end
+        lock, self._lock = self._lock, None
+        self._urls = ()
         if front_end is not None:
+            self._ended, self._front_end = front_end, None
             front_end.join()
             front_end.close()
-        # It ends once the last replies are out and clients of this process have closed their sockets;
-        # the latter is their affair, so nobody waits for it much longer than the replies take.
-        terminator = threading.Thread(target=self.context.term, name="quoth-context", daemon=True)
-        terminator.start()
-        terminator.join(2 * LINGER_S)
-        self._urls = ()
-        if self._lock is not None:
-            self._lock.release()
+        try:
+            self._end_context()
+        finally:
+            if lock is not None and front_end is not None and front_end.overrun is not None:
+                _held_to_the_end.append(lock)
+            elif lock is not None:
+                lock.release()
+
+    def _end_context(self) -> None:
+        """It ends once the last replies are out and clients of this process have closed their sockets; the
+        latter is their affair, so nobody waits for it much longer than the replies take."""
+        if not self._context_ended:
+            self._context_ended = True
+            terminator = threading.Thread(target=self.context.term, name="quoth-context", daemon=True)
+            terminator.start()
+            terminator.join(2 * LINGER_S)
+
+
+_held_to_the_end: list[DirectoryLock] = []
+"""The locks of directories that threads of this process may write to until it ends."""

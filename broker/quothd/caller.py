@@ -19,7 +19,7 @@ from quothwire.message import (
     Reply,
     Topics,
 )
-from quothwire.record import Record, records_of
+from quothwire.record import Record, closed_records_of
 
 SIMPLE_READ_BYTES = 2**20
 
@@ -136,7 +136,7 @@ class SimpleCaller:
         records: list[Record] = []
         for raw in batch.split(payload, fetched.log):
             try:
-                records += records_of(batch.decode(raw, fetched.log), read.after)
+                records += closed_records_of(batch.decode(raw, fetched.log), read.after)
             except QuothError as problem:
                 if not records:
                     last = batch.parse_header(raw, fetched.log).last

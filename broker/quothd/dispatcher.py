@@ -10,7 +10,6 @@ import heapq
 import logging
 import time
 from bisect import bisect_right, insort
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,17 +37,15 @@ from quothd.publishing import glance
 from quothd.readers import Readers
 from quothd.syncer import Syncer
 from quothd.topicfile import TopicFile
+from quothd.turns import Turns
 from quothd.waits import Waits
-from quothd.worker import Rest, Worker
+from quothd.worker import RETENTION_RETRY_US, Worker
 from quothlog.log import new_log_id
 from quothwire.errors import QuothError, error
 from quothwire.fields import REPLY_BYTES_MAX
 from quothwire.message import Fetched, Operation
 
 log = logging.getLogger("quothd.dispatcher")
-
-TURN_S = 0.05
-"""A topic keeps its worker this long though others wait for one: ten times what a change costs."""
 
 Send = Callable[[list[bytes]], None]
 Announce = Callable[[str, int], None]
@@ -81,21 +78,21 @@ class Dispatcher:
         self._readers = Readers()
         self._entries: dict[str, Entry] = {}
         self._names: list[bytes] = []
-        self._active: OrderedDict[str, Entry] = OrderedDict()
-        self._queue: OrderedDict[str, Entry] = OrderedDict()
-        self._unopened: list[Entry] = []
-        self._opening: Entry | None = None
+        self._turns = Turns(config.workers_max, self._make_worker)
         self._retention: list[tuple[int, str]] = []
         self._held_bytes = 0
         self._stopping = False
         for folder in folders:
             self._enter(Entry(Place(folder.path, folder.topic, folder.problem), is_new=False))
-        self._unopened = list(reversed(self._entries.values()))
+        self._turns.open_unasked(self._entries.values())
 
     def start(self) -> None:
         """Start the threads that all topics share."""
         self._syncer.start()
         self._readers.start()
+
+    def _make_worker(self, place: Place) -> Worker:
+        return Worker(self._directory, place, self._config, self._outbox, self._syncer, self._readers)
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -189,7 +186,7 @@ class Dispatcher:
             entry.worker.inbox.put(job)
         else:
             entry.pending.append(job)
-            self._need(entry, now)
+            self._turns.need(entry, now)
 
     def _delete_if_done(self, entry: Entry, now: float) -> None:
         """Let the deletion go once it is the only job that is left."""
@@ -205,55 +202,6 @@ class Dispatcher:
     def _nothing(self, entry: Entry, job: Job) -> list[bytes]:
         reply = Fetched(entry.place.topic.log_id, job.request.after, entry.newest, 0, entry.end_ordinal)
         return job.caller.reply(reply)
-
-    # -- workers ----------------------------------------------------------------------------------------
-
-    def _need(self, entry: Entry, now: float) -> None:
-        if entry.state is State.ASLEEP:
-            self._queue[entry.name] = entry
-        entry.step(Happening.NEEDED)
-        self._start_queued(now)
-
-    def _start_queued(self, now: float) -> None:
-        """Give workers to the topics that wait for one; if there are none left, the idlest goes to sleep."""
-        while self._queue and len(self._active) < self._config.workers_max:
-            _, entry = self._queue.popitem(last=False)
-            entry.step(Happening.STARTED)
-            entry.opening_since = now
-            self._active[entry.name] = entry
-            entry.worker = Worker(
-                self._directory, entry.place, self._config, self._outbox, self._syncer, self._readers
-            )
-            entry.worker.start()
-        closing = sum(one.state is State.CLOSING for one in self._active.values())
-        if len(self._queue) > closing:
-            idle = [one for one in self._active.values() if one.state is State.AWAKE and not one.outstanding]
-            for entry in sorted(idle, key=lambda one: one.used)[: len(self._queue) - closing]:
-                self._rest(entry)
-
-    def _make_way(self, now: float) -> None:
-        """Where all workers are busy: who has had his for long gets no more jobs and rests when done."""
-        leaving = sum(one.makes_way or one.state is State.CLOSING for one in self._active.values())
-        busy = [one for one in self._active.values() if one.state is State.AWAKE and not one.makes_way]
-        for entry in sorted(busy, key=lambda one: one.opening_since)[: max(0, len(self._queue) - leaving)]:
-            if now - entry.opening_since >= TURN_S:
-                entry.makes_way = True
-                if not entry.in_work:
-                    self._rest(entry)
-
-    def _rest(self, entry: Entry) -> None:
-        assert entry.worker is not None
-        entry.step(Happening.RESTED)
-        entry.worker.inbox.put(Rest())
-
-    def _without_worker(self, entry: Entry, happening: Happening, now: float) -> None:
-        """Its thread is ending: go on without it, or with another if there is more to do."""
-        entry.step(happening)
-        entry.worker, entry.makes_way, entry.in_work = None, False, 0
-        self._active.pop(entry.name, None)
-        if entry.pending and entry.state is State.ASLEEP:
-            self._need(entry, now)
-        self._start_queued(now)
 
     # -- events -----------------------------------------------------------------------------------------
 
@@ -288,14 +236,16 @@ class Dispatcher:
                 entry.place = event.place
             case Idle():
                 if entry.state is State.AWAKE and not entry.outstanding:
-                    self._rest(entry)
+                    self._turns.rest(entry)
             case Slept():
                 entry.place = event.place
                 self._learn(entry, event)
-                self._without_worker(entry, Happening.SLEPT, now)
+                self._turns.took(entry, Happening.SLEPT, now)
             case Deleted():
-                self._without_worker(entry, Happening.DELETED, now)
+                self._turns.took(entry, Happening.DELETED, now)
                 self._forget(entry, error("unknown_topic", f"topic {entry.name!r} was deleted"))
+                self._send(event.frames)
+                self._done(None, event.job, now)
             case Failed():
                 self._fail(entry, event, now)
 
@@ -309,7 +259,7 @@ class Dispatcher:
             self._hand_over(entry, job, now)
         self._wake_waiting(entry, now)
         if not entry.outstanding:
-            self._rest(entry)
+            self._turns.rest(entry)
 
     def _done(self, entry: Entry | None, job: Job, now: float) -> None:
         self._held_bytes -= job.size
@@ -320,17 +270,19 @@ class Dispatcher:
                 entry.deletion = None
             self._delete_if_done(entry, now)
             if entry.makes_way and not entry.in_work:
-                self._rest(entry)
+                self._turns.rest(entry)
             if not entry.outstanding:
                 self._wake_waiting(entry, now)
-            if self._queue and not entry.outstanding:
-                self._start_queued(now)
+                self._turns.give(now)
 
     def _learn(self, entry: Entry, event: Opened | Informed | Slept) -> None:
         entry.learn(event.info)
-        if event.retention_due is not None and event.retention_due != entry.retention_at:
-            heapq.heappush(self._retention, (event.retention_due, entry.name))
-        entry.retention_at = event.retention_due
+        self._retain_at(entry, event.retention_due)
+
+    def _retain_at(self, entry: Entry, due: int | None) -> None:
+        if due is not None and due != entry.retention_at:
+            heapq.heappush(self._retention, (due, entry.name))
+        entry.retention_at = due
 
     def _fail(self, entry: Entry, event: Failed, now: float) -> None:
         """A worker ended by itself: its jobs get the reason, the next request opens the topic anew."""
@@ -343,9 +295,11 @@ class Dispatcher:
             self._send(job.caller.refuse(event.problem))
             self._held_bytes -= job.size
             entry.outstanding -= 1
-        self._without_worker(entry, Happening.FAILED, now)
+        self._turns.took(entry, Happening.FAILED, now)
         if entry.is_new:
             self._forget(entry, event.problem)
+        elif event.problem.retryable:  # it could not even be opened, so its retention is still to be done
+            self._retain_at(entry, time.time_ns() // 1_000 + RETENTION_RETRY_US)
 
     def _wake_waiting(self, entry: Entry, now: float) -> None:
         """Go on with the fetches that something new is there for, no more of them than the topic takes."""
@@ -372,12 +326,8 @@ class Dispatcher:
         for job in self.waits.take_expired(now):
             self._expire(job)
         self._retain(now)
-        self._open_next(now)
-        deadline = self.waits.next_deadline()
-        if self._queue:
-            self._make_way(now)
-            deadline = min(deadline or now + TURN_S, now + TURN_S)
-        return deadline
+        dues = (self._turns.tick(now), self.waits.next_deadline())
+        return min((due for due in dues if due is not None), default=None)
 
     def _expire(self, job: Job) -> None:
         entry = self._entries.get(job.topic)
@@ -395,20 +345,7 @@ class Dispatcher:
             if entry is not None and entry.retention_at == due:
                 entry.retention_at = None
                 if entry.state is State.ASLEEP:
-                    self._need(entry, now)
-
-    def _open_next(self, now: float) -> None:
-        """Open the topics that nobody has asked for since the start, one after the other, in the background.
-
-        Until then nothing is known of their retention.
-        """
-        while self._unopened and len(self._active) < self._config.workers_max and not self._stopping:
-            if self._opening is not None and self._opening.state in (State.QUEUED, State.OPENING):
-                return
-            entry = self._unopened.pop()
-            if entry.state is State.ASLEEP and entry.info is None:
-                self._opening = entry
-                self._need(entry, now)
+                    self._turns.need(entry, now)
 
     # -- the broker as a whole --------------------------------------------------------------------------
 
@@ -437,12 +374,12 @@ class Dispatcher:
     @property
     def unopened(self) -> int:
         """How many topics have not been opened since the start."""
-        return len(self._unopened)
+        return self._turns.unopened
 
     @property
     def active(self) -> int:
         """How many topics have a worker."""
-        return len(self._active)
+        return self._turns.active
 
     @property
     def syncs(self) -> int:
@@ -452,17 +389,23 @@ class Dispatcher:
     def drain(self) -> None:
         """Take nothing more; tell who waits."""
         self._stopping = True
+        self._turns.drain()
         for job in self.waits.take_all():
             self._send(job.caller.refuse(error("stopping", "the broker is shutting down")))
 
     def drained(self) -> bool:
         """Send the topics that have answered everything to sleep; are all asleep?"""
-        for entry in list(self._active.values()):
-            if entry.state is State.AWAKE and not entry.outstanding:
-                self._rest(entry)
-        return not self._active and not self._queue
+        return self._turns.drained()
 
-    def stop(self) -> None:
-        """End the threads that all topics share."""
-        self._syncer.stop()
-        self._readers.stop()
+    def stop(self, until: float) -> tuple[list[str], list[str]]:
+        """End all threads, until the monotonic clock says so; there is no other call after this one.
+
+        Returns the topics that are still at work then, and those of which not everything is synced though
+        they are not. For the former the shared threads go on as well.
+        """
+        at_work, unsynced = self._turns.end(until)
+        failed = [entry.name for entry in self._entries.values() if entry.place.failure is not None]
+        if not at_work:
+            self._syncer.stop(until)
+            self._readers.stop(until)
+        return at_work, sorted({*unsynced, *failed} - {*at_work})

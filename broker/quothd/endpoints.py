@@ -77,7 +77,7 @@ def _bind_tcp(
                 raise _cannot(announced, problem) from None
         else:
             return url, announced
-    raise error("storage_failed", f"no two free neighbouring ports on {host}", "say which port to take")
+    raise OSError(errno.EADDRINUSE, f"no two free neighbouring ports on {host}: say which port to take")
 
 
 def _bind(one: zmq.Socket[bytes], url: str) -> None:

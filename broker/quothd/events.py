@@ -91,9 +91,11 @@ class Slept:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """The topic is deleted and the thread ends."""
+    """The topic is deleted and the thread ends; the frames go to who asked for it, once the topic is gone."""
 
     worker: Sender
+    job: Job
+    frames: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)

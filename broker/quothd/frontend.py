@@ -44,13 +44,20 @@ from quothwire.message import (
 )
 from quothwire.topic import TOPIC_BYTES_MAX, check_topic, decode_topic
 
-RECEIVE_MAX = 256
-"""Requests taken before answers are looked at again."""
+TURN_S = 0.005
+"""Requests, answers and what is kept of them have so long each, then the next is looked at: a reply of 20,000
+frames takes longer than a thousand small ones."""
 HANDSHAKE_MS = 3_000
+UNSYNCED_NAMED_MAX = 10
 LINGER_S = 0.5
 """At the end, for replies that their clients have not taken yet."""
 ENVELOPE_FRAMES_MAX = 8
 ENVELOPE_BYTES_MAX = 256
+
+UNSYNCED_HINT = (
+    "what was acknowledged as synced is safe; what was acknowledged as written is, unless the power fails; "
+    "the next start looks through these topics as after a crash"
+)
 
 SERVER = f"quothd {version('quoth')}"
 
@@ -58,7 +65,11 @@ log = logging.getLogger("quothd")
 
 
 class FrontEnd:
-    """The broker's loop in a thread of its own; `stop` drains and ends it."""
+    """The broker's loop in a thread of its own; `stop` drains and ends it.
+
+    Once it has ended: failure: why, None if it was asked to and did what it had to. overrun: which topics are
+    still at work, so that their threads go on. unsynced: those and others that the disk may not hold.
+    """
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], config: Config, catalog: Catalog, inproc: str
@@ -66,6 +77,8 @@ class FrontEnd:
         self._thread = threading.Thread(target=self._run, name="quoth-front-end", daemon=True)
         self._ready: Future[Bound] = Future()
         self.failure: BaseException | None = None
+        self.unsynced: QuothError | None = None
+        self.overrun: QuothError | None = None
         self._context = context
         self._config = config
         self._inproc = inproc
@@ -90,8 +103,9 @@ class FrontEnd:
         return self._ready.result()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the thread has ended."""
-        self._thread.join(timeout)
+        """Wait until the thread has ended, if there ever was one."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
 
     def _run(self) -> None:
         try:
@@ -104,13 +118,32 @@ class FrontEnd:
             self._dispatcher.start()
             self._ready.set_result(self._bound)
             self._loop()
-            self._dispatcher.stop()
         except BaseException as problem:
-            log.exception("the front end failed")
-            self.failure = problem
+            self._fail(problem)
         finally:
             self._router.close(linger=int(LINGER_S * 1_000))
             self._announcer.close(linger=0)
+            self._end()
+
+    def _fail(self, problem: BaseException) -> None:
+        """Tell whoever waits for the start; once it has succeeded, whoever asks for `failure`."""
+        if self._ready.done():
+            log.exception("the front end failed")
+            self.failure = problem
+        else:
+            self._ready.set_exception(problem)
+
+    def _end(self) -> None:
+        """End the other threads, and take note of what they have left undone."""
+        until = self._stop_at or time.monotonic() + self._config.stop_timeout
+        at_work, unsynced = self._dispatcher.stop(until)
+        if at_work:
+            text = f"{_named(at_work)} still at work after {self._config.stop_timeout:g} s"
+            self.unsynced = self.overrun = error("timed_out", text, UNSYNCED_HINT)
+            self.failure = self.failure or self.overrun
+        elif unsynced:
+            text = f"writing to {_named(unsynced)} had failed"
+            self.unsynced = error("storage_failed", text, UNSYNCED_HINT)
 
     def stop(self) -> None:
         """Take no more requests, answer those that are in work, put every topic to sleep, end. Any thread."""
@@ -119,8 +152,9 @@ class FrontEnd:
             self._outbox.wake()
 
     def close(self) -> None:
-        """Close what is left once the thread has ended."""
-        self._outbox.close()
+        """Close what is left once the thread has ended, unless somebody may still post."""
+        if self.overrun is None:
+            self._outbox.close()
 
     def _make_sockets(self) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
         router, announcer = self._context.socket(zmq.ROUTER), self._context.socket(zmq.PUB)
@@ -151,10 +185,12 @@ class FrontEnd:
             if not more:
                 poller.poll(max(0, int(wait * 1_000) + 1))
             now = time.monotonic()
-            for event in self._outbox.take():
+            for event in self._outbox.take(now + TURN_S):
                 self._dispatcher.take(event, now)
-            more = self._receive(now)
-            self._replies.offer_again(now)
+            now = time.monotonic()
+            more = self._receive(now, now + TURN_S)
+            now = time.monotonic()
+            self._replies.offer_again(now, now + TURN_S)
             self._announce_news()
 
     def _is_over(self) -> bool:
@@ -164,18 +200,16 @@ class FrontEnd:
         self._dispatcher.drain()
         now = time.monotonic()
         if not self._dispatcher.drained():
-            if now > self._stop_at:
-                log.error("stopped with %d topics still active", self._dispatcher.active)
             return now > self._stop_at
         self._stop_at = min(self._stop_at, now + LINGER_S)
         return not self._replies or now > self._stop_at
 
     # -- requests ---------------------------------------------------------------------------------------
 
-    def _receive(self, now: float) -> bool:
+    def _receive(self, now: float, until: float) -> bool:
         """Take the requests that are there; True if there may be more."""
         receive = self._router.recv_multipart
-        for _ in range(RECEIVE_MAX):
+        while time.monotonic() < until:
             try:
                 frames = receive(zmq.NOBLOCK)
             except zmq.Again:
@@ -189,6 +223,7 @@ class FrontEnd:
         route, body = _split_envelope(frames)
         if route is None:
             self._counters["unanswerable"] += 1
+            self._send([frames[0], b"", *simple.encode_error(_NO_DELIMITER)])
             return
         try:
             caller, topic = self._open_request(route, body)
@@ -283,6 +318,13 @@ class FrontEnd:
             self._news.clear()
 
 
+_NO_DELIMITER = error(
+    "bad_request",
+    "the request does not begin behind an empty frame",
+    "a DEALER has to send an empty frame before the request, a REQ does it by itself; "
+    f"at most {ENVELOPE_FRAMES_MAX} frames of {ENVELOPE_BYTES_MAX} bytes may stand before it",
+)
+
 _WITHOUT_TOPIC = frozenset((Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS))
 
 
@@ -294,3 +336,10 @@ def _split_envelope(frames: list[bytes]) -> tuple[list[bytes] | None, list[bytes
         if len(frame) > ENVELOPE_BYTES_MAX:
             break
     return None, []
+
+
+def _named(topics: Sequence[str]) -> str:
+    """How many topics, and which."""
+    names = ", ".join(map(repr, topics[:UNSYNCED_NAMED_MAX]))
+    more = len(topics) - UNSYNCED_NAMED_MAX
+    return f"{len(topics)} topic{'s' * (len(topics) > 1)} ({names}{f' and {more} more' if more > 0 else ''})"

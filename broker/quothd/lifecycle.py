@@ -53,9 +53,6 @@ TABLE: dict[tuple[State, Happening], State] = {
     (State.CLOSING, Happening.FAILED): State.ASLEEP,
 }
 
-ACTIVE = frozenset((State.OPENING, State.AWAKE, State.CLOSING))
-"""The states in which a topic has a worker."""
-
 
 def follow(state: State, happening: Happening) -> State:
     """The next state."""

@@ -1,12 +1,13 @@
 """The command `quothd`: parse, build, serve, tell how it ended. The daemon stays in the foreground.
 
-Exit status: 0 stopped as asked, 1 failed while serving, 2 wrong arguments or configuration, 3 could not
-start.
+Exit status: 0 stopped as asked with everything on the disk, 1 failed while serving or could not finish, 2
+wrong arguments or configuration, 3 could not start.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import logging
 import os
@@ -23,6 +24,10 @@ from quothwire.errors import QuothError
 
 SWITCH_INTERVAL_S = 0.0005
 """A thread that computes lets others in ten times as often as by default: everyone's p50 depends on it."""
+
+_ASKED = frozenset((signal.SIGTERM, signal.SIGINT))
+_ENDED = signal.SIGUSR1
+"""Says to the main thread that the broker ended by itself. It stays blocked, so it never ends the process."""
 
 log = logging.getLogger("quothd")
 
@@ -43,23 +48,28 @@ def run(arguments: Mapping[str, Any], file: Path | None = None) -> int:
     except QuothError as problem:
         return _say(2, problem)
     # Blocked before any thread starts, so that every thread inherits it and only sigwait sees them.
-    signals = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*_ASKED, _ENDED})
     broker = Broker(config.dir, config=config)
     try:
         broker.start()
-    except (QuothError, OSError) as problem:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    except (QuothError, OSError, RuntimeError) as problem:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKED)
         return _say(2 if isinstance(problem, QuothError) and problem.code == "bad_setting" else 3, problem)
-    threading.Thread(target=_watch, args=(broker,), daemon=True).start()
+    threading.Thread(target=_watch, args=(broker, threading.get_ident()), daemon=True).start()
     _announce(broker, config)
-    signal.sigwait(signals)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-    failed = broker.failure is not None
+    signal.sigwait({*_ASKED, _ENDED})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKED)  # asked once more, it ends at once
+    return _stop(broker)
+
+
+def _stop(broker: Broker) -> int:
+    """Stop, and say what became of it."""
     print("quothd: stopping", file=sys.stderr, flush=True)
-    broker.stop()
-    print("quothd: everything is synced, the directory is unlocked", file=sys.stderr, flush=True)
-    return 1 if failed else 0
+    with contextlib.suppress(QuothError):  # it is what `unsynced` says
+        broker.stop()
+    if broker.unsynced is not None:
+        return _say(1, f"not everything is synced: {broker.unsynced.text}\nquothd: {broker.unsynced.hint}")
+    return _say(0 if broker.failure is None else 1, "everything is synced, the directory is unlocked")
 
 
 def _announce(broker: Broker, config: Config) -> None:
@@ -78,15 +88,14 @@ def _announce(broker: Broker, config: Config) -> None:
     print(f"quothd: ready {urls[0] if urls else ''}", file=sys.stderr, flush=True)
 
 
-def _watch(broker: Broker) -> None:
-    """End the process when the broker ends by itself."""
+def _watch(broker: Broker, main_thread: int) -> None:
+    """Tell the main thread when the broker has ended; one that is stopping does not listen any more."""
     broker.join()
-    if broker.failure is not None:
-        os.kill(os.getpid(), signal.SIGTERM)
+    signal.pthread_kill(main_thread, _ENDED)
 
 
-def _say(status: int, problem: Exception) -> int:
-    print(f"quothd: {problem}", file=sys.stderr)
+def _say(status: int, words: object) -> int:
+    print(f"quothd: {words}", file=sys.stderr, flush=True)
     return status
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 
 from quothd.events import Event
 from quothd.wakeup import Wakeup
-
-TAKE_MAX = 1_000
-"""Events that the front end takes before it looks at its sockets again."""
 
 
 class Outbox:
@@ -18,7 +16,6 @@ class Outbox:
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
         self._rung = False
-        self._woken = False
         self._wakeup = Wakeup()
         self.fd = self._wakeup.fd
 
@@ -31,27 +28,24 @@ class Outbox:
 
     def wake(self) -> None:
         """Make the front end look up, without an event."""
-        self._woken = True
         self._wakeup.ring()
 
-    def take(self) -> Iterator[Event]:
-        """What has been posted.
+    def take(self, until: float) -> Iterator[Event]:
+        """What has been posted, at least one event, and no more once the monotonic clock says `until`.
 
         It is hushed before the flag is lowered: a post between the two does not ring and is taken here, a
-        later one rings and is heard. The other way round a ring could be hushed with its flag still up.
+        later one rings and is heard. It is hushed whatever the flag says: the ring of an event that was
+        taken already may come late.
         """
-        if not self._rung and not self._woken:
-            return
         self._wakeup.hush()
-        self._woken = False
         self._rung = False
-        for _ in range(TAKE_MAX):
-            try:
-                yield self._events.popleft()
-            except IndexError:
-                return
-        self._rung = True
-        self._wakeup.ring()
+        while self._events:
+            yield self._events.popleft()
+            if time.monotonic() >= until:
+                break
+        if self._events:
+            self._rung = True
+            self._wakeup.ring()
 
     def close(self) -> None:
         """Close its descriptors; nobody posts any more."""

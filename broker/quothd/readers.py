@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -41,12 +42,13 @@ class Readers:
         """Read a lookup and call back."""
         self._lookups.put((job, lookup, back))
 
-    def stop(self) -> None:
-        """End after what was submitted."""
+    def stop(self, until: float) -> None:
+        """End after what was submitted; wait for it until the monotonic clock says so."""
         for _ in self._threads:
             self._lookups.put(None)
         for thread in self._threads:
-            thread.join()
+            if thread.is_alive():
+                thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
         while (submitted := self._lookups.get()) is not None:

@@ -7,6 +7,7 @@ or that lets too much gather, does not read: its replies are dropped, and nobody
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 
 import zmq
@@ -15,8 +16,8 @@ QUEUED_MAX = 64
 """Replies that libzmq holds for one client; by default one that did not read could hold a gigabyte."""
 KEPT_BYTES_MAX = 64 * 2**20
 """For one client: some of the largest replies, or all that end a hundred thousand waits at once."""
-REPLY_BYTES = 512
-"""What a reply takes beside its payload: a list and a few short frames."""
+REPLY_BYTES, FRAME_BYTES = 128, 48
+"""What a reply and each of its frames take in memory beside the bytes in them."""
 PATIENCE_S = 10.0
 RETRY_S, RETRY_MAX_S = 0.001, 0.02
 COPY_BELOW_BYTES = 64 * 2**10
@@ -29,8 +30,19 @@ class _Kept:
     __slots__ = ("bytes", "replies", "since")
 
     def __init__(self, now: float) -> None:
-        self.replies: deque[list[bytes]] = deque()
+        self.replies: deque[tuple[list[bytes], int]] = deque()
         self.bytes = 0
+        self.since = now
+
+    def add(self, frames: list[bytes]) -> None:
+        """Keep one more reply."""
+        size = REPLY_BYTES + FRAME_BYTES * len(frames) + sum(map(len, frames))
+        self.replies.append((frames, size))
+        self.bytes += size
+
+    def drop_first(self, now: float) -> None:
+        """Its oldest reply has been taken."""
+        self.bytes -= self.replies.popleft()[1]
         self.since = now
 
 
@@ -56,8 +68,7 @@ class Replies:
         if kept.bytes > KEPT_BYTES_MAX:
             self._counters["replies_dropped"] += 1
             return
-        kept.replies.append(frames)
-        kept.bytes += REPLY_BYTES + len(frames[-1])
+        kept.add(frames)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -66,21 +77,29 @@ class Replies:
         """When to call `offer_again` next, None while nothing is kept."""
         return self._again_at if self._kept else None
 
-    def offer_again(self, now: float) -> None:
-        """Try what is kept again, and give up on clients that take nothing."""
+    def offer_again(self, now: float, until: float) -> None:
+        """Try what is kept again, and give up on clients that take nothing.
+
+        Once the monotonic clock says `until`, the others come at once in the next turn, before those of this.
+        """
         if not self._kept or now < self._again_at:
             return
         moved = False
         for client, kept in list(self._kept.items()):
-            while kept.replies and self._sent(kept.replies[0]):
-                kept.bytes -= REPLY_BYTES + len(kept.replies.popleft()[-1])
-                kept.since = now
+            while kept.replies and self._sent(kept.replies[0][0]):
+                kept.drop_first(now)
                 moved = True
+                if time.monotonic() >= until:
+                    break
             if now - kept.since > PATIENCE_S:
                 self._counters["replies_dropped"] += len(kept.replies)
                 kept.replies.clear()
-            if not kept.replies:
-                del self._kept[client]
+            del self._kept[client]
+            if kept.replies:
+                self._kept[client] = kept
+            if moved and time.monotonic() >= until:
+                self._again_at = now
+                return
         self._pause = RETRY_S if moved else min(2 * self._pause, RETRY_MAX_S)
         self._again_at = now + self._pause
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -32,10 +33,11 @@ class Syncer:
         """Run a ticket; `Synced` will arrive in the inbox."""
         self._tickets.put((ticket, inbox))
 
-    def stop(self) -> None:
-        """End after what was submitted."""
+    def stop(self, until: float) -> None:
+        """End after what was submitted; wait for it until the monotonic clock says so."""
         self._tickets.put(None)
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
         while (submitted := self._tickets.get()) is not None:

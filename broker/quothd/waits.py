@@ -1,77 +1,107 @@
 """Parked fetches: who waits for what, and until when.
 
 A wait costs about 1 KiB and no thread; it keeps no topic awake. It ends when something newer is
-announced, when its topic goes, or at its deadline.
+announced, when its topic goes, or at its deadline; those that wait for something else are not looked at.
 """
 
 from __future__ import annotations
 
 import heapq
-from itertools import count, islice
+from collections.abc import Mapping
+from itertools import count
 
 from quothd.job import Job
 
-_SLACK = 1_024
+_SLACK = 16
+
+
+class _Order:
+    """Numbers of jobs with the lowest key first. Those of jobs that ended stay until they are too many."""
+
+    __slots__ = ("_jobs", "_rows", "live")
+
+    def __init__(self, jobs: Mapping[int, Job]) -> None:
+        self._jobs = jobs
+        self._rows: list[tuple[float, int]] = []
+        self.live = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, key: float, number: int) -> None:
+        """Take in the number of a job that waits now."""
+        heapq.heappush(self._rows, (key, number))
+        self.live += 1
+        if len(self._rows) > 2 * self.live + _SLACK:
+            self._rows = [row for row in self._rows if row[1] in self._jobs]
+            heapq.heapify(self._rows)
+
+    def first(self) -> tuple[float, int] | None:
+        """The lowest key of a job that still waits, and its number."""
+        while self._rows and self._rows[0][1] not in self._jobs:
+            heapq.heappop(self._rows)
+        return self._rows[0] if self._rows else None
+
+    def numbers(self) -> list[int]:
+        """The numbers of the jobs that still wait, the oldest first."""
+        return sorted(number for _, number in self._rows if number in self._jobs)
 
 
 class Waits:
-    """Jobs by topic and by deadline. Owned by the front end's thread."""
+    """Jobs by topic and cursor, and by deadline. Owned by the front end's thread."""
 
     def __init__(self) -> None:
-        self._by_topic: dict[str, dict[int, Job]] = {}
-        self._deadlines: list[tuple[float, int, str]] = []
+        self._jobs: dict[int, Job] = {}
+        self._by_topic: dict[str, _Order] = {}
+        self._deadlines = _Order(self._jobs)
         self._numbers = count()
-        self._live = 0
 
     def __len__(self) -> int:
-        return self._live
+        return len(self._jobs)
 
     def park(self, job: Job) -> None:
         """Let a job wait until `job.deadline`."""
         number = next(self._numbers)
-        self._by_topic.setdefault(job.topic, {})[number] = job
-        heapq.heappush(self._deadlines, (job.deadline, number, job.topic))
-        self._live += 1
-        if len(self._deadlines) > 2 * self._live + _SLACK:
-            self._forget_ended()
+        self._jobs[number] = job
+        self._deadlines.add(job.deadline, number)
+        if job.topic not in self._by_topic:
+            self._by_topic[job.topic] = _Order(self._jobs)
+        self._by_topic[job.topic].add(job.after, number)
 
     def take_ready(self, topic: str, newest: int, most: int) -> list[Job]:
-        """The jobs of a topic that something up to `newest` is news for, the oldest first."""
-        waiting = self._by_topic.get(topic)
-        if not waiting:
-            return []
-        ready = (number for number, job in waiting.items() if job.after < newest)
-        return [self._end(topic, number) for number in list(islice(ready, most))]
+        """The jobs of a topic that something up to `newest` is news for, those furthest behind first."""
+        ready: list[Job] = []
+        order = self._by_topic.get(topic)
+        while order and len(ready) < most and (first := order.first()) is not None and first[0] < newest:
+            ready.append(self._end(first[1]))
+        return ready
 
     def take_topic(self, topic: str) -> list[Job]:
-        """All jobs of a topic."""
-        return [self._end(topic, number) for number in list(self._by_topic.get(topic, ()))]
+        """All jobs of a topic, the oldest first."""
+        order = self._by_topic.get(topic)
+        return [self._end(number) for number in order.numbers()] if order is not None else []
 
     def take_all(self) -> list[Job]:
-        """All jobs."""
-        return [job for topic in list(self._by_topic) for job in self.take_topic(topic)]
+        """All jobs, the oldest first."""
+        return [self._end(number) for number in list(self._jobs)]
 
     def take_expired(self, now: float) -> list[Job]:
         """The jobs whose deadline has passed."""
-        expired = []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, number, topic = heapq.heappop(self._deadlines)
-            if number in self._by_topic.get(topic, ()):
-                expired.append(self._end(topic, number))
+        expired: list[Job] = []
+        while (first := self._deadlines.first()) is not None and first[0] <= now:
+            expired.append(self._end(first[1]))
         return expired
 
     def next_deadline(self) -> float | None:
         """When to call `take_expired` next."""
-        return self._deadlines[0][0] if self._deadlines else None
+        first = self._deadlines.first()
+        return first[0] if first is not None else None
 
-    def _end(self, topic: str, number: int) -> Job:
-        waiting = self._by_topic[topic]
-        job = waiting.pop(number)
-        if not waiting:
-            del self._by_topic[topic]
-        self._live -= 1
+    def _end(self, number: int) -> Job:
+        job = self._jobs.pop(number)
+        order = self._by_topic[job.topic]
+        order.live -= 1
+        if not order.live:
+            del self._by_topic[job.topic]
+        self._deadlines.live -= 1
         return job
-
-    def _forget_ended(self) -> None:
-        self._deadlines = [row for row in self._deadlines if row[1] in self._by_topic.get(row[2], ())]
-        heapq.heapify(self._deadlines)

@@ -40,6 +40,7 @@ from quothd.outbox import Outbox
 from quothd.place import Place, topic_info
 from quothd.publishing import append_jobs
 from quothd.readers import Looked, Readers
+from quothd.refusals import breakdown, refusal, shortage
 from quothd.syncer import Synced, Syncer
 from quothd.topicfile import TopicFile
 from quothlog import Appended, Log
@@ -56,7 +57,7 @@ RETENTION_RETRY_US = 10_000_000
 log = logging.getLogger("quothd.worker")
 
 
-class Rest:
+class _Rest:
     """The front end's word to close the log and end."""
 
 
@@ -68,7 +69,7 @@ class _Waiting(NamedTuple):
 
 
 class Worker:
-    """One topic's thread. Made and started by the dispatcher, ends after `Slept`, `Deleted` or `Failed`."""
+    """One topic's thread. The dispatcher makes and starts it; `Slept`, `Deleted`, `Failed` are last words."""
 
     def __init__(
         self, directory: Path, place: Place, config: Config, outbox: Outbox, syncer: Syncer, readers: Readers
@@ -98,23 +99,47 @@ class Worker:
     # -- the thread -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the thread. That there can be none now is told to the front end like any other end of it."""
+        try:
+            self._thread.start()
+        except (RuntimeError, MemoryError) as problem:
+            self._fail(shortage(problem, self.topic))
+
+    def rest(self) -> None:
+        """Close the log and end, once everything that is in the inbox has been done."""
+        self.inbox.put(_Rest())
+
+    def join(self, until: float) -> None:
+        """Wait for the end of the thread, at most until the monotonic clock says so."""
+        if not self.ended:
+            self._thread.join(max(0.0, until - time.monotonic()))
+
+    @property
+    def ended(self) -> bool:
+        """Is there no thread any more?"""
+        return not self._thread.is_alive()
+
+    @property
+    def failure(self) -> QuothError | None:
+        """Once the thread has ended: why not all that it wrote may be synced, None if it is."""
+        return self._place.failure
 
     def _run(self) -> None:
         """Open, work, close; whatever ends it is told to the front end."""
         try:
             self._open()
         except Exception as problem:
-            self._fail(problem)
+            self._complain(problem)
+            self._fail(refusal(problem, self.topic))
             return
         try:
             while not self._ending:
                 self._gather()
                 self._work()
         except Exception as problem:
+            self._complain(problem)
             self._abandon()
-            self._fail(problem)
+            self._fail(breakdown(problem, self.topic))
 
     def _open(self) -> None:
         place, topic = self._place, self._place.topic
@@ -141,9 +166,9 @@ class Worker:
     def _gather(self) -> None:
         """Take what is in the inbox, waiting no longer than until there is something to do unasked."""
         now = time.monotonic()
-        wake = min(
-            self._last_used + self._config.worker_timeout, self._last_check + self._config.check_interval
-        )
+        wake = self._last_check + self._config.check_interval
+        if not self._unanswered:
+            wake = min(wake, self._last_used + self._config.worker_timeout)
         if self._unsynced_since and not self._ticket_out:
             wake = min(wake, self._unsynced_since + self._config.sync_interval)
         with contextlib.suppress(Empty):
@@ -152,7 +177,7 @@ class Worker:
                 self._burst.append(self.inbox.get_nowait())
 
     def _work(self) -> None:
-        while self._burst:
+        while self._burst and not self._ending:
             item = self._burst[0]
             if isinstance(item, Job) and item.operation is Operation.PUBLISH:
                 self._unanswered[item] = None
@@ -175,7 +200,7 @@ class Worker:
                 self._finish_sync(item)
             case Looked():
                 self._continue(item)
-            case Rest():
+            case _Rest():
                 self._rest()
             case _:
                 raise AssertionError(f"{item!r} in an inbox")
@@ -198,7 +223,7 @@ class Worker:
             return
         try:
             records, size = self._log.retain()
-        except QuothError as problem:
+        except (OSError, QuothError) as problem:
             log.warning("retention has to wait topic=%r problem=%s", self.topic, problem)
             return
         self._retained = True
@@ -235,8 +260,8 @@ class Worker:
         except QuothError as problem:
             self._refuse(job, problem)
         except OSError as problem:
-            log.exception("operation failed topic=%r operation=%s", self.topic, job.operation.name)
-            self._refuse(job, error("storage_failed", f"{problem.strerror}"))
+            self._complain(problem)
+            self._refuse(job, refusal(problem, self.topic))
 
     def _append(self) -> None:
         """Append all publishes of the burst."""
@@ -277,13 +302,13 @@ class Worker:
         request = job.decode()
         if job.after < 0:
             job.begin_fetch(time.monotonic())
-        place = self._log.lookup(job.after, request.records_max, min(request.bytes_max, FETCH_BYTES_MAX))
-        if place is None:
+        lookup = self._log.lookup(job.after, request.records_max, min(request.bytes_max, FETCH_BYTES_MAX))
+        if lookup is None:
             self._nothing(job)
-        elif place.sealed:
-            self._readers.submit(job, place, self.inbox.put)
+        elif lookup.sealed:
+            self._readers.submit(job, lookup, self.inbox.put)
         else:
-            self._found(job, place.read())
+            self._found(job, lookup.read())
 
     def _continue(self, looked: Looked) -> None:
         """Go on with a fetch after a reader has looked into a sealed segment."""
@@ -311,6 +336,7 @@ class Worker:
 
     def _nothing(self, job: Job) -> None:
         if job.deadline:
+            job.after = max(job.after, self._log.newest)  # what lies below is gone, so it is no news
             del self._unanswered[job]
             self._outbox.post(Parked(self, job))
             return
@@ -358,9 +384,8 @@ class Worker:
         self._log.discard()
         catalog.remove(gone)
         self._ending = True
-        self._outbox.post(Deleted(self))
         removed = Trimmed(info.end_ordinal - info.first_ordinal, info.bytes, 0)
-        self._answer(job, job.caller.reply(removed))
+        self._outbox.post(Deleted(self, job, job.caller.reply(removed)))
 
     # -- syncing ----------------------------------------------------------------------------------------
 
@@ -446,14 +471,14 @@ class Worker:
             log.exception("closing failed topic=%r", self.topic)
         self._place.failure = self._log.failure
 
-    def _fail(self, problem: Exception) -> None:
-        if isinstance(problem, QuothError):
-            log.error("topic failed topic=%r problem=%s", self.topic, problem)
-            told = problem
-        else:
-            log.error("topic failed topic=%r", self.topic, exc_info=problem)
-            code = "storage_failed" if isinstance(problem, OSError) else "internal"
-            told = error(code, f"{self.topic}: {problem}")
+    def _complain(self, problem: Exception) -> None:
+        """Write down what went wrong, with the way to it if nobody foresaw it."""
+        told = refusal(problem, self.topic)
+        foreseen = isinstance(problem, QuothError) or told.retryable
+        log.error("went wrong topic=%r problem=%s", self.topic, told, exc_info=None if foreseen else problem)
+
+    def _fail(self, told: QuothError) -> None:
+        """Tell the front end that the thread ends, and who has not been answered."""
         jobs = [item for item in (*self._unanswered, *self._burst) if isinstance(item, Job)]
         self._outbox.post(Failed(self, replace(self._place), told, jobs))
 

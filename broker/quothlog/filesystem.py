@@ -20,6 +20,9 @@ Buffer = bytes | bytearray | memoryview
 DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """The errors of a write that may succeed later, once there is room."""
 
+PROCESS_SHORT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""The errors of a call that was refused for want of descriptors or memory: nothing has been done."""
+
 TEMPORARY_SUFFIX = ".tmp"
 """Behind the name of a file that is not whole yet."""
 

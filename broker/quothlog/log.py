@@ -24,7 +24,7 @@ from quothlog import segment
 from quothlog.burst import Appended, Burst
 from quothlog.clock import Clock, SystemClock
 from quothlog.dirlock import DirectoryLock
-from quothlog.filesystem import DISK_FULL, Buffer, FileSystem, PosixFileSystem
+from quothlog.filesystem import DISK_FULL, PROCESS_SHORT, Buffer, FileSystem, PosixFileSystem
 from quothlog.layout import Block
 from quothlog.loginfo import LogInfo
 from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup, records_in
@@ -429,6 +429,8 @@ class Log:
         if isinstance(problem, OSError) and problem.errno in DISK_FULL:
             free = self._filesystem.free_bytes(self.directory)
             return error("disk_low", f"{problem.strerror}; {free} bytes are free")
+        if isinstance(problem, OSError) and problem.errno in PROCESS_SHORT:
+            return error("busy", f"{problem.strerror}", "nothing was stored; try again, or raise the limit")
         if isinstance(problem, QuothError) and problem.code != "storage_failed":
             return problem
         self.fail(problem if isinstance(problem, OSError) else OSError(problem.text))

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 _PROC = Path("/proc")
-_SET_PDEATHSIG = 1
-_DIE_WITH_PARENT = (
-    f"import ctypes; ctypes.CDLL(None).prctl({_SET_PDEATHSIG}, {int(signal.SIGKILL)})\n"
-    if sys.platform == "linux"
-    else ""
-)
-"""Said by the child itself once it runs: nothing happens between fork and exec, where threads do harm."""
+_SETSIG = 10
+_HELD = os.pipe()
+"""Both ends stay open as long as this process lives."""
+_DIE_WITH_US = f"""\
+import fcntl, os
+held = os.open("/proc/{os.getpid()}/fd/{_HELD[0]}", os.O_RDONLY | os.O_NONBLOCK)
+fcntl.fcntl(held, {_SETSIG}, {int(signal.SIGKILL)})
+fcntl.fcntl(held, fcntl.F_SETOWN, os.getpid())
+fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+"""
+"""Said by the child itself once it runs: when nobody writes to the pipe any more, the system kills it."""
 
 needs_proc = pytest.mark.skipif(
     not (_PROC / "self" / "fd").is_dir(), reason="this system has no /proc to count descriptors and threads"
@@ -26,9 +30,9 @@ needs_proc = pytest.mark.skipif(
 def python_of(module: str) -> tuple[str, ...]:
     """The command that calls a module's `main`, with warnings as errors.
 
-    On Linux it is killed when the thread that starts it ends, even if that is by SIGKILL.
+    On Linux it is killed when this process ends, even if that is by SIGKILL.
     """
-    code = f"{_DIE_WITH_PARENT}from {module} import main; main()"
+    code = f"{_DIE_WITH_US if sys.platform == 'linux' else ''}from {module} import main; main()"
     return sys.executable, "-W", "error", "-c", code
 
 

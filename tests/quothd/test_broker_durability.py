@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +18,7 @@ from kit.effort import times
 from kit.peers import FastPeer, Peers, code_of, found_in, refused, replied
 from kit.processes import listing
 from kit.storage import FaultyDisk
-from quothd import Broker
+from quothd import Broker, catalog
 from quothd.events import Event, Failed
 from quothd.outbox import Outbox
 from quothd.worker import Worker
@@ -136,7 +138,7 @@ def test_what_is_written_is_synced_soon_though_nobody_asks(start_broker: StartBr
 
 def test_readers_of_a_synced_topic_see_what_is_synced(embed: Embed, peers: Peers, gate: Gate) -> None:
     """C25: neither a fetch nor one that waits sees it before, and the acknowledgement comes after it."""
-    broker = embed(durability="synced")
+    broker = embed(durability="synced", worker_timeout=60.0)
     fast, reader = peers.fast(broker), peers.fast(broker)
     last = fast.publish("t", [b"before"]).last
     gate.close()
@@ -154,7 +156,7 @@ def test_readers_of_a_synced_topic_see_what_is_synced(embed: Embed, peers: Peers
 
 def test_an_acknowledgement_of_one_synced_publish_waits(embed: Embed, peers: Peers, gate: Gate) -> None:
     """C23: on a topic that is not; its readers see the record at once, other writers do not wait."""
-    fast = peers.fast(embed())
+    fast = peers.fast(embed(worker_timeout=60.0))
     last = fast.publish("t", [b"before"]).last
     gate.close()
     asked = fast.send_publish("t", [b"x"], "synced")
@@ -167,9 +169,33 @@ def test_an_acknowledgement_of_one_synced_publish_waits(embed: Embed, peers: Pee
     assert replied(fast.answer_to(asked)).durability == "synced"
 
 
+def test_a_slow_fsync_costs_no_computing(
+    embed: Embed, peers: Peers, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C63: the worker sleeps while an acknowledgement waits for longer than `worker_timeout`."""
+    rounds = count()
+    real = Worker._work
+
+    def work(worker: Worker) -> None:
+        next(rounds)
+        real(worker)
+
+    fast = peers.fast(embed(worker_timeout=0.2, check_interval=0.1))
+    fast.publish("t", [b"x"], "synced")
+    gate.close()
+    asked = fast.send_publish("t", [b"x"], "synced")
+    assert gate.reached.wait(DEADLINE_S)
+    pause(0.3)
+    monkeypatch.setattr(Worker, "_work", work)
+    pause(0.5)
+    assert next(rounds) < 50
+    gate.open.set()
+    replied(fast.answer_to(asked))
+
+
 def test_too_much_that_is_not_synced_makes_writers_wait(embed: Embed, peers: Peers, gate: Gate) -> None:
     """C22: `buffer_count_max`; once it is synced all of them go on."""
-    broker = embed(buffer_count_max=10, sync_interval=60.0)
+    broker = embed(buffer_count_max=10, sync_interval=60.0, worker_timeout=60.0)
     fast, other = peers.fast(broker), peers.fast(broker)
     for _ in range(11):
         fast.publish("t", [b"x"])
@@ -330,6 +356,106 @@ def test_writing_stops_before_the_disk_is_full(start_broker: StartBroker, peers:
     fast = peers.fast(broker.restart(disk_free_min=0))
     fast.publish("t", [b"3"])
     assert values(fast, "t") == [b"0", b"1", b"2", b"3"]
+
+
+PASSES = pytest.mark.parametrize(
+    ("problem", "code"),
+    [(errno.ENOSPC, "disk_low"), (errno.EDQUOT, "disk_low"), (errno.EMFILE, "busy"), (errno.ENOMEM, "busy")],
+)
+
+
+@PASSES
+@pytest.mark.parametrize("place", ["make", "save"])
+def test_what_passes_may_be_tried_again_where_a_topic_is_made(
+    embed: Embed, peers: Peers, monkeypatch: pytest.MonkeyPatch, problem: int, code: str, place: str
+) -> None:
+    """C24, C37: by a publish, by create, and where its settings are changed."""
+    fast = peers.fast(embed())
+    fast.publish("old", [b"x"])
+
+    def fail(*_: object) -> None:
+        raise OSError(problem, os.strerror(problem))
+
+    monkeypatch.setattr(catalog, place, fail)
+    attempts: list[Callable[[], object]] = [
+        lambda: fast.publish("new", [b"x"]),
+        lambda: fast.call(CreateTopic(), "new"),
+    ]
+    if place == "save":
+        attempts.append(lambda: fast.call(UpdateTopic({"max_age": 5.0}), "old"))
+    for attempt in attempts:
+        with refused(code):
+            attempt()
+    assert fast.call(ListTopics()).names == ["old"]
+    monkeypatch.undo()
+    for attempt in (*attempts[:1], *attempts[2:]):
+        attempt()
+    assert values(fast, "old") == values(fast, "new") == [b"x"]
+
+
+@PASSES
+@pytest.mark.parametrize("kind", ["create", "write"])
+def test_what_passes_may_be_tried_again_where_a_log_is_begun(
+    embed: Embed, peers: Peers, disk: FaultyDisk, problem: int, code: str, kind: Any
+) -> None:
+    """C24: a full disk, or a process without descriptors, is not a disk that failed."""
+    fast = peers.fast(embed())
+    disk.fail(kind, problem=problem)
+    with refused(code):
+        fast.publish("t", [b"x"])
+    fast.publish("t", [b"y"])
+    assert values(fast, "t") == [b"y"]
+
+
+def test_a_topic_that_cannot_be_opened_for_want_of_descriptors_is_busy(
+    embed: Embed, peers: Peers, disk: FaultyDisk
+) -> None:
+    """C24: to readers and writers, while it lasts."""
+    fast = peers.fast(embed(worker_timeout=0.05))
+    fast.publish("t", [b"1"])
+    eventually(lambda: fast.status(limit=0).active == 0, "the topic sleeps")
+    disk.fail("open", problem=errno.EMFILE, lasting=True)
+    for ask in (
+        lambda: fast.publish("t", [b"x"]),
+        lambda: fast.fetch("t"),
+        lambda: fast.call(RollTopic(), "t"),
+    ):
+        with refused("busy"):
+            ask()
+    disk.heal()
+    fast.publish("t", [b"2"])
+    assert values(fast, "t") == [b"1", b"2"]
+
+
+def test_retention_of_a_topic_that_could_not_be_opened_is_done_later(
+    embed: Embed, peers: Peers, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C45, C46: though nobody asks for the topic meanwhile."""
+    monkeypatch.setattr("quothd.dispatcher.RETENTION_RETRY_US", 200_000)
+    fast = peers.fast(embed(worker_timeout=0.05, check_interval=0.05))
+    fast.call(CreateTopic({"max_age": 1.0}), "t")
+    fast.publish("t", [b"x"])
+    eventually(lambda: fast.status(limit=0).active == 0, "the topic sleeps")
+    before = disk.count("open")
+    disk.fail("open", problem=errno.EMFILE, lasting=True)
+    eventually(lambda: disk.count("open") >= before + 2, "its retention is tried again")
+    disk.heal()
+    eventually(lambda: fast.describe("t").count == 0, "its retention is done")
+
+
+def test_retention_for_which_there_are_no_descriptors_disturbs_nobody(
+    embed: Embed, peers: Peers, disk: FaultyDisk
+) -> None:
+    """C24, C45: it is done later; publishing goes on meanwhile."""
+    fast = peers.fast(embed(check_interval=0.01, worker_timeout=60.0))
+    fast.call(CreateTopic({"max_bytes": 4_000, "count_limit": 1}), "t")
+    disk.fail("remove", problem=errno.EMFILE, lasting=True)
+    for i in range(20):
+        fast.publish("t", [b"%d" % i + bytes(1_000)])
+    eventually(lambda: disk.count("remove") > 3, "retention is tried")
+    assert len(values(fast, "t")) == 20
+    disk.heal()
+    eventually(lambda: fast.describe("t").bytes <= 4_000, "retention is done")
 
 
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])

@@ -16,6 +16,7 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.peers import FastPeer, Peers, code_of, found_in, refused, replied
 from kit.processes import descriptors, needs_proc
 from quothd import Broker, Config
+from quothd.replies import Replies
 from quothlog import Log
 from quothlog.filesystem import PosixFile
 from quothwire import batch
@@ -133,6 +134,16 @@ def test_it_may_be_stopped_by_another_thread(directory: Path) -> None:
     assert broker.failure is None
 
 
+def test_it_may_be_started_again_while_clients_of_this_process_are_open(directory: Path) -> None:
+    """C66: they end what they were connected to, not what comes after it."""
+    broker = Broker(directory).start()
+    with FastPeer(broker.context, broker.url) as before:
+        before.publish("t", [b"x"])
+        broker.stop()
+        with broker, FastPeer(broker.context, broker.url) as fast:
+            assert fast.fetch("t").values == [b"x"]
+
+
 def test_several_brokers_live_in_one_process(tmp_path: Path) -> None:
     """C66: with a directory each."""
     with Broker(tmp_path / "a") as one, Broker(tmp_path / "b") as other:
@@ -199,6 +210,74 @@ def test_both_socket_types_speak_the_simple_protocol(embedded: Broker, peers: Pe
     assert simple.ask("nonsense")[:2] == [b"error", b"unknown_operation"]
 
 
+# -- a machine that has no more threads -----------------------------------------------------------------
+
+
+class Threads:
+    """Lets threads of some names not be started."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.refused = ""
+        self._real = threading.Thread.start
+        monkeypatch.setattr(threading.Thread, "start", lambda thread: self.start(thread))
+
+    def start(self, thread: threading.Thread) -> None:
+        """See `threading.Thread.start`."""
+        if self.refused and thread.name.startswith(self.refused):
+            raise RuntimeError("can't start new thread")
+        self._real(thread)
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
+    """See `Threads`."""
+    return Threads(monkeypatch)
+
+
+def test_a_topic_that_gets_no_thread_is_refused_as_busy(
+    directory: Path, peers: Peers, no_threads: Threads
+) -> None:
+    """C60, C64: new or not; the broker goes on, and so does the topic once there are threads again."""
+    with Broker(directory, host="127.0.0.1", worker_timeout=0.05) as broker:
+        fast = peers.fast(broker)
+        fast.publish("old", [b"1"])
+        eventually(lambda: fast.status(limit=0).active == 0, "the topic sleeps")
+        no_threads.refused = "quoth-topic"
+        for _ in range(3):
+            for name in ("old", "new"):
+                answers = fast.answers_to([fast.send_publish(name, [b"x"]) for _ in range(5)])
+                assert {code_of(answer) for answer in answers} == {"busy"}
+        assert fast.call(ListTopics()).names == ["old"]
+        no_threads.refused = ""
+        for name in ("old", "new"):
+            fast.publish(name, [b"2"])
+        assert fast.fetch("old").values == [b"1", b"2"]
+        fast.close()
+
+
+@pytest.mark.parametrize("name", ["quoth-front-end", "quoth-sync", "quoth-reader-1"])
+def test_a_broker_that_gets_no_thread_does_not_start(directory: Path, no_threads: Threads, name: str) -> None:
+    """C33: it says so at once, and leaves nothing behind."""
+    before = set(threading.enumerate())
+    no_threads.refused = name
+    raised: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            Broker(directory).start()
+        except BaseException as problem:
+            raised.append(problem)
+
+    starter = threading.Thread(target=start, daemon=True)
+    starter.start()
+    starter.join(DEADLINE_S)
+    assert [str(problem) for problem in raised] == ["can't start new thread"]
+    no_threads.refused = ""
+    with Broker(directory) as broker, FastPeer(broker.context, broker.url) as fast:
+        fast.publish("t", [b"x"])
+    eventually(lambda: set(threading.enumerate()) <= before, "all threads have ended")
+
+
 # -- limits ---------------------------------------------------------------------------------------------
 
 
@@ -218,6 +297,7 @@ def test_a_topic_that_is_long_in_opening_says_so(
     with Broker(directory, host="127.0.0.1", recovering_after=0.05) as broker:
         fast = peers.fast(broker)
         early = fast.send_publish("t", [b"x"])
+        eventually(lambda: fast.status(limit=0).active == 1, "the topic is being opened")
         pause(0.1)
         with refused("recovering"):
             fast.fetch("t")
@@ -261,6 +341,34 @@ def test_the_bytes_in_work_are_bounded(
         assert fast.call(ListTopics()).names == ["t"]
         fast.publish("t", [bytes(2**20)])
         fast.close()
+
+
+def test_a_reader_of_large_replies_does_not_hold_up_others(
+    directory: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C60, C63: hundreds of them, each of which takes long to hand over; a ping is answered in between."""
+    sizes: list[int] = []
+    real = Replies._sent
+
+    def slowly(replies: Replies, frames: list[bytes]) -> bool:
+        if len(frames) > 100:
+            pause(0.01)
+        sizes.append(len(frames))
+        return real(replies, frames)
+
+    monkeypatch.setattr(Replies, "_sent", slowly)
+    with Broker(directory, host="127.0.0.1") as broker:
+        reader, other = peers.simple(broker), peers.simple(broker)
+        reader.publish("t", *[b"x"] * 100)
+        for _ in range(300):
+            reader.send("read", "t", 0, 100)
+        eventually(lambda: max(sizes, default=0) > 100, "replies go out")
+        other.call("ping")
+        assert len(sizes) < 200
+        for _ in range(300):
+            assert reader.receive()[0] == b"ok"
+        reader.close()
+        other.close()
 
 
 def test_a_reader_that_knew_the_topic_does_not_wait_for_another(embedded: Broker, peers: Peers) -> None:

@@ -1,5 +1,5 @@
-"""Requests that are none: each gets one documented error, or nothing where nobody knows where to send it, and
-the connection, the broker and everybody else go on as before."""
+"""Requests that are none: each gets one documented error, and the connection, the broker and everybody else
+go on as before."""
 
 from __future__ import annotations
 
@@ -76,13 +76,16 @@ def still_works(fast: FastPeer) -> None:
     ],
     ids=["one part", "three parts", "a thousand parts", "fast", "a huge id", "nine ids"],
 )
-def test_without_a_delimiter_there_is_nobody_to_answer(
+def test_without_a_delimiter_the_connection_is_told_that_it_is_missing(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, frames: list[bytes]
 ) -> None:
-    """Checklist 11, 12: it is dropped and counted; the same connection goes on."""
+    """Checklist 11, 12: behind an empty frame, as every reply; it is counted, the same connection goes on."""
     before = fast.status(limit=0).counters.get("unanswerable", 0)
     simple = peers.simple(broker)
     simple.send_frames(frames)
+    empty, status, code, text = simple.receive_frames()
+    assert (empty, status, code) == (b"", b"error", b"bad_request")
+    assert "empty frame before the request" in text.decode()
     simple.send("ping")
     assert simple.receive()[0] == b"ok"
     assert fast.status(limit=0).counters["unanswerable"] == before + 1

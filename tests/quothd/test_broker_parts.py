@@ -1,12 +1,10 @@
-"""The small parts of the broker by themselves: the table of a topic's life, waits, folders, files, bells."""
+"""The small parts of the broker by themselves: the table of a topic's life, waits, folders, files, errors."""
 
 from __future__ import annotations
 
 import errno
 import random
-import select
-import threading
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -14,25 +12,25 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import pytest
-import zmq
 
-from kit.deadlines import DEADLINE_S
 from kit.peers import refused
 from quothd import catalog, topicfile
 from quothd.caller import Caller
-from quothd.events import Answered, Event
 from quothd.job import Job
-from quothd.lifecycle import ACTIVE, TABLE, Happening, State, follow
-from quothd.outbox import TAKE_MAX, Outbox
-from quothd.replies import KEPT_BYTES_MAX, PATIENCE_S, REPLY_BYTES, Replies
+from quothd.lifecycle import TABLE, Happening, State, follow
+from quothd.refusals import breakdown, refusal
 from quothd.topicfile import TopicFile
 from quothd.waits import Waits
-from quothd.wakeup import Wakeup
+from quothlog.filesystem import PosixFileSystem
+from quothwire.errors import error
 from quothwire.message import Operation
 from quothwire.settings import TopicSettings
 from quothwire.topic import TOPIC_BYTES_MAX
 
 # -- the life of a topic --------------------------------------------------------------------------------
+
+ACTIVE = {State.OPENING, State.AWAKE, State.CLOSING}
+"""The states in which a topic has a worker."""
 
 
 @pytest.mark.parametrize(("state", "happening"), list(product(State, Happening)))
@@ -82,7 +80,7 @@ def job(topic: str, after: int, deadline: float) -> Job:
 
 
 def test_waits_are_a_list(rng: random.Random) -> None:
-    """Held against the plainest model: every job is told once, for the right reason, the oldest first."""
+    """Held against the plainest model: every job is told once, for the right reason, in the right order."""
     waits, model = Waits(), list[Job]()
     now = 0.0
     for _ in range(5_000):
@@ -94,7 +92,8 @@ def test_waits_are_a_list(rng: random.Random) -> None:
                 continue
             case 3:
                 newest, most = rng.randrange(20), rng.choice((0, 1, 5, 1_000))
-                expected = [one for one in model if one.topic == topic and one.after < newest][:most]
+                behind = [one for one in model if one.topic == topic and one.after < newest]
+                expected = sorted(behind, key=lambda one: one.after)[:most]
                 found = waits.take_ready(topic, newest, most)
                 assert found == expected
             case 4:
@@ -121,11 +120,42 @@ def test_waits_are_a_list(rng: random.Random) -> None:
 def test_waits_that_ended_are_forgotten() -> None:
     """A tailing reader parks again and again, with deadlines far away: that must not gather."""
     waits = Waits()
+    waits.park(job("t", 2**50, 1e9))
     for i in range(100_000):
         waits.park(job("t", i, 1e9))
         assert len(waits.take_ready("t", i + 1, 10)) == 1
-    assert len(waits._deadlines) < 3_000
+    assert len(waits._deadlines) < 100
+    assert len(waits._by_topic["t"]) < 100
+    for one in waits.take_topic("t"):
+        assert one.after == 2**50
     assert waits._by_topic == {}
+
+
+def test_waits_for_something_else_are_not_looked_at() -> None:
+    """C54: a publish costs the same however many readers wait for what comes long after it."""
+    waits = Waits()
+    for i in range(1_000):
+        waits.park(job("t", 2**50 + i, 1e9))
+    (rows,) = (order._rows for order in waits._by_topic.values())
+    looked = Looked(rows)
+    waits._by_topic["t"]._rows = looked
+    for i in range(1_000):
+        assert waits.take_ready("t", i, 10) == []
+    assert looked.times <= 3_000
+
+
+class Looked(list[tuple[float, int]]):
+    """A list that counts how often somebody looks at something in it."""
+
+    times = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.times += 1
+        return super().__getitem__(at)
+
+    def __iter__(self) -> Iterator[tuple[float, int]]:
+        self.times += len(self)
+        return super().__iter__()
 
 
 # -- folders and files ----------------------------------------------------------------------------------
@@ -166,6 +196,27 @@ def test_slugs_of_different_names_differ() -> None:
     """C8: as long as they are short enough; the log's id tells the others apart."""
     slugs = [catalog.slug(name) for name in NAMES if len(catalog.slug(name)) < 200]
     assert len(set(slugs)) == len(slugs)
+
+
+def test_folder_whose_name_is_not_durable_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is promised about a topic that a loss of power could take; a start syncs what it finds."""
+    synced: list[str] = []
+    catalog.scan(tmp_path)
+
+    def sync(_self: PosixFileSystem, path: Path) -> None:
+        synced.append(path.name)
+        if path.name == "topics" and "topic.json" in {one.name for one in path.glob("t~*/*")}:
+            raise OSError(errno.EIO, "no sync")
+
+    monkeypatch.setattr(PosixFileSystem, "sync_directory", sync)
+    with pytest.raises(OSError, match="no sync"):
+        catalog.make(tmp_path, TopicFile("t", 5, TopicSettings()))
+    assert list((tmp_path / "topics").iterdir()) == []
+    synced.clear()
+    assert catalog.scan(tmp_path).folders == []
+    assert "topics" in synced
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -224,238 +275,28 @@ def test_settings_of_the_largest_topic_fit(tmp_path: Path) -> None:
     assert len(topicfile.encode(longest)) < topicfile.BYTES_MAX
 
 
-# -- wake-ups -------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------
 
 
-def event(number: int) -> Event:
-    """Something that can be told apart."""
-    return Answered(cast(Any, None), cast(Any, number), [])
-
-
-def is_ringing(fd: int) -> bool:
-    """Would a poller come back?"""
-    return bool(select.select([fd], [], [], 0)[0])
-
-
-def test_a_wake_up_is_heard_until_it_is_hushed() -> None:
-    """However often it was rung."""
-    wakeup = Wakeup()
-    assert not is_ringing(wakeup.fd)
-    for _ in range(100_000):
-        wakeup.ring()
-    assert is_ringing(wakeup.fd)
-    wakeup.hush()
-    assert not is_ringing(wakeup.fd)
-    wakeup.hush()
-    wakeup.close()
-
-
-class Interrupted(Wakeup):
-    """A wake-up in the middle of which another thread gets its turn."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        super().__init__()
-        self._outbox = outbox
-        self.before: list[Event] = []
-        self.after: list[Event] = []
-
-    def hush(self) -> None:
-        """See `Wakeup.hush`."""
-        for one in self.before:
-            self._outbox.post(one)
-        self.before = []
-        super().hush()
-        for one in self.after:
-            self._outbox.post(one)
-        self.after = []
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_post_in_the_middle_of_taking_is_neither_lost_nor_unheard(moment: str) -> None:
-    """C42: whatever is not taken now rings; and what comes later does as well."""
-    outbox = Outbox()
-    wakeup = outbox._wakeup = Interrupted(outbox)
-    outbox.post(event(1))
-    setattr(wakeup, moment, [event(2)])
-    taken = list(outbox.take())
-    if len(taken) < 2:
-        assert is_ringing(wakeup.fd)
-        taken += list(outbox.take())
-    assert taken == [event(1), event(2)]
-    outbox.post(event(3))
-    assert is_ringing(wakeup.fd)
-    assert list(outbox.take()) == [event(3)]
-    wakeup.close()
-
-
-def test_a_flood_of_events_is_taken_in_parts() -> None:
-    """So that sockets are looked at in between; the rest rings."""
-    outbox = Outbox()
-    for i in range(2 * TAKE_MAX + 5):
-        outbox.post(event(i))
-    found: list[Event] = []
-    while is_ringing(outbox.fd):
-        part = list(outbox.take())
-        assert len(part) <= TAKE_MAX
-        found += part
-    assert found == [event(i) for i in range(2 * TAKE_MAX + 5)]
-    outbox.close()
-
-
-def test_many_threads_post_and_nothing_is_lost() -> None:
-    """C42: the one who takes sleeps whenever it is silent."""
-    outbox = Outbox()
-    each = 5_000
-
-    def post(number: int) -> None:
-        for i in range(each):
-            outbox.post(event(number * each + i))
-
-    posters = [threading.Thread(target=post, args=(number,)) for number in range(4)]
-    for one in posters:
-        one.start()
-    found: list[Event] = []
-    while len(found) < 4 * each:
-        assert select.select([outbox.fd], [], [], DEADLINE_S)[0], f"{len(found)} taken, then silence"
-        found += outbox.take()
-    for one in posters:
-        one.join()
-    numbers = [cast(int, one.job) for one in found if isinstance(one, Answered)]
-    for number in range(4):
-        own = [i for i in numbers if i // each == number]
-        assert own == list(range(number * each, (number + 1) * each))
-    outbox.close()
-
-
-# -- replies --------------------------------------------------------------------------------------------
-
-
-class Router:
-    """A ROUTER that takes so many messages for each client."""
-
-    def __init__(self) -> None:
-        self.room: Counter[bytes] = Counter()
-        self.sent: list[list[bytes]] = []
-        self.gone: set[bytes] = set()
-
-    def send_multipart(self, frames: list[bytes], flags: int, copy: bool) -> None:
-        """See `zmq.Socket.send_multipart`."""
-        assert flags == zmq.NOBLOCK
-        if frames[0] in self.gone:
-            raise zmq.ZMQError(zmq.EHOSTUNREACH)
-        if not self.room[frames[0]]:
-            raise zmq.Again(errno.EAGAIN)
-        self.room[frames[0]] -= 1
-        self.sent.append(frames)
-
-
-@pytest.fixture
-def router() -> Router:
-    """See `Router`."""
-    return Router()
-
-
-@pytest.fixture
-def counters() -> Counter[str]:
-    """What was counted."""
-    return Counter()
-
-
-@pytest.fixture
-def replies(router: Router, counters: Counter[str]) -> Replies:
-    """Replies through that router."""
-    return Replies(cast(Any, router), counters)
-
-
-def test_a_reply_goes_out_at_once_if_there_is_room(replies: Replies, router: Router) -> None:
-    """C60."""
-    router.room[b"a"] = 1
-    replies.send([b"a", b"1"], 0.0)
-    assert router.sent == [[b"a", b"1"]]
-    assert replies.next_try() is None
-    assert not replies
-
-
-def test_replies_keep_their_order_whatever_the_room(
-    replies: Replies, router: Router, rng: random.Random
-) -> None:
-    """C60: for each client, with room coming and going; nobody waits for anybody else."""
-    now, clients = 0.0, [b"a", b"b", b"c"]
-    expected: dict[bytes, list[bytes]] = {client: [] for client in clients}
-    for number in range(2_000):
-        client = rng.choice(clients)
-        router.room[rng.choice(clients)] += rng.choice((0, 0, 1, 3))
-        expected[client].append(b"%d" % number)
-        replies.send([client, expected[client][-1]], now)
-        now += rng.random() / 100
-        replies.offer_again(now)
-    for client in clients:
-        router.room[client] = 10_000
-    replies.offer_again(now + 1)
-    assert not replies
-    for client in clients:
-        assert [frames[1] for frames in router.sent if frames[0] == client] == expected[client]
-
-
-def test_a_client_that_takes_nothing_loses_its_replies(
-    replies: Replies, router: Router, counters: Counter[str]
-) -> None:
-    """C60: after a while, and it begins anew when it takes again."""
-    for _ in range(5):
-        replies.send([b"a", b"x"], 0.0)
-    replies.offer_again(PATIENCE_S - 0.1)
-    assert replies
-    replies.offer_again(PATIENCE_S + 0.1)
-    assert not replies
-    assert counters["replies_dropped"] == 5
-    router.room[b"a"] = 1
-    replies.send([b"a", b"y"], PATIENCE_S + 0.2)
-    assert router.sent == [[b"a", b"y"]]
-
-
-def test_what_is_kept_for_one_client_is_bounded(replies: Replies, counters: Counter[str]) -> None:
-    """C60: in bytes, what a small reply takes in memory included."""
-    for _ in range(KEPT_BYTES_MAX // 2**20 * 2):
-        replies.send([b"a", bytes(2**20)], 0.0)
-    assert counters["replies_dropped"] >= KEPT_BYTES_MAX // 2**20 - 1
-    for _ in range(KEPT_BYTES_MAX // REPLY_BYTES + 10):
-        replies.send([b"b", b""], 0.0)
-    assert counters["replies_dropped"] >= KEPT_BYTES_MAX // 2**20 + 8
-
-
-def test_replies_to_a_client_that_left_are_forgotten(
-    replies: Replies, router: Router, counters: Counter[str]
-) -> None:
-    """C60."""
-    for _ in range(3):
-        replies.send([b"a", b"x"], 0.0)
-    router.gone.add(b"a")
-    replies.offer_again(1.0)
-    assert not replies
-    assert counters["replies_unroutable"] == 3
-
-
-def test_trying_again_becomes_rarer(replies: Replies) -> None:
-    """C60: a client that takes nothing costs little."""
-    replies.send([b"a", b"x"], 0.0)
-    now, tries = 0.0, 0
-    while (again := replies.next_try()) is not None:
-        assert again > now
-        now = again
-        replies.offer_again(now)
-        tries += 1
-    assert PATIENCE_S <= now < PATIENCE_S + 1
-    assert tries < 1_000
-
-
-def test_any_other_problem_is_raised(
-    replies: Replies, router: Router, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The front end has to know that its socket is broken."""
-
-    def broken(*_: object, **__: object) -> None:
-        raise zmq.ZMQError(zmq.ENOTSOCK)
-
-    monkeypatch.setattr(router, "send_multipart", broken)
-    with pytest.raises(zmq.ZMQError):
-        replies.send([b"a", b"x"], 0.0)
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        (OSError(errno.ENOSPC, "full"), "disk_low"),
+        (OSError(errno.EDQUOT, "full"), "disk_low"),
+        (OSError(errno.EFBIG, "full"), "disk_low"),
+        (OSError(errno.EMFILE, "short"), "busy"),
+        (OSError(errno.ENFILE, "short"), "busy"),
+        (OSError(errno.ENOMEM, "short"), "busy"),
+        (OSError(errno.EIO, "broken"), "storage_failed"),
+        (OSError("broken"), "storage_failed"),
+        (error("bad_setting", "wrong"), "bad_setting"),
+        (RuntimeError("a defect"), "internal"),
+    ],
+)
+def test_what_the_system_refuses_has_one_code(problem: Exception, code: str) -> None:
+    """C24: what passes can be tried again, unless somebody broke off in the middle of it."""
+    told = refusal(problem, "t")
+    assert told.code == code
+    assert told.retryable == (code in {"disk_low", "busy"})
+    assert any(word in told.text for word in ("full", "short", "broken", "wrong", "a defect"))
+    assert not breakdown(problem, "t").retryable

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kit.brokers import BrokerProcess, StartBroker
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.effort import times
-from kit.peers import FastPeer, Peers, code_of, found_in, replied
+from kit.peers import FastPeer, Peers, code_of, found_in, refused, replied
+from quothd import Broker
+from quothd.dispatcher import Dispatcher
+from quothd.events import Deleted, Event, Slept
+from quothd.outbox import Outbox
+from quothd.wakeup import Wakeup
+from quothlog import Log
+from quothlog.filesystem import PosixFile
+from quothwire.errors import Conflict, Disconnected
+from quothwire.message import DeleteTopic
 from quothwire.pointer import POINTER_MAX
 
 ASKED = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -212,3 +226,215 @@ def test_a_broker_that_was_stopped_leaves_nothing_to_recover(start_broker: Start
     info = fast.describe("t")
     assert info.count == 5_000
     assert (info.counters["torn_bytes"], info.counters["damaged_bytes"]) == (0, 0)
+
+
+# -- what cannot be finished ----------------------------------------------------------------------------
+
+
+class Disk:
+    """Lets every fsync of the sync thread hang, or not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.reached = threading.Event()
+        self._real = PosixFile.sync
+        monkeypatch.setattr(PosixFile, "sync", lambda file: self.sync(file))
+
+    def hang(self) -> None:
+        """From now on."""
+        self.goes_on.clear()
+
+    def sync(self, file: PosixFile) -> None:
+        """See `PosixFile.sync`."""
+        if threading.current_thread().name == "quoth-sync":
+            self.reached.set()
+            self.goes_on.wait()
+        self._real(file)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    """See `Disk`."""
+    disk = Disk(monkeypatch)
+    yield disk
+    disk.goes_on.set()
+
+
+def test_a_stop_that_runs_out_of_time_says_so_and_lets_go_of_nothing(tmp_path: Path, disk: Disk) -> None:
+    """C33, C35: who still writes keeps the lock and the descriptors that he writes to."""
+    broker = Broker(tmp_path, stop_timeout=0.1).start()
+    with FastPeer(broker.context, broker.url) as fast:
+        fast.publish("quick", [b"x"])
+        disk.hang()
+        disk.reached.clear()
+        fast.send_publish("t", [b"x"], "synced")
+        assert disk.reached.wait(DEADLINE_S)
+    front_end = broker._front_end
+    assert front_end is not None
+    worker = front_end._dispatcher._entries["t"].worker
+    assert worker is not None
+    wakeup = os.fstat(front_end._outbox.fd)
+    with pytest.raises(Disconnected, match=r"timed_out: .*'t'.* at work after 0.1 s") as caught:
+        broker.stop()
+    assert broker.failure is broker.unsynced is caught.value
+    broker.stop()
+    with pytest.raises(Conflict, match="locked"):
+        Broker(tmp_path).start()
+    disk.goes_on.set()
+    eventually(lambda: worker.ended, "it closes its log, though late")
+    assert os.path.samestat(os.fstat(front_end._outbox.fd), wakeup)
+    (folder,) = (tmp_path / "topics").glob("t~*")
+    with Log.open(folder) as log:
+        assert [record.value for record in log.read()] == [b"x"]
+    with pytest.raises(Conflict, match="locked"):
+        broker.start()
+
+
+def test_nobody_rings_at_a_descriptor_that_was_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C41, C42: a last word may be heard before its ring, whose number would be another file's by then."""
+    found: list[bool] = []
+    real = Wakeup.ring
+
+    def ring(wakeup: Wakeup) -> None:
+        if threading.current_thread().name.startswith("quoth-topic"):
+            pause(0.1)
+            found.append(Path(f"/dev/fd/{wakeup.fd}").exists())
+        real(wakeup)
+
+    broker = Broker(tmp_path, check_interval=0.01, worker_timeout=60.0).start()
+    with FastPeer(broker.context, broker.url) as fast:
+        fast.publish("t", [b"x"])
+    monkeypatch.setattr(Wakeup, "ring", ring)
+    broker.stop()
+    assert set(found) == {True}
+
+
+def test_the_last_word_of_a_worker_is_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C37, C42: what it said later might find nobody who listens; so a deletion brings its answer with it."""
+    events: list[Event] = []
+    real = Outbox.post
+
+    def post(outbox: Outbox, event: Event) -> None:
+        events.append(event)
+        real(outbox, event)
+
+    monkeypatch.setattr(Outbox, "post", post)
+    with Broker(tmp_path) as broker, FastPeer(broker.context, broker.url) as fast:
+        for name in ("asleep", "deleted"):
+            fast.publish(name, [b"x"])
+        assert fast.call(DeleteTopic(), "deleted").records == 1
+        with refused("unknown_topic"):
+            fast.fetch("deleted")
+    last = {event.worker.topic: type(event) for event in events}
+    assert last == {"asleep": Slept, "deleted": Deleted}
+
+
+def test_a_broker_whose_front_end_breaks_down_syncs_and_unlocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C35, C64: nobody is answered any more, but the topics are closed as they should be."""
+    broker = Broker(tmp_path, sync_interval=60.0, worker_timeout=60.0).start()
+    with FastPeer(broker.context, broker.url) as fast:
+        fast.publish("t", [b"x"])
+        monkeypatch.setattr(Dispatcher, "submit", breaks_down)
+        fast.send_publish("t", [b"y"])
+        broker.join(DEADLINE_S)
+        assert isinstance(broker.failure, RuntimeError)
+    broker.stop()
+    assert "a defect" in caplog.text
+    assert broker.unsynced is None
+    monkeypatch.undo()
+    with Broker(tmp_path) as broker, FastPeer(broker.context, broker.url) as fast:
+        assert fast.fetch("t").values == [b"x"]
+
+
+def breaks_down(*_: object) -> None:
+    """What somebody did not think of."""
+    raise RuntimeError("a defect")
+
+
+HANGS = """
+import errno, os, time
+real = os.fdatasync
+def fdatasync(fd):
+    if os.path.exists("broken"):
+        {}
+    real(fd)
+os.fdatasync = fdatasync
+"""
+DEFECT = """
+from quothd.dispatcher import Dispatcher
+real = Dispatcher.submit
+def submit(dispatcher, job, now):
+    if job.topic == "defect":
+        nobody_thought_of_it()
+    real(dispatcher, job, now)
+Dispatcher.submit = submit
+"""
+
+
+@pytest.fixture
+def start_broken(
+    monkeypatch: pytest.MonkeyPatch, start_broker: StartBroker, tmp_path: Path
+) -> Callable[..., BrokerProcess]:
+    """Start a broker process on which something is broken."""
+
+    def start(code: str, **settings: Any) -> BrokerProcess:
+        main = "from quothd.main import main; main()"
+        monkeypatch.setattr("kit.brokers._COMMAND", (sys.executable, "-W", "error", "-c", f"{code}\n{main}"))
+        return start_broker(popen={"cwd": tmp_path}, **settings)
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (HANGS.format("time.sleep(1_000)"), "at work"),
+        (HANGS.format("raise OSError(errno.EIO, 'broken')"), "had failed"),
+    ],
+    ids=["hangs", "fails"],
+)
+def test_a_daemon_that_could_not_sync_everything_does_not_say_it_did(
+    start_broken: Callable[..., BrokerProcess], peers: Peers, tmp_path: Path, code: str, told: str
+) -> None:
+    """C35: it names the topics and what is safe, exits with another status, and the next start goes on."""
+    broker = start_broken(code, stop_timeout=0.5, worker_timeout=60)
+    fast = peers.fast(broker)
+    fast.publish("t", [b"1"], "synced")
+    (tmp_path / "broken").touch()
+    fast.publish("t", [b"2"])
+    if told == "had failed":
+        eventually(lambda: fast.describe("t").problem, "the failure is known")
+    assert broker.terminate() == 1
+    assert "quothd: everything is synced" not in broker.stderr
+    assert "1 topic ('t')" in broker.wait_for("quothd: not everything is synced")
+    assert told in broker.stderr
+    assert "acknowledged as synced is safe" in broker.stderr
+    fast.close()
+    (tmp_path / "broken").unlink()
+    fast = peers.fast(broker.restart())
+    assert fast.fetch("t").values[0] == b"1"
+    assert fast.publish("t", [b"3"], "synced").durability == "synced"
+    assert broker.terminate() == 0
+    assert "everything is synced, the directory is unlocked" in broker.stderr
+
+
+def test_a_daemon_whose_front_end_breaks_down_ends_in_order(
+    start_broken: Callable[..., BrokerProcess], peers: Peers
+) -> None:
+    """C35, C64: by itself, with another status, everything synced."""
+    broker = start_broken(DEFECT, sync_interval=60, worker_timeout=60)
+    fast = peers.fast(broker)
+    fast.publish("t", [b"x"])
+    fast.send_publish("defect", [b"x"])
+    assert broker.wait() == 1
+    assert "NameError" in broker.stderr
+    assert "quothd: everything is synced" in broker.stderr
+    fast.close()
+    fast = peers.fast(broker.restart())
+    assert fast.fetch("t").values == [b"x"]
+    assert fast.describe("t").counters["torn_bytes"] == 0

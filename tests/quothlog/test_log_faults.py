@@ -472,6 +472,18 @@ def test_removal_that_fails_half_way_can_be_tried_again(open_log: OpenLog, nth: 
     assert list(log.read()) == told[4:]
 
 
+@pytest.mark.parametrize("problem", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_process_that_is_short_of_descriptors_may_try_again(open_log: OpenLog, problem: int) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk, options=LogOptions(count_limit=2))
+    fill(log, 2)
+    disk.fail("create", problem=problem)
+    assert outcome_of(log, encoded([b"x"])) == "busy"
+    assert log.failure is None
+    fill(log, 1)
+    assert len(values(log)) == 3
+
+
 # -- opening ------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,40 @@
+"""What the operating system refused, as the error that a client is told.
+
+A full disk and a process that is out of descriptors or memory pass: whoever was refused may try again. Of
+anything else nobody knows what the disk holds.
+"""
+
+from __future__ import annotations
+
+from quothlog.filesystem import DISK_FULL, PROCESS_SHORT
+from quothwire.errors import QuothError, error
+
+_SHORT_HINT = (
+    "the broker is out of threads, descriptors or memory: try again, raise its limits, or lower workers_max"
+)
+
+
+def refusal(problem: Exception, what: str) -> QuothError:
+    """The error of something that was not done. what: the topic, for the person who reads it."""
+    match problem:
+        case QuothError():
+            return problem
+        case OSError(errno=number) if number in DISK_FULL:
+            return error("disk_low", f"{what}: {problem.strerror}")
+        case OSError(errno=number) if number in PROCESS_SHORT:
+            return shortage(problem, what)
+        case OSError():
+            return error("storage_failed", f"{what}: {problem.strerror or problem}")
+        case _:
+            return error("internal", f"{what}: {problem}")
+
+
+def breakdown(problem: Exception, what: str) -> QuothError:
+    """The error of something that was broken off. It may have been done, so it is never retryable."""
+    told = refusal(problem, what)
+    return error("storage_failed", told.text) if told.retryable else told
+
+
+def shortage(problem: Exception, what: str) -> QuothError:
+    """The error of something for which there is no thread, no descriptor or no memory now."""
+    return error("busy", f"{what}: {getattr(problem, 'strerror', None) or problem}", _SHORT_HINT)

@@ -1,0 +1,308 @@
+"""What stands between the threads and the clients: the outbox with its wake-ups, and replies on their way."""
+
+from __future__ import annotations
+
+import errno
+import math
+import random
+import select
+import threading
+import time
+from collections import Counter
+from typing import Any, cast
+
+import pytest
+import zmq
+
+from kit.deadlines import DEADLINE_S
+from quothd.events import Answered, Event
+from quothd.outbox import Outbox
+from quothd.replies import KEPT_BYTES_MAX, PATIENCE_S, REPLY_BYTES, Replies
+from quothd.wakeup import Wakeup
+
+# -- wake-ups -------------------------------------------------------------------------------------------
+
+
+def event(number: int) -> Event:
+    """Something that can be told apart."""
+    return Answered(cast(Any, None), cast(Any, number), [])
+
+
+def is_ringing(fd: int) -> bool:
+    """Would a poller come back?"""
+    return bool(select.select([fd], [], [], 0)[0])
+
+
+def test_a_wake_up_is_heard_until_it_is_hushed() -> None:
+    """However often it was rung."""
+    wakeup = Wakeup()
+    assert not is_ringing(wakeup.fd)
+    for _ in range(100_000):
+        wakeup.ring()
+    assert is_ringing(wakeup.fd)
+    wakeup.hush()
+    assert not is_ringing(wakeup.fd)
+    wakeup.hush()
+    wakeup.close()
+
+
+def take(outbox: Outbox) -> list[Event]:
+    """All that has been posted."""
+    return list(outbox.take(math.inf))
+
+
+class Interrupted(Wakeup):
+    """A wake-up in the middle of which another thread gets its turn."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__()
+        self._outbox = outbox
+        self.before: list[Event] = []
+        self.after: list[Event] = []
+        self.taken: list[Event] | None = None
+
+    def ring(self) -> None:
+        """See `Wakeup.ring`: the flag is up by now."""
+        if self.taken is not None:
+            self.taken += take(self._outbox)
+        super().ring()
+
+    def hush(self) -> None:
+        """See `Wakeup.hush`."""
+        for one in self.before:
+            self._outbox.post(one)
+        self.before = []
+        super().hush()
+        for one in self.after:
+            self._outbox.post(one)
+        self.after = []
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_post_in_the_middle_of_taking_is_neither_lost_nor_unheard(moment: str) -> None:
+    """C42: whatever is not taken now rings; and what comes later does as well."""
+    outbox = Outbox()
+    wakeup = outbox._wakeup = Interrupted(outbox)
+    outbox.post(event(1))
+    setattr(wakeup, moment, [event(2)])
+    taken = take(outbox)
+    if len(taken) < 2:
+        assert is_ringing(wakeup.fd)
+        taken += take(outbox)
+    assert taken == [event(1), event(2)]
+    outbox.post(event(3))
+    assert is_ringing(wakeup.fd)
+    assert take(outbox) == [event(3)]
+    wakeup.close()
+
+
+def test_a_ring_that_comes_late_is_hushed() -> None:
+    """C42: the event was taken between the flag and the ring; afterwards the poller sleeps again."""
+    outbox = Outbox()
+    wakeup = outbox._wakeup = Interrupted(outbox)
+    wakeup.taken = []
+    outbox.post(event(1))
+    assert wakeup.taken == [event(1)]
+    wakeup.taken = None
+    assert is_ringing(wakeup.fd)
+    assert take(outbox) == []
+    assert not is_ringing(wakeup.fd)
+    outbox.post(event(2))
+    assert is_ringing(wakeup.fd)
+    wakeup.close()
+
+
+def test_a_flood_of_events_is_taken_in_turns() -> None:
+    """So that sockets are looked at in between; one at least is taken, the rest rings."""
+    outbox = Outbox()
+    for i in range(100):
+        outbox.post(event(i))
+    for i in range(100):
+        assert is_ringing(outbox.fd)
+        assert list(outbox.take(time.monotonic())) == [event(i)]
+    assert list(outbox.take(time.monotonic())) == []
+    assert not is_ringing(outbox.fd)
+    outbox.close()
+
+
+def test_many_threads_post_and_nothing_is_lost() -> None:
+    """C42: the one who takes sleeps whenever it is silent."""
+    outbox = Outbox()
+    each = 5_000
+
+    def post(number: int) -> None:
+        for i in range(each):
+            outbox.post(event(number * each + i))
+
+    posters = [threading.Thread(target=post, args=(number,)) for number in range(4)]
+    for one in posters:
+        one.start()
+    found: list[Event] = []
+    while len(found) < 4 * each:
+        assert select.select([outbox.fd], [], [], DEADLINE_S)[0], f"{len(found)} taken, then silence"
+        found += take(outbox)
+    for one in posters:
+        one.join()
+    numbers = [cast(int, one.job) for one in found if isinstance(one, Answered)]
+    for number in range(4):
+        own = [i for i in numbers if i // each == number]
+        assert own == list(range(number * each, (number + 1) * each))
+    outbox.close()
+
+
+# -- replies --------------------------------------------------------------------------------------------
+
+
+class Router:
+    """A ROUTER that takes so many messages for each client."""
+
+    def __init__(self) -> None:
+        self.room: Counter[bytes] = Counter()
+        self.sent: list[list[bytes]] = []
+        self.gone: set[bytes] = set()
+
+    def send_multipart(self, frames: list[bytes], flags: int, copy: bool) -> None:
+        """See `zmq.Socket.send_multipart`."""
+        assert flags == zmq.NOBLOCK
+        if frames[0] in self.gone:
+            raise zmq.ZMQError(zmq.EHOSTUNREACH)
+        if not self.room[frames[0]]:
+            raise zmq.Again(errno.EAGAIN)
+        self.room[frames[0]] -= 1
+        self.sent.append(frames)
+
+
+@pytest.fixture
+def router() -> Router:
+    """See `Router`."""
+    return Router()
+
+
+@pytest.fixture
+def counters() -> Counter[str]:
+    """What was counted."""
+    return Counter()
+
+
+@pytest.fixture
+def replies(router: Router, counters: Counter[str]) -> Replies:
+    """Replies through that router."""
+    return Replies(cast(Any, router), counters)
+
+
+def test_a_reply_goes_out_at_once_if_there_is_room(replies: Replies, router: Router) -> None:
+    """C60."""
+    router.room[b"a"] = 1
+    replies.send([b"a", b"1"], 0.0)
+    assert router.sent == [[b"a", b"1"]]
+    assert replies.next_try() is None
+    assert not replies
+
+
+def test_replies_keep_their_order_whatever_the_room(
+    replies: Replies, router: Router, rng: random.Random
+) -> None:
+    """C60: for each client, with room coming and going; nobody waits for anybody else."""
+    now, clients = 0.0, [b"a", b"b", b"c"]
+    expected: dict[bytes, list[bytes]] = {client: [] for client in clients}
+    for number in range(2_000):
+        client = rng.choice(clients)
+        router.room[rng.choice(clients)] += rng.choice((0, 0, 1, 3))
+        expected[client].append(b"%d" % number)
+        replies.send([client, expected[client][-1]], now)
+        now += rng.random() / 100
+        replies.offer_again(now, math.inf)
+    for client in clients:
+        router.room[client] = 10_000
+    replies.offer_again(now + 1, math.inf)
+    assert not replies
+    for client in clients:
+        assert [frames[1] for frames in router.sent if frames[0] == client] == expected[client]
+
+
+def test_a_client_that_takes_nothing_loses_its_replies(
+    replies: Replies, router: Router, counters: Counter[str]
+) -> None:
+    """C60: after a while, and it begins anew when it takes again."""
+    for _ in range(5):
+        replies.send([b"a", b"x"], 0.0)
+    replies.offer_again(PATIENCE_S - 0.1, math.inf)
+    assert replies
+    replies.offer_again(PATIENCE_S + 0.1, math.inf)
+    assert not replies
+    assert counters["replies_dropped"] == 5
+    router.room[b"a"] = 1
+    replies.send([b"a", b"y"], PATIENCE_S + 0.2)
+    assert router.sent == [[b"a", b"y"]]
+
+
+def test_nobody_has_the_turn_for_long(replies: Replies, router: Router) -> None:
+    """C60: when the time of a turn is over the next one comes at once, and with it the next client."""
+    for row in range(3):
+        for client in (b"a", b"b"):
+            replies.send([client, b"%d" % row], 0.0)
+    router.room.update({b"a": 10, b"b": 10})
+    for _ in range(6):
+        assert replies
+        now = replies.next_try() or 0.0
+        replies.offer_again(now, until=time.monotonic())
+        assert replies.next_try() in (now, None)
+    assert not replies
+    assert [b"".join(frames) for frames in router.sent] == [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"]
+
+
+def test_each_frame_that_is_kept_counts(replies: Replies, counters: Counter[str]) -> None:
+    """C60: a reply of ten thousand small records takes as much memory as one large frame."""
+    frames = [b"a", *[b"0123456789"] * 10_000]
+    count = KEPT_BYTES_MAX // (58 * 10_000)
+    for _ in range(count + 10):
+        replies.send(list(frames), 0.0)
+    assert counters["replies_dropped"] in range(5, 11)
+
+
+def test_what_is_kept_for_one_client_is_bounded(replies: Replies, counters: Counter[str]) -> None:
+    """C60: in bytes, what a small reply takes in memory included."""
+    for _ in range(KEPT_BYTES_MAX // 2**20 * 2):
+        replies.send([b"a", bytes(2**20)], 0.0)
+    assert counters["replies_dropped"] >= KEPT_BYTES_MAX // 2**20 - 1
+    for _ in range(KEPT_BYTES_MAX // REPLY_BYTES + 10):
+        replies.send([b"b", b""], 0.0)
+    assert counters["replies_dropped"] >= KEPT_BYTES_MAX // 2**20 + 8
+
+
+def test_replies_to_a_client_that_left_are_forgotten(
+    replies: Replies, router: Router, counters: Counter[str]
+) -> None:
+    """C60."""
+    for _ in range(3):
+        replies.send([b"a", b"x"], 0.0)
+    router.gone.add(b"a")
+    replies.offer_again(1.0, math.inf)
+    assert not replies
+    assert counters["replies_unroutable"] == 3
+
+
+def test_trying_again_becomes_rarer(replies: Replies) -> None:
+    """C60: a client that takes nothing costs little."""
+    replies.send([b"a", b"x"], 0.0)
+    now, tries = 0.0, 0
+    while (again := replies.next_try()) is not None:
+        assert again > now
+        now = again
+        replies.offer_again(now, math.inf)
+        tries += 1
+    assert PATIENCE_S <= now < PATIENCE_S + 1
+    assert tries < 1_000
+
+
+def test_any_other_problem_is_raised(
+    replies: Replies, router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The front end has to know that its socket is broken."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise zmq.ZMQError(zmq.ENOTSOCK)
+
+    monkeypatch.setattr(router, "send_multipart", broken)
+    with pytest.raises(zmq.ZMQError):
+        replies.send([b"a", b"x"], 0.0)
