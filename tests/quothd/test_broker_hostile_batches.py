@@ -271,6 +271,15 @@ def test_a_simple_reader_steps_over_a_damaged_batch(start_broker: StartBroker, p
     assert [value for _, value in simple.read("t", bad.last)[1]] == [b"behind"]
 
 
+def test_headers_that_are_none_are_no_affair_of_a_simple_reader(
+    fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
+    """C29: he is not told any headers, so he gets all values."""
+    fast.call(Publish(), topic, batch.encode([b"1", b"2"], headers=[b"\xc1\xff", b""]))
+    fast.publish(topic, [b"3"])
+    assert [value for _, value in peers.simple(broker).read(topic)[1]] == [b"1", b"2", b"3"]
+
+
 def test_noise_is_never_stored(fast: FastPeer, topic: str, rng: random.Random) -> None:
     """C30: random bytes, and random claims with right checksums, are taken whole or refused."""
     fast.publish(topic, [b"x"])

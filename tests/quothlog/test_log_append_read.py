@@ -14,7 +14,7 @@ from kit.logs import encoded, fill, put, values
 from quothlog import Appended, Log, LogOptions
 from quothwire import batch
 from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Kind
-from quothwire.errors import QuothError, RequestError
+from quothwire.errors import Damaged, QuothError, RequestError
 from quothwire.pointer import POINTER_MAX
 from quothwire.record import Record
 
@@ -156,6 +156,15 @@ def test_largest_batches_are_taken(log: Log) -> None:
     with pytest.raises(RequestError, match="too_large"):
         log.append([*most, b""])
     assert values(log) == [largest, *most]
+
+
+def test_headers_that_are_none_are_told_to_whoever_looks_at_them(log: Log) -> None:
+    """C29: the value beside them is as good as any."""
+    put(log, batch.encode([b"1", b"2"], headers=[b"\xc1\xff", batch.encode_headers({"h": b"x"})]))
+    one, other = log.read()
+    assert (one.value, other.value, dict(other.headers)) == (b"1", b"2", {"h": b"x"})
+    with pytest.raises(Damaged):
+        dict(one.headers)
 
 
 def test_restart_changes_nothing(open_log: OpenLog) -> None:
