@@ -134,8 +134,13 @@ class FrontEnd:
             self._ready.set_exception(problem)
 
     def _end(self) -> None:
-        """End the other threads, and take note of what they have left undone."""
-        until = self._stop_at or time.monotonic() + self._config.stop_timeout
+        """End the other threads, and take note of what they have left undone.
+
+        Those that have done all they had to may have been kept from the processor: they get their time.
+        """
+        until = time.monotonic() + self._config.stop_timeout
+        if self._stop_at is not None and self._dispatcher.active:
+            until = self._stop_at
         at_work, unsynced = self._dispatcher.stop(until)
         if at_work:
             text = f"{_named(at_work)} still at work after {self._config.stop_timeout:g} s"

@@ -56,7 +56,8 @@ def serve(*, config: _File = None, keys: dict[str, Any]) -> int:
     """Run a broker in the foreground until SIGTERM or Ctrl-C.
 
     Options win over the environment (QUOTH_ and the key in capitals), that over the TOML file. Exit status:
-    0 stopped as asked, 1 failed while serving, 2 wrong options, 3 could not start.
+    0 stopped as asked with everything on the disk, 1 failed while serving or could not finish, 2 wrong
+    options, 3 could not start.
     """
     from quothd.main import run
 
