@@ -130,6 +130,12 @@ def test_broker_object_of_this_process_can_be_connected_to(kind: str, tmp_path: 
         assert next(client.tail("t", after=ack.last)).value == b"three"
 
 
+def test_address_inside_a_process_is_refused_with_the_way_to_it(tmp_path: Path) -> None:
+    """Nobody would answer there: another context has its own addresses."""
+    with Broker(tmp_path) as broker, pytest.raises(RequestError, match="connect to the Broker"):
+        quoth.connect(broker.url)
+
+
 @pytest.mark.parametrize("settings", [{}, {"host": "127.0.0.1"}], ids=["inproc", "tcp"])
 def test_broker_of_this_process_that_stops_closes_its_clients(
     settings: dict[str, Any], tmp_path: Path

@@ -65,9 +65,14 @@ def connect(broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_
     """Connect to a broker and check that it answers.
 
     broker: a URL (tcp://HOST:PORT, ipc://PATH) or a `quothd.Broker` of this process. timeout: seconds that
-    any call may take unless it says otherwise, this one included. Raises `Disconnected`.
+    any call may take unless it says otherwise, this one included. Raises `Disconnected`, or `RequestError`
+    ``bad_request`` for an address that can only be reached through the `Broker` itself.
     """
     if isinstance(broker, str):
+        if broker.startswith("inproc:"):
+            raise error(
+                "bad_request", f"{broker} is inside a process", "connect to the Broker, not to its url"
+            )
         client = Client(broker, None, timeout)
     else:
         client = Client(broker.url, broker.context, timeout)
