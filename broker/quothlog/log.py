@@ -25,6 +25,7 @@ from quothlog.burst import Appended, Burst
 from quothlog.clock import Clock, SystemClock
 from quothlog.dirlock import DirectoryLock
 from quothlog.filesystem import DISK_FULL, PROCESS_SHORT, Buffer, FileSystem, PosixFileSystem
+from quothlog.findings import Findings
 from quothlog.layout import Block
 from quothlog.loginfo import LogInfo
 from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup, records_in
@@ -33,7 +34,6 @@ from quothlog.pointers import HORIZON_US, PointerIssuer
 from quothlog.recovery import open_directory
 from quothlog.retention import LogOptions, due_for_roll, expired, next_due, outgrown, wholly_below
 from quothlog.segment import ActiveSegment, Extract
-from quothlog.successor import Findings
 from quothlog.ticket import SyncTicket
 from quothwire import batch
 from quothwire.batch import Flag, Header, Kind

@@ -9,42 +9,19 @@ whatever breaks off in between leaves a log that goes on above them at the next 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from quothlog import layout, segment
 from quothlog.clock import Clock
 from quothlog.filesystem import File, FileSystem, write_durably
+from quothlog.findings import Findings
 from quothlog.layout import Block, Position
 from quothlog.pointers import HORIZON_US
 from quothlog.scan import Hole
 from quothlog.segment import ActiveSegment, Segment
 
 _COPY_BYTES = 2**20
-
-
-@dataclass
-class Findings:
-    """What opening a log found and did."""
-
-    strays: list[str] = field(default_factory=list)
-    """Names of files that are not a log's: left alone."""
-    set_aside: list[str] = field(default_factory=list)
-    """Names of files that bytes were set aside in."""
-    torn_bytes: int = 0
-    zero_bytes: int = 0
-    damaged_bytes: int = 0
-    """Bytes inside the last segment that are no batch, with whole batches behind them."""
-    scanned_bytes: int = 0
-
-    def counters(self) -> dict[str, int]:
-        """How much of it somebody should know of."""
-        return {
-            "torn_bytes": self.torn_bytes,
-            "damaged_bytes": self.damaged_bytes,
-            "set_aside_files": len(self.set_aside),
-            "stray_files": len(self.strays),
-        }
 
 
 @dataclass

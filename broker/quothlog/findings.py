@@ -1,0 +1,29 @@
+"""What opening a log found and did, for whoever has to know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Findings:
+    """What opening a log found and did."""
+
+    strays: list[str] = field(default_factory=list)
+    """Names of files that are not a log's: left alone."""
+    set_aside: list[str] = field(default_factory=list)
+    """Names of files that bytes were set aside in."""
+    torn_bytes: int = 0
+    zero_bytes: int = 0
+    damaged_bytes: int = 0
+    """Bytes inside the last segment that are no batch, with whole batches behind them."""
+    scanned_bytes: int = 0
+
+    def counters(self) -> dict[str, int]:
+        """How much of it somebody should know of."""
+        return {
+            "torn_bytes": self.torn_bytes,
+            "damaged_bytes": self.damaged_bytes,
+            "set_aside_files": len(self.set_aside),
+            "stray_files": len(self.strays),
+        }
