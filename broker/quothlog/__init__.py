@@ -11,7 +11,8 @@
 It knows nothing of sockets, topics or threads. From the top down: `log` is made of segments (`segment`), a
 segment of batches in a file (`scan` finds them, `layout` knows the bytes around them) and a sparse `index`;
 `recovery` opens a directory after anything that may have happened to it, and `successor` is the segment in
-which it then goes on; `pointers` gives out pointers, `producers` recognises retries, and everything touches the disk through the port in `filesystem`.
+which it then goes on; `pointers` gives out pointers, `producers` recognises retries, and everything touches
+the disk through the port in `filesystem`.
 """
 
 from quothlog.burst import Appended
