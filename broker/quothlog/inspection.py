@@ -22,14 +22,13 @@ from typing import NamedTuple
 from quothlog import layout, segment
 from quothlog.filesystem import File, PosixFileSystem
 from quothlog.layout import Block, Footer, Position
-from quothlog.scan import Found, Hole, walk
+from quothlog.scan import Found, Hole, is_zero, walk
 from quothlog.segment import Segment
 from quothwire import batch
 from quothwire.batch import Batch
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.record import Record, records_of
 
-_FOOTER_MAGIC = b"QUOTHEND"
 _DISK = PosixFileSystem()
 
 
@@ -281,19 +280,14 @@ def _is_cut(part: _Part, here: Position, hole: Hole) -> bool:
     if part.file.was_cut(hole.end):
         return True
     if not any(head):
-        return _is_zero(part.file, hole)
+        return is_zero(part.file, hole)
     if size < batch.HEADER_BYTES:
-        return batch.MAGIC.startswith(head[:4]) or _FOOTER_MAGIC.startswith(head[:8])
+        return batch.MAGIC.startswith(head[:4]) or layout.FOOTER_MAGIC.startswith(head[:8])
     try:
         header = batch.parse_header(head, part.log_id)
     except QuothError:
         return False
     return header.base > here.pointer and header.size > size
-
-
-def _is_zero(file: File, hole: Hole) -> bool:
-    steps = range(hole.start, hole.end, 2**20)
-    return not any(any(file.read(min(2**20, hole.end - offset), offset)) for offset in steps)
 
 
 def _records_of(part: _Part, found: Found, after: int) -> Iterator[Record | Damage | Unfinished]:

@@ -67,7 +67,7 @@ _FOOTER = struct.Struct("<8sQQQQQQQ")
 _INDEX = struct.Struct("<8sIIQQQQQQQQQ")
 _ENTRY_BYTES = 24
 _CHECK = struct.Struct("<Q")
-_BLOCK_MAGIC, _FOOTER_MAGIC, _INDEX_MAGIC = b"QUOTHLOG", b"QUOTHEND", b"QUOTHIDX"
+_BLOCK_MAGIC, FOOTER_MAGIC, _INDEX_MAGIC = b"QUOTHLOG", b"QUOTHEND", b"QUOTHIDX"
 
 
 class Position(NamedTuple):
@@ -208,7 +208,7 @@ def _parse_block(data: bytes) -> list[Any]:
 def encode_footer(footer: Footer) -> bytes:
     """Encode a footer."""
     log_id, end, chain = footer
-    checked = _FOOTER.pack(_FOOTER_MAGIC, log_id, end.offset, end.ordinal, end.pointer, chain, 0, 0)[:-8]
+    checked = _FOOTER.pack(FOOTER_MAGIC, log_id, end.offset, end.ordinal, end.pointer, chain, 0, 0)[:-8]
     return checked + _CHECK.pack(xxh3_64_intdigest(checked))
 
 
@@ -217,7 +217,7 @@ def decode_footer(data: bytes) -> Footer:
     if len(data) != FOOTER_BYTES:
         raise error("damaged", f"{len(data)} bytes are no footer")
     magic, log_id, offset, ordinal, pointer, chain, _, check = _FOOTER.unpack(data)
-    if magic != _FOOTER_MAGIC or check != xxh3_64_intdigest(data[:-8]):
+    if magic != FOOTER_MAGIC or check != xxh3_64_intdigest(data[:-8]):
         raise error("damaged", "the footer does not check")
     return Footer(log_id, Position(offset, pointer, ordinal), chain)
 

@@ -22,10 +22,10 @@ from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem
 from quothlog.findings import Findings
 from quothlog.layout import Block, Position
 from quothlog.producers import ProducerTable
-from quothlog.scan import Found, Hole, newest_pointer_in, walk
+from quothlog.scan import Found, Hole, is_zero, newest_pointer_in, walk
 from quothlog.sealed import SealedSegments
 from quothlog.segment import ActiveSegment, Segment
-from quothlog.successor import Successor, cut, finish_cuts, is_zero
+from quothlog.successor import Successor, cut, finish_cuts
 from quothwire import batch
 from quothwire.errors import Damaged, error
 

@@ -83,6 +83,17 @@ def newest_pointer_in(file: File, start: int, end: int, log_id: int) -> int:
     return max(newest, max((header.last for _, header in _headers(window, start, log_id)), default=0))
 
 
+def parts(file: File, hole: Hole) -> Iterator[bytes]:
+    """The bytes of a stretch of a file, a megabyte at a time."""
+    for offset in range(hole.start, hole.end, _SEARCH_BYTES):
+        yield file.read(min(_SEARCH_BYTES, hole.end - offset), offset)
+
+
+def is_zero(file: File, hole: Hole) -> bool:
+    """Are these bytes zeros, as some file systems leave them behind?"""
+    return all(part.count(0) == len(part) for part in parts(file, hole))
+
+
 class _Window:
     """A moving view of a file: one read serves many small looks."""
 

@@ -8,7 +8,7 @@ whatever breaks off in between leaves a log that goes on above them at the next 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +18,8 @@ from quothlog.filesystem import File, FileSystem, write_durably
 from quothlog.findings import Findings
 from quothlog.layout import Block, Position
 from quothlog.pointers import HORIZON_US
-from quothlog.scan import Hole
+from quothlog.scan import Hole, parts
 from quothlog.segment import ActiveSegment, Segment
-
-_COPY_BYTES = 2**20
 
 
 @dataclass
@@ -68,7 +66,7 @@ class Successor:
 
     def _copy(self, torn: Hole, findings: Findings) -> None:
         path = self.last.path.with_name(layout.torn_name(self.last.path.name, torn.start))
-        write_durably(self.filesystem, path, _parts(self.file, torn))
+        write_durably(self.filesystem, path, parts(self.file, torn))
         if path.name not in findings.set_aside:
             findings.set_aside.append(path.name)
             findings.torn_bytes += torn.end - torn.start
@@ -78,11 +76,6 @@ def cut(file: File, size: int) -> None:
     """Cut a file, durably."""
     file.truncate(size)
     file.sync()
-
-
-def is_zero(file: File, hole: Hole) -> bool:
-    """Are these bytes zeros, as some file systems leave them behind?"""
-    return all(part.count(0) == len(part) for part in _parts(file, hole))
 
 
 def finish_cuts(filesystem: FileSystem, directory: Path, files: Mapping[str, int]) -> dict[str, int]:
@@ -97,14 +90,9 @@ def finish_cuts(filesystem: FileSystem, directory: Path, files: Mapping[str, int
         if source in files and source != last and files[source] - offset == files[name] > 0:
             file, copy = filesystem.open(directory / source, append=True), filesystem.open(directory / name)
             torn, copied = Hole(offset, files[source]), Hole(0, files[name])
-            if all(a == b for a, b in zip(_parts(file, torn), _parts(copy, copied), strict=True)):
+            if all(a == b for a, b in zip(parts(file, torn), parts(copy, copied), strict=True)):
                 cut(file, offset)
                 sizes[source] = offset
             file.close()
             copy.close()
     return sizes
-
-
-def _parts(file: File, hole: Hole) -> Iterator[bytes]:
-    for offset in range(hole.start, hole.end, _COPY_BYTES):
-        yield file.read(min(_COPY_BYTES, hole.end - offset), offset)
