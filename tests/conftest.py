@@ -1,8 +1,11 @@
-"""What the tests of all parts share: real brokers and peers of them, cleaned up whatever happens."""
+"""What the tests of all parts share: the seed, real brokers and peers of them, cleaned up whatever happens."""
 
 from __future__ import annotations
 
+import os
+import random
 import re
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +61,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield broker.start()
     finally:
         _end(broker)
+
+
+@pytest.fixture
+def seed() -> int:
+    """The seed of this test's random choices; QUOTH_SEED=12345 repeats those of a run that failed."""
+    chosen = int(os.environ.get("QUOTH_SEED") or secrets.randbits(32))
+    print(f"QUOTH_SEED={chosen}")
+    return chosen
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    """Random choices from the seed."""
+    return random.Random(seed)
 
 
 @pytest.fixture

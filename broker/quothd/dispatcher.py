@@ -40,7 +40,7 @@ from quothd.topicfile import TopicFile
 from quothd.turns import Turns
 from quothd.waits import Waits
 from quothd.worker import RETENTION_RETRY_US, Worker
-from quothlog.log import new_log_id
+from quothlog.recovery import new_log_id
 from quothwire.errors import QuothError, error
 from quothwire.fields import REPLY_BYTES_MAX
 from quothwire.message import Fetched, Operation

@@ -12,7 +12,9 @@ class Findings:
     strays: list[str] = field(default_factory=list)
     """Names of files that are not a log's: left alone."""
     set_aside: list[str] = field(default_factory=list)
-    """Names of files that bytes were set aside in."""
+    """Names of files that this opening set bytes aside in."""
+    set_aside_bytes: int = 0
+    """Bytes of all files that lie there because bytes were ever set aside, by this opening or before it."""
     torn_bytes: int = 0
     zero_bytes: int = 0
     damaged_bytes: int = 0
@@ -20,10 +22,9 @@ class Findings:
     scanned_bytes: int = 0
 
     def counters(self) -> dict[str, int]:
-        """How much of it somebody should know of."""
-        return {
-            "torn_bytes": self.torn_bytes,
-            "damaged_bytes": self.damaged_bytes,
-            "set_aside_files": len(self.set_aside),
-            "stray_files": len(self.strays),
-        }
+        """How much was found to be wrong."""
+        return {"torn_bytes": self.torn_bytes, "damaged_bytes": self.damaged_bytes}
+
+    def gauges(self) -> dict[str, int]:
+        """What lies there that somebody should know of."""
+        return {"set_aside_bytes": self.set_aside_bytes, "stray_files": len(self.strays)}

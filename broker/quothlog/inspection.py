@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -32,16 +32,26 @@ from quothwire.record import Record, records_of
 _DISK = PosixFileSystem()
 
 
-class Damage(NamedTuple):
-    """A stretch of a file that is no batch of the log. records: how many are missing there, -1 if unknown.
+Advance = Callable[[int], None]
+"""Called with the number of bytes that were looked at since the last call; it may take its time."""
 
-    Nothing lies between start and end where a whole segment is missing.
+
+class Damage(NamedTuple):
+    """A stretch of a file that is no batch of the log, and the records that are missing there.
+
+    start, end: offsets in the file; equal where records are missing and no byte lies in their place, as where
+    a whole segment is gone. records: how many are missing, -1 if that is unknown. ordinal: that of the first
+    of them, -1 if unknown. Their pointers lie above `after` and below `next`, which is 0 if nothing is known
+    of what follows.
     """
 
     path: Path
     start: int
     end: int
     records: int
+    ordinal: int
+    after: int
+    next: int
     text: str
 
 
@@ -57,7 +67,8 @@ class Unfinished(NamedTuple):
 class Summary:
     """One segment. first, last: pointers of its records, 0 if it holds none. bytes: the size of its file.
 
-    sealed: it does not grow any more. unfinished: bytes of a cut batch at its end.
+    sealed: it does not grow any more. indexed: its index agrees with it, so that readers use it.
+    unfinished: bytes of a cut batch at its end.
     """
 
     path: Path
@@ -68,22 +79,29 @@ class Summary:
     records: int
     bytes: int
     sealed: bool
+    indexed: bool
     unfinished: int
     damages: tuple[Damage, ...]
 
 
-def summaries(directory: Path, *, quick: bool = False) -> Iterator[Summary]:
+def summaries(
+    directory: Path, *, quick: bool = False, sealed_only: bool = False, advance: Advance | None = None
+) -> Iterator[Summary]:
     """Tell the segments of a log, oldest first.
 
     Every byte is read and every checksum verified. quick: a sealed segment is believed its header block and
-    its footer, and of the others only the headers are read. Raises FileNotFoundError if there is no log in
-    this directory, `Damaged` if no segment says which log it belongs to.
+    its footer, and of the others only the headers are read. sealed_only: the last segment, which may be
+    written to, is left out. advance: called again and again while bytes are verified. Raises
+    FileNotFoundError if there is no log in this directory, `Damaged` if no segment says which log it belongs
+    to.
     """
     for part in _parts(directory):
+        if sealed_only and part.last:
+            return
         if quick:
             yield _believed(part) or _walked(part, _steps(part))
         else:
-            yield _walked(part, _verified(part))
+            yield _walked(part, _verified(part, advance or (lambda _bytes: None)))
 
 
 def records(directory: Path, after: int = 0) -> Iterator[Record | Damage | Unfinished]:
@@ -131,8 +149,8 @@ class _Steady:
 class _Part(NamedTuple):
     """One segment while it is looked at.
 
-    expected: the ordinal that it should begin with, missing: records between it and the one before it,
-    following: the ordinal that the next one begins with; None where that is not known.
+    before: where the one before it ends, following: where the next one begins, each by its pointer and its
+    ordinal; None where that is not known.
     """
 
     path: Path
@@ -143,20 +161,32 @@ class _Part(NamedTuple):
     block: Block | None
     footer: Footer | None
     last: bool
-    expected: int | None
-    missing: int
-    following: int | None
+    before: Position | None
+    following: Position | None
 
     @property
     def start(self) -> Position:
         """Where its batches begin; without a valid header block, the beginning of the file."""
         return self.block.start if self.block else Position(0, self.floor - 1, 0)
 
+    @property
+    def expected(self) -> int | None:
+        """The ordinal that it should begin with."""
+        start = self.block.start if self.block else self.before
+        return start.ordinal if start else None
+
+    @property
+    def missing(self) -> int:
+        """Records between it and the one before it."""
+        if self.before is None or self.expected is None:
+            return 0
+        return max(0, self.expected - self.before.ordinal)
+
 
 def _parts(directory: Path, after: int = 0) -> Iterator[_Part]:
     """The segments that may hold records above a pointer, each open until the next one is asked for."""
     floors, log_id = _listing(directory)
-    end: int | None = None
+    end: Position | None = None
     for row in range(max(0, bisect_right(floors, after + 1) - 1), len(floors)):
         file = _open(directory, floors[row])
         if file is None:
@@ -166,14 +196,11 @@ def _parts(directory: Path, after: int = 0) -> Iterator[_Part]:
             block = _block(file, log_id)
             footer = Segment(_DISK, directory, floors[row], log_id, file.size()).footer(file)
             last = row + 1 == len(floors)
-            following = None if last else _first_ordinal(directory, floors[row + 1], log_id)
-            expected = block.ordinal if block else end
-            missing = 0 if expected is None or end is None else max(0, expected - end)
+            following = None if last else _start(directory, floors[row + 1], log_id)
             yield _Part(
-                file.path, log_id, floors[row], file, file.size(),
-                block, footer, last, expected, missing, following,
-            )  # fmt: skip
-            end = footer.end.ordinal if footer else following
+                file.path, log_id, floors[row], file, file.size(), block, footer, last, end, following
+            )
+            end = footer.end if footer else following
         finally:
             file.close()
 
@@ -223,29 +250,33 @@ def _block(file: File, log_id: int) -> Block | None:
     return block if block.log_id == log_id else None
 
 
-def _first_ordinal(directory: Path, floor: int, log_id: int) -> int | None:
+def _start(directory: Path, floor: int, log_id: int) -> Position | None:
+    """Where the batches of a segment begin, as its header block says."""
     file = _open(directory, floor)
     if file is None:
         return None
     block = _block(file, log_id)
     file.close()
-    return block.ordinal if block else None
+    return block.start if block else None
 
 
 def _steps(part: _Part) -> Iterator[Found | Damage | Unfinished]:
     """The batches of a segment by their headers, and what is wrong between them."""
-    if part.missing:
-        yield Damage(part.path, 0, 0, part.missing, "a segment before this one is missing")
     here = part.start
     expected = part.expected
+    if part.missing and part.before is not None:
+        yield Damage(
+            part.path, 0, 0, part.missing, part.before.ordinal, part.before.pointer, here.pointer + 1,
+            "a segment before this one is missing",
+        )  # fmt: skip
     hole = Hole(0, 0) if part.block is None else None
     for step in walk(part.file, here, part.size, part.log_id):
         if isinstance(step, Hole):
             hole = step
             continue
-        missing = -1 if expected is None else step.header.ordinal - expected
-        if hole is not None or missing > 0:
-            yield _damage(part, hole or Hole(step.offset, step.offset), missing)
+        if hole is not None or (expected is not None and step.header.ordinal > expected):
+            following = Position(step.offset, step.header.base - 1, step.header.ordinal)
+            yield _damage(part, hole, expected, here, following)
         yield step
         here, hole, expected = step.end, None, step.end.ordinal
     yield from _tail(part, here, hole, expected)
@@ -262,15 +293,24 @@ def _tail(
     if growing and hole is not None and _is_cut(part, here, hole):
         yield Unfinished(part.path, hole.start, hole.end)
         return
-    end = footer.end.ordinal if footer else part.following
-    missing = -1 if end is None or expected is None else end - expected
-    if hole is not None or missing > 0:
-        yield _damage(part, hole or Hole(here.offset, here.offset), missing)
+    end = footer.end if footer else part.following
+    if hole is not None or (end is not None and expected is not None and end.ordinal > expected):
+        yield _damage(part, hole, expected, here, end)
 
 
-def _damage(part: _Part, hole: Hole, missing: int) -> Damage:
-    text = "no batch of this log" if hole.start else "no header block of this log"
-    return Damage(part.path, hole.start, hole.end, max(missing, -1), text)
+def _damage(
+    part: _Part, hole: Hole | None, expected: int | None, here: Position, following: Position | None
+) -> Damage:
+    """What is wrong between two boundaries. expected: the ordinal at the first of them, if that is known."""
+    missing = -1 if expected is None or following is None else max(-1, following.ordinal - expected)
+    if hole is None:
+        hole, text = Hole(here.offset, here.offset), "nothing lies in their place"
+    else:
+        text = "no batch of this log" if hole.start else "no header block of this log"
+    return Damage(
+        part.path, hole.start, hole.end, missing, -1 if expected is None else expected,
+        here.pointer, following.pointer + 1 if following else 0, text,
+    )  # fmt: skip
 
 
 def _is_cut(part: _Part, here: Position, hole: Hole) -> bool:
@@ -308,7 +348,15 @@ def _broken(part: _Part, found: Found, problem: QuothError) -> Damage | Unfinish
     end = found.end.offset
     if part.file.was_cut(end):
         return Unfinished(part.path, found.offset, end)
-    return Damage(part.path, found.offset, end, found.header.records, problem.text)
+    return _damage_in(part, found, found.header.records, problem.text)
+
+
+def _damage_in(part: _Part, found: Found, missing: int, text: str) -> Damage:
+    """What is wrong within a batch whose header checks."""
+    offset, header = found
+    return Damage(
+        part.path, offset, found.end.offset, missing, header.ordinal, header.base - 1, header.last + 1, text
+    )
 
 
 def _one_by_one(part: _Part, found: Found, columns: Batch, after: int) -> Iterator[Record | Damage]:
@@ -320,7 +368,7 @@ def _one_by_one(part: _Part, found: Found, columns: Batch, after: int) -> Iterat
         try:
             opened = batch.decode_headers(headers[i])
         except QuothError as problem:
-            yield Damage(part.path, found.offset, found.end.offset, 0, f"record {pointer}: {problem.text}")
+            yield _damage_in(part, found, 0, f"record {pointer}: {problem.text}")
             opened = {}
         yield Record(pointer, values[i], keys[i] if keys is not None else None, opened)
 
@@ -328,7 +376,9 @@ def _one_by_one(part: _Part, found: Found, columns: Batch, after: int) -> Iterat
 def _believed(part: _Part) -> Summary | None:
     """The summary of a segment that was sealed, as its header block and footer say; None without them."""
     block, footer = part.block, part.footer
-    if block is None or footer is None or part.missing or part.following not in (None, footer.end.ordinal):
+    if block is None or footer is None or part.missing:
+        return None
+    if part.following is not None and part.following.ordinal != footer.end.ordinal:
         return None
     count = footer.end.ordinal - block.ordinal
     try:
@@ -336,13 +386,18 @@ def _believed(part: _Part) -> Summary | None:
     except QuothError:
         return None
     return Summary(
-        part.path, part.log_id, part.floor, first, footer.end.pointer, count, part.size, True, 0, ()
-    )
+        part.path, part.log_id, part.floor, first, footer.end.pointer, count, part.size,
+        True, _is_indexed(part), 0, (),
+    )  # fmt: skip
 
 
-def _verified(part: _Part) -> Iterator[Found | Damage | Unfinished]:
+def _verified(part: _Part, advance: Advance) -> Iterator[Found | Damage | Unfinished]:
     """The batches of a segment whose bodies check too, and what is wrong between them."""
+    seen = 0
     for step in _steps(part):
+        end = step.end.offset if isinstance(step, Found) else step.end
+        advance(end - seen)
+        seen = end
         if isinstance(step, Found):
             try:
                 batch.check(part.file.read(step.header.size, step.offset), part.log_id)
@@ -350,6 +405,7 @@ def _verified(part: _Part) -> Iterator[Found | Damage | Unfinished]:
                 yield _broken(part, step, problem)
                 continue
         yield step
+    advance(part.size - seen)
 
 
 def _walked(part: _Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary:
@@ -366,5 +422,12 @@ def _walked(part: _Part, steps: Iterator[Found | Damage | Unfinished]) -> Summar
                 unfinished = step.end - step.start
     sealed = part.footer is not None or not part.last
     return Summary(
-        part.path, part.log_id, part.floor, first, last, count, part.size, sealed, unfinished, tuple(damages)
-    )
+        part.path, part.log_id, part.floor, first, last, count, part.size,
+        sealed, _is_indexed(part), unfinished, tuple(damages),
+    )  # fmt: skip
+
+
+def _is_indexed(part: _Part) -> bool:
+    """Does its index agree with it?"""
+    point = Segment(_DISK, part.path.parent, part.floor, part.log_id, part.size).checkpoint()
+    return point is not None and segment.last_batch_agrees(part.file, point)

@@ -3,6 +3,7 @@
     NNNNNNNNNNNNNNNNN.seg             a segment, named by the smallest pointer that it can hold
     NNNNNNNNNNNNNNNNN.idx             its index and checkpoint: derived, never needed
     NNNNNNNNNNNNNNNNN.seg.OFFSET.torn bytes set aside from the end of that segment: never read, never deleted
+    NNNNNNNNNNNNNNNNN.seg.N.damaged   that segment as it was before a repair: never read, never deleted
     *.tmp                             something unfinished: removed when the log is opened
     lock                              flock()ed by the one writer, holds its process id
 
@@ -52,6 +53,7 @@ VERSION = 0
 SEGMENT_SUFFIX = ".seg"
 INDEX_SUFFIX = ".idx"
 TORN_SUFFIX = ".torn"
+DAMAGED_SUFFIX = ".damaged"
 LOCK_NAME = "lock"
 
 BLOCK_BYTES = 96
@@ -61,7 +63,8 @@ PRODUCER_TABLE_BYTES_MAX = 16 * 2**20
 
 _SEGMENT_NAME = re.compile(r"(\d{17})\.seg")
 _TORN_NAME = re.compile(r"(\d{17}\.seg)\.(\d{1,18})\.torn")
-_OURS = re.compile(r"\d{17}\.(seg|idx|seg\.\d+\.torn)(\.tmp)?|lock")
+_ASIDE = re.compile(r"(\d{17}\.seg)\.\d+\.(torn|damaged)")
+_OURS = re.compile(r"\d{17}\.(seg|idx|seg\.\d+\.(torn|damaged))(\.tmp)?|lock")
 _BLOCK = struct.Struct("<8sIIQQQQQ16sQQQ")
 _FOOTER = struct.Struct("<8sQQQQQQQ")
 _INDEX = struct.Struct("<8sIIQQQQQQQQQ")
@@ -148,6 +151,16 @@ def torn_from(name: str) -> tuple[str, int]:
     """The segment and the offset that the bytes in this file were set aside from, "" for any other file."""
     match = _TORN_NAME.fullmatch(name)
     return (match[1], int(match[2])) if match else ("", 0)
+
+
+def damaged_name(segment: str, number: int) -> str:
+    """The file name for a segment as it was before its n-th repair."""
+    return f"{segment}.{number}{DAMAGED_SUFFIX}"
+
+
+def is_set_aside(name: str) -> bool:
+    """Does this file hold bytes that were kept though they are no part of the log any more?"""
+    return _ASIDE.fullmatch(name) is not None
 
 
 def is_ours(name: str) -> bool:

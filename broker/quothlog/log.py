@@ -13,7 +13,6 @@ a sealed segment can be read by any thread, and a `SyncTicket` can be run by any
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,7 +30,7 @@ from quothlog.loginfo import LogInfo
 from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup, records_in
 from quothlog.loss import Loss, loss_before
 from quothlog.pointers import HORIZON_US, PointerIssuer
-from quothlog.recovery import open_directory
+from quothlog.recovery import Watch, open_directory
 from quothlog.retention import LogOptions, due_for_roll, expired, next_due, outgrown, wholly_below
 from quothlog.segment import ActiveSegment, Extract
 from quothlog.ticket import SyncTicket
@@ -53,6 +52,7 @@ class Log:
         options: LogOptions,
         log_id: int,
         others: Collection[str],
+        watch: Watch | None,
     ) -> None:
         self.directory = directory
         self.options = options
@@ -60,7 +60,7 @@ class Log:
         self._clock = clock
         self._lock = DirectoryLock(directory)
         try:
-            self._opened = open_directory(filesystem, directory, clock, log_id, others, new_log_id())
+            self._opened = open_directory(filesystem, directory, clock, log_id, others, watch)
             self._active = self._begin()
         except BaseException:
             self._lock.release()
@@ -84,17 +84,18 @@ class Log:
         filesystem: FileSystem | None = None,
         clock: Clock | None = None,
         others: Collection[str] = (),
+        watch: Watch | None = None,
     ) -> Self:
         """Open the log in a directory, or begin one.
 
         log_id: the id of a log that is begun (0: a random one), or that the directory must hold. others:
-        names of files that are not the log's and no strays either.
+        names of files that are not the log's and no strays either. watch: told how far the opening is.
         Raises `Conflict` ``locked``, `Damaged`, or OSError.
         """
         path = Path(directory)
         filesystem = filesystem or PosixFileSystem()
         filesystem.make_directory(path)
-        return cls(path, filesystem, clock or SystemClock(), options or LogOptions(), log_id, others)
+        return cls(path, filesystem, clock or SystemClock(), options or LogOptions(), log_id, others, watch)
 
     def __enter__(self) -> Self:
         return self
@@ -160,11 +161,11 @@ class Log:
             segments=len(segments),
             states="".join("r" if one.loaded else "h" for one in self._sealed) + "w",
             counters={
-                **self._issuer.counters(),
-                "producers": len(self._producers),
+                "clock_steps": self._issuer.clock_steps,
                 "rolls": self._rolls,
                 **self.findings.counters(),
             },
+            gauges={**self._issuer.gauges(), "producers": len(self._producers), **self.findings.gauges()},
         )
 
     # -- writing ----------------------------------------------------------------------------------------
@@ -361,7 +362,7 @@ class Log:
             try:
                 self._active = self._opened.go_on(self._clock)
             except OSError as problem:
-                raise self._as_error(problem) from problem
+                raise self._as_error(problem, self._opened.block_bytes) from problem
             self._issuer.last = max(self._issuer.last, self._active.floor - 1)
             self._synced = self._active.end
             self._show()
@@ -403,7 +404,7 @@ class Log:
                     self._active.append(burst.waiting)
             except (OSError, QuothError) as problem:
                 self._producers.undo()
-                burst.refuse(self._as_error(problem))
+                burst.refuse(self._as_error(problem, burst.bytes))
             else:
                 self._producers.commit()
                 self._show()
@@ -423,12 +424,13 @@ class Log:
     def _need_space(self, size: int) -> None:
         floor = self.options.disk_free_min
         if floor and (free := self._filesystem.free_bytes(self.directory)) < floor + size:
-            raise error("disk_low", f"{free} bytes are free, {floor + size} are needed")
+            raise error("disk_low", f"{size} bytes are needed above {floor} for emergencies, {free} are free")
 
-    def _as_error(self, problem: OSError | QuothError) -> QuothError:
+    def _as_error(self, problem: OSError | QuothError, size: int) -> QuothError:
+        """What is told of something that went wrong; size: the bytes that were to be written."""
         if isinstance(problem, OSError) and problem.errno in DISK_FULL:
             free = self._filesystem.free_bytes(self.directory)
-            return error("disk_low", f"{problem.strerror}; {free} bytes are free")
+            return error("disk_low", f"{problem.strerror}: {size} bytes are needed, {free} are free")
         if isinstance(problem, OSError) and problem.errno in PROCESS_SHORT:
             return error("busy", f"{problem.strerror}", "nothing was stored; try again, or raise the limit")
         if isinstance(problem, QuothError) and problem.code != "storage_failed":
@@ -452,7 +454,7 @@ class Log:
             try:
                 self._active = segment.begin(self._filesystem, self.directory, block)
             except OSError as problem:
-                raise self._as_error(problem) from problem
+                raise self._as_error(problem, block.size) from problem
             self._sealed.append(old.seal(producers))
         self._synced = self._active.end
         self._rolls += 1
@@ -491,8 +493,3 @@ class Log:
             firsts = (one.first() for one in (*self._sealed, self._active))
             self._first = next((first.base for first in firsts if first is not None), None)
         return self._first or 0
-
-
-def new_log_id() -> int:
-    """A random id, never 0."""
-    return secrets.randbits(63) + 1

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LogInfo:
-    """A log at one moment. first, last: pointers, 0 if there is none; states: a letter a segment."""
+    """A log at one moment. first, last: pointers, 0 if there is none; states: a letter a segment.
+
+    counters: how often something happened since the log was opened. gauges: how much of something there is.
+    """
 
     log_id: int
     first: int
@@ -18,3 +21,4 @@ class LogInfo:
     segments: int
     states: str
     counters: dict[str, int]
+    gauges: dict[str, int]

@@ -36,10 +36,6 @@ class PointerIssuer:
         self.last = base + records - 1
         return base
 
-    def counters(self) -> dict[str, int]:
-        """How often and how far the clock stepped back, and how far the last pointer is ahead of it."""
-        return {
-            "clock_steps": self.clock_steps,
-            "clock_step_us": self.step_us,
-            "borrowed_us": max(0, self.last - self._clock.now()),
-        }
+    def gauges(self) -> dict[str, int]:
+        """How far the clock stepped back at most, and how far the last pointer is ahead of it now."""
+        return {"clock_step_us": self.step_us, "borrowed_us": max(0, self.last - self._clock.now())}

@@ -12,7 +12,8 @@ disk has no room for it, what is there can be read all the same, and the segment
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import secrets
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,9 @@ from quothlog.successor import Successor, cut, finish_cuts
 from quothwire import batch
 from quothwire.errors import Damaged, error
 
+Watch = Callable[[int, int], None]
+"""Called while a log is opened: how many bytes have been looked through, and how many have to be."""
+
 
 @dataclass
 class Opened:
@@ -39,6 +43,11 @@ class Opened:
     producers: ProducerTable
     findings: Findings
     successor: Successor | None = None
+
+    @property
+    def block_bytes(self) -> int:
+        """What a new segment's header block will take at most."""
+        return layout.BLOCK_BYTES + len(self.producers.encode(0)) + 7
 
     def go_on(self, clock: Clock) -> ActiveSegment:
         """The segment to write to, begun if that has to be. Raises OSError; may be tried again."""
@@ -52,11 +61,16 @@ class Opened:
 
 
 def open_directory(
-    filesystem: FileSystem, directory: Path, clock: Clock, log_id: int, others: Collection[str], new_id: int
+    filesystem: FileSystem,
+    directory: Path,
+    clock: Clock,
+    log_id: int,
+    others: Collection[str],
+    watch: Watch | None = None,
 ) -> Opened:
     """Open the log in a directory, or begin one if there is none.
 
-    log_id: 0 takes the id that the segments say, or `new_id` for a log that is begun. Raises `Damaged` if no
+    log_id: 0 takes the id that the segments say, or a new one for a log that is begun. Raises `Damaged` if no
     segment says an id, or all that say one say another.
     """
     files = filesystem.list(directory)
@@ -68,20 +82,26 @@ def open_directory(
             filesystem.remove(directory / name)
     filesystem.sync_directory(directory)  # who gave a file its name may have died before that was durable
     files = finish_cuts(filesystem, directory, files)
+    findings.set_aside_bytes = sum(size for name, size in files.items() if layout.is_set_aside(name))
     sizes = {floor: size for name, size in files.items() if (floor := layout.floor_of(name))}
     floors = sorted(sizes)
     if not floors:
         floor = max(clock.now(), 1)
-        log_id = log_id or new_id
+        log_id = log_id or new_log_id()
         block = Block(log_id, floor, 0, 0, log_id, clock.boot_id(), b"")
         return Opened(
             SealedSegments([]), segment.begin(filesystem, directory, block), ProducerTable(), findings
         )
     log_id = _log_id(filesystem, directory, floors, log_id)
     segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
-    tail = _Tail(filesystem, segments, findings)
+    tail = _Tail(filesystem, segments, findings, watch or (lambda _done, _all: None))
     successor = tail.recover(clock.boot_id())
     return Opened(SealedSegments(segments[:-1]), tail.active, tail.producers, findings, successor)
+
+
+def new_log_id() -> int:
+    """A random id, never 0."""
+    return secrets.randbits(63) + 1
 
 
 def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: int) -> int:
@@ -104,8 +124,11 @@ def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: 
 class _Tail:
     """The last segment on its way to being the active one."""
 
-    def __init__(self, filesystem: FileSystem, segments: list[Segment], findings: Findings) -> None:
+    def __init__(
+        self, filesystem: FileSystem, segments: list[Segment], findings: Findings, watch: Watch
+    ) -> None:
         self._filesystem = filesystem
+        self._watch = watch
         self._findings = findings
         self._before = segments[-2] if len(segments) > 1 else None
         self._segment = segments[-1]
@@ -152,8 +175,10 @@ class _Tail:
             self.producers = ProducerTable.decode(point.producers)
         else:
             self.producers = ProducerTable.decode(active.block.producers)
-        self._findings.scanned_bytes = size - active.end.offset
+        begin = active.end.offset
+        self._findings.scanned_bytes = size - begin
         for step in walk(self._file, active.end, size, log_id, bodies=True):
+            self._watch(active.end.offset - begin, size - begin)
             if isinstance(step, Found):
                 active.take(step, batch.stamp(step.header, log_id))
                 self._learn(step)
@@ -168,13 +193,15 @@ class _Tail:
         here = self._segment.start
         if self._before is not None:
             here = here._replace(ordinal=max(here.ordinal, self._learn_from(self._before).ordinal))
-        for step in walk(self._file, here, self._segment.size, self._segment.log_id, bodies=True):
+        size = self._segment.size
+        for step in walk(self._file, here, size, self._segment.log_id, bodies=True):
             if isinstance(step, Found):
                 here = step.end
                 self._learn(step)
+                self._watch(here.offset, size)
             else:
                 self._findings.damaged_bytes += step.end - step.start
-        newest = newest_pointer_in(self._file, here.offset, self._segment.size, self._segment.log_id)
+        newest = newest_pointer_in(self._file, here.offset, size, self._segment.log_id)
         here = here._replace(pointer=max(here.pointer, newest))
         return Successor(
             self._filesystem, self._segment, self._file, here, here.pointer, 0, None, empty=False

@@ -94,6 +94,13 @@ def is_zero(file: File, hole: Hole) -> bool:
     return all(part.count(0) == len(part) for part in parts(file, hole))
 
 
+def same_bytes(a: File, here: Hole, b: File, there: Hole) -> bool:
+    """Do two stretches of two files hold the same?"""
+    if here.end - here.start != there.end - there.start:
+        return False
+    return all(one == other for one, other in zip(parts(a, here), parts(b, there), strict=True))
+
+
 class _Window:
     """A moving view of a file: one read serves many small looks."""
 

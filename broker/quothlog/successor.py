@@ -18,7 +18,7 @@ from quothlog.filesystem import File, FileSystem, write_durably
 from quothlog.findings import Findings
 from quothlog.layout import Block, Position
 from quothlog.pointers import HORIZON_US
-from quothlog.scan import Hole, parts
+from quothlog.scan import Hole, parts, same_bytes
 from quothlog.segment import ActiveSegment, Segment
 
 
@@ -66,10 +66,12 @@ class Successor:
 
     def _copy(self, torn: Hole, findings: Findings) -> None:
         path = self.last.path.with_name(layout.torn_name(self.last.path.name, torn.start))
+        there = self.filesystem.list(path.parent).get(path.name, 0)  # a copy that was broken off
         write_durably(self.filesystem, path, parts(self.file, torn))
         if path.name not in findings.set_aside:
             findings.set_aside.append(path.name)
             findings.torn_bytes += torn.end - torn.start
+            findings.set_aside_bytes += torn.end - torn.start - there
 
 
 def cut(file: File, size: int) -> None:
@@ -90,7 +92,7 @@ def finish_cuts(filesystem: FileSystem, directory: Path, files: Mapping[str, int
         if source in files and source != last and files[source] - offset == files[name] > 0:
             file, copy = filesystem.open(directory / source, append=True), filesystem.open(directory / name)
             torn, copied = Hole(offset, files[source]), Hole(0, files[name])
-            if all(a == b for a, b in zip(parts(file, torn), parts(copy, copied), strict=True)):
+            if same_bytes(file, torn, copy, copied):
                 cut(file, offset)
                 sizes[source] = offset
             file.close()

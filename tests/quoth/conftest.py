@@ -1,10 +1,7 @@
-"""What the tests of the client share: clients and proxies that are closed at the end, and the random seed."""
+"""What the tests of the client share: clients and proxies that are closed at the end."""
 
 from __future__ import annotations
 
-import os
-import random
-import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -73,11 +70,3 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> JumpingClock:
     for module in (channel, deadline):
         monkeypatch.setattr(module, "time", clock)
     return clock
-
-
-@pytest.fixture
-def rng() -> random.Random:
-    """Random choices; QUOTH_SEED=12345 repeats those of a run that failed."""
-    seed = int(os.environ.get("QUOTH_SEED") or secrets.randbits(32))
-    print(f"QUOTH_SEED={seed}")
-    return random.Random(seed)

@@ -1,10 +1,6 @@
-"""What the tests of the broker share: one client through each protocol, and the seed of random choices."""
+"""What the tests of the broker share: one client through each protocol."""
 
 from __future__ import annotations
-
-import os
-import random
-import secrets
 
 import pytest
 
@@ -27,14 +23,6 @@ def connect_client(request: pytest.FixtureRequest, peers: Peers) -> Connect:
 def client(connect_client: Connect, broker: BrokerProcess) -> Client:
     """A client of `broker`; the test runs once for each protocol."""
     return connect_client(broker)
-
-
-@pytest.fixture
-def rng() -> random.Random:
-    """Random choices; QUOTH_SEED=12345 repeats those of a run that failed."""
-    seed = int(os.environ.get("QUOTH_SEED") or secrets.randbits(32))
-    print(f"QUOTH_SEED={seed}")
-    return random.Random(seed)
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def test_restart_changes_nothing(open_log: OpenLog) -> None:
     assert (after.log_id, after.first, after.last) == (before.log_id, before.first, before.last)
     assert (after.first_ordinal, after.end_ordinal) == (before.first_ordinal, before.end_ordinal)
     assert (after.bytes, after.segments) == (before.bytes, before.segments)
-    assert after.counters["producers"] == before.counters["producers"]
+    assert after.gauges["producers"] == before.gauges["producers"]
     assert again.append(b"next").first > told[-1].pointer
 
 

@@ -143,7 +143,7 @@ def test_batches_without_a_producer_are_stored_each_time(log: Log) -> None:
     put(log, encoded([b"x"]), encoded([b"x"]))
     put(log, encoded([b"x"]))
     assert len(values(log)) == 3
-    assert log.info().counters["producers"] == 0
+    assert log.info().gauges["producers"] == 0
 
 
 def test_retry_in_the_same_burst_is_stored_once(log: Log) -> None:
@@ -186,7 +186,7 @@ def test_a_thousand_producers_are_known(
     told = put(log, *raws)
     log.sync()
     log = event(log, open_log)
-    assert log.info().counters["producers"] == PRODUCERS_MAX
+    assert log.info().gauges["producers"] == PRODUCERS_MAX
     assert log.append_batches(raws) == [repeated(first) for first in told]
 
 
@@ -206,7 +206,7 @@ def test_one_more_than_a_thousand_has_to_wait_while_all_are_at_work(
     put(log, dense(9_999, 1))
     assert outcome_of(log, dense(1, 2)) == "unknown_producer", "the one that was silent for longest"
     assert outcome_of(log, dense(2, 3, b"second oldest")) != "busy"
-    assert log.info().counters["producers"] == PRODUCERS_MAX
+    assert log.info().gauges["producers"] == PRODUCERS_MAX
 
 
 def test_newcomers_of_one_burst_push_out_only_who_was_silent(open_log: OpenLog, clock: ManualClock) -> None:

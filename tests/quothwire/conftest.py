@@ -1,4 +1,4 @@
-"""What all tests of the wire share: one seed for every random choice, and the ways to damage bytes.
+"""What all tests of the wire share: the ways to damage bytes.
 
 The seed is fresh at each run; it is printed when a test fails and stands in the labels of damaged bytes.
 `QUOTH_SEED=12345 pytest tests/quothwire` repeats a run.
@@ -6,9 +6,7 @@ The seed is fresh at each run; it is printed when a test fails and stands in the
 
 from __future__ import annotations
 
-import os
 import random
-import secrets
 import tracemalloc
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields
@@ -23,20 +21,6 @@ Decode = Callable[[Any], object]
 Labelled = Iterator[tuple[str, bytes]]
 
 FLIPS = (0x01, 0x80, 0xFF)
-
-
-@pytest.fixture
-def seed() -> int:
-    """The seed of this test's random choices: QUOTH_SEED, or a fresh one."""
-    chosen = int(os.environ.get("QUOTH_SEED") or secrets.randbits(32))
-    print(f"QUOTH_SEED={chosen}")
-    return chosen
-
-
-@pytest.fixture
-def rng(seed: int) -> random.Random:
-    """Random choices from the seed."""
-    return random.Random(seed)
 
 
 @pytest.fixture

@@ -1,0 +1,221 @@
+"""Mending a log: what every reader has to step over is written anew without it, and every byte is kept.
+
+Under the log's lock, segment by segment, oldest first. First the log is opened, which sets a torn end aside.
+Then every byte is read. A segment in which something does not check is kept as it is under another name
+(`.N.damaged`), and in its place comes one with a header block, its intact batches and, once sealed, a footer.
+Pointers and ordinals stay what they were, so readers are told of the records that are gone as before; they
+only do not have to search for what follows any more. An index that does not agree with its segment is made
+anew. Wherever this breaks off, the log is what it was, or mended up to there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from quothlog import layout, segment
+from quothlog.clock import Clock, SystemClock
+from quothlog.dirlock import DirectoryLock
+from quothlog.filesystem import File, FileSystem, PosixFileSystem, write_durably
+from quothlog.index import SparseIndex
+from quothlog.layout import Block, Checkpoint, Footer, Position
+from quothlog.producers import ProducerTable
+from quothlog.recovery import open_directory
+from quothlog.scan import Found, Hole, parts, same_bytes, walk
+from quothlog.segment import Segment
+from quothwire import batch
+
+_NO_BOOT = bytes(16)
+
+
+class Mended(NamedTuple):
+    """What was done about one segment.
+
+    kept: the file that holds the bytes as they were, None if only the index was made. bytes: how many of
+    them are no part of the log any more.
+    """
+
+    path: Path
+    kept: Path | None
+    bytes: int
+
+
+def repair(
+    directory: Path,
+    *,
+    log_id: int = 0,
+    others: Collection[str] = (),
+    filesystem: FileSystem | None = None,
+    clock: Clock | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> Iterator[Mended]:
+    """Mend the log in a directory; tells what was done as it is done.
+
+    log_id, others: as in `Log.open`. advance: called with the number of bytes that were looked at since the
+    last call. Raises FileNotFoundError if there is no log, `Conflict` ``locked``, `Damaged`, OSError.
+    """
+    filesystem, clock = filesystem or PosixFileSystem(), clock or SystemClock()
+    if not any(map(layout.floor_of, filesystem.list(directory))):
+        raise FileNotFoundError(2, "no segment of a log", str(directory))
+    lock = DirectoryLock(directory)
+    try:
+        opened = open_directory(filesystem, directory, clock, log_id, others)
+        active = opened.go_on(clock)
+        active.file.close()
+        for name in opened.findings.set_aside:
+            source, _ = layout.torn_from(name)
+            size = filesystem.list(directory)[name]
+            yield Mended(directory / source, directory / name, size)
+        before: _End | None = None
+        row = [*opened.sealed, active]
+        for one, following in zip(row, [*row[1:], None], strict=True):
+            mender = _Mender(filesystem, clock, one, before, following)
+            yield from mender.mend(advance or (lambda _bytes: None))
+            before = mender.end
+    finally:
+        lock.release()
+
+
+class _End(NamedTuple):
+    """The state of the log behind a segment."""
+
+    position: Position
+    chain: int
+    producers: ProducerTable
+
+
+class _Mender:
+    """One segment on its way through the repair. following: None for the last one, which goes on growing."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        clock: Clock,
+        one: Segment,
+        before: _End | None,
+        following: Segment | None,
+    ) -> None:
+        self._filesystem = filesystem
+        self._clock = clock
+        self._segment = one
+        self._before = before
+        self._following = following
+        self._file: File = filesystem.open(one.path)
+        self._size = self._file.size()
+        self._block = one.block if one.has_block else self._new_block()
+        self._footer = one.footer(self._file)
+        self._intact: list[Hole] = []
+        self._sparse = SparseIndex([self._block.start])
+        self._last_offset = self._last_check = 0
+        self.end = _End(self._block.start, self._block.chain, ProducerTable.decode(self._block.producers))
+        """Behind the batches that were seen so far, as they will lie in the mended segment."""
+
+    def mend(self, advance: Callable[[int], None]) -> Iterator[Mended]:
+        """Look through the segment, and write anew what does not check."""
+        try:
+            damaged = self._look_through(advance)
+            if damaged or not self._segment.has_block:
+                kept = self._keep()
+                self._rewrite()
+                yield Mended(self._segment.path, kept, damaged)
+            elif self._following is not None and not self._is_indexed():
+                self._write_index()
+                yield Mended(self._segment.path, None, 0)
+        finally:
+            self._file.close()
+
+    def _look_through(self, advance: Callable[[int], None]) -> int:
+        """Find the stretches of intact batches; returns the number of bytes that are nothing."""
+        damaged = seen = 0
+        for step in walk(self._file, self._segment.start, self._size, self._segment.log_id, bodies=True):
+            if isinstance(step, Found):
+                self._take(step)
+                advance(step.end.offset - seen)
+                seen = step.end.offset
+            elif not self._is_footer(step):
+                damaged += step.end - step.start
+        advance(self._size - seen)
+        return damaged
+
+    def _take(self, found: Found) -> None:
+        """An intact batch: it will lie behind those before it."""
+        position, chain, producers = self.end
+        offset, header = found
+        if self._intact and self._intact[-1].end == offset:
+            self._intact[-1] = Hole(self._intact[-1].start, found.end.offset)
+        else:
+            self._intact.append(Hole(offset, found.end.offset))
+        stamped = batch.stamp(header, self._segment.log_id)
+        self._sparse.note(position)
+        self._last_offset, self._last_check = position.offset, int.from_bytes(stamped[-8:], "little")
+        producers.store(header)
+        producers.commit()
+        self.end = _End(
+            Position(position.offset + header.size, header.last, header.end_ordinal),
+            layout.extend_chain(chain, stamped),
+            producers,
+        )
+
+    def _is_footer(self, hole: Hole) -> bool:
+        return self._footer is not None and hole == (self._footer.end.offset, self._size)
+
+    def _is_indexed(self) -> bool:
+        point = self._segment.checkpoint()
+        return point is not None and segment.last_batch_agrees(self._file, point)
+
+    def _new_block(self) -> Block:
+        """A header block in place of one that does not check: what the segment before it tells."""
+        one, before = self._segment, self._before
+        if before is None:
+            return Block(one.log_id, one.floor, one.start.pointer, one.start.ordinal, 0, _NO_BOOT, b"")
+        position, chain, producers = before
+        snapshot = producers.encode(self._clock.now())
+        return Block(one.log_id, one.floor, position.pointer, position.ordinal, chain, _NO_BOOT, snapshot)
+
+    def _keep(self) -> Path:
+        """Keep the segment as it is under a name of its own, durably."""
+        whole = Hole(0, self._size)
+        for number in count(1):
+            path = self._segment.path.with_name(layout.damaged_name(self._segment.path.name, number))
+            size = self._filesystem.list(path.parent).get(path.name)
+            if size is None:
+                write_durably(self._filesystem, path, parts(self._file, whole))
+                return path
+            kept = self._filesystem.open(path)
+            if same_bytes(kept, Hole(0, size), self._file, whole):  # a repair was broken off behind this
+                return path
+        raise AssertionError("unreachable")
+
+    def _rewrite(self) -> None:
+        self._filesystem.remove(self._segment.index_path)
+        write_durably(self._filesystem, self._segment.path, self._contents())
+        if self._following is not None:
+            self._write_index()
+
+    def _contents(self) -> Iterator[bytes]:
+        yield layout.encode_block(self._block)
+        for stretch in self._intact:
+            yield from parts(self._file, stretch)
+        if self._following is not None:
+            yield layout.encode_footer(self._new_footer(self._following))
+
+    def _new_footer(self, following: Segment) -> Footer:
+        """What the footer says of the log is still so, though not all of it can be read."""
+        end, chain = self.end.position, self.end.chain
+        if self._footer is not None:
+            end, chain = self._footer.end._replace(offset=end.offset), self._footer.chain
+        elif following.has_block:
+            block = following.block
+            end, chain = Position(end.offset, block.previous, block.ordinal), block.chain
+        return Footer(self._segment.log_id, end, chain)
+
+    def _write_index(self) -> None:
+        end, chain, producers = self.end
+        point = Checkpoint(
+            self._segment.log_id, self._segment.floor, end, chain, self._last_offset, self._last_check,
+            self._sparse.positions(), producers.encode(self._clock.now()),
+        )  # fmt: skip
+        data = [layout.encode_checkpoint(point)]
+        write_durably(self._filesystem, self._segment.index_path, data)

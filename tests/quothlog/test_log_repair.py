@@ -1,0 +1,303 @@
+"""Mending a log: readers get what they got before, every byte is kept, breaking it off does no harm."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.clocks import HOUR, START, ManualClock
+from kit.damage import flip, zero
+from kit.logs import boundaries, encoded, fill, put, salvaged, segments
+from kit.storage import Died, FaultyDisk
+from quothlog import Log, LogOptions
+from quothlog.inspection import Summary, summaries
+from quothlog.repair import Mended, repair
+from quothwire.errors import Conflict, Damaged
+from quothwire.record import Record
+
+OpenLog = Callable[..., Log]
+Harm = Callable[[Path], None]
+
+BATCHES, RECORDS = 3, 4
+LOG_ID = 77
+
+
+@pytest.fixture
+def told(open_log: OpenLog) -> list[Record]:
+    """A closed log of four segments with three batches of four records each, and its records."""
+    with open_log(options=LogOptions(count_limit=BATCHES * RECORDS), log_id=LOG_ID) as log:
+        return fill(log, 4 * BATCHES, RECORDS)
+
+
+def whole(directory: Path) -> bool:
+    """Do all bytes of all segments check, and all sealed ones have an index?"""
+    found = list(summaries(directory))
+    checks = not any(damage.end > damage.start for one in found for damage in one.damages)
+    return checks and all(one.indexed or not one.sealed for one in found)
+
+
+def mend(directory: Path, **options: Any) -> list[Mended]:
+    """Mend a log under the clock that it was made under."""
+    return list(repair(directory, clock=ManualClock(START + HOUR), **options))
+
+
+def read(directory: Path) -> list[Record]:
+    """What a reader gets who steps over damage."""
+    with Log.open(directory, log_id=LOG_ID, clock=ManualClock(START + HOUR)) as log:
+        return salvaged(log)
+
+
+def missing(found: Summary) -> list[tuple[int, int]]:
+    """What is missing in a segment: (ordinal, records)."""
+    return [(one.ordinal, one.records) for one in found.damages]
+
+
+# -- what is damaged --------------------------------------------------------------------------------
+
+
+def spoil(path: Path, start: int, end: int) -> None:
+    """Put something else in the place of a stretch."""
+    data = path.read_bytes()
+    path.write_bytes(data[:start] + b"\xaa" * (end - start) + data[end:])
+
+
+def first_header(path: Path) -> None:
+    flip(path, boundaries(path, LOG_ID)[0] + 20)
+
+
+def middle_body(path: Path) -> None:
+    flip(path, boundaries(path, LOG_ID)[2] - 3)
+
+
+def last_batch(path: Path) -> None:
+    start, end = boundaries(path, LOG_ID)[-2:]
+    spoil(path, start, end)
+
+
+def all_batches(path: Path) -> None:
+    offsets = boundaries(path, LOG_ID)
+    spoil(path, offsets[0], offsets[-1])
+
+
+def block(path: Path) -> None:
+    flip(path, 30)
+
+
+def block_and_first_batch(path: Path) -> None:
+    first_header(path)
+    block(path)
+
+
+def no_block(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[boundaries(path, LOG_ID)[0] :])
+
+
+def bytes_inserted(path: Path) -> None:
+    data, at = path.read_bytes(), boundaries(path, LOG_ID)[1]
+    path.write_bytes(data[:at] + b"not a batch" + data[at:])
+
+
+def bytes_removed(path: Path) -> None:
+    data, at = path.read_bytes(), boundaries(path, LOG_ID)[1]
+    path.write_bytes(data[: at - 40] + data[at:])
+
+
+def batch_twice(path: Path) -> None:
+    data, (a, b, *_) = path.read_bytes(), boundaries(path, LOG_ID)
+    path.write_bytes(data[:b] + data[a:b] + data[b:])
+
+
+def everything(path: Path) -> None:
+    zero(path, 0, path.stat().st_size)
+
+
+HARMS: list[Harm] = [
+    first_header, middle_body, last_batch, all_batches, block, block_and_first_batch, no_block,
+    bytes_inserted, bytes_removed, batch_twice, everything,
+]  # fmt: skip
+any_harm = pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+
+
+@any_harm
+@pytest.mark.parametrize("row", range(4))
+def test_readers_get_what_they_got_before_and_every_byte_is_kept(
+    told: list[Record], directory: Path, tmp_path: Path, harm: Harm, row: int
+) -> None:
+    """In the first, a middle, the last sealed and the active segment."""
+    path = segments(directory)[row]
+    harm(path)
+    before = path.read_bytes()
+    readable = read(shutil.copytree(directory, tmp_path / "unmended"))
+    mended = mend(directory, log_id=LOG_ID)
+    assert path in [one.path for one in mended]
+    kept = b"".join(one.kept.read_bytes() for one in mended if one.kept is not None)
+    if path.exists():
+        assert before in (kept, path.read_bytes() + kept)  # a torn end is kept alone
+    else:
+        assert before.endswith(kept)  # without its torn end it held nothing
+    assert read(directory) == readable
+    assert whole(directory)
+    assert mend(directory) == []
+    assert read(directory) == readable
+
+
+@pytest.mark.parametrize("row", range(3))
+def test_records_that_are_gone_are_told_afterwards_too(told: list[Record], directory: Path, row: int) -> None:
+    path = segments(directory)[row]
+    last_batch(path)
+    before = missing(list(summaries(directory))[row])
+    mend(directory)
+    found = list(summaries(directory))[row]
+    assert missing(found) == before == [((row + 1) * BATCHES * RECORDS - RECORDS, RECORDS)]
+    assert all(damage.start == damage.end for damage in found.damages)
+    with Log.open(directory) as log:
+        after = told[(row + 1) * BATCHES * RECORDS - RECORDS - 1].pointer
+        extract = log.fetch(after)
+        assert extract is not None
+        assert log.loss(after, -1, extract) == (RECORDS, RECORDS)
+
+
+def test_whole_log_is_left_as_it_is(told: list[Record], directory: Path) -> None:
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert mend(directory) == []
+    after = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert {name for name in after if after[name] != before.get(name)} <= {"lock"}
+    assert before.keys() == after.keys()
+
+
+def test_index_that_does_not_agree_is_made_anew(told: list[Record], directory: Path) -> None:
+    first, second, third, _ = (path.with_suffix(".idx") for path in segments(directory))
+    right = [first.read_bytes(), second.read_bytes(), third.read_bytes()]
+    first.unlink()
+    shutil.copy(third, second)
+    flip(third, 30)
+    mended = mend(directory)
+    assert mended == [Mended(path, None, 0) for path in segments(directory)[:3]]
+    assert [path.read_bytes() for path in (first, second, third)] == right
+
+
+def test_segment_that_is_damaged_again_is_kept_again(told: list[Record], directory: Path) -> None:
+    path = segments(directory)[1]
+    copies = []
+    for number, harm in enumerate((middle_body, first_header), start=1):
+        harm(path)
+        copies.append(path.read_bytes())
+        (mended,) = repair(directory)
+        assert mended.kept == path.with_name(f"{path.name}.{number}.damaged")
+    assert [path.with_name(f"{path.name}.{n}.damaged").read_bytes() for n in (1, 2)] == copies
+    assert [record.value for record in read(directory)] == [
+        record.value for record in (*told[:12], *told[20:])
+    ]
+
+
+def test_retries_are_known_behind_a_mended_header_block(open_log: OpenLog, directory: Path) -> None:
+    raws = [encoded([b"%d" % number], producer=9, sequence=number + 1) for number in range(9)]
+    with open_log(options=LogOptions(count_limit=3)) as log:
+        firsts = [put(log, raw)[0].first for raw in raws]
+    _, second, third = segments(directory)
+    block(second)
+    second.with_suffix(".idx").unlink()
+    mend(directory)
+    second.with_suffix(".idx").unlink()
+    block(third)  # now only the second one tells who had written before
+    with Log.open(directory) as log:
+        assert [(one.first, one.duplicate) for one in put(log, *raws)] == [(first, True) for first in firsts]
+
+
+def test_pointers_go_on_above_everything(told: list[Record], directory: Path) -> None:
+    for path in segments(directory):
+        everything(path)
+    mend(directory, log_id=LOG_ID)
+    with Log.open(directory, clock=ManualClock(1_000)) as log:
+        assert log.append(b"next").first >= told[-BATCHES * RECORDS].pointer
+    assert whole(directory)
+
+
+def test_progress_is_told_in_bytes(told: list[Record], directory: Path) -> None:
+    middle_body(segments(directory)[1])
+    steps: list[int] = []
+    sizes = sum(path.stat().st_size for path in segments(directory))
+    mend(directory, advance=steps.append)
+    assert sum(steps) == sizes
+    assert len(steps) > BATCHES * 4
+
+
+def test_where_there_is_no_log_none_is_begun(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        mend(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_log_that_is_open_is_left_alone(open_log: OpenLog, directory: Path) -> None:
+    with open_log() as log:
+        fill(log, 3)
+        with pytest.raises(Conflict, match="in use by process"):
+            mend(directory)
+
+
+def test_without_any_header_block_it_needs_the_id(told: list[Record], directory: Path) -> None:
+    for path in segments(directory):
+        block(path)
+    with pytest.raises(Damaged):
+        mend(directory)
+    mend(directory, log_id=LOG_ID)
+    assert whole(directory)
+    assert [record.value for record in read(directory)] == [record.value for record in told]
+
+
+# -- broken off -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("harm", [middle_body, block], ids=lambda harm: harm.__name__)
+def test_process_dies_at_each_change_of_the_disk(
+    told: list[Record], directory: Path, tmp_path: Path, harm: Harm
+) -> None:
+    for path in segments(directory)[1:3]:
+        harm(path)
+    damaged = {path.read_bytes() for path in segments(directory)[1:3]}
+    readable = read(shutil.copytree(directory, tmp_path / "unmended"))
+    nth = 0
+    while True:
+        nth += 1
+        target = shutil.copytree(directory, tmp_path / str(nth))
+        disk = FaultyDisk(syncs=False)
+        disk.die(nth, written=50)
+        try:
+            mend(target, filesystem=disk)
+        except Died:
+            assert read(shutil.copytree(target, tmp_path / f"{nth} at once")) == readable
+            mend(target)
+        else:
+            break
+        finally:
+            assert read(target) == readable
+        assert whole(target)
+        assert damaged <= {path.read_bytes() for path in target.glob("*.damaged")}
+    assert nth > 10
+
+
+@pytest.mark.parametrize("problem", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
+@pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])
+def test_failing_disk_costs_nothing(
+    told: list[Record], directory: Path, tmp_path: Path, kind: str, problem: int, rng: random.Random
+) -> None:
+    middle_body(segments(directory)[1])
+    readable = read(shutil.copytree(directory, tmp_path / "unmended"))
+    for nth in range(1, 6):
+        target = shutil.copytree(directory, tmp_path / str(nth))
+        disk = FaultyDisk(syncs=False)
+        disk.fail(kind, nth, problem, written=rng.randrange(100))  # type: ignore[arg-type]
+        with contextlib.suppress(OSError):
+            mend(target, filesystem=disk)
+        assert read(target) == readable
+        mend(target)
+        assert whole(target)
+        assert read(target) == readable
