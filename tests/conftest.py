@@ -1,4 +1,4 @@
-"""What the tests of all parts share: the seed, real brokers and peers of them, cleaned up whatever happens."""
+"""What the tests of all parts share: a seed, real brokers and their peers, cleaned up whatever happens."""
 
 from __future__ import annotations
 

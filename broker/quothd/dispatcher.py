@@ -10,6 +10,7 @@ import heapq
 import logging
 import time
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from quothd.events import (
     Idle,
     Informed,
     Opened,
+    Opening,
     Parked,
     Progress,
     Slept,
@@ -40,6 +42,7 @@ from quothd.topicfile import TopicFile
 from quothd.turns import Turns
 from quothd.waits import Waits
 from quothd.worker import RETENTION_RETRY_US, Worker
+from quothlog import LogInfo
 from quothlog.recovery import new_log_id
 from quothwire.errors import QuothError, error
 from quothwire.fields import REPLY_BYTES_MAX
@@ -52,6 +55,9 @@ Announce = Callable[[str, int], None]
 
 STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
 """Names and letters in one status: topics with thousands of segments make it shorter, not larger."""
+
+SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "set_aside_bytes", "stray_files")
+"""Counters and gauges of topics that are summed up in the status."""
 
 _MAKES_TOPIC = (Operation.PUBLISH, Operation.CREATE)
 
@@ -81,6 +87,7 @@ class Dispatcher:
         self._turns = Turns(config.workers_max, self._make_worker)
         self._retention: list[tuple[int, str]] = []
         self._held_bytes = 0
+        self._totals: Counter[str] = Counter()
         self._stopping = False
         for folder in folders:
             self._enter(Entry(Place(folder.path, folder.topic, folder.problem), is_new=False))
@@ -126,9 +133,7 @@ class Dispatcher:
             entry.state is State.OPENING and now - entry.opening_since > self._config.recovering_after
         )
         if recovering and job.operation is Operation.FETCH:
-            raise error(
-                "recovering", f"topic {job.topic!r} has been opening for {now - entry.opening_since:.1f} s"
-            )
+            raise error("recovering", entry.recovery(now))
         entry.outstanding += 1
         self._held_bytes += job.size
         if job.operation is Operation.DELETE:
@@ -228,6 +233,8 @@ class Dispatcher:
                 entry.newest, entry.end_ordinal = event.newest, event.end_ordinal
                 self._announce(entry.name, event.newest)
                 self._wake_waiting(entry, now)
+            case Opening():
+                entry.looked_through = (event.done, event.size)
             case Opened():
                 self._opened(entry, event, now)
             case Informed():
@@ -276,6 +283,8 @@ class Dispatcher:
                 self._turns.give(now)
 
     def _learn(self, entry: Entry, event: Opened | Informed | Slept) -> None:
+        self._sum_up(entry.info, -1)
+        self._sum_up(event.info, 1)
         entry.learn(event.info)
         self._retain_at(entry, event.retention_due)
 
@@ -314,6 +323,7 @@ class Dispatcher:
 
     def _forget(self, entry: Entry, problem: QuothError) -> None:
         """The topic does not exist any more: tell whoever waits for it."""
+        self._sum_up(entry.info, -1)
         del self._entries[entry.name]
         self._names.remove(entry.name.encode())
         for job in self.waits.take_topic(entry.name):
@@ -380,6 +390,17 @@ class Dispatcher:
     def active(self) -> int:
         """How many topics have a worker."""
         return self._turns.active
+
+    def totals(self) -> dict[str, int]:
+        """What somebody should know of, over all topics that have been opened since the start."""
+        return {name: self._totals[name] for name in (*SUMS, "borrowed_us_max")}
+
+    def _sum_up(self, info: LogInfo | None, sign: int) -> None:
+        if info is not None:
+            told = {**info.counters, **info.gauges}
+            for name in SUMS:
+                self._totals[name] += sign * told[name]
+            self._totals["borrowed_us_max"] = max(self._totals["borrowed_us_max"], told["borrowed_us"])
 
     @property
     def syncs(self) -> int:

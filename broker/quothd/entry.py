@@ -14,11 +14,13 @@ class Entry:
 
     info: None until the log has been opened once. outstanding: jobs accepted and not answered or parked.
     pending: those that wait for a worker. in_work: how many the worker has. makes_way: it gets no more of
-    them, so that it can rest. deletion: the job that will delete it once the others are done.
+    them, so that it can rest. looked_through: how many bytes of all that its opening has to. deletion: the
+    job that will delete it once the others are done.
     """
 
     __slots__ = (
-        "deletion", "end_ordinal", "in_work", "info", "is_new", "makes_way", "newest", "opening_since",
+        "deletion", "end_ordinal", "in_work", "info", "is_new", "looked_through", "makes_way", "newest",
+        "opening_since",
         "outstanding", "pending", "place", "retention_at", "state", "used", "worker",
     )  # fmt: skip
 
@@ -37,6 +39,7 @@ class Entry:
         self.deletion: Job | None = None
         self.retention_at: int | None = None
         self.opening_since = 0.0
+        self.looked_through = (0, 0)
         self.used = 0.0
 
     @property
@@ -53,6 +56,12 @@ class Entry:
         self.info = info
         self.newest = info.last
         self.end_ordinal = info.end_ordinal
+
+    def recovery(self, now: float) -> str:
+        """How far its opening is, for whoever has to wait for it."""
+        done, size = self.looked_through
+        text = f"topic {self.name!r} has been opening for {now - self.opening_since:.1f} s"
+        return f"{text}, {done} of {size} bytes have been looked through" if size else text
 
     def states(self) -> str:
         """A letter a segment, see `TopicInfo`; without a worker all of them hibernate."""

@@ -37,6 +37,15 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """The log is being opened: bytes that have been looked through, of those that have to be."""
+
+    worker: Sender
+    done: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     """The log is open. place: where it lives now. retention_due: see `Log.retention_due`."""
 
@@ -108,4 +117,4 @@ class Failed:
     jobs: list[Job]
 
 
-Event = Answered | Parked | Opened | Progress | Informed | Changed | Idle | Slept | Deleted | Failed
+Event = Answered | Parked | Opening | Opened | Progress | Informed | Changed | Idle | Slept | Deleted | Failed

@@ -28,6 +28,7 @@ from quothd.endpoints import Bound, bind_pair
 from quothd.job import Job
 from quothd.outbox import Outbox
 from quothd.replies import QUEUED_MAX, Replies
+from quothd.scrubber import Scrubber
 from quothlog.producers import RESULTS_MAX
 from quothwire import announcement, batch, codec, simple
 from quothwire.errors import QuothError, error
@@ -89,6 +90,7 @@ class FrontEnd:
         self._dispatcher = Dispatcher(
             config.dir, config, catalog.folders, self._outbox, self._send, self._news.__setitem__
         )
+        self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
         self._router: zmq.Socket[bytes]
         self._announcer: zmq.Socket[bytes]
@@ -141,6 +143,7 @@ class FrontEnd:
         until = time.monotonic() + self._config.stop_timeout
         if self._stop_at is not None and self._dispatcher.active:
             until = self._stop_at
+        self._scrubber.stop(until)
         at_work, unsynced = self._dispatcher.stop(until)
         if at_work:
             text = f"{_named(at_work)} still at work after {self._config.stop_timeout:g} s"
@@ -185,6 +188,7 @@ class FrontEnd:
         more = False
         while not self._is_over():
             now = time.monotonic()
+            self._scrubber.tick(now)
             dues = (self._dispatcher.tick(now), self._replies.next_try(), now + self._config.check_interval)
             wait = min(due for due in dues if due is not None) - now
             if not more:
@@ -306,6 +310,8 @@ class FrontEnd:
                 "syncs": dispatcher.syncs,
                 "threads": threading.active_count(),
                 "unopened": dispatcher.unopened,
+                **dispatcher.totals(),
+                **self._scrubber.counters(),
             },
             states=dispatcher.states(request.after, request.limit),
         )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
 
 from quothd.topicfile import TopicFile
 from quothlog import LogInfo
 from quothwire.errors import QuothError
 from quothwire.message import TopicInfo
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -17,18 +20,24 @@ class Place:
     """Where a topic lives. path: None until its folder has been made. problem: see `catalog.Folder`.
 
     failure: why it takes no writes for as long as this process lives. A log that is opened again after a
-    failed write or fsync may read from the page cache what the disk does not hold.
+    failed write or fsync may read from the page cache what the disk does not hold. counted: the counters of
+    all earlier openings in this process.
     """
 
     path: Path | None
     topic: TopicFile
     problem: str = ""
     failure: QuothError | None = None
+    counted: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+
+    def informed(self, info: LogInfo) -> LogInfo:
+        """How its log stands, with counters that go back to the start of this process."""
+        counters = {name: self.counted.get(name, 0) + number for name, number in info.counters.items()}
+        return replace(info, counters=counters)
 
 
 def topic_info(place: Place, info: LogInfo, states: str | None = None) -> TopicInfo:
     """Everything about a topic, for a reply."""
-    counters: dict[str, Any] = dict(info.counters)
     return TopicInfo(
         name=place.topic.name,
         log=place.topic.log_id,
@@ -41,5 +50,5 @@ def topic_info(place: Place, info: LogInfo, states: str | None = None) -> TopicI
         states=info.states if states is None else states,
         settings=place.topic.settings.to_map(),
         problem=place.problem or (place.failure.text if place.failure else ""),
-        counters=counters,
+        counters={**info.counters, **info.gauges},
     )

@@ -73,7 +73,7 @@ class Turns:
         while self._queue and len(self._active) < self._workers_max:
             _, entry = self._queue.popitem(last=False)
             entry.step(Happening.STARTED)
-            entry.opening_since = now
+            entry.opening_since, entry.looked_through = now, (0, 0)
             self._active[entry.name] = entry
             entry.worker = self._make_worker(entry.place)
             entry.worker.start()

@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from quothd import catalog, topicfile
+from quothd import catalog
 from quothd.config import Config
 from quothd.events import (
     Answered,
@@ -31,11 +31,13 @@ from quothd.events import (
     Idle,
     Informed,
     Opened,
+    Opening,
     Parked,
     Progress,
     Slept,
 )
 from quothd.job import Job
+from quothd.opening import open_topic
 from quothd.outbox import Outbox
 from quothd.place import Place, topic_info
 from quothd.publishing import append_jobs
@@ -43,7 +45,7 @@ from quothd.readers import Looked, Readers
 from quothd.refusals import breakdown, refusal, shortage
 from quothd.syncer import Synced, Syncer
 from quothd.topicfile import TopicFile
-from quothlog import Appended, Log
+from quothlog import Appended, Log, LogInfo
 from quothlog.segment import Extract
 from quothwire.errors import QuothError, error
 from quothwire.message import FETCH_BYTES_MAX, Fetched, Operation, Published, Trimmed
@@ -142,26 +144,14 @@ class Worker:
             self._fail(breakdown(problem, self.topic))
 
     def _open(self) -> None:
-        place, topic = self._place, self._place.topic
-        is_new = place.path is None
-        path = place.path = place.path or catalog.make(self._directory, topic)
-        options = self._config.log_options(topic.settings, keep_all=bool(place.problem))
-        try:
-            self._log = Log.open(path, options=options, log_id=topic.log_id, others=(topicfile.NAME,))
-        except BaseException:
-            if is_new:  # the next request will make another folder
-                catalog.remove(catalog.retire(path))
-            raise
-        if place.failure is not None:
-            self._log.fail(place.failure)
-        findings = self._log.findings
-        for name in findings.strays:
-            log.warning("stray file ignored topic=%r file=%r", topic.name, name)
-        if findings.torn_bytes or findings.damaged_bytes:
-            log.warning("damage found topic=%r findings=%s", topic.name, findings)
+        place = self._place
+        self._log = open_topic(self._directory, place, self._config, self._tell_opening)
         self._told = (self._log.newest, self._log.end_ordinal)
         self._retain()
-        self._outbox.post(Opened(self, replace(place), self._log.info(), self._retention_due()))
+        self._outbox.post(Opened(self, replace(place), self._info(), self._retention_due()))
+
+    def _tell_opening(self, done: int, size: int) -> None:
+        self._outbox.post(Opening(self, done, size))
 
     def _gather(self) -> None:
         """Take what is in the inbox, waiting no longer than until there is something to do unasked."""
@@ -347,7 +337,7 @@ class Worker:
     def _describe(self, job: Job) -> None:
         job.decode()
         self._place.failure = self._log.failure
-        self._answer(job, job.caller.reply(topic_info(self._place, self._log.info())))
+        self._answer(job, job.caller.reply(topic_info(self._place, self._info())))
 
     def _update(self, job: Job) -> None:
         place = self._place
@@ -363,7 +353,7 @@ class Worker:
 
     def _trim(self, job: Job) -> None:
         records, size = self._log.trim(job.decode().before)
-        self._answer(job, job.caller.reply(Trimmed(records, size, self._log.info().first)))
+        self._answer(job, job.caller.reply(Trimmed(records, size, self._info().first)))
         self._inform()
 
     def _roll(self, job: Job) -> None:
@@ -377,7 +367,7 @@ class Worker:
         log_id = job.decode().log
         if log_id not in (0, self._log.log_id):
             raise error("unknown_topic", f"topic {self.topic!r} is another one now, with another log")
-        info = self._log.info()
+        info = self._info()
         assert self._place.path is not None
         gone = catalog.retire(self._place.path)
         self._drop_ticket()
@@ -446,8 +436,11 @@ class Worker:
             self._told = standing
             self._outbox.post(Progress(self, *standing))
 
+    def _info(self) -> LogInfo:
+        return self._place.informed(self._log.info())
+
     def _inform(self) -> None:
-        self._outbox.post(Informed(self, self._log.info(), self._retention_due()))
+        self._outbox.post(Informed(self, self._info(), self._retention_due()))
 
     def _rest(self) -> None:
         """Close the log: everything synced, every acknowledgement sent."""
@@ -455,9 +448,9 @@ class Worker:
         if self._log.failure is None:
             self._log.sync()
         self._release()
-        info, due = self._log.info(), self._retention_due()
+        info, due = self._info(), self._retention_due()
         self._log.close()
-        self._place.failure = self._log.failure
+        self._place.failure, self._place.counted = self._log.failure, info.counters
         self._ending = True
         self._tell_progress()
         self._outbox.post(Slept(self, replace(self._place), info, due))
@@ -465,6 +458,7 @@ class Worker:
     def _abandon(self) -> None:
         """Close what can be closed, whatever state it is in."""
         try:
+            self._place.counted = self._info().counters
             self._drop_ticket()
             self._log.close()
         except Exception:

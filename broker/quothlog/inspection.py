@@ -68,7 +68,7 @@ class Summary:
     """One segment. first, last: pointers of its records, 0 if it holds none. bytes: the size of its file.
 
     sealed: it does not grow any more. indexed: its index agrees with it, so that readers use it.
-    unfinished: bytes of a cut batch at its end.
+    mended: a repair has kept it as it was before. unfinished: bytes of a cut batch at its end.
     """
 
     path: Path
@@ -80,8 +80,14 @@ class Summary:
     bytes: int
     sealed: bool
     indexed: bool
+    mended: bool
     unfinished: int
     damages: tuple[Damage, ...]
+
+    @property
+    def unmended(self) -> list[Damage]:
+        """The damages that no repair has dealt with: what that left are records missing between batches."""
+        return [damage for damage in self.damages if damage.end > damage.start or not self.mended]
 
 
 def summaries(
@@ -387,7 +393,7 @@ def _believed(part: _Part) -> Summary | None:
         return None
     return Summary(
         part.path, part.log_id, part.floor, first, footer.end.pointer, count, part.size,
-        True, _is_indexed(part), 0, (),
+        True, _is_indexed(part), _is_mended(part), 0, (),
     )  # fmt: skip
 
 
@@ -423,7 +429,7 @@ def _walked(part: _Part, steps: Iterator[Found | Damage | Unfinished]) -> Summar
     sealed = part.footer is not None or not part.last
     return Summary(
         part.path, part.log_id, part.floor, first, last, count, part.size,
-        sealed, _is_indexed(part), unfinished, tuple(damages),
+        sealed, _is_indexed(part), _is_mended(part), unfinished, tuple(damages),
     )  # fmt: skip
 
 
@@ -431,3 +437,7 @@ def _is_indexed(part: _Part) -> bool:
     """Does its index agree with it?"""
     point = Segment(_DISK, part.path.parent, part.floor, part.log_id, part.size).checkpoint()
     return point is not None and segment.last_batch_agrees(part.file, point)
+
+
+def _is_mended(part: _Part) -> bool:
+    return part.path.with_name(layout.damaged_name(part.path.name, 1)).exists()

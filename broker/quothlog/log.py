@@ -424,7 +424,7 @@ class Log:
     def _need_space(self, size: int) -> None:
         floor = self.options.disk_free_min
         if floor and (free := self._filesystem.free_bytes(self.directory)) < floor + size:
-            raise error("disk_low", f"{size} bytes are needed above {floor} for emergencies, {free} are free")
+            raise error("disk_low", f"{size} bytes are needed beside a reserve of {floor}, {free} are free")
 
     def _as_error(self, problem: OSError | QuothError, size: int) -> QuothError:
         """What is told of something that went wrong; size: the bytes that were to be written."""

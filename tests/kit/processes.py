@@ -41,6 +41,25 @@ def descriptors(pid: int) -> int:
     return len(os.listdir(_PROC / str(pid) / "fd"))
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that still run."""
+    return [other for other in map(int, filter(str.isdigit, os.listdir(_PROC))) if _parent(other) == pid]
+
+
+def runs(pid: int) -> bool:
+    """Is there such a process, not counting one that has ended and that nobody has asked for yet?"""
+    return _parent(pid) is not None
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    state, parent = stat.rpartition(")")[2].split()[:2]
+    return None if state == "Z" else int(parent)
+
+
 def threads(pid: int) -> int:
     """Threads of a process."""
     return len(os.listdir(_PROC / str(pid) / "task"))

@@ -30,7 +30,7 @@ every_leaf = pytest.mark.parametrize("path", LEAVES)
 def test_the_tree_is_the_one_that_is_documented() -> None:
     top = ["serve", "demo", "pub", "tail", "read", "get", "status", "ping", "topic", "log"]
     topic = ["ls", "info", "create", "set", "rm", "trim", "roll"]
-    below = [*(f"topic {name}" for name in topic), "log ls", "log dump"]
+    below = [*(f"topic {name}" for name in topic), "log ls", "log dump", "log verify", "log repair"]
     assert sorted(TREE) == sorted(["quoth", *(f"quoth {name}" for name in top + below)])
 
 

@@ -1,54 +1,25 @@
-"""`quoth log`: look at a log's files without a broker, or beside one. Nothing is locked or changed.
-
-A directory may be that of an embedded log, a topic's folder, or a broker's whole data directory.
-"""
+"""`quoth log`: look at a log's files without a broker, or beside one; these lock and change nothing."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, NamedTuple
-from urllib.parse import unquote
+from typing import Annotated
 
 import typer
 
 from quoth import Message
+from quothcli import upkeep
 from quothcli.command import command, group
-from quothcli.exits import Status, say
+from quothcli.exits import Status
+from quothcli.logs import Directory, Only, Place, places, readable, report
 from quothcli.options import After, Form, Format, Limit, chosen, moment
-from quothcli.output import Printer, moment_text, printable, records_text
-from quothd import topicfile
+from quothcli.output import Printer, moment_text, printable
 from quothlog import inspection
 from quothlog.inspection import Damage, Summary, Unfinished
-from quothwire.errors import QuothError, error
-
-_FOLDER = re.compile(r"([^.].*)~[0-9a-f]{16}")
-
-_Directory = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR",
-        help="An embedded log, a topic's folder or a broker's data directory.",
-        show_default=False,
-    ),
-]
-_Only = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")
-]
-
-
-class Place(NamedTuple):
-    """Where a log lies, and the name of its topic."""
-
-    topic: str
-    directory: Path
 
 
 def add(app: typer.Typer) -> None:
     """Put `log` and its commands into the command."""
-    log = group("Look at a log's files, with or without a broker.")
+    log = group("Look at a log's files, with or without a broker; repair them.")
     app.add_typer(log, name="log")
     command(log, "ls", "quoth log ls /var/lib/quoth", "quoth log ls quoth-data --quick --format json")(ls)
     command(
@@ -57,12 +28,13 @@ def add(app: typer.Typer) -> None:
         "quoth log dump quoth-data --topic orders --format json",
         "quoth log dump device/readings --after 1767323045000001 --limit 10",
     )(dump)
+    upkeep.add(log)
 
 
 def ls(
     context: typer.Context,
-    directory: _Directory,
-    only: _Only = None,
+    directory: Directory,
+    only: Only = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Believe what sealed segments say of themselves, verify nothing.")
     ] = False,
@@ -76,22 +48,22 @@ def ls(
     status = Status.DONE
     headings = [_HEADINGS] if printer.form is Format.TEXT else []
     for place in places(directory, only):
-        with _readable(place, directory) as trouble:
+        with readable(place, directory) as trouble:
             for summary in inspection.summaries(place.directory, quick=quick):
                 while headings:
                     printer.line(headings.pop())
                 _print(printer, place, summary)
                 printer.flush()
-                for damage in summary.damages:
-                    status = max(status, _report(damage))
+                for damage in summary.unmended:
+                    status = max(status, report(damage))
         status = max(status, *trouble)
     return status
 
 
 def dump(
     context: typer.Context,
-    directory: _Directory,
-    only: _Only = None,
+    directory: Directory,
+    only: Only = None,
     after: After = None,
     limit: Limit = None,
     form: Form = None,
@@ -108,11 +80,11 @@ def dump(
     for place in logs:
         if count == limit:
             break
-        with _readable(place, directory) as trouble:
+        with readable(place, directory) as trouble:
             for found in inspection.records(place.directory, begin):
                 if isinstance(found, Damage | Unfinished):
                     printer.flush()
-                    status = max(status, _report(found))
+                    status = max(status, report(found))
                     continue
                 printer.message(Message(place.topic, *found), with_topic=len(logs) > 1)
                 count += 1
@@ -120,32 +92,6 @@ def dump(
                     break
         status = max(status, *trouble)
     return status
-
-
-def places(directory: Path, only: str | None = None) -> list[Place]:
-    """The logs in a directory. Raises FileNotFoundError, or `NotFound` if the topic is not among them."""
-    topics = directory / "topics"
-    below = topics if topics.is_dir() else directory
-    folders = [path for path in sorted(below.iterdir()) if _FOLDER.fullmatch(path.name) and path.is_dir()]
-    found = [Place(_name(path), path) for path in folders]
-    if not folders and below is directory:
-        found = [Place(_name(directory.resolve()), directory)]
-    if only is None:
-        return found
-    chosen_ones = [place for place in found if place.topic == only]
-    if not chosen_ones:
-        raise error("unknown_topic", f"{directory} holds no topic {only!r}", "`quoth log ls DIR` lists them")
-    return chosen_ones
-
-
-def _name(folder: Path) -> str:
-    """The topic's name as its settings file says, else as the folder's name does."""
-    try:
-        with (folder / topicfile.NAME).open("rb") as file:
-            return topicfile.decode(file.read(topicfile.BYTES_MAX)).name
-    except (OSError, QuothError):
-        match = _FOLDER.fullmatch(folder.name)
-        return unquote(match[1], errors="replace") if match else folder.name
 
 
 _HEADINGS = (
@@ -176,31 +122,3 @@ def _print(printer: Printer, place: Place, found: Summary) -> None:
         f"{found.records:>10}  {found.bytes:>11}  {state}  {damaged:>7}  {printable(place.topic)}"
     )
     printer.answer(text, content, str(found.path))
-
-
-def _report(found: Damage | Unfinished) -> Status:
-    """Say on stderr what was stepped over."""
-    if isinstance(found, Unfinished):
-        say(
-            f"quoth: {found.path}: {found.end - found.start} bytes at the end are no whole batch: "
-            "it is being written, or a crash has torn it"
-        )
-        return Status.DONE
-    where = f"bytes {found.start} to {found.end}: " if found.end > found.start else ""
-    count = "an unknown number of records" if found.records < 0 else records_text(found.records)
-    say(f"quoth: damaged: {found.path}: {where}{found.text}; {count} missing")
-    return Status.FAILED
-
-
-@contextmanager
-def _readable(place: Place, directory: Path) -> Iterator[list[Status]]:
-    """Go on with the next log if this one cannot be read; one of a broker's may be deleted at any moment."""
-    trouble = [Status.DONE]
-    try:
-        yield trouble
-    except QuothError as problem:
-        say(f"quoth: damaged: {place.directory}: {problem.text}")
-        trouble.append(Status.FAILED)
-    except FileNotFoundError:
-        if place.directory == directory:
-            raise

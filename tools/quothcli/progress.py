@@ -11,8 +11,13 @@ Advance = Callable[[int, int], None]
 
 
 @contextmanager
-def progress(what: str, total_bytes: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
-    """Show what is being done, with a bar if its size is known; nothing if quiet."""
+def progress(
+    what: str, total_bytes: int | None = None, *, quiet: bool = False, counts: bool = True
+) -> Iterator[Advance]:
+    """Show what is being done, with a bar if its size is known; nothing if quiet.
+
+    counts: show how many records were done.
+    """
     if quiet or not sys.stderr.isatty():
         yield lambda _records, _bytes: None
         return
@@ -22,7 +27,7 @@ def progress(what: str, total_bytes: int | None = None, *, quiet: bool = False) 
     columns = (
         TextColumn("{task.description}"),
         *([BarColumn()] if total_bytes else []),
-        TextColumn("{task.fields[records]:,} records"),
+        *([TextColumn("{task.fields[records]:,} records")] if counts else []),
         DownloadColumn(),
         TransferSpeedColumn(),
     )

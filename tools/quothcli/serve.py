@@ -37,6 +37,8 @@ HELP = {
     "disk_free_min": "Bytes of the disk below which writing stops.",
     "recovering_after": "Seconds after which a read of a topic that is being opened is answered.",
     "stop_timeout": "Seconds that stopping may take.",
+    "scrub_interval": "Seconds between two checks of all sealed segments; 0: never.",
+    "scrub_rate": "Bytes a second that are read for that.",
 }
 """What each key of the configuration is for, in one line."""
 

@@ -1,0 +1,109 @@
+"""The scrubber: lets a process of its own read all sealed segments now and then, and counts what it tells.
+
+It costs the broker nothing but a thread that reads its lines: a GIL, a page cache and a disk are shared by
+whoever serves, so the reading is done elsewhere, at a bounded rate.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+from quothd.config import Config
+
+FIRST_ROUND_S = 60.0
+"""The first round begins a minute after the start, when topics have been opened and clients are back."""
+WARNINGS_MAX = 100
+"""Damages that one round writes down one by one; `quoth log verify` tells all of them."""
+
+log = logging.getLogger("quothd.scrubber")
+
+
+class Scrubber:
+    """Starts a round when it is due. Owned by the front end's thread."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._next = time.monotonic() + min(FIRST_ROUND_S, config.scrub_interval)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
+        self._rounds = 0
+        self._round: Counter[str] = Counter()
+        self._last: Counter[str] = Counter()
+
+    def tick(self, now: float) -> None:
+        """Begin a round if one is due and none is under way."""
+        if not self._config.scrub_interval or now < self._next:
+            return
+        if self._thread is None or not self._thread.is_alive():
+            self._next = now + self._config.scrub_interval
+            self._begin()
+
+    def counters(self) -> dict[str, int]:
+        """What was done, and what the last round that was finished, or the one under way, has found."""
+        found = {name: max(self._last[name], self._round[name]) for name in ("damages", "missing_records")}
+        return {
+            "scrub_rounds": self._rounds,
+            "scrubbed_bytes": self._round["bytes"],
+            **{f"scrub_{name}": number for name, number in found.items()},
+        }
+
+    def stop(self, until: float) -> None:
+        """Break off what is under way; wait for it until the monotonic clock says so."""
+        if self._process is not None:
+            self._process.kill()
+        if self._thread is not None:
+            self._thread.join(max(0.0, until - time.monotonic()))
+
+    def _begin(self) -> None:
+        command = [sys.executable, "-m", "quothd.scrub", str(self._config.dir), str(self._config.scrub_rate)]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                process_group=0,  # Ctrl-C is for the broker, which then ends it
+            )
+            self._thread = threading.Thread(
+                target=self._listen, args=(self._process,), name="quoth-scrubber", daemon=True
+            )
+            self._thread.start()
+        except (OSError, RuntimeError) as problem:
+            log.warning("the sealed segments cannot be checked now problem=%s", problem)
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Count what a round tells, to its end."""
+        self._round = Counter()
+        with process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                with suppress(ValueError):  # it was killed in the middle of a line
+                    self._count(json.loads(line))
+        if process.returncode == 0:
+            self._rounds += 1
+            self._last = self._round
+        elif process.returncode > 0:
+            log.warning("checking the sealed segments failed status=%d", process.returncode)
+
+    def _count(self, told: dict[str, Any]) -> None:
+        """Take in what was told of one segment."""
+        self._round["bytes"] += told["bytes"]
+        if problem := told.get("problem"):
+            self._round["damages"] += 1
+            log.warning("a topic cannot be checked problem=%s", problem)
+        for damage in told["damages"]:
+            self._round["damages"] += 1
+            self._round["missing_records"] += max(0, damage["records"])
+            if self._round["damages"] <= WARNINGS_MAX:
+                log.warning(
+                    "damage found file=%(path)s start=%(start)d end=%(end)d records=%(records)d "
+                    "ordinal=%(ordinal)d after=%(after)d next=%(next)d problem=%(text)r",
+                    damage,
+                )

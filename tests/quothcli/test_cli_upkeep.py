@@ -1,0 +1,189 @@
+"""`quoth log verify` and `quoth log repair`: what is whole, what is missing, what is made of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.brokers import BrokerProcess, StartBroker
+from kit.commands import Command
+from kit.damage import flip
+from kit.logs import segments
+from kit.processes import listing
+from quothlog import Log, LogOptions
+
+Fill = Callable[..., list[int]]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """An embedded log with three segments of two batches of five records."""
+    directory = tmp_path / "readings"
+    with Log.open(directory, options=LogOptions(count_limit=10)) as log:
+        for number in range(6):
+            log.append([b"%d.%d" % (number, row) for row in range(5)])
+    return directory
+
+
+@pytest.fixture
+def stopped(start_broker: StartBroker, alone: Command) -> BrokerProcess:
+    """A broker that has ended, with two topics `a` and `b` of two segments."""
+    broker = start_broker()
+    for name in ("a", "b"):
+        for value in ("one", "two"):
+            assert alone("pub", name, value, "--url", broker.url).status == 0
+            assert alone("topic", "roll", name, "--url", broker.url).status == 0
+    broker.terminate()
+    return broker
+
+
+def harm(path: Path) -> None:
+    """Change a byte of the batch of 3.0 to 3.4."""
+    flip(path, path.read_bytes().index(b"3.0"))
+
+
+def folder(broker: BrokerProcess, topic: str) -> Path:
+    """Where a topic lies."""
+    (found,) = broker.topics_directory.glob(f"{topic}~*")
+    return found
+
+
+# -- verify -----------------------------------------------------------------------------------------
+
+
+def test_a_whole_log_is_whole(alone: Command, directory: Path) -> None:
+    told = alone("log", "verify", str(directory))
+    assert (told.status, told.err) == (0, "")
+    size = sum(path.stat().st_size for path in segments(directory))
+    assert told.lines == [f"readings: 3 segments, 30 records, {size / 1_000:.3g} kB: whole"]
+    (found,) = alone("log", "verify", str(directory), "--format", "json").objects
+    assert (found["segments"], found["records"], found["bytes"]) == (3, 30, size)
+    assert (found["whole"], found["missing"], found["damages"]) == (True, 0, [])
+
+
+def test_what_is_missing_is_told_by_pointer_and_ordinal(alone: Command, directory: Path) -> None:
+    rows = alone("log", "dump", str(directory), "--format", "json").objects
+    pointers = [row["pointer"] for row in rows]
+    harm(segments(directory)[1])
+    told = alone("log", "verify", str(directory))
+    assert told.status == 1
+    assert told.lines[0].endswith(": 1 damaged, 5 records missing")
+    (line,) = told.err.splitlines()
+    assert "5 records missing, ordinals 15 to 19" in line
+    assert f"behind {pointers[15] - 1} " in line
+    assert f"before {pointers[19] + 1} " in line
+    (found,) = alone("log", "verify", str(directory), "--format", "json").objects
+    (damage,) = found["damages"]
+    assert (found["whole"], found["missing"], damage["ordinal"], damage["records"]) == (False, 5, 15, 5)
+    assert (damage["after"], damage["next"]) == (pointers[15] - 1, pointers[19] + 1)
+
+
+def test_all_topics_of_a_directory_and_their_settings(alone: Command, stopped: BrokerProcess) -> None:
+    told = alone("log", "verify", str(stopped.directory))
+    assert (told.status, [line.split(":")[0] for line in told.lines]) == (0, ["a", "b"])
+    flip(folder(stopped, "a") / "topic.json", 40)
+    told = alone("log", "verify", str(stopped.directory))
+    assert told.status == 1
+    assert "topic.json" in told.err
+    assert "`quoth topic set` writes its settings anew" in told.err
+    assert alone("log", "verify", str(stopped.directory), "--topic", "b").status == 0
+
+
+def test_a_rate_is_kept(alone: Command, tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        for _ in range(20):
+            log.append([bytes(50_000)])
+    begin = time.monotonic()
+    assert alone("log", "verify", str(tmp_path / "log"), "--rate", "1000000").status == 0
+    assert time.monotonic() - begin > 0.9
+
+
+def test_progress_is_shown_on_a_terminal(alone: Command, directory: Path) -> None:
+    for command in ("verify", "repair"):
+        screen, terminal = os.openpty()
+        running = alone.start("log", command, str(directory), stderr=terminal)
+        os.close(terminal)
+        told = running.end()
+        shown = os.read(screen, 100_000).decode()
+        os.close(screen)
+        assert told.status == 0
+        assert {"verify": "verifying", "repair": "repairing"}[command] in shown
+
+
+# -- repair -----------------------------------------------------------------------------------------
+
+
+def test_what_is_damaged_is_kept_and_the_rest_is_whole(alone: Command, directory: Path) -> None:
+    path = segments(directory)[1]
+    harm(path)
+    before = path.read_bytes()
+    readable = alone("log", "dump", str(directory), "--format", "raw").lines
+    told = alone("log", "repair", str(directory))
+    assert (told.status, told.err) == (0, "")
+    (line,) = told.lines
+    assert line.startswith(f"readings: {path.name}: ")
+    assert line.endswith(f" bytes were no batches, kept in {path.name}.1.damaged")
+    assert path.with_name(f"{path.name}.1.damaged").read_bytes() == before
+    dumped = alone("log", "dump", str(directory), "--format", "raw")
+    assert dumped.lines == readable
+    told = alone("log", "verify", str(directory))
+    assert told.status == 0
+    assert told.lines[0].endswith(": whole, 5 records missing")
+    assert "repaired; 5 records missing, ordinals 15 to 19" in told.err
+    assert "set aside in 1 files" in told.err
+
+
+def test_there_may_be_nothing_to_repair(alone: Command, stopped: BrokerProcess) -> None:
+    before = listing(stopped.directory)
+    told = alone("log", "repair", str(stopped.directory))
+    assert (told.status, told.out) == (0, b"")
+    assert told.err.splitlines() == ["quoth: a: nothing to repair", "quoth: b: nothing to repair"]
+    assert listing(stopped.directory) == before
+
+
+def test_an_index_is_made_anew(alone: Command, directory: Path) -> None:
+    index = segments(directory)[0].with_suffix(".idx")
+    index.unlink()
+    told = alone("log", "verify", str(directory))
+    assert (told.status, told.err.splitlines()) == (
+        0, ["quoth: readings: 1 segment without an index, `quoth log repair` makes it anew"]
+    )  # fmt: skip
+    (row,) = alone("log", "repair", str(directory), "--format", "json").objects
+    assert (row["segment"], row["kept"], row["bytes"]) == (str(segments(directory)[0]), None, 0)
+    assert index.exists()
+
+
+def test_a_broker_that_runs_is_not_disturbed(
+    quoth: Command, broker: BrokerProcess, fill: Fill, topic: str
+) -> None:
+    fill(b"one")
+    for place in (broker.directory, folder(broker, topic)):
+        told = quoth("log", "repair", str(place))
+        assert told.status == 1
+        assert told.err.startswith("quoth: locked: ")
+        assert f"in use by process {broker.pid}" in told.err
+    assert quoth("log", "verify", str(broker.directory), "--topic", topic).status == 0
+
+
+def test_a_broker_serves_what_was_repaired(alone: Command, stopped: BrokerProcess) -> None:
+    for name in ("a", "b"):
+        flip(segments(folder(stopped, name))[0], 30)  # its header block
+    told = alone("log", "repair", str(stopped.directory))
+    assert (told.status, len(told.lines)) == (0, 2)
+    stopped.restart()
+    for name in ("a", "b"):
+        assert alone("read", name, "--format", "raw", "--url", stopped.url).lines == ["one", "two"]
+
+
+@pytest.mark.parametrize("command", ["verify", "repair"])
+def test_where_there_is_no_log(alone: Command, tmp_path: Path, command: str) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "missing"):
+        told = alone("log", command, str(tmp_path / name))
+        assert (told.status, told.out) == (3, b"")
+        assert len(told.err.splitlines()) == 2
+    assert listing(tmp_path) == ["empty"]

@@ -1,0 +1,154 @@
+"""Sealed segments are read and checked in the background, by a process of its own, at a bounded rate."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from kit.brokers import BrokerProcess, StartBroker
+from kit.damage import flip
+from kit.deadlines import eventually
+from kit.logs import segments
+from kit.peers import FastPeer, Peers
+from kit.processes import children, needs_proc, runs
+from quothd.scrub import Pace, scrub
+from quothlog.repair import repair
+from quothwire.message import CreateTopic, DeleteTopic
+
+NAMES = ("a", "b", "c")
+
+
+def fill(fast: FastPeer, topic: str) -> int:
+    """Make a topic of three segments, two sealed, with ten records each; its log id."""
+    log_id = int(fast.call(CreateTopic({"count_limit": 10}), topic).log)
+    for _ in range(3):
+        fast.publish(topic, [bytes(1_000)] * 10)
+    return log_id
+
+
+def folder(broker: BrokerProcess, topic: str) -> Path:
+    """Where a topic lies."""
+    (found,) = broker.topics_directory.glob(f"{topic}~*")
+    return found
+
+
+def counted(fast: FastPeer, name: str) -> int:
+    """One of the broker's counters."""
+    return int(fast.status(limit=0).counters[name])
+
+
+def test_rounds_are_done_by_themselves_and_find_what_is_damaged(
+    start_broker: StartBroker, peers: Peers
+) -> None:
+    """Each damage is told with the records that are gone, and is known to the status."""
+    broker = start_broker(scrub_interval=0.2)
+    fast = peers.fast(broker)
+    for name in NAMES:
+        fill(fast, name)
+    eventually(lambda: counted(fast, "scrub_rounds") > 1, "rounds are done")
+    assert (counted(fast, "scrub_damages"), counted(fast, "scrub_missing_records")) == (0, 0)
+    path = segments(folder(broker, "b"))[1]
+    flip(path, 500)
+    eventually(lambda: counted(fast, "scrub_damages") == 1, "the damage is found")
+    assert counted(fast, "scrub_missing_records") == 10
+    line = broker.wait_for("damage found")
+    assert f"file={path} " in line
+    assert " records=10 ordinal=10 " in line
+    flip(path, 500)
+    eventually(lambda: counted(fast, "scrub_damages") == 0, "it is whole again")
+
+
+def test_the_active_segment_is_left_to_its_owner(start_broker: StartBroker, peers: Peers) -> None:
+    broker = start_broker(scrub_interval=0.2)
+    fast = peers.fast(broker)
+    fill(fast, "a")
+    flip(segments(folder(broker, "a"))[-1], 500)
+    rounds = counted(fast, "scrub_rounds")
+    eventually(lambda: counted(fast, "scrub_rounds") > rounds + 1, "another round is done")
+    assert counted(fast, "scrub_damages") == 0
+
+
+def test_a_topic_without_any_header_block_is_told(start_broker: StartBroker, peers: Peers) -> None:
+    broker = start_broker(scrub_interval=0.2)
+    fast = peers.fast(broker)
+    fill(fast, "a")
+    for path in segments(folder(broker, "a")):
+        flip(path, 20)
+    broker.wait_for("a topic cannot be checked")
+    assert counted(fast, "scrub_damages") == 1
+
+
+def test_a_repaired_segment_is_no_damage_any_more(start_broker: StartBroker, peers: Peers) -> None:
+    broker = start_broker(scrub_interval=0.2)
+    log_id = fill(peers.fast(broker), "a")
+    broker.terminate()
+    flip(segments(folder(broker, "a"))[0], 500)
+    assert len(list(repair(folder(broker, "a"), log_id=log_id, others=("topic.json",)))) == 1
+    broker.restart()
+    fast = peers.fast(broker)
+    eventually(lambda: counted(fast, "scrub_rounds") > 1, "rounds are done")
+    assert counted(fast, "scrub_damages") == 0
+    assert fast.describe("a").counters["set_aside_bytes"] > 10_000
+    assert counted(fast, "set_aside_bytes") > 10_000
+
+
+def test_topics_may_come_and_go_meanwhile(start_broker: StartBroker, peers: Peers) -> None:
+    broker = start_broker(scrub_interval=0.01, sync_interval=0.001)
+    fast = peers.fast(broker)
+    until = counted(fast, "scrub_rounds") + 5
+    while counted(fast, "scrub_rounds") < until:
+        fill(fast, "a")
+        fast.call(DeleteTopic(), "a")
+    assert counted(fast, "scrub_damages") == 0
+
+
+@needs_proc
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_process_ends_with_its_broker(start_broker: StartBroker, peers: Peers, number: int) -> None:
+    """Also in the middle of a slow round, which keeps nobody from stopping."""
+    broker = start_broker(scrub_interval=0.1, scrub_rate=1_000)
+    fill(peers.fast(broker), "a")
+    eventually(lambda: children(broker.pid), "a round is begun")
+    (scrubber,) = children(broker.pid)
+    begin = time.monotonic()
+    broker.kill() if number == signal.SIGKILL else broker.terminate()
+    eventually(lambda: not runs(scrubber), "it has ended")
+    assert time.monotonic() - begin < 15
+
+
+@needs_proc
+def test_nobody_checks_where_it_is_not_wanted(start_broker: StartBroker, peers: Peers) -> None:
+    broker = start_broker(scrub_interval=0, check_interval=0.01)
+    fast = peers.fast(broker)
+    fill(fast, "a")
+    for _ in range(50):
+        fast.publish("a", [b"x"])
+    assert children(broker.pid) == []
+    assert counted(fast, "scrub_rounds") == 0
+
+
+def test_the_rate_is_kept() -> None:
+    """It waits as long as what was done should have taken, and does not make up for what it was kept from."""
+    waited: list[float] = []
+    pace = Pace(1_000_000, waited.append)
+    begin = time.monotonic()
+    for _ in range(100):
+        pace(10_000)
+    took = time.monotonic() - begin
+    assert max(waited) + took >= 0.9  # nobody has really waited, so what is due grows
+    assert max(waited) <= 1.0
+
+
+def test_every_sealed_byte_is_read_once(start_broker: StartBroker, peers: Peers, tmp_path: Path) -> None:
+    broker = start_broker()
+    for name in NAMES:
+        fill(peers.fast(broker), name)
+    broker.terminate()
+    read: list[int] = []
+    told = list(scrub(broker.directory, read.append))
+    sizes = [path.stat().st_size for name in NAMES for path in segments(folder(broker, name))[:-1]]
+    assert sum(read) == sum(sizes) == sum(one["bytes"] for one in told)
+    assert len(told) == len(sizes)

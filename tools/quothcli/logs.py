@@ -1,0 +1,125 @@
+"""Logs as files: which of them lie in a directory, and what is said of what is wrong with them.
+
+A directory may be that of an embedded log, a topic's folder, or a broker's whole data directory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NamedTuple
+from urllib.parse import unquote
+
+import typer
+
+from quothcli.exits import Status, say
+from quothcli.output import records_text
+from quothd import topicfile
+from quothlog.inspection import Damage, Unfinished
+from quothwire import pointer as pointers
+from quothwire.errors import QuothError, error
+
+_FOLDER = re.compile(r"([^.].*)~([0-9a-f]{16})")
+
+Directory = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        help="An embedded log, a topic's folder or a broker's data directory.",
+        show_default=False,
+    ),
+]
+Only = Annotated[
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")
+]
+
+
+class Place(NamedTuple):
+    """Where a log lies, and the name of its topic.
+
+    log_id: as the topic's folder says, 0 for a log without a broker. problem: what is wrong with the topic's
+    settings file, empty if nothing is.
+    """
+
+    topic: str
+    directory: Path
+    log_id: int = 0
+    problem: str = ""
+
+
+def places(directory: Path, only: str | None = None) -> list[Place]:
+    """The logs in a directory. Raises FileNotFoundError, or `NotFound` if the topic is not among them."""
+    topics = directory / "topics"
+    below = topics if topics.is_dir() else directory
+    found = [place for path in sorted(below.iterdir()) if path.is_dir() and (place := _topic(path))]
+    if not found and below is directory:
+        found = [_topic(directory.resolve()) or Place(directory.resolve().name, directory)]
+    if only is None:
+        return found
+    chosen_ones = [place for place in found if place.topic == only]
+    if not chosen_ones:
+        raise error("unknown_topic", f"{directory} holds no topic {only!r}", "`quoth log ls DIR` lists them")
+    return chosen_ones
+
+
+def data_directory(directory: Path) -> Path | None:
+    """The broker's directory that this one is, or is a topic's folder of; None for a log without a broker."""
+    if (directory / "topics").is_dir():
+        return directory
+    folder = directory.resolve()
+    return folder.parent.parent if _FOLDER.fullmatch(folder.name) and folder.parent.name == "topics" else None
+
+
+def report(found: Damage | Unfinished) -> Status:
+    """Say on stderr what was stepped over."""
+    if isinstance(found, Unfinished):
+        say(
+            f"quoth: {found.path}: {found.end - found.start} bytes at the end are no whole batch: "
+            "it is being written, or a crash has torn it"
+        )
+        return Status.DONE
+    where = f"bytes {found.start} to {found.end}: " if found.end > found.start else ""
+    say(f"quoth: damaged: {found.path}: {where}{found.text}; {missing_text(found)}")
+    return Status.FAILED
+
+
+def missing_text(found: Damage) -> str:
+    """Which records are missing, for people."""
+    if not found.records:
+        return "0 records missing"
+    count = "an unknown number of records" if found.records < 0 else records_text(found.records)
+    which = ""
+    if found.records > 0 and found.ordinal >= 0:
+        which = f", ordinals {found.ordinal} to {found.ordinal + found.records - 1}"
+    until = f" and before {found.next} ({pointers.to_text(found.next)})" if found.next else ""
+    return f"{count} missing{which}, behind {found.after} ({pointers.to_text(found.after)}){until}"
+
+
+@contextmanager
+def readable(place: Place, directory: Path) -> Iterator[list[Status]]:
+    """Go on with the next log if this one cannot be read; one of a broker's may be deleted at any moment."""
+    trouble = [Status.DONE]
+    try:
+        yield trouble
+    except QuothError as problem:
+        say(f"quoth: damaged: {place.directory}: {problem.text}")
+        trouble.append(Status.FAILED)
+    except FileNotFoundError:
+        if place.directory == directory:
+            raise
+
+
+def _topic(folder: Path) -> Place | None:
+    """The topic in a folder, as its settings file says, else as the folder's name does."""
+    match = _FOLDER.fullmatch(folder.name)
+    if match is None:
+        return None
+    log_id = int(match[2], 16)
+    try:
+        with (folder / topicfile.NAME).open("rb") as file:
+            return Place(topicfile.decode(file.read(topicfile.BYTES_MAX)).name, folder, log_id)
+    except (OSError, QuothError) as problem:
+        text = problem.strerror if isinstance(problem, OSError) else problem.text
+        return Place(unquote(match[1], errors="replace"), folder, log_id, text or "it cannot be read")

@@ -1,0 +1,198 @@
+"""`quoth log verify` and `quoth log repair`: is everything there that should be, and what to do if not.
+
+Verifying locks and changes nothing, so it may run beside a broker. Repairing needs the directory for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quothcli.command import command
+from quothcli.exits import Status, say
+from quothcli.logs import Directory, Only, Place, data_directory, missing_text, places, readable, report
+from quothcli.options import Form, chosen
+from quothcli.output import Printer, bytes_text, printable, records_text
+from quothcli.progress import progress
+from quothd import topicfile
+from quothd.scrub import Pace
+from quothlog import inspection, layout
+from quothlog.dirlock import DirectoryLock
+from quothlog.inspection import Summary, Unfinished
+from quothlog.repair import Mended, repair
+
+_Rate = Annotated[
+    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Read at most so many bytes a second.")
+]
+
+
+def add(log: typer.Typer) -> None:
+    """Put `verify` and `repair` into `quoth log`."""
+    command(log, "verify", "quoth log verify /var/lib/quoth", "quoth log verify quoth-data --rate 20000000")(
+        verify
+    )
+    command(log, "repair", "quoth log repair /var/lib/quoth", "quoth log repair device/readings")(mend)
+
+
+def verify(
+    context: typer.Context, directory: Directory, only: Only = None, rate: _Rate = None, form: Form = None
+) -> int:
+    """Read every byte of a log and verify every checksum.
+
+    A line for each log. What is damaged is reported on stderr, with the records that are missing, and makes
+    the exit status 1; records whose loss a repair has dealt with are told and are no reason to fail.
+    """
+    printer = Printer(chosen(context, form=form).format)
+    status = Status.DONE
+    logs = places(directory, only)
+    with _shown("verifying", logs, Pace(rate) if rate else None) as advance:
+        for place in logs:
+            with readable(place, directory) as trouble:
+                status = max(status, _verify(printer, place, advance))
+            status = max(status, *trouble)
+    return status
+
+
+def mend(context: typer.Context, directory: Directory, only: Only = None, form: Form = None) -> int:
+    """Write damaged segments anew, without what does not check.
+
+    Nothing is destroyed: a segment that is written anew is kept beside it as it was, under a name that ends
+    in .damaged, a torn end under one in .torn. Delete them when you need them no more. Records that cannot
+    be read stay missing. The broker must not be running.
+    """
+    printer = Printer(chosen(context, form=form).format)
+    status = Status.DONE
+    logs = places(directory, only)
+    with _owned(directory), _shown("repairing", logs) as advance:
+        for place in logs:
+            mended = 0
+            others = (topicfile.NAME,) if place.log_id else ()
+            with readable(place, directory) as trouble:
+                for one in repair(place.directory, log_id=place.log_id, others=others, advance=advance):
+                    mended += 1
+                    _print_mended(printer, place, one)
+                if not mended:
+                    say(f"quoth: {place.topic}: nothing to repair")
+            status = max(status, *trouble, _check_settings(place))
+    return status
+
+
+@contextmanager
+def _shown(
+    what: str, logs: list[Place], pace: Callable[[int], None] | None = None
+) -> Iterator[Callable[[int], None]]:
+    """Show how much of all segments has been looked at; yields what is called with bytes."""
+    size = sum(
+        path.stat().st_size
+        for place in logs
+        for path in place.directory.iterdir()
+        if layout.floor_of(path.name)
+    )
+    with progress(what, size or None, counts=False) as show:
+
+        def advance(done: int) -> None:
+            show(0, done)
+            if pace is not None:
+                pace(done)
+
+        yield advance
+
+
+@contextmanager
+def _owned(directory: Path) -> Iterator[None]:
+    """Keep a broker from its data directory meanwhile. Raises `Conflict` ``locked`` if there is one."""
+    root = data_directory(directory)
+    lock = DirectoryLock(root) if root is not None else None
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> Status:
+    """Verify one log and print what it is like."""
+    status = _check_settings(place)
+    found: list[Summary] = []
+    for one in inspection.summaries(place.directory, advance=advance):
+        found.append(one)
+        for damage in one.unmended:
+            status = max(status, report(damage))
+        for damage in one.damages:
+            if damage not in one.unmended:
+                say(f"quoth: {damage.path}: repaired; {missing_text(damage)}")
+        if one.unfinished:
+            report(Unfinished(one.path, one.bytes - one.unfinished, one.bytes))
+    unindexed = sum(one.sealed and not one.indexed for one in found)
+    if unindexed:
+        without = _segments_text(unindexed)
+        say(f"quoth: {place.topic}: {without} without an index, `quoth log repair` makes it anew")
+    aside = [path for path in place.directory.iterdir() if layout.is_set_aside(path.name)]
+    if aside:
+        size = bytes_text(sum(path.stat().st_size for path in aside))
+        say(f"quoth: {place.topic}: {size} set aside in {len(aside)} files, delete them if nobody needs them")
+    _print_verified(printer, place, found, unindexed, [str(path) for path in aside])
+    return status
+
+
+def _check_settings(place: Place) -> Status:
+    if not place.problem:
+        return Status.DONE
+    say(
+        f"quoth: damaged: {place.directory / topicfile.NAME}: {place.problem}; nothing is removed from this "
+        f"topic until `quoth topic set` writes its settings anew"
+    )
+    return Status.FAILED
+
+
+def _print_verified(
+    printer: Printer, place: Place, found: list[Summary], unindexed: int, aside: list[str]
+) -> None:
+    records, size = sum(one.records for one in found), sum(one.bytes for one in found)
+    damages = [damage for one in found for damage in one.damages]
+    unmended = sum(len(one.unmended) for one in found)
+    missing = sum(max(0, damage.records) for damage in damages)
+    words = f"{unmended} damaged" if unmended else "whole"
+    gone = f", {records_text(missing)} missing" if missing else ""
+    amounts = f"{_segments_text(len(found))}, {records_text(records)}, {bytes_text(size)}"
+    printer.answer(
+        f"{printable(place.topic)}: {amounts}: {words}{gone}",
+        {
+            "topic": place.topic,
+            "directory": str(place.directory),
+            "segments": len(found),
+            "records": records,
+            "bytes": size,
+            "whole": not unmended,
+            "missing": missing,
+            "damages": [damage._asdict() | {"path": str(damage.path)} for damage in damages],
+            "unindexed": unindexed,
+            "set_aside": aside,
+            "settings": place.problem,
+        },
+        place.topic,
+    )
+    printer.flush()
+
+
+def _segments_text(count: int) -> str:
+    return "1 segment" if count == 1 else f"{count:,} segments"
+
+
+def _print_mended(printer: Printer, place: Place, one: Mended) -> None:
+    done = f"{one.bytes:,} bytes were no batches, kept in {one.kept.name}" if one.kept else "index made anew"
+    printer.answer(
+        f"{printable(place.topic)}: {one.path.name}: {done}",
+        {
+            "topic": place.topic,
+            "segment": str(one.path),
+            "kept": str(one.kept) if one.kept else None,
+            "bytes": one.bytes,
+        },
+        str(one.path),
+    )
+    printer.flush()
