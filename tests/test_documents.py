@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import quoth
 from quothd import Broker
 from quothd.config import Config
 from quothwire.errors import CODES
@@ -92,6 +93,14 @@ def test_the_protocol_names_every_field_of_a_request_and_of_its_reply(operation:
 def test_the_protocol_names_every_setting_of_a_topic() -> None:
     """Each of them stands there in code."""
     assert [name for name in NAMES if f"`{name}`" not in PROTOCOL] == []
+
+
+def test_the_protocol_names_every_counter(tmp_path: Path) -> None:
+    """Those of a broker with a topic, and no others that come later."""
+    with Broker(tmp_path, host="127.0.0.1") as broker, quoth.connect(broker.url) as client:
+        client.publish("t", b"x")
+        names = {**client.topic("t").counters, **client.status().counters}
+    assert [name for name in names if f"`{name}`" not in PROTOCOL] == []
 
 
 def test_the_table_of_limits_names_only_keys_that_exist_and_all_that_are_limits() -> None:

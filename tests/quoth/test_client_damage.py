@@ -223,6 +223,10 @@ def check(
     for gap in gaps:
         assert gap.reason == "damaged" or begins_somewhere
         assert not [message for message in found if gap.after < message.pointer < gap.next]
+        if gap.ordinal >= 0:
+            gone = published[gap.ordinal : gap.ordinal + gap.records]
+            assert gone
+            assert all(gap.after < message.pointer < gap.next for message in gone)
     assert all(earlier.next <= later.after + 1 for earlier, later in pairwise(gaps))
     whole = max({*range(LAST + 1)} - lost, default=0)
     missed = [(number, message) for number, message in above if number in lost]

@@ -312,7 +312,7 @@ def test_records_trimmed_in_front_of_a_tail_are_a_gap_with_their_exact_number(
     assert client.trim(topic, acks[7].first).records == 6
     rest = values_of(tail, 5)
     assert rest == [b"1", b"6", b"7", b"8", b"9"]
-    assert gaps == [Gap(topic, acks[1].last, acks[6].first, 4, "trimmed")]
+    assert gaps == [Gap(topic, acks[1].last, acks[6].first, 4, "trimmed", 2)]
 
 
 def test_records_trimmed_behind_an_unknown_cursor_are_a_gap_without_a_number(
@@ -351,7 +351,7 @@ def test_everything_trimmed_in_front_of_a_tail_is_told_with_the_next_record(
     client.trim(topic, "now")
     first = client.publish(topic, b"last").first
     assert values_of(tail, 1) == [b"last"]
-    assert gaps == [Gap(topic, end, first, 3, "trimmed")]
+    assert gaps == [Gap(topic, end, first, 3, "trimmed", 6)]
 
 
 # -- records that only others can read ----------------------------------------------------------------------
@@ -368,7 +368,7 @@ def test_headers_that_are_none_are_a_gap_of_one_record_and_no_end(
     gaps: list[Gap] = []
     assert values_of(client.tail(topic, after=0, on_gap=gaps.append), 3) == [b"a", b"c", b"d"]
     assert [one.value for one in client.read(topic, on_gap=gaps.append)] == [b"a", b"c", b"d"]
-    assert gaps == [Gap(topic, first, first + 2, 1, "damaged")] * 2
+    assert gaps == [Gap(topic, first, first + 2, 1, "damaged", 1)] * 2
     found, _ = client.batches(topic)
     assert found.values == [b"a", b"b", b"c"]
     with pytest.raises(Damaged):

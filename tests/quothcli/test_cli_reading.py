@@ -101,7 +101,10 @@ def test_a_record_whose_headers_are_none_is_stepped_over(
     for command in (("read", topic), ("tail", topic, "--after", "0", "-n", "3")):
         told = quoth(*command, "--format", "raw")
         assert (told.status, told.out) == (1, b"a\nc\nd\n"), told
-        assert told.err == f"quoth: 1 records are damaged between {pointer} and {pointer + 2}\n"
+        assert told.err == (
+            f"quoth: 1 record gone, damaged: behind pointer {pointer}, resumes at pointer {pointer + 2}"
+            ", ordinals 1 to 1\n"
+        )
     told = quoth("read", topic, "--limit", "1", "--format", "raw")
     assert (told.status, told.out, told.err) == (0, b"a\n", "")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import zmq
 
-from kit.brokers import BrokerProcess
+from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command
 
 Fill = Callable[..., list[int]]
@@ -25,6 +25,23 @@ def test_status_has_a_line_per_topic_and_a_letter_per_segment(quoth: Command, to
     assert set(states) <= set("whr")
     assert "topics" in told.err
     assert len(told.err.splitlines()) == 1
+
+
+def test_status_says_that_something_was_damaged(start_broker: StartBroker, alone: Command) -> None:
+    broker = start_broker()
+    assert alone("pub", "t", "one", "--url", broker.url).status == 0
+    assert len(alone("status", "--url", broker.url).err.splitlines()) == 1
+    broker.kill()
+    (path,) = broker.topics_directory.glob("*/*.seg")
+    with path.open("ab") as file:
+        file.write(b"half a batch")
+    broker.restart()
+    assert alone("read", "t", "--url", broker.url).status == 0
+    _, said = alone("status", "--url", broker.url).err.splitlines()
+    assert "torn_bytes 12, set_aside_bytes 12; " in said
+    assert f"`quoth log verify {broker.directory}`" in said
+    info = alone("topic", "info", "t", "--url", broker.url).out.decode()
+    assert "set_aside_bytes" in info
 
 
 def test_status_as_json_says_everything(

@@ -268,7 +268,7 @@ def test_full_disk_is_told_with_need_and_have_and_writing_resumes_by_itself(open
             log.append(bytes(size))
         assert refusal.value.code == "disk_low"
         assert refusal.value.retryable
-        assert f"{free} bytes are free" in refusal.value.text
+        assert f" bytes are needed beside a reserve of 9000, {free} are free" in refusal.value.text
         assert list(log.read()) == told
     disk.free = 10_000
     told += fill(log, 2, size=100)

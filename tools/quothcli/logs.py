@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import typer
 
 from quothcli.exits import Status, say
-from quothcli.output import records_text
+from quothcli.output import ordinals_text, records_text
 from quothd import topicfile
 from quothlog.inspection import Damage, Unfinished
 from quothwire import pointer as pointers
@@ -90,9 +90,7 @@ def missing_text(found: Damage) -> str:
     if not found.records:
         return "0 records missing"
     count = "an unknown number of records" if found.records < 0 else records_text(found.records)
-    which = ""
-    if found.records > 0 and found.ordinal >= 0:
-        which = f", ordinals {found.ordinal} to {found.ordinal + found.records - 1}"
+    which = ordinals_text(found.ordinal, found.records)
     until = f" and before {found.next} ({pointers.to_text(found.next)})" if found.next else ""
     return f"{count} missing{which}, behind {found.after} ({pointers.to_text(found.after)}){until}"
 

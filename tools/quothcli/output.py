@@ -128,6 +128,11 @@ def records_text(count: int) -> str:
     return "1 record" if count == 1 else f"{count:,} records"
 
 
+def ordinals_text(first: int, count: int) -> str:
+    """Which records these are, counted from the beginning of the topic; nothing if that is not known."""
+    return f", ordinals {first} to {first + count - 1}" if first >= 0 and count > 0 else ""
+
+
 def bytes_text(size: float) -> str:
     """A number of bytes for people."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -17,7 +17,7 @@ from quoth import Client, Gap, Message
 from quothcli.command import command
 from quothcli.exits import Status, say
 from quothcli.options import After, Form, Limit, Since, Timeout, Topic, Url, chosen, moment, start
-from quothcli.output import Printer
+from quothcli.output import Printer, ordinals_text, records_text
 from quothwire.pointer import POINTER_MAX
 
 
@@ -123,11 +123,12 @@ class _Gaps:
 
     def __call__(self, gap: Gap) -> None:
         """A gap was found."""
-        count = "records are" if gap.records < 0 else f"{gap.records:,} records are"
         if gap.reason == "recreated":
             say(f"quoth: topic {gap.topic!r} was deleted and made anew: older records are gone")
         else:
-            say(f"quoth: {count} {gap.reason} between {gap.after} and {gap.next}")
+            count = "an unknown number of records" if gap.records < 0 else records_text(gap.records)
+            where = f"behind pointer {gap.after}, resumes at pointer {gap.next}"
+            say(f"quoth: {count} gone, {gap.reason}: {where}{ordinals_text(gap.ordinal, gap.records)}")
         if gap.reason == "damaged":
             self.status = Status.FAILED
 

@@ -11,6 +11,9 @@ from quothcli.exits import say
 from quothcli.options import Form, Format, Timeout, Url, chosen
 from quothcli.output import Printer, printable
 
+_WRONG = ("torn_bytes", "damaged_bytes", "set_aside_bytes", "scrub_damages", "scrub_missing_records")
+"""Counters that somebody should know of who looks at the status."""
+
 
 def add(app: typer.Typer) -> None:
     """Put `status` and `ping` into the command."""
@@ -38,6 +41,10 @@ def status(context: typer.Context, url: Url = None, timeout: Timeout = None, for
         f"{found.topics:,} topics, {found.active:,} active, {found.waits:,} waiting; {found.server}, "
         f"process {found.pid}, up {found.uptime:.0f} s, {found.directory}"
     )
+    wrong = {name: found.counters.get(name, 0) for name in _WRONG}
+    if any(wrong.values()):
+        said = ", ".join(f"{name} {number:,}" for name, number in wrong.items() if number)
+        say(f"quoth: something was damaged: {said}; `quoth log verify {found.directory}` tells more")
 
 
 def ping(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:

@@ -79,6 +79,7 @@ class Batch:
                 message = self.message(row)
             except Damaged:
                 pointer = self.first + row
-                on_gap(Gap(self.topic, pointer - 1, pointer + 1, 1, "damaged"))
+                ordinal = self._columns.header.end_ordinal - len(self) + row
+                on_gap(Gap(self.topic, pointer - 1, pointer + 1, 1, "damaged", ordinal))
             else:
                 yield message

@@ -47,7 +47,8 @@ Reason = Literal["trimmed", "damaged", "recreated"]
 class Gap:
     """Records that a reader did not get: those after the pointer `after` and before `next`.
 
-    records: how many, -1 if that cannot be known. reason: ``trimmed`` by retention or request, ``damaged``
+    records: how many, -1 if that cannot be known. ordinal: how many records the topic ever held before the
+    first of them, -1 if that cannot be known. reason: ``trimmed`` by retention or request, ``damaged``
     on the disk, ``recreated``: the topic was deleted and made anew.
     """
 
@@ -56,6 +57,7 @@ class Gap:
     next: int
     records: int
     reason: Reason
+    ordinal: int = -1
 
 
 OnGap = Callable[[Gap], None]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from quoth.batch import Batch
 from quoth.channel import Channel
 from quoth.deadline import deadline_in
-from quoth.message import Gap, Message, OnGap, Reason
+from quoth.message import Gap, Message, OnGap
 from quothwire import batch as wire
 from quothwire.batch import Header
 from quothwire.errors import QuothError
@@ -100,7 +100,7 @@ class Reader:
                 header = wire.parse_header(view, reply.log, position)
             except QuothError:
                 if not position:  # not even the first one: step over all of it
-                    self._tell(reply.next, -1, "damaged")
+                    self._tell(reply.next, -1, self._ordinal)
                     self._ordinal = -1
                 return
             if not position:
@@ -113,6 +113,7 @@ class Reader:
     def _tell_front(self, first: Header, reply: Fetched) -> None:
         """Tell what is missing between the cursor and the first batch of a reply."""
         damaged, removed = reply.damaged, reply.gone - reply.damaged
+        ordinal = self._ordinal
         if self._old_after >= 0:
             self._on_gap(Gap(self.topic, self._old_after, first.base, -1, "recreated"))
             self._old_after = -1
@@ -126,18 +127,19 @@ class Reader:
             damaged, removed = -bool(damaged), -bool(removed)
         else:
             removed = 0  # from the oldest one on, and what was before is no loss
+            ordinal = first.ordinal - damaged
         before = self.after
         if removed or damaged:
             self.after = max(before, first.base - 1)
         if removed:
-            self._on_gap(Gap(self.topic, before, first.base, removed, "trimmed"))
+            self._on_gap(Gap(self.topic, before, first.base, removed, "trimmed", ordinal))
         if damaged:
-            self._on_gap(Gap(self.topic, before, first.base, damaged, "damaged"))
+            self._on_gap(Gap(self.topic, before, first.base, damaged, "damaged", _behind(ordinal, removed)))
 
     def _batch(self, raw: memoryview, header: Header) -> Batch | None:
         """Decode one batch and move the cursor behind it; None if its body is damaged."""
         if 0 <= self._ordinal < header.ordinal:
-            self._tell(header.base - 1, header.ordinal - self._ordinal, "damaged")
+            self._tell(header.base - 1, header.ordinal - self._ordinal, self._ordinal)
         before = max(self.after, header.base - 1)
         self._ordinal = header.end_ordinal
         if header.last <= before:
@@ -145,12 +147,17 @@ class Reader:
         try:
             columns = wire.decode(raw, self._log_id)
         except QuothError:
-            self._tell(header.last, header.last - before, "damaged")
+            self._tell(header.last, header.last - before, header.ordinal + before + 1 - header.base)
             return None
         self.after = header.last
         return Batch(self.topic, columns, before - header.base + 1)
 
-    def _tell(self, last: int, records: int, reason: Reason) -> None:
-        """Tell that everything up to the pointer `last` is missing, and step over it."""
+    def _tell(self, last: int, records: int, ordinal: int) -> None:
+        """Tell that everything up to the pointer `last` is damaged, and step over it."""
         before, self.after = self.after, max(self.after, last)
-        self._on_gap(Gap(self.topic, before, last + 1, records, reason))
+        self._on_gap(Gap(self.topic, before, last + 1, records, "damaged", ordinal))
+
+
+def _behind(ordinal: int, records: int) -> int:
+    """The ordinal so many records further, as far as that is known."""
+    return ordinal + records if ordinal >= 0 and records >= 0 else -1

@@ -1,0 +1,97 @@
+"""A topic that takes long to open says how far it is, and what openings found is known afterwards."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kit.brokers import StartBroker
+from kit.deadlines import eventually
+from kit.logs import encoded, segments
+from kit.peers import FastPeer, Peers
+from quothd import Broker, opening
+from quothlog import Log
+from quothwire.errors import QuothError
+from quothwire.message import DeleteTopic, RollTopic
+
+BATCHES = 40_000
+
+
+def test_readers_who_have_to_wait_are_told_how_far_it_is(
+    tmp_path: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C28: and the same stands in the daemon's log."""
+    monkeypatch.setattr(opening, "TELL_EVERY_S", 0.01)
+    with Broker(tmp_path / "data", host="127.0.0.1") as broker:
+        fast = peers.fast(broker)
+        fast.publish("t", [b"first"])
+        fast.close()
+    (folder,) = (tmp_path / "data" / "topics").iterdir()
+    with Log.open(folder) as log:
+        raw = encoded([b"x"])
+        for _ in range(BATCHES // 1_000):
+            log.append_batches([raw] * 1_000)
+    (segment,) = segments(folder)
+    segment.with_suffix(".idx").unlink()  # as after a crash
+    texts = []
+    with Broker(tmp_path / "data", host="127.0.0.1", recovering_after=0.0) as broker:
+        fast = peers.fast(broker)
+        while True:
+            try:
+                found = fast.fetch("t")
+            except QuothError as refusal:
+                if refusal.code != "recovering":
+                    raise
+                texts.append(refusal.text)
+            else:
+                break
+        assert found.reply.end == BATCHES + 1
+        fast.close()
+    told = [text for text in texts if "bytes have been looked through" in text]
+    assert told
+    done, _, size, *_ = told[-1].rpartition(" s, ")[2].split()
+    assert 0 < int(done) < int(size) < segment.stat().st_size
+
+
+def counter(fast: FastPeer, name: str) -> tuple[int, int]:
+    """A counter of the topic `t`, and that of all topics."""
+    return fast.describe("t").counters[name], fast.status(limit=0).counters[name]
+
+
+def test_what_was_counted_is_not_forgotten_in_sleep(start_broker: StartBroker, peers: Peers) -> None:
+    broker = start_broker(worker_timeout=0.01)
+    fast = peers.fast(broker)
+    for number in range(1, 4):
+        fast.publish("t", [b"x"])
+        fast.call(RollTopic(), "t")
+        eventually(lambda: fast.status(limit=0).active == 0, "it sleeps")
+        assert fast.describe("t").counters["rolls"] == number
+
+
+def test_torn_bytes_are_known_to_the_topic_and_to_the_broker(start_broker: StartBroker, peers: Peers) -> None:
+    broker = start_broker(worker_timeout=0.01)
+    fast = peers.fast(broker)
+    for name in ("t", "other"):
+        fast.publish(name, [b"x"])
+    for name in ("torn_bytes", "set_aside_bytes", "damaged_bytes", "clock_steps"):
+        assert counter(fast, name) == (0, 0)
+    fast.close()
+    broker.kill()
+    for folder in broker.topics_directory.iterdir():
+        with segments(folder)[-1].open("ab") as file:
+            file.write(os.urandom(100))
+    fast = peers.fast(broker.restart())
+    eventually(lambda: fast.status(limit=0).counters["unopened"] == 0, "both have been opened")
+    eventually(lambda: counter(fast, "torn_bytes") == (100, 200), "both are counted")
+    assert counter(fast, "set_aside_bytes") == (100, 200)
+    fast.publish("t", [b"y"])
+    assert counter(fast, "torn_bytes") == (100, 200)
+    fast.call(DeleteTopic(), "other")
+    assert counter(fast, "torn_bytes") == (100, 100)
+    fast.close()
+    assert broker.terminate() == 0
+    fast = peers.fast(broker.restart())
+    eventually(lambda: counter(fast, "set_aside_bytes") == (100, 100), "it still lies there")
+    assert counter(fast, "torn_bytes") == (0, 0)
