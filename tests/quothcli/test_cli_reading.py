@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess
+from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import COMMAND, Command, Running
 from kit.deadlines import eventually
 from kit.peers import Peers
@@ -62,6 +62,28 @@ def test_more_records_than_one_reply_holds(quoth: Command, topic: str, fill: Fil
     fill(*values)
     assert quoth("read", topic, "--format", "raw").out == b"\n".join(values) + b"\n"
     assert len(quoth("read", topic, "--limit", "25001").lines) == 25_001
+
+
+def test_who_reads_a_removed_segment_is_told_where_it_goes_on(
+    start_broker: StartBroker, running: list[Running], peers: Peers, topic: str
+) -> None:
+    """In the middle of reading, how many records are gone; it is no failure."""
+    broker = start_broker()
+    fast, quoth = peers.fast(broker), Command(broker.url, running)
+    assert quoth("topic", "create", topic, "--count-limit", "2").status == 0
+    fast.publish(topic, [b"0", b"1"])
+    tail = quoth.start("tail", topic, "--after", "0", "-n", "6", "--format", "raw")
+    assert [tail.line() for _ in range(2)] == ["0", "1"]
+    eventually(lambda: fast.status(limit=0).waits == 1, "it waits for more")
+    os.kill(tail.process.pid, signal.SIGSTOP)
+    acks = [fast.publish(topic, [b"%d" % row, b"%d" % (row + 1)]) for row in (2, 4, 6, 8)]
+    assert quoth("topic", "trim", topic, "--before", str(acks[-1].first)).status == 0
+    told = tail.end(signal.SIGCONT)
+    assert (told.status, told.lines) == (0, ["2", "3", "8", "9"])
+    assert told.err == (
+        f"quoth: 4 records gone, trimmed: behind pointer {acks[0].last}, "
+        f"resumes at pointer {acks[-1].first}, ordinals 4 to 7\n"
+    )
 
 
 def test_get(quoth: Command, topic: str, fill: Fill) -> None:

@@ -1,8 +1,9 @@
 """Random histories of one log: appends, failing disks, deaths, losses of power, openings, in any order.
 
 After every opening each batch whose appending was acknowledged is there, once and in order, as far as it was
-promised for what has happened; a batch of which nobody was told anything is there or not; and no pointer that
-anybody has seen ever belongs to another record. Every seed is a history of its own.
+promised for what has happened; a batch of which nobody was told anything is there or not; no pointer that
+anybody has seen ever belongs to another record; and what is new lies above all of them, whatever the clock
+says, so that a reader with a cursor gets it. Every seed is a history of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.clocks import SECOND, ManualClock
+from kit.clocks import DAY, MINUTE, SECOND, ManualClock
 from kit.effort import times
 from kit.logs import encoded, salvaged
 from kit.storage import Died, FaultyDisk, Kind, MemoryDisk
@@ -45,6 +46,7 @@ class History:
         self.synced = 0  # of what is written
         self.open_questions: set[bytes] = set()
         self.seen: dict[int, bytes] = {}
+        self.unseen: dict[int, bytes] = {}  # acknowledged, and nobody may read it yet
         self.count = 0
         self.log: Log | None = None
 
@@ -102,10 +104,17 @@ class History:
         found = salvaged(log)
         values = [record.value for record in found]
         assert [value for value in values if value not in self.open_questions] == self.written, self.story()
+        cursor = self.cursor()
         for record in found:
+            assert record.pointer in self.seen or record.pointer > cursor, self.story()
             assert self.seen.setdefault(record.pointer, record.value) == record.value, self.story()
         self.written, self.synced = values, len(values)  # opening has synced what it found
         self.open_questions.clear()
+        self.unseen.clear()
+
+    def cursor(self) -> int:
+        """Where a reader stands who has seen everything."""
+        return max(self.seen, default=0)
 
     def end(self) -> None:
         """The process is gone, whatever it was doing."""
@@ -119,17 +128,24 @@ class History:
         self.open_questions.add(value)
         (outcome,) = log.append_batches([encoded([value])])
         if not isinstance(outcome, QuothError):
-            assert outcome.first not in self.seen, self.story()
+            assert outcome.first > self.cursor(), self.story()
             self.written.append(value)
-            if outcome.first <= log.newest:
-                self.seen[outcome.first] = value
+            self.unseen[outcome.first] = value
+            self.look(log)
         if not isinstance(outcome, QuothError) or outcome.retryable:
             self.open_questions.discard(value)
         if isinstance(outcome, QuothError):
             raise outcome
 
+    def look(self, log: Log) -> None:
+        """Readers see what they may; it does not matter who reads it."""
+        for pointer in sorted(self.unseen):
+            if pointer <= log.newest:
+                self.seen[pointer] = self.unseen.pop(pointer)
+
     def then_sync(self, log: Log) -> None:
         log.sync()
+        self.look(log)
         self.synced = len(self.written)
 
     def then_roll(self, log: Log) -> None:
@@ -153,7 +169,7 @@ class History:
         del self.written[self.synced :]
 
     def then_clock(self, log: Log) -> None:
-        self.clock.step(self.rng.choice([-5, -1, 1, 5, 60]) * SECOND)
+        self.clock.step(self.rng.choice([-400 * DAY, -5 * SECOND, -SECOND, SECOND, MINUTE, 400 * DAY]))
 
     def then_fail(self, log: Log) -> None:
         self.fail_one_of(KINDS_WRITING)
