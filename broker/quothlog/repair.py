@@ -34,12 +34,13 @@ class Mended(NamedTuple):
     """What was done about one segment.
 
     kept: the file that holds the bytes as they were, None if only the index was made. bytes: how many of
-    them are no part of the log any more.
+    them are no part of the log any more. problem: why it could not be read or written, and is as it was.
     """
 
     path: Path
     kept: Path | None
     bytes: int
+    problem: str = ""
 
 
 def repair(
@@ -54,7 +55,8 @@ def repair(
     """Mend the log in a directory; tells what was done as it is done.
 
     log_id, others: as in `Log.open`. advance: called with the number of bytes that were looked at since the
-    last call. Raises FileNotFoundError if there is no log, `Conflict` ``locked``, `Damaged`, OSError.
+    last call. Raises FileNotFoundError if there is no log, `Conflict` ``locked``, `Damaged`, or OSError if
+    it cannot even be opened.
     """
     filesystem, clock = filesystem or PosixFileSystem(), clock or SystemClock()
     if not any(map(layout.floor_of, filesystem.list(directory))):
@@ -71,9 +73,13 @@ def repair(
         before: _End | None = None
         row = [*opened.sealed, active]
         for one, following in zip(row, [*row[1:], None], strict=True):
-            mender = _Mender(filesystem, clock, one, before, following)
-            yield from mender.mend(advance or (lambda _bytes: None))
-            before = mender.end
+            try:
+                mender = _Mender(filesystem, clock, one, before, following)
+                yield from mender.mend(advance or (lambda _bytes: None))
+                before = mender.end
+            except OSError as problem:
+                yield Mended(one.path, None, 0, problem.strerror or str(problem))
+                before = None
     finally:
         lock.release()
 

@@ -15,7 +15,7 @@ import pytest
 from kit.clocks import HOUR, START, ManualClock
 from kit.damage import flip, zero
 from kit.logs import boundaries, encoded, fill, put, salvaged, segments
-from kit.storage import Died, FaultyDisk
+from kit.storage import Died, FaultyDisk, Kind
 from quothlog import Log, LogOptions
 from quothlog.inspection import Summary, summaries
 from quothlog.repair import Mended, repair
@@ -287,16 +287,17 @@ def test_process_dies_at_each_change_of_the_disk(
 @pytest.mark.parametrize("problem", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])
 def test_failing_disk_costs_nothing(
-    told: list[Record], directory: Path, tmp_path: Path, kind: str, problem: int, rng: random.Random
+    told: list[Record], directory: Path, tmp_path: Path, kind: Kind, problem: int, rng: random.Random
 ) -> None:
     middle_body(segments(directory)[1])
     readable = read(shutil.copytree(directory, tmp_path / "unmended"))
     for nth in range(1, 6):
         target = shutil.copytree(directory, tmp_path / str(nth))
         disk = FaultyDisk(syncs=False)
-        disk.fail(kind, nth, problem, written=rng.randrange(100))  # type: ignore[arg-type]
+        disk.fail(kind, nth, problem, written=rng.randrange(100))
         with contextlib.suppress(OSError):
-            mend(target, filesystem=disk)
+            (mended,) = mend(target, filesystem=disk)
+            assert bool(mended.problem) is (disk.count(kind) >= nth)
         assert read(target) == readable
         mend(target)
         assert whole(target)

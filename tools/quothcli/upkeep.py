@@ -74,7 +74,7 @@ def mend(context: typer.Context, directory: Directory, only: Only = None, form: 
             with readable(place, directory) as trouble:
                 for one in repair(place.directory, log_id=place.log_id, others=others, advance=advance):
                     mended += 1
-                    _print_mended(printer, place, one)
+                    status = max(status, _print_mended(printer, place, one))
                 if not mended:
                     say(f"quoth: {place.topic}: nothing to repair")
             status = max(status, *trouble, _check_settings(place))
@@ -183,7 +183,10 @@ def _segments_text(count: int) -> str:
     return "1 segment" if count == 1 else f"{count:,} segments"
 
 
-def _print_mended(printer: Printer, place: Place, one: Mended) -> None:
+def _print_mended(printer: Printer, place: Place, one: Mended) -> Status:
+    if one.problem:
+        say(f"quoth: {one.path}: {one.problem}; it is as it was")
+        return Status.FAILED
     done = f"{one.bytes:,} bytes were no batches, kept in {one.kept.name}" if one.kept else "index made anew"
     printer.answer(
         f"{printable(place.topic)}: {one.path.name}: {done}",
@@ -196,3 +199,4 @@ def _print_mended(printer: Printer, place: Place, one: Mended) -> None:
         str(one.path),
     )
     printer.flush()
+    return Status.DONE
