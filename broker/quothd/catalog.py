@@ -17,9 +17,13 @@ from urllib.parse import quote, unquote
 from quothd import topicfile
 from quothd.topicfile import TopicFile
 from quothlog.filesystem import PosixFileSystem, write_durably
+from quothlog.room import need_room
 from quothwire.errors import QuothError
 from quothwire.settings import TopicSettings
 from quothwire.topic import TOPIC_BYTES_MAX, check_topic
+
+TOPIC_BYTES = 5 * 4_096
+"""What a topic takes before its first batch: a folder and four small files, a block each."""
 
 _SLUG_MAX = 200
 _SAFE = " !#$&'()+,-.;=@[]^_{}"
@@ -68,9 +72,14 @@ def scan(directory: Path) -> Catalog:
     return catalog
 
 
-def make(directory: Path, topic: TopicFile) -> Path:
-    """Make the folder of a new topic, durable before it returns."""
+def make(directory: Path, topic: TopicFile, room: int = 0) -> Path:
+    """Make the folder of a new topic, durable before it returns. Raises ``disk_low``, or OSError.
+
+    room: bytes that have to be free beside it. Without them it would be left behind empty: what it is made
+    for would be refused.
+    """
     filesystem = PosixFileSystem()
+    need_room(filesystem, directory, TOPIC_BYTES + room)
     topics = directory / "topics"
     beside = topics / f"{_NEW}~{topic.log_id:016x}"
     path = topics / f"{slug(topic.name)}~{topic.log_id:016x}"

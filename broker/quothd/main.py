@@ -64,7 +64,7 @@ def run(arguments: Mapping[str, Any], file: Path | None = None) -> int:
 
 def _stop(broker: Broker) -> int:
     """Stop, and say what became of it."""
-    print("quothd: stopping", file=sys.stderr, flush=True)
+    _tell("stopping")
     with contextlib.suppress(QuothError):  # it is what `unsynced` says
         broker.stop()
     if broker.unsynced is not None:
@@ -80,12 +80,12 @@ def _announce(broker: Broker, config: Config) -> None:
         "synced": "synced: survives a power cut",
     }
     urls = [url for url in broker.urls if not url.startswith("inproc:")]
-    print(f"quothd: serving {config.dir.resolve()}", file=sys.stderr)
-    print(f"quothd: on {' '.join(urls) or 'nothing but this process'}", file=sys.stderr)
-    print(f"quothd: acknowledged means {worth[config.durability]}", file=sys.stderr)
+    _tell(f"serving {config.dir.resolve()}")
+    _tell(f"on {' '.join(urls) or 'nothing but this process'}")
+    _tell(f"acknowledged means {worth[config.durability]}")
     for name in broker.strays:
         log.warning("stray entry ignored directory=%s entry=%r", config.dir / "topics", name)
-    print(f"quothd: ready {urls[0] if urls else ''}", file=sys.stderr, flush=True)
+    _tell(f"ready {urls[0] if urls else ''}")
 
 
 def _watch(broker: Broker, main_thread: int) -> None:
@@ -95,8 +95,14 @@ def _watch(broker: Broker, main_thread: int) -> None:
 
 
 def _say(status: int, words: object) -> int:
-    print(f"quothd: {words}", file=sys.stderr, flush=True)
+    _tell(words)
     return status
+
+
+def _tell(words: object) -> None:
+    """Say a line, its end included, in one piece: other threads write to the log at the same time."""
+    sys.stderr.write(f"quothd: {words}\n")
+    sys.stderr.flush()
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -24,7 +24,7 @@ def open_topic(directory: Path, place: Place, config: Config, tell: Callable[[in
     `Log.open` and `catalog.make` do; a new topic leaves nothing behind then.
     """
     topic, is_new = place.topic, place.path is None
-    path = place.path = place.path or catalog.make(directory, topic)
+    path = place.path = place.path or catalog.make(directory, topic, config.disk_free_min)
     try:
         opened = Log.open(
             path,

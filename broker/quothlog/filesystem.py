@@ -189,14 +189,22 @@ class PosixFileSystem:
 
 
 def write_durably(filesystem: FileSystem, path: Path, parts: Iterable[Buffer]) -> None:
-    """Put a file in place whole: written beside it, synced, renamed, the directory synced."""
+    """Put a file in place whole: written beside it, synced, renamed, the directory synced.
+
+    What cannot be finished, on a full disk above all, is removed.
+    """
     beside = path.with_name(path.name + TEMPORARY_SUFFIX)
-    file = filesystem.create(beside)
     try:
-        for part in parts:
-            file.append([part])
-        file.sync()
-    finally:
-        file.close()
-    filesystem.rename(beside, path)
+        file = filesystem.create(beside)
+        try:
+            for part in parts:
+                file.append([part])
+            file.sync()
+        finally:
+            file.close()
+        filesystem.rename(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            filesystem.remove(beside)
+        raise
     filesystem.sync_directory(path.parent)

@@ -32,6 +32,7 @@ from quothlog.loss import Loss, loss_before
 from quothlog.pointers import HORIZON_US, PointerIssuer
 from quothlog.recovery import Watch, open_directory
 from quothlog.retention import LogOptions, due_for_roll, expired, next_due, outgrown, wholly_below
+from quothlog.room import disk_low, need_room
 from quothlog.segment import ActiveSegment, Extract
 from quothlog.ticket import SyncTicket
 from quothwire import batch
@@ -362,7 +363,7 @@ class Log:
             try:
                 self._active = self._opened.go_on(self._clock)
             except OSError as problem:
-                raise self._as_error(problem, self._opened.block_bytes) from problem
+                raise self._as_error(problem, self._opened.successor.room) from problem
             self._issuer.last = max(self._issuer.last, self._active.floor - 1)
             self._synced = self._active.end
             self._show()
@@ -422,15 +423,14 @@ class Log:
             raise
 
     def _need_space(self, size: int) -> None:
-        floor = self.options.disk_free_min
-        if floor and (free := self._filesystem.free_bytes(self.directory)) < floor + size:
-            raise error("disk_low", f"{size} bytes are needed beside a reserve of {floor}, {free} are free")
+        if floor := self.options.disk_free_min:
+            need_room(self._filesystem, self.directory, floor + size)
 
     def _as_error(self, problem: OSError | QuothError, size: int) -> QuothError:
         """What is told of something that went wrong; size: the bytes that were to be written."""
         if isinstance(problem, OSError) and problem.errno in DISK_FULL:
-            free = self._filesystem.free_bytes(self.directory)
-            return error("disk_low", f"{problem.strerror}: {size} bytes are needed, {free} are free")
+            needed = self.options.disk_free_min + size
+            return disk_low(self._filesystem, self.directory, needed, problem.strerror)
         if isinstance(problem, OSError) and problem.errno in PROCESS_SHORT:
             return error("busy", f"{problem.strerror}", "nothing was stored; try again, or raise the limit")
         if isinstance(problem, QuothError) and problem.code != "storage_failed":

@@ -44,11 +44,6 @@ class Opened:
     findings: Findings
     successor: Successor | None = None
 
-    @property
-    def block_bytes(self) -> int:
-        """What a new segment's header block will take at most."""
-        return layout.BLOCK_BYTES + len(self.producers.encode(0)) + 7
-
     def go_on(self, clock: Clock) -> ActiveSegment:
         """The segment to write to, begun if that has to be. Raises OSError; may be tried again."""
         if self.successor is not None:

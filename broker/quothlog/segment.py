@@ -8,6 +8,7 @@ belongs to the log's owner.
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -286,13 +287,14 @@ class ActiveSegment(Segment):
         The batches are synced already. Whatever goes wrong here costs time at the next open, no data. The
         file stays open as long as a sync of it is under way.
         """
-        size = self.end.offset
         try:
             self.file.append([layout.encode_footer(Footer(self.log_id, self.end, self.chain))])
-            size += layout.FOOTER_BYTES
-            self.write_checkpoint(producers)
         except OSError:
-            size = self.file.size()
+            with suppress(OSError):
+                self.file.truncate(self.end.offset)  # half a footer would be taken for damage
+        with suppress(OSError):
+            self.write_checkpoint(producers)
+        size = self.file.size()
         sealed = Segment(self._filesystem, self.path.parent, self.floor, self.log_id, size)
         sealed._block = self._block
         return sealed

@@ -39,6 +39,12 @@ class Successor:
     torn: Hole | None
     empty: bool
 
+    @property
+    def room(self) -> int:
+        """Bytes that it takes at least: what is set aside, and a header block."""
+        torn = self.torn.end - self.torn.start if self.torn is not None else 0
+        return torn + layout.BLOCK_BYTES
+
     def begin(
         self, clock: Clock, producers: bytes, findings: Findings
     ) -> tuple[list[Segment], ActiveSegment]:
