@@ -9,6 +9,7 @@ A folder appears complete and disappears whole: it is filled, or emptied, under 
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,8 @@ from urllib.parse import quote, unquote
 
 from quothd import topicfile
 from quothd.topicfile import TopicFile
-from quothlog.filesystem import PosixFileSystem, write_durably
+from quothlog import snapshot
+from quothlog.filesystem import NotDurable, PosixFileSystem, durable_names, sync_directory, write_durably
 from quothlog.room import need_room
 from quothwire.errors import QuothError
 from quothwire.settings import TopicSettings
@@ -25,6 +27,7 @@ from quothwire.topic import TOPIC_BYTES_MAX, check_topic
 TOPIC_BYTES = 5 * 4_096
 """What a topic takes before its first batch: a folder and four small files, a block each."""
 
+_FOLDER = re.compile(r".*~([0-9a-f]{16})")
 _SLUG_MAX = 200
 _SAFE = " !#$&'()+,-.;=@[]^_{}"
 _NEW, _GONE = ".new", ".gone"
@@ -59,15 +62,15 @@ def scan(directory: Path) -> Catalog:
     topics = directory / "topics"
     filesystem = PosixFileSystem()
     filesystem.make_directory(topics)
-    filesystem.sync_directory(topics)  # who named a folder may have died before that was durable
+    sync_directory(filesystem, topics)  # who named a folder may have died before that was durable
     for path in sorted(topics.iterdir()):
-        text, separator, log_hex = path.name.rpartition("~")
-        if not separator or not path.is_dir() or path.is_symlink() or not _is_id(log_hex):
+        text, log_id = path.name.rpartition("~")[0], log_id_of(path)
+        if not log_id or not path.is_dir() or path.is_symlink():
             catalog.strays.append(path.name)
         elif text in (_NEW, _GONE):
             shutil.rmtree(path, ignore_errors=True)
         else:
-            catalog.folders.append(_folder(path, text, int(log_hex, 16)))
+            catalog.folders.append(_folder(path, text, log_id))
     _tell_apart(catalog.folders)
     return catalog
 
@@ -86,8 +89,8 @@ def make(directory: Path, topic: TopicFile, room: int = 0) -> Path:
     filesystem.make_directory(beside)
     try:
         save(beside, topic)
-        filesystem.rename(beside, path)
-        filesystem.sync_directory(topics)
+        with durable_names(filesystem, topics):
+            filesystem.rename(beside, path)
     except OSError:
         shutil.rmtree(beside, ignore_errors=True)
         shutil.rmtree(path, ignore_errors=True)
@@ -101,10 +104,17 @@ def save(path: Path, topic: TopicFile) -> None:
 
 
 def retire(path: Path) -> Path:
-    """Take a topic's folder out of the catalog, durably. What it is called now may be removed."""
+    """Take a topic's folder out of the catalog, durably. What it is called now may be removed.
+
+    Raises OSError if it is where it was, `NotDurable` if that may not survive a loss of power.
+    """
     gone = path.with_name(f"{_GONE}~{path.name.rpartition('~')[2]}")
-    path.rename(gone)
-    PosixFileSystem().sync_directory(path.parent)
+    try:
+        with durable_names(PosixFileSystem(), path.parent):
+            path.rename(gone)
+    except NotDurable:
+        gone.rename(path)
+        raise
     return gone
 
 
@@ -120,7 +130,10 @@ def _folder(path: Path, text: str, log_id: int) -> Folder:
         check_topic(topic.name)
         if topic.log_id == log_id:
             return Folder(path, topic)
-        problem, log_id = "the folder is named after another log", topic.log_id  # it was copied
+        if snapshot.holds(path, log_id):
+            problem = "the settings are those of another topic"
+        else:
+            problem, log_id = "the folder is named after another log", topic.log_id  # it was copied
     except OSError as missing:
         problem = f"the settings file cannot be read: {missing.strerror}"
     except QuothError as damaged:
@@ -144,5 +157,7 @@ def _tell_apart(folders: list[Folder]) -> None:
         taken.add(folders[row].topic.name)
 
 
-def _is_id(text: str) -> bool:
-    return len(text) == 16 and all(character in "0123456789abcdef" for character in text)
+def log_id_of(folder: Path) -> int:
+    """The id in the name of a topic's folder, 0 for a name that has none."""
+    match = _FOLDER.fullmatch(folder.name)
+    return int(match[1], 16) if match else 0

@@ -13,7 +13,7 @@ from quothd.job import Job
 from quothlog import Appended, Log
 from quothwire import batch
 from quothwire.errors import QuothError, error
-from quothwire.message import Publish
+from quothwire.message import Publish, Published
 from quothwire.settings import DURABILITIES
 from quothwire.simple import SimplePublish
 
@@ -72,6 +72,12 @@ def append_jobs(log: Log, jobs: Sequence[Job]) -> Iterator[Outcome]:
     for job, outcome in zip(batches, outcomes, strict=True):
         yield Outcome(job, outcome, job.request.durability)
     yield from _append_singles(log, singles)
+
+
+def acknowledged(log_id: int, outcome: Appended, *levels: str) -> Published:
+    """The acknowledgement of a publish, with the higher of the levels that it and its topic ask for."""
+    level = "synced" if "synced" in levels else "written"
+    return Published(log_id, outcome.first, outcome.last, outcome.count, level, outcome.duplicate)
 
 
 def _request_of(job: Job) -> Publish | SimplePublish:

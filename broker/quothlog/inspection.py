@@ -1,36 +1,27 @@
 """Looking at a log that somebody else may be writing: no lock is taken, nothing is ever written.
 
-Opening a log repairs what a crash left, so it needs the lock; looking at one does not. It rests on three
-promises of the writer: a segment has its name only when its header block is complete, what has been written
-of a batch is a prefix of it, and only the end of the last segment ever changes. So each file is opened once
-and looked at up to the size that it has at that moment. A segment that retention removes between the listing
-and the opening is passed over; once open, it stays readable. A cut batch at the end of the last segment is
-being written right now, or a crash has torn it: it is `Unfinished`, and so is what the owner cuts off there
-meanwhile. Everything else that is no batch is `Damage`: told, and stepped over.
+Opening a log repairs what a crash left, so it needs the lock; looking at one does not, see `snapshot`. A cut
+batch at the end of the last segment is being written right now, or a crash has torn it: it is `Unfinished`,
+and so is what the owner cuts off there meanwhile. Everything else that is no batch is `Damage`: told, and
+stepped over.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from quothlog import layout, segment
-from quothlog.filesystem import File, PosixFileSystem
-from quothlog.layout import Block, Footer, Position
+from quothlog.layout import Position
 from quothlog.scan import Found, Hole, is_zero, walk
 from quothlog.segment import Segment
+from quothlog.snapshot import DISK, Part, segments
 from quothwire import batch
 from quothwire.batch import Batch
-from quothwire.errors import Damaged, QuothError, error
+from quothwire.errors import QuothError
 from quothwire.record import Record, records_of
-
-_DISK = PosixFileSystem()
-
 
 Advance = Callable[[int], None]
 """Called with the number of bytes that were looked at since the last call; it may take its time."""
@@ -91,17 +82,22 @@ class Summary:
 
 
 def summaries(
-    directory: Path, *, quick: bool = False, sealed_only: bool = False, advance: Advance | None = None
+    directory: Path,
+    *,
+    log_id: int = 0,
+    quick: bool = False,
+    sealed_only: bool = False,
+    advance: Advance | None = None,
 ) -> Iterator[Summary]:
     """Tell the segments of a log, oldest first.
 
-    Every byte is read and every checksum verified. quick: a sealed segment is believed its header block and
-    its footer, and of the others only the headers are read. sealed_only: the last segment, which may be
-    written to, is left out. advance: called again and again while bytes are verified. Raises
-    FileNotFoundError if there is no log in this directory, `Damaged` if no segment says which log it belongs
-    to.
+    log_id: that of the log, if the directory holds segments of several; 0 for that of the newest. Every byte
+    is read and every checksum verified. quick: a sealed segment is believed its header block and its footer,
+    and of the others only the headers are read. sealed_only: the last segment, which may be written to, is
+    left out. advance: called again and again while bytes are verified. Raises FileNotFoundError if there is
+    no log in this directory, `Damaged` if no segment says which log it belongs to.
     """
-    for part in _parts(directory):
+    for part in segments(directory, log_id):
         if sealed_only and part.last:
             return
         if quick:
@@ -110,12 +106,12 @@ def summaries(
             yield _walked(part, _verified(part, advance or (lambda _bytes: None)))
 
 
-def records(directory: Path, after: int = 0) -> Iterator[Record | Damage | Unfinished]:
+def records(directory: Path, after: int = 0, *, log_id: int = 0) -> Iterator[Record | Damage | Unfinished]:
     """Records with pointers above `after`, oldest first, and what is damaged between them, in its place.
 
-    Every batch is verified before its records are told. Raises as `summaries` does.
+    Every batch is verified before its records are told. log_id, and what is raised: as in `summaries`.
     """
-    for part in _parts(directory, after):
+    for part in segments(directory, log_id, after):
         wrong: list[Damage | Unfinished] = []
         for step in _steps(part):
             if not isinstance(step, Found):
@@ -129,145 +125,12 @@ def records(directory: Path, after: int = 0) -> Iterator[Record | Damage | Unfin
         yield from wrong
 
 
-class _Steady:
-    """A file as large as it was when it was opened: what is cut off meanwhile reads as zeros."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = file = _DISK.open(path)
-        self._size = file.size()
-        self.append, self.sync, self.truncate, self.close = file.append, file.sync, file.truncate, file.close
-
-    def read(self, size: int, offset: int) -> bytes:
-        """See `File.read`."""
-        size = max(0, min(size, self._size - offset))
-        return self._file.read(size, offset).ljust(size, b"\0")
-
-    def size(self) -> int:
-        """See `File.size`."""
-        return self._size
-
-    def was_cut(self, end: int) -> bool:
-        """Is this offset not there any more?"""
-        return self._file.size() < end
-
-
-class _Part(NamedTuple):
-    """One segment while it is looked at.
-
-    before: where the one before it ends, following: where the next one begins, each by its pointer and its
-    ordinal; None where that is not known.
-    """
-
-    path: Path
-    log_id: int
-    floor: int
-    file: _Steady
-    size: int
-    block: Block | None
-    footer: Footer | None
-    last: bool
-    before: Position | None
-    following: Position | None
-
-    @property
-    def start(self) -> Position:
-        """Where its batches begin; without a valid header block, the beginning of the file."""
-        return self.block.start if self.block else Position(0, self.floor - 1, 0)
-
-    @property
-    def expected(self) -> int | None:
-        """The ordinal that it should begin with."""
-        start = self.block.start if self.block else self.before
-        return start.ordinal if start else None
-
-    @property
-    def missing(self) -> int:
-        """Records between it and the one before it."""
-        if self.before is None or self.expected is None:
-            return 0
-        return max(0, self.expected - self.before.ordinal)
-
-
-def _parts(directory: Path, after: int = 0) -> Iterator[_Part]:
-    """The segments that may hold records above a pointer, each open until the next one is asked for."""
-    floors, log_id = _listing(directory)
-    end: Position | None = None
-    for row in range(max(0, bisect_right(floors, after + 1) - 1), len(floors)):
-        file = _open(directory, floors[row])
-        if file is None:
-            end = None
-            continue
-        try:
-            block = _block(file, log_id)
-            footer = Segment(_DISK, directory, floors[row], log_id, file.size()).footer(file)
-            last = row + 1 == len(floors)
-            following = None if last else _start(directory, floors[row + 1], log_id)
-            yield _Part(
-                file.path, log_id, floors[row], file, file.size(), block, footer, last, end, following
-            )
-            end = footer.end if footer else following
-        finally:
-            file.close()
-
-
-def _listing(directory: Path) -> tuple[list[int], int]:
-    """The floors of the segments and the log's id; listed again if all of them were removed meanwhile."""
-    log_id = None
-    while log_id is None:
-        floors = sorted(filter(None, map(layout.floor_of, os.listdir(directory))))
-        if not floors:
-            raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
-        log_id = _log_id(directory, floors)
-    return floors, log_id
-
-
-def _open(directory: Path, floor: int) -> _Steady | None:
-    """A segment's file, None if it was removed after the listing."""
-    try:
-        return _Steady(directory / layout.segment_name(floor))
-    except FileNotFoundError:
-        return None
-
-
-def _log_id(directory: Path, floors: list[int]) -> int | None:
-    """The id that the newest readable header block says; None if none of the segments is there any more."""
-    damaged = False
-    for floor in reversed(floors):
-        file = _open(directory, floor)
-        if file is None:
-            continue
-        try:
-            return segment.read_block(file).log_id
-        except Damaged:
-            damaged = True
-        finally:
-            file.close()
-    if damaged:
-        raise error("damaged", f"no segment in {directory} has a header block that checks")
-    return None
-
-
-def _block(file: File, log_id: int) -> Block | None:
-    try:
-        block = segment.read_block(file)
-    except Damaged:
-        return None
-    return block if block.log_id == log_id else None
-
-
-def _start(directory: Path, floor: int, log_id: int) -> Position | None:
-    """Where the batches of a segment begin, as its header block says."""
-    file = _open(directory, floor)
-    if file is None:
-        return None
-    block = _block(file, log_id)
-    file.close()
-    return block.start if block else None
-
-
-def _steps(part: _Part) -> Iterator[Found | Damage | Unfinished]:
+def _steps(part: Part) -> Iterator[Found | Damage | Unfinished]:
     """The batches of a segment by their headers, and what is wrong between them."""
+    if part.misplaced:
+        text = "a segment of another log, or a copy of another segment"
+        yield Damage(part.path, 0, part.size, 0, -1, part.start.pointer, 0, text)
+        return
     here = part.start
     expected = part.expected
     if part.missing and part.before is not None:
@@ -276,7 +139,7 @@ def _steps(part: _Part) -> Iterator[Found | Damage | Unfinished]:
             "a segment before this one is missing",
         )  # fmt: skip
     hole = Hole(0, 0) if part.block is None else None
-    for step in walk(part.file, here, part.size, part.log_id):
+    for step in walk(part.file, here, part.size, part.log_id, below=part.below):
         if isinstance(step, Hole):
             hole = step
             continue
@@ -289,7 +152,7 @@ def _steps(part: _Part) -> Iterator[Found | Damage | Unfinished]:
 
 
 def _tail(
-    part: _Part, here: Position, hole: Hole | None, expected: int | None
+    part: Part, here: Position, hole: Hole | None, expected: int | None
 ) -> Iterator[Damage | Unfinished]:
     """What is wrong behind the last batch of a segment."""
     footer = part.footer if part.footer and part.footer.end.offset >= here.offset else None
@@ -305,7 +168,7 @@ def _tail(
 
 
 def _damage(
-    part: _Part, hole: Hole | None, expected: int | None, here: Position, following: Position | None
+    part: Part, hole: Hole | None, expected: int | None, here: Position, following: Position | None
 ) -> Damage:
     """What is wrong between two boundaries. expected: the ordinal at the first of them, if that is known."""
     missing = -1 if expected is None or following is None else max(-1, following.ordinal - expected)
@@ -319,7 +182,7 @@ def _damage(
     )  # fmt: skip
 
 
-def _is_cut(part: _Part, here: Position, hole: Hole) -> bool:
+def _is_cut(part: Part, here: Position, hole: Hole) -> bool:
     """Do the bytes up to the end of the file begin a batch or a footer that is not all there, or nothing?"""
     size = hole.end - hole.start
     head = part.file.read(min(size, batch.HEADER_BYTES), hole.start)
@@ -336,7 +199,7 @@ def _is_cut(part: _Part, here: Position, hole: Hole) -> bool:
     return header.base > here.pointer and header.size > size
 
 
-def _records_of(part: _Part, found: Found, after: int) -> Iterator[Record | Damage | Unfinished]:
+def _records_of(part: Part, found: Found, after: int) -> Iterator[Record | Damage | Unfinished]:
     raw = part.file.read(found.header.size, found.offset)
     try:
         columns = batch.decode(raw, part.log_id)
@@ -349,7 +212,7 @@ def _records_of(part: _Part, found: Found, after: int) -> Iterator[Record | Dama
         yield from _one_by_one(part, found, columns, after)
 
 
-def _broken(part: _Part, found: Found, problem: QuothError) -> Damage | Unfinished:
+def _broken(part: Part, found: Found, problem: QuothError) -> Damage | Unfinished:
     """A batch whose header checks and whose body does not."""
     end = found.end.offset
     if part.file.was_cut(end):
@@ -357,7 +220,7 @@ def _broken(part: _Part, found: Found, problem: QuothError) -> Damage | Unfinish
     return _damage_in(part, found, found.header.records, problem.text)
 
 
-def _damage_in(part: _Part, found: Found, missing: int, text: str) -> Damage:
+def _damage_in(part: Part, found: Found, missing: int, text: str) -> Damage:
     """What is wrong within a batch whose header checks."""
     offset, header = found
     return Damage(
@@ -365,7 +228,7 @@ def _damage_in(part: _Part, found: Found, missing: int, text: str) -> Damage:
     )
 
 
-def _one_by_one(part: _Part, found: Found, columns: Batch, after: int) -> Iterator[Record | Damage]:
+def _one_by_one(part: Part, found: Found, columns: Batch, after: int) -> Iterator[Record | Damage]:
     """The records of a batch in which a producer wrote headers that are none: told without them."""
     header, values, keys, headers = columns
     assert headers is not None
@@ -379,7 +242,7 @@ def _one_by_one(part: _Part, found: Found, columns: Batch, after: int) -> Iterat
         yield Record(pointer, values[i], keys[i] if keys is not None else None, opened)
 
 
-def _believed(part: _Part) -> Summary | None:
+def _believed(part: Part) -> Summary | None:
     """The summary of a segment that was sealed, as its header block and footer say; None without them."""
     block, footer = part.block, part.footer
     if block is None or footer is None or part.missing:
@@ -397,7 +260,7 @@ def _believed(part: _Part) -> Summary | None:
     )  # fmt: skip
 
 
-def _verified(part: _Part, advance: Advance) -> Iterator[Found | Damage | Unfinished]:
+def _verified(part: Part, advance: Advance) -> Iterator[Found | Damage | Unfinished]:
     """The batches of a segment whose bodies check too, and what is wrong between them."""
     seen = 0
     for step in _steps(part):
@@ -414,7 +277,7 @@ def _verified(part: _Part, advance: Advance) -> Iterator[Found | Damage | Unfini
     advance(part.size - seen)
 
 
-def _walked(part: _Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary:
+def _walked(part: Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary:
     """The summary of a segment by what is in it."""
     first = last = count = unfinished = 0
     damages: list[Damage] = []
@@ -433,11 +296,11 @@ def _walked(part: _Part, steps: Iterator[Found | Damage | Unfinished]) -> Summar
     )  # fmt: skip
 
 
-def _is_indexed(part: _Part) -> bool:
+def _is_indexed(part: Part) -> bool:
     """Does its index agree with it?"""
-    point = Segment(_DISK, part.path.parent, part.floor, part.log_id, part.size).checkpoint()
+    point = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size).checkpoint()
     return point is not None and segment.last_batch_agrees(part.file, point)
 
 
-def _is_mended(part: _Part) -> bool:
+def _is_mended(part: Part) -> bool:
     return part.path.with_name(layout.damaged_name(part.path.name, 1)).exists()

@@ -23,7 +23,7 @@ from quothlog import segment
 from quothlog.burst import Appended, Burst
 from quothlog.clock import Clock, SystemClock
 from quothlog.dirlock import DirectoryLock
-from quothlog.filesystem import DISK_FULL, PROCESS_SHORT, Buffer, FileSystem, PosixFileSystem
+from quothlog.filesystem import DISK_FULL, PROCESS_SHORT, Buffer, FileSystem, PosixFileSystem, durable_names
 from quothlog.findings import Findings
 from quothlog.layout import Block
 from quothlog.loginfo import LogInfo
@@ -269,11 +269,10 @@ class Log:
         sealed = self._sealed
         if not sealed or after + 1 >= self._active.floor:
             return Lookup(self._active, self._visible, after, after, records_max, bytes_max)
-        row = sealed.row(after)
-        following = sealed[row + 1] if row + 1 < len(sealed) else self._active
-        sealed.keep(sealed[row])
-        beyond = min(following.floor - 1, POINTER_MAX)
-        return Lookup(sealed[row], None, after, beyond, records_max, bytes_max)
+        one, following = sealed.holding(after)
+        sealed.keep(one)
+        beyond = min((following or self._active).floor - 1, POINTER_MAX)
+        return Lookup(one, None, after, beyond, records_max, bytes_max)
 
     def fetch(
         self, after: int, records_max: int = UNLIMITED, bytes_max: int = DEFAULT_BYTES
@@ -455,7 +454,7 @@ class Log:
                 self._active = segment.begin(self._filesystem, self.directory, block)
             except OSError as problem:
                 raise self._as_error(problem, block.size) from problem
-            self._sealed.append(old.seal(producers))
+            self._sealed.append(old.seal(producers, self._active.floor))
         self._synced = self._active.end
         self._rolls += 1
         self._show()
@@ -484,8 +483,8 @@ class Log:
             return 0, 0
         before = self.first_ordinal
         self._first = None
-        size = self._sealed.remove_oldest(count)
-        self._filesystem.sync_directory(self.directory)
+        with durable_names(self._filesystem, self.directory):
+            size = self._sealed.remove_oldest(count)
         return self.first_ordinal - before, size
 
     def _first_pointer(self) -> int:

@@ -34,10 +34,9 @@ def _expected(found: Extract, after: int, sealed: SealedSegments, active: Active
     """The ordinal that the first record above `after` would have if nothing in front of it were damaged."""
     if not sealed or after + 1 >= active.floor:
         return found.expected
-    row = sealed.row(after)
-    following = sealed[row + 1] if row + 1 < len(sealed) else active
-    if batch.parse_header(found.data, log_id).base >= following.floor:
-        return sealed[row].ordinal_behind(after)  # nothing above `after` is left in that segment
-    if row and found.expected == sealed[row].start.ordinal and not sealed[row].has_block:
-        return sealed[row - 1].ordinal_behind(after)  # only the one before tells where it began
+    one, following = sealed.holding(after)
+    if batch.parse_header(found.data, log_id).base >= (following or active).floor:
+        return one.ordinal_behind(after)  # nothing above `after` is left in that segment
+    if found.expected == one.start.ordinal and not one.has_block and (before := sealed.before(one)):
+        return before.ordinal_behind(after)  # only the one before tells where it began
     return found.expected

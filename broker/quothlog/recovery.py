@@ -15,11 +15,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from quothlog import layout, segment
 from quothlog.clock import Clock
-from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem
+from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem, sync_directory, sync_file
 from quothlog.findings import Findings
 from quothlog.layout import Block, Position
 from quothlog.producers import ProducerTable
@@ -75,7 +76,7 @@ def open_directory(
         unfinished = name.endswith(TEMPORARY_SUFFIX)
         if unfinished or (name.endswith(layout.INDEX_SUFFIX) and layout.segment_of(name) not in files):
             filesystem.remove(directory / name)
-    filesystem.sync_directory(directory)  # who gave a file its name may have died before that was durable
+    sync_directory(filesystem, directory)  # who gave a file its name may have died before that was durable
     files = finish_cuts(filesystem, directory, files)
     findings.set_aside_bytes = sum(size for name, size in files.items() if layout.is_set_aside(name))
     sizes = {floor: size for name, size in files.items() if (floor := layout.floor_of(name))}
@@ -89,6 +90,8 @@ def open_directory(
         )
     log_id = _log_id(filesystem, directory, floors, log_id)
     segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
+    for one, following in pairwise(segments):
+        one.following = following
     tail = _Tail(filesystem, segments, findings, watch or (lambda _done, _all: None))
     successor = tail.recover(clock.boot_id())
     return Opened(SealedSegments(segments[:-1]), tail.active, tail.producers, findings, successor)
@@ -150,16 +153,31 @@ class _Tail:
             cut(self._file, torn.start)
             self._segment.size = torn.start
             torn = None
-        if not is_sealed and torn is None and block.boot_id == boot_id:
-            self._file.sync()
+        end = self._end_for_readers(active.block.start, active.end)
+        if end == active.end and not is_sealed and torn is None and block.boot_id == boot_id:
+            sync_file(self._file)
             return None
-        highest = max(active.end.pointer, block.floor - 1)
+        highest = max(end.pointer, block.floor - 1)
         if torn is not None:
             highest = max(highest, newest_pointer_in(self._file, torn.start, torn.end, active.log_id))
         return Successor(
-            self._filesystem, self._segment, self._file, active.end, highest, active.chain, torn,
+            self._filesystem, self._segment, self._file, end, highest, active.chain, torn,
             empty=not active.records,
         )  # fmt: skip
+
+    def _end_for_readers(self, start: Position, end: Position) -> Position:
+        """Where the log has to go on above. Readers walk by headers: one whose body does not check, and which
+        stands where it does not belong, would hide from them what follows it in this segment."""
+        if not self._findings.damaged_bytes:
+            return end
+        for step in walk(self._file, start, end.offset, self._segment.log_id):
+            if isinstance(step, Found):
+                pointer, ordinal = (
+                    max(end.pointer, step.header.last),
+                    max(end.ordinal, step.header.end_ordinal),
+                )
+                end = end._replace(pointer=pointer, ordinal=ordinal)
+        return end
 
     def _replay(self, active: ActiveSegment) -> Hole | None:
         """Walk from the checkpoint to the end of the file; returns what follows the last whole batch."""
@@ -197,7 +215,7 @@ class _Tail:
             else:
                 self._findings.damaged_bytes += step.end - step.start
         newest = newest_pointer_in(self._file, here.offset, size, self._segment.log_id)
-        here = here._replace(pointer=max(here.pointer, newest))
+        here = self._end_for_readers(self._segment.start, here._replace(pointer=max(here.pointer, newest)))
         return Successor(
             self._filesystem, self._segment, self._file, here, here.pointer, 0, None, empty=False
         )
@@ -210,7 +228,7 @@ class _Tail:
             return view.end
         if before.has_block:
             self.producers = ProducerTable.decode(before.block.producers)
-        for step in walk(view.file, before.start, view.end.offset, before.log_id):
+        for step in walk(view.file, before.start, view.end.offset, before.log_id, below=before.below):
             if isinstance(step, Found):
                 self._learn(step)
         return view.end

@@ -10,6 +10,7 @@ anew. Wherever this breaks off, the log is what it was, or mended up to there.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Collection, Iterator
 from itertools import count
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from quothlog import layout, segment
 from quothlog.clock import Clock, SystemClock
 from quothlog.dirlock import DirectoryLock
-from quothlog.filesystem import File, FileSystem, PosixFileSystem, write_durably
+from quothlog.filesystem import File, FileSystem, PosixFileSystem, durable_names, write_durably
 from quothlog.index import SparseIndex
 from quothlog.layout import Block, Checkpoint, Footer, Position
 from quothlog.producers import ProducerTable
@@ -60,7 +61,7 @@ def repair(
     """
     filesystem, clock = filesystem or PosixFileSystem(), clock or SystemClock()
     if not any(map(layout.floor_of, filesystem.list(directory))):
-        raise FileNotFoundError(2, "no segment of a log", str(directory))
+        raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
     lock = DirectoryLock(directory)
     try:
         opened = open_directory(filesystem, directory, clock, log_id, others)
@@ -70,8 +71,11 @@ def repair(
             source, _ = layout.torn_from(name)
             size = filesystem.list(directory)[name]
             yield Mended(directory / source, directory / name, size)
+        for one in opened.sealed:
+            if one.is_misplaced:
+                yield _set_aside(filesystem, one)
         before: _End | None = None
-        row = [*opened.sealed, active]
+        row = [*(one for one in opened.sealed if not one.is_misplaced), active]
         for one, following in zip(row, [*row[1:], None], strict=True):
             try:
                 mender = _Mender(filesystem, clock, one, before, following)
@@ -82,6 +86,32 @@ def repair(
                 before = None
     finally:
         lock.release()
+
+
+def _set_aside(filesystem: FileSystem, one: Segment) -> Mended:
+    """A segment that is none of this log, or a copy of one, is no segment under its name."""
+    file = filesystem.open(one.path)
+    kept = _keep(filesystem, one.path, file)
+    size = file.size()
+    file.close()
+    with durable_names(filesystem, one.path.parent):
+        one.remove()
+    return Mended(one.path, kept, size)
+
+
+def _keep(filesystem: FileSystem, path: Path, file: File) -> Path:
+    """Keep a segment as it is under a name of its own, durably."""
+    whole = Hole(0, file.size())
+    for number in count(1):
+        aside = path.with_name(layout.damaged_name(path.name, number))
+        size = filesystem.list(path.parent).get(aside.name)
+        if size is None:
+            write_durably(filesystem, aside, parts(file, whole))
+            return aside
+        kept = filesystem.open(aside)
+        if same_bytes(kept, Hole(0, size), file, whole):  # a repair was broken off behind this
+            return aside
+    raise AssertionError("unreachable")
 
 
 class _End(NamedTuple):
@@ -123,7 +153,7 @@ class _Mender:
         try:
             damaged = self._look_through(advance)
             if damaged or not self._segment.has_block:
-                kept = self._keep()
+                kept = _keep(self._filesystem, self._segment.path, self._file)
                 self._rewrite()
                 yield Mended(self._segment.path, kept, damaged)
             elif self._following is not None and not self._is_indexed():
@@ -135,7 +165,8 @@ class _Mender:
     def _look_through(self, advance: Callable[[int], None]) -> int:
         """Find the stretches of intact batches; returns the number of bytes that are nothing."""
         damaged = seen = 0
-        for step in walk(self._file, self._segment.start, self._size, self._segment.log_id, bodies=True):
+        one = self._segment
+        for step in walk(self._file, one.start, self._size, one.log_id, bodies=True, below=one.below):
             if isinstance(step, Found):
                 self._take(step)
                 advance(step.end.offset - seen)
@@ -179,20 +210,6 @@ class _Mender:
         position, chain, producers = before
         snapshot = producers.encode(self._clock.now())
         return Block(one.log_id, one.floor, position.pointer, position.ordinal, chain, _NO_BOOT, snapshot)
-
-    def _keep(self) -> Path:
-        """Keep the segment as it is under a name of its own, durably."""
-        whole = Hole(0, self._size)
-        for number in count(1):
-            path = self._segment.path.with_name(layout.damaged_name(self._segment.path.name, number))
-            size = self._filesystem.list(path.parent).get(path.name)
-            if size is None:
-                write_durably(self._filesystem, path, parts(self._file, whole))
-                return path
-            kept = self._filesystem.open(path)
-            if same_bytes(kept, Hole(0, size), self._file, whole):  # a repair was broken off behind this
-                return path
-        raise AssertionError("unreachable")
 
     def _rewrite(self) -> None:
         self._filesystem.remove(self._segment.index_path)

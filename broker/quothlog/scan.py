@@ -29,6 +29,7 @@ from quothlog.layout import Position
 from quothwire import batch
 from quothwire.batch import Header
 from quothwire.errors import QuothError
+from quothwire.pointer import POINTER_MAX
 
 _SEARCH_BYTES = 2**20
 _WITNESSES = 64
@@ -55,10 +56,13 @@ class Hole(NamedTuple):
 
 
 def walk(
-    file: File, start: Position, end: int, log_id: int, *, bodies: bool = False
+    file: File, start: Position, end: int, log_id: int, *, bodies: bool = False, below: int = POINTER_MAX + 1
 ) -> Iterator[Found | Hole]:
-    """Walk from a boundary up to the offset `end`. Holes and batches cover every byte between."""
-    window = _Window(file, end, 2**20 if bodies else INDEX_STEP_BYTES)
+    """Walk from a boundary up to the offset `end`. Holes and batches cover every byte between.
+
+    below: where the next segment begins: a batch with that pointer or a higher one is out of place.
+    """
+    window = _Window(file, end, 2**20 if bodies else INDEX_STEP_BYTES, below)
     here = start
     while here.offset < end:
         header = _batch_at(window, here.offset, here, log_id, body=bodies)
@@ -104,8 +108,9 @@ def same_bytes(a: File, here: Hole, b: File, there: Hole) -> bool:
 class _Window:
     """A moving view of a file: one read serves many small looks."""
 
-    def __init__(self, file: File, end: int, size: int) -> None:
+    def __init__(self, file: File, end: int, size: int, below: int = POINTER_MAX + 1) -> None:
         self._file = file
+        self.below = below
         self.end = end
         self._size = size
         self._base = 0
@@ -129,9 +134,10 @@ def _header_at(window: _Window, offset: int, log_id: int, after: Position | None
         header = batch.parse_header(window.view(offset, batch.HEADER_BYTES), log_id)
     except QuothError:
         return None
-    if after is not None and (header.base <= after.pointer or header.ordinal < after.ordinal):
-        return None
-    return header
+    if after is None:
+        return header
+    follows = header.base > after.pointer and header.ordinal >= after.ordinal and header.last < window.below
+    return header if follows else None
 
 
 def _batch_at(window: _Window, offset: int, after: Position, log_id: int, *, body: bool) -> Header | None:

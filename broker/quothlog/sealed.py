@@ -17,9 +17,23 @@ class SealedSegments(list[Segment]):
         super().__init__(segments)
         self._kept: list[Segment] = []
 
-    def row(self, after: int) -> int:
-        """Which of them holds the first record above a pointer that lies below the active segment's floor."""
-        return max(0, bisect_right(self, after + 1, key=lambda one: one.floor) - 1)
+    def holding(self, after: int) -> tuple[Segment, Segment | None]:
+        """The one that holds the first record above a pointer below the active segment's floor, if any does,
+        and the one behind it. Files that only bear the name of one are passed over."""
+        row = self._row(after)
+        behind = (one for one in self[row + 1 :] if not one.is_misplaced)
+        return self[row], next(behind, None)
+
+    def before(self, one: Segment) -> Segment | None:
+        """The one in front of another one."""
+        row = self.index(one)
+        return self[row - 1] if row else None
+
+    def _row(self, after: int) -> int:
+        row = max(0, bisect_right(self, after + 1, key=lambda one: one.floor) - 1)
+        while row and self[row].is_misplaced:
+            row -= 1
+        return row
 
     def keep(self, one: Segment) -> None:
         """Let a segment stay open that is read; those that were read longest ago are closed."""

@@ -7,20 +7,20 @@ belongs to the log's owner.
 
 from __future__ import annotations
 
-import errno
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
 from quothlog import layout
-from quothlog.filesystem import TEMPORARY_SUFFIX, Buffer, File, FileSystem, write_durably
+from quothlog.filesystem import TEMPORARY_SUFFIX, Buffer, File, FileSystem, durable_names, write_durably
 from quothlog.index import SparseIndex
 from quothlog.layout import Block, Checkpoint, Footer, Position
 from quothlog.scan import Found, walk
 from quothwire import batch
 from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
+from quothwire.pointer import POINTER_MAX
 
 
 class Extract(NamedTuple):
@@ -36,11 +36,12 @@ class Extract(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a read needs."""
+    """What a read needs. below: what all its pointers lie below."""
 
     file: File
     sparse: SparseIndex
     end: Position
+    below: int
 
 
 class Segment:
@@ -52,7 +53,11 @@ class Segment:
         self.floor = floor
         self.log_id = log_id
         self.size = size
+        self.following: Segment | None = None
+        """The next segment in the directory, as far as names tell."""
         self.removed = False
+        self._below = 0
+        self._misplaced: bool | None = None
         self._kept = False
         self._block: Block | None = None
         self._start: Position | None = None
@@ -89,6 +94,32 @@ class Segment:
             return self.block is not None
         except Damaged:
             return False
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Does its header block check, and say that this is another segment, or one of another log?"""
+        if self._misplaced is None:
+            try:
+                self._misplaced = (
+                    not self.has_block and read_block(self._filesystem.open(self.path)) is not None
+                )
+            except Damaged:
+                self._misplaced = False
+        return self._misplaced
+
+    @property
+    def below(self) -> int:
+        """What all its pointers lie below: where the next segment begins whose header block checks."""
+        if not self._below:
+            following = self.following
+            while following is not None and not following.has_block:
+                following = following.following
+            self._below = following.floor if following is not None else POINTER_MAX + 1
+        return self._below
+
+    def end_below(self, pointer: int) -> None:
+        """The next segment begins there."""
+        self._below = pointer
 
     @property
     def start(self) -> Position:
@@ -169,7 +200,7 @@ class Segment:
         return footer if footer.log_id == self.log_id and footer.end.offset == offset else None
 
     def _first_behind(self, begin: Position) -> Header | None:
-        steps = walk(self._peek(), begin, self.size, self.log_id)
+        steps = walk(self._peek(), begin, self.size, self.log_id, below=self.below)
         return next((step.header for step in steps if isinstance(step, Found)), None)
 
     def _peek(self) -> File:
@@ -183,11 +214,12 @@ class Segment:
             index, here = SparseIndex(point.entries), point.end
         else:
             index, here = SparseIndex([self.start]), self.start
-        for step in walk(file, here, self.size, self.log_id):
+        below = self.below
+        for step in walk(file, here, self.size, self.log_id, below=below):
             if isinstance(step, Found):
                 here = step.end
                 index.note(here)
-        return View(file, index, here)
+        return View(file, index, here, below)
 
 
 class ActiveSegment(Segment):
@@ -220,7 +252,7 @@ class ActiveSegment(Segment):
 
     def view(self) -> View:
         """See `Segment.view`."""
-        return View(self.file, self.index, self.end)
+        return View(self.file, self.index, self.end, POINTER_MAX + 1)
 
     def append(self, batches: list[tuple[Header, bytes, Buffer]]) -> None:
         """Write (header, stamped header, body) of batches in one go, all of them or none.
@@ -281,8 +313,8 @@ class ActiveSegment(Segment):
         write_durably(self._filesystem, self.index_path, [layout.encode_checkpoint(point)])
         self._checkpointed = self.end
 
-    def seal(self, producers: bytes) -> Segment:
-        """Write footer and index, both of which a reader can do without.
+    def seal(self, producers: bytes, following: int) -> Segment:
+        """Write footer and index, both of which a reader can do without. following: the next one's floor.
 
         The batches are synced already. Whatever goes wrong here costs time at the next open, no data. The
         file stays open as long as a sync of it is under way.
@@ -297,6 +329,7 @@ class ActiveSegment(Segment):
         size = self.file.size()
         sealed = Segment(self._filesystem, self.path.parent, self.floor, self.log_id, size)
         sealed._block = self._block
+        sealed.end_below(following)
         return sealed
 
     def _peek(self) -> File:
@@ -317,24 +350,23 @@ def read_block(file: File) -> Block:
 
 
 def begin(filesystem: FileSystem, directory: Path, block: Block) -> ActiveSegment:
-    """Make a segment: complete and durable, name included, before its first record."""
+    """Make a segment: complete and durable, name included, before its first record.
+
+    After `NotDurable` its name is there for now. If the log went on without it, even on a full disk, it would
+    hide after the next start what was appended below it.
+    """
     path = directory / layout.segment_name(block.floor)
     beside = path.with_name(path.name + TEMPORARY_SUFFIX)
-    file = filesystem.create(beside)
-    try:
-        file.append([layout.encode_block(block)])
-        file.sync()
-        filesystem.rename(beside, path)
-    except BaseException:
-        file.close()
-        filesystem.remove(beside)
-        raise
-    try:
-        filesystem.sync_directory(directory)
-    except OSError as problem:
-        # The name is there for now. If the log went on without it, even on a full disk, it would hide after
-        # the next start what was appended below it.
-        raise OSError(errno.EIO, f"a new segment's name is not durable: {problem.strerror}") from problem
+    with durable_names(filesystem, directory):
+        file = filesystem.create(beside)
+        try:
+            file.append([layout.encode_block(block)])
+            file.sync()
+            filesystem.rename(beside, path)
+        except BaseException:
+            file.close()
+            filesystem.remove(beside)
+            raise
     return ActiveSegment(filesystem, path, block, file, block.start, block.chain)
 
 
@@ -355,7 +387,7 @@ def _first_above(view: View, log_id: int, after: int) -> tuple[Position, Found |
     """The first batch with records above `after`, and the boundary behind the last one that can be read
     before it."""
     here = view.sparse.before(after)
-    for step in walk(view.file, here, view.end.offset, log_id):
+    for step in walk(view.file, here, view.end.offset, log_id, below=view.below):
         if isinstance(step, Found):
             if step.header.last > after:
                 return here, step
@@ -368,7 +400,7 @@ def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: in
 
     At least one batch, then as many as fit both limits, up to a place where the headers are damaged.
     """
-    file, sparse, end = view
+    file, sparse, end, below = view
     here, first = _first_above(view, log_id, after)
     if first is None:
         return None
@@ -380,7 +412,7 @@ def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: in
         stop = end
     else:
         stop = max(stop, sparse.leap(offset_max, ordinal_max))
-        for step in walk(file, stop, end.offset, log_id):
+        for step in walk(file, stop, end.offset, log_id, below=below):
             if not isinstance(step, Found):
                 break
             if step.end.offset > offset_max or step.end.ordinal > ordinal_max:

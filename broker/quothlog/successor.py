@@ -14,7 +14,7 @@ from pathlib import Path
 
 from quothlog import layout, segment
 from quothlog.clock import Clock
-from quothlog.filesystem import File, FileSystem, write_durably
+from quothlog.filesystem import File, FileSystem, sync_file, write_durably
 from quothlog.findings import Findings
 from quothlog.layout import Block, Position
 from quothlog.pointers import HORIZON_US
@@ -49,7 +49,7 @@ class Successor:
         self, clock: Clock, producers: bytes, findings: Findings
     ) -> tuple[list[Segment], ActiveSegment]:
         """Begin the new segment; returns what is left of the last one, and the new one. Raises OSError."""
-        self.file.sync()
+        sync_file(self.file)
         if self.torn is not None:
             self._copy(self.torn, findings)
         block = Block(
@@ -65,6 +65,7 @@ class Successor:
         if self.torn is not None:
             cut(self.file, self.torn.start)
             self.last.size = self.torn.start
+        self.last.end_below(block.floor)
         self.file.close()
         if self.empty:
             self.last.remove()
@@ -83,7 +84,7 @@ class Successor:
 def cut(file: File, size: int) -> None:
     """Cut a file, durably."""
     file.truncate(size)
-    file.sync()
+    sync_file(file)
 
 
 def finish_cuts(filesystem: FileSystem, directory: Path, files: Mapping[str, int]) -> dict[str, int]:

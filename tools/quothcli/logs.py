@@ -92,7 +92,8 @@ def missing_text(found: Damage) -> str:
     count = "an unknown number of records" if found.records < 0 else records_text(found.records)
     which = ordinals_text(found.ordinal, found.records)
     until = f" and before {found.next} ({pointers.to_text(found.next)})" if found.next else ""
-    return f"{count} missing{which}, behind {found.after} ({pointers.to_text(found.after)}){until}"
+    behind = f"behind {found.after} ({pointers.to_text(found.after)})" if found.after else "at the beginning"
+    return f"{count} missing{which}, {behind}{until}"
 
 
 @contextmanager

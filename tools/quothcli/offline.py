@@ -49,7 +49,7 @@ def ls(
     headings = [_HEADINGS] if printer.form is Format.TEXT else []
     for place in places(directory, only):
         with readable(place, directory) as trouble:
-            for summary in inspection.summaries(place.directory, quick=quick):
+            for summary in inspection.summaries(place.directory, log_id=place.log_id, quick=quick):
                 while headings:
                     printer.line(headings.pop())
                 _print(printer, place, summary)
@@ -81,7 +81,7 @@ def dump(
         if count == limit:
             break
         with readable(place, directory) as trouble:
-            for found in inspection.records(place.directory, begin):
+            for found in inspection.records(place.directory, begin, log_id=place.log_id):
                 if isinstance(found, Damage | Unfinished):
                     printer.flush()
                     status = max(status, report(found))

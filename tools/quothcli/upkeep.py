@@ -30,6 +30,9 @@ _Rate = Annotated[
 ]
 
 
+_NAMES_MAX = 3
+
+
 def add(log: typer.Typer) -> None:
     """Put `verify` and `repair` into `quoth log`."""
     command(log, "verify", "quoth log verify /var/lib/quoth", "quoth log verify quoth-data --rate 20000000")(
@@ -118,7 +121,7 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
     """Verify one log and print what it is like."""
     status = _check_settings(place)
     found: list[Summary] = []
-    for one in inspection.summaries(place.directory, advance=advance):
+    for one in inspection.summaries(place.directory, log_id=place.log_id, advance=advance):
         found.append(one)
         for damage in one.unmended:
             status = max(status, report(damage))
@@ -134,7 +137,10 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
     aside = [path for path in place.directory.iterdir() if layout.is_set_aside(path.name)]
     if aside:
         size = bytes_text(sum(path.stat().st_size for path in aside))
-        say(f"quoth: {place.topic}: {size} set aside in {len(aside)} files, delete them if nobody needs them")
+        names = ", ".join(sorted(path.name for path in aside)[:_NAMES_MAX]) + ", ..." * (
+            len(aside) > _NAMES_MAX
+        )
+        say(f"quoth: {place.topic}: {size} set aside in {names}: delete that if nobody needs it")
     _print_verified(printer, place, found, unindexed, [str(path) for path in aside])
     return status
 

@@ -1,0 +1,205 @@
+"""The segments of a directory as they are at a moment, for whoever looks at them without the lock.
+
+Three promises of the writer make that possible: a segment has its name only when its header block is
+complete, what has been written of a batch is a prefix of it, and only the end of the last segment ever
+changes. So each file is opened once and looked at up to the size that it has at that moment. A segment that
+retention removes between the listing and the opening is passed over; once open, it stays readable.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from quothlog import layout, segment
+from quothlog.filesystem import File, PosixFileSystem
+from quothlog.layout import Block, Footer, Position
+from quothlog.segment import Segment
+from quothwire.errors import Damaged, error
+from quothwire.pointer import POINTER_MAX
+
+DISK = PosixFileSystem()
+
+
+def holds(directory: Path, log_id: int) -> bool:
+    """Does any segment in a directory say that it is one of this log?"""
+    try:
+        return _listing(directory, log_id)[1] == log_id
+    except (FileNotFoundError, Damaged):
+        return False
+
+
+class Steady:
+    """A file as large as it was when it was opened: what is cut off meanwhile reads as zeros."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = file = DISK.open(path)
+        self._size = file.size()
+        self.append, self.sync, self.truncate, self.close = file.append, file.sync, file.truncate, file.close
+
+    def read(self, size: int, offset: int) -> bytes:
+        """See `File.read`."""
+        size = max(0, min(size, self._size - offset))
+        return self._file.read(size, offset).ljust(size, b"\0")
+
+    def size(self) -> int:
+        """See `File.size`."""
+        return self._size
+
+    def was_cut(self, end: int) -> bool:
+        """Is this offset not there any more?"""
+        return self._file.size() < end
+
+
+class Part(NamedTuple):
+    """One segment while it is looked at.
+
+    block: None if it does not check, and if it says that this is another segment: then it is misplaced.
+    before: where the one before it ends, following: where the next one begins, each by its pointer and its
+    ordinal; None where that is not known. below: what all its pointers lie below.
+    """
+
+    path: Path
+    log_id: int
+    floor: int
+    file: Steady
+    size: int
+    block: Block | None
+    footer: Footer | None
+    last: bool
+    before: Position | None
+    following: Position | None
+    below: int
+    misplaced: bool
+
+    @property
+    def start(self) -> Position:
+        """Where its batches begin; without a valid header block, the beginning of the file."""
+        return self.block.start if self.block else Position(0, self.floor - 1, 0)
+
+    @property
+    def expected(self) -> int | None:
+        """The ordinal that it should begin with."""
+        start = self.block.start if self.block else self.before
+        return start.ordinal if start else None
+
+    @property
+    def missing(self) -> int:
+        """Records between it and the one before it."""
+        if self.before is None or self.expected is None:
+            return 0
+        return max(0, self.expected - self.before.ordinal)
+
+
+def segments(directory: Path, wanted: int, after: int = 0) -> Iterator[Part]:
+    """The segments that may hold records above a pointer, each open until the next one is asked for."""
+    floors, log_id = _listing(directory, wanted)
+    end: Position | None = None
+    for row in range(_first_row(directory, floors, log_id, after), len(floors)):
+        file = _open(directory, floors[row])
+        if file is None:
+            end = None
+            continue
+        try:
+            one = Segment(DISK, directory, floors[row], log_id, file.size())
+            block, misplaced = _block(file, one)
+            footer = None if misplaced else one.footer(file)
+            following, below = _following(directory, floors[row + 1 :], log_id)
+            yield Part(
+                file.path, log_id, floors[row], file, file.size(), block, footer, row + 1 == len(floors),
+                end, following, below, misplaced,
+            )  # fmt: skip
+            if not misplaced:
+                end = footer.end if footer else following
+        finally:
+            file.close()
+
+
+def _listing(directory: Path, wanted: int) -> tuple[list[int], int]:
+    """The floors of the segments and the log's id; listed again if all of them were removed meanwhile."""
+    log_id = None
+    while log_id is None:
+        floors = sorted(filter(None, map(layout.floor_of, os.listdir(directory))))
+        if not floors:
+            raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
+        log_id = _log_id(directory, floors, wanted)
+    return floors, log_id
+
+
+def _first_row(directory: Path, floors: list[int], log_id: int, after: int) -> int:
+    """The segment that holds the first record above a pointer, if any does."""
+    row = max(0, bisect_right(floors, after + 1) - 1)
+    while row and _is_misplaced(directory, floors[row], log_id):
+        row -= 1
+    return row
+
+
+def _following(directory: Path, floors: list[int], log_id: int) -> tuple[Position | None, int]:
+    """Where the next segment begins, and a pointer that everything before it lies below."""
+    following: list[Position | None] = []
+    for floor in floors:
+        file = _open(directory, floor)
+        if file is None:
+            continue
+        block, misplaced = _block(file, Segment(DISK, directory, floor, log_id, file.size()))
+        file.close()
+        if not misplaced:
+            following.append(block.start if block else None)
+        if block is not None:
+            return following[0], floor
+    return None, POINTER_MAX + 1
+
+
+def _is_misplaced(directory: Path, floor: int, log_id: int) -> bool:
+    file = _open(directory, floor)
+    if file is None:
+        return False
+    _, misplaced = _block(file, Segment(DISK, directory, floor, log_id, file.size()))
+    file.close()
+    return misplaced
+
+
+def _open(directory: Path, floor: int) -> Steady | None:
+    """A segment's file, None if it was removed after the listing."""
+    try:
+        return Steady(directory / layout.segment_name(floor))
+    except FileNotFoundError:
+        return None
+
+
+def _log_id(directory: Path, floors: list[int], wanted: int) -> int | None:
+    """The id that is wanted if a header block says it, else the one that the newest readable one says; None
+    if none of the segments is there any more."""
+    said, damaged = None, False
+    for floor in reversed(floors):
+        file = _open(directory, floor)
+        if file is None:
+            continue
+        try:
+            found = segment.read_block(file).log_id
+            said = said or found
+            if wanted in (0, found):
+                return found
+        except Damaged:
+            damaged = True
+        finally:
+            file.close()
+    if damaged and said is None:
+        raise error("damaged", f"no segment in {directory} has a header block that checks")
+    return said
+
+
+def _block(file: File, one: Segment) -> tuple[Block | None, bool]:
+    """The header block of a segment's file, None if it does not check or belongs to another one; and is it
+    the latter?"""
+    try:
+        block = segment.read_block(file)
+    except Damaged:
+        return None, False
+    belongs = (block.log_id, block.floor) == (one.log_id, one.floor)
+    return (block, False) if belongs else (None, True)
