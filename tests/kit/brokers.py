@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
+import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +19,7 @@ from kit.processes import python_of
 
 READY = "quothd: ready "
 _COMMAND = python_of("quothd.main")
+_RANDOM = random.SystemRandom()
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "never awaited")
 
 
@@ -23,7 +27,8 @@ class BrokerProcess:
     """`quothd` as a process. Made by the fixtures `start_broker` and `broker`, which also end it.
 
     settings: keys of the configuration, given as arguments. environment: variables for it; those of this
-    process that begin with QUOTH_ are not handed on. popen: more for `subprocess.Popen`.
+    process that begin with QUOTH_ are not handed on. popen: more for `subprocess.Popen`. prefix: what
+    to put in front of the command; it may be changed for the next start.
     """
 
     def __init__(
@@ -32,10 +37,12 @@ class BrokerProcess:
         *arguments: str,
         environment: Mapping[str, str] | None = None,
         popen: Mapping[str, Any] | None = None,
+        prefix: Sequence[str] = (),
         **settings: object,
     ) -> None:
         self.directory = directory
-        self.settings: dict[str, object] = {"port": 0, **settings}
+        self.prefix = prefix
+        self.settings: dict[str, object] = {"port": free_port(), **settings}
         self._arguments = arguments
         self._environment = dict(environment or {})
         self._popen = dict(popen or {})
@@ -58,8 +65,9 @@ class BrokerProcess:
         """Start it, whatever comes of it."""
         assert self._process is None or self.exit_status is not None, "it is running"
         self._lines.clear()
+        arguments = "--dir", str(self.directory), *options(self.settings), *self._arguments
         process = subprocess.Popen(
-            [*_COMMAND, "--dir", str(self.directory), *options(self.settings), *self._arguments],
+            [*self.prefix, *_COMMAND, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -174,6 +182,17 @@ class BrokerProcess:
         with self._said:
             self._lines.append(line)
             self._said.notify_all()
+
+
+def free_port() -> int:
+    """A port that is free, as is the next one, and that the system gives to nobody who asks for any: so it is
+    still free when a broker that was killed is started again."""
+    while True:
+        port = _RANDOM.randrange(10_000, 32_000, 2)
+        with socket.socket() as one, socket.socket() as other, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + 1))
+            return port
 
 
 StartBroker = Callable[..., BrokerProcess]

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
 
-from quothlog.filesystem import Buffer, File
+from kit.storage import SyncedBy
+from quothlog.filesystem import Buffer, Directory, File
 
 SUBSETS_OF = 12
 """Pieces of which every subset is an image: 4,096 of them."""
@@ -169,8 +170,11 @@ class CertainDisk:
         if path in self._now:
             self._name(_Named(path))
 
-    def sync_directory(self, path: Path) -> None:
-        """See `FileSystem.sync_directory`."""
+    def open_directory(self, path: Path) -> Directory:
+        """See `FileSystem.open_directory`."""
+        return SyncedBy(self._sync_names)
+
+    def _sync_names(self) -> None:
         self._certain = dict(self._now)
         self._changes.clear()
         self._moment()

@@ -71,6 +71,12 @@ def resident_bytes(pid: int) -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def peak_resident_bytes(pid: int) -> int:
+    """The most memory that a process ever had in use."""
+    line = next(one for one in (_PROC / str(pid) / "status").read_text().splitlines() if "VmHWM" in one)
+    return int(line.split()[1]) * 1_024
+
+
 def listing(directory: Path) -> list[str]:
     """Every file and directory below a directory, links included."""
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*"))

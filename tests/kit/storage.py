@@ -10,12 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from quothlog.filesystem import Buffer, File, FileSystem, PosixFileSystem
+from quothlog.filesystem import Buffer, Directory, File, FileSystem, PosixFileSystem, sync_directory
 
 Kind = Literal["create", "open", "read", "write", "sync", "truncate", "rename", "remove", "sync_directory"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -50,6 +50,16 @@ class _Fault:
     def raise_(self) -> None:
         problem = self.problem
         raise OSError(problem, os.strerror(problem)) if isinstance(problem, int) else problem
+
+
+class SyncedBy:
+    """An open directory that is synced by a call."""
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self.sync = sync
+
+    def close(self) -> None:
+        """See `Directory.close`."""
 
 
 class FaultyDisk:
@@ -124,11 +134,14 @@ class FaultyDisk:
         self.note("remove", path)
         self._below.remove(path)
 
-    def sync_directory(self, path: Path) -> None:
-        """See `FileSystem.sync_directory`."""
+    def open_directory(self, path: Path) -> Directory:
+        """See `FileSystem.open_directory`."""
+        return SyncedBy(lambda: self._sync_directory(path))
+
+    def _sync_directory(self, path: Path) -> None:
         self.note("sync_directory", path)
         if self.syncs:
-            self._below.sync_directory(path)
+            sync_directory(self._below, path)
 
     def free_bytes(self, path: Path) -> int:
         """See `FileSystem.free_bytes`: what the test says, if it says anything."""
@@ -259,8 +272,11 @@ class MemoryDisk:
         self._files.pop(path, None)
         self._remember()
 
-    def sync_directory(self, path: Path) -> None:
-        """See `FileSystem.sync_directory`."""
+    def open_directory(self, path: Path) -> Directory:
+        """See `FileSystem.open_directory`."""
+        return SyncedBy(self._sync_names)
+
+    def _sync_names(self) -> None:
         self._history = [dict(self._files)]
 
     def free_bytes(self, path: Path) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from kit.damage import Stored, flip, stored_batches, zero
 from kit.effort import times
 from kit.logs import segments
 from kit.peers import refused
+from kit.reading import WAYS, Told, Way, by_portions, by_read
 from quoth import Client, Gap, Message
 from quothd import Broker
 from quothwire.batch import HEADER_BYTES
@@ -157,49 +158,7 @@ def serve(left: Left, directory: Path, harm: Callable[[list[Stored]], None]) -> 
         yield client
 
 
-# -- what reads: each returns the records up to the end, and the gaps that it was told ----------------------
-
-Told = tuple[list[Message], list[Gap]]
-Way = Callable[[Client, str, int], Told]
-
-
-def by_read(client: Client, topic: str, after: int) -> Told:
-    gaps: list[Gap] = []
-    return before_end(client.read(topic, after=after, on_gap=gaps.append)), gaps
-
-
-def by_portions(client: Client, topic: str, after: int) -> Told:
-    """Two records at a time: each portion begins at a cursor whose ordinal nobody knows."""
-    gaps: list[Gap] = []
-    found: list[Message] = []
-    while portion := client.read(topic, after=after, limit=2, on_gap=gaps.append):
-        found += portion
-        after = found[-1].pointer
-    return before_end(found), gaps
-
-
-def by_batches(client: Client, topic: str, after: int) -> Told:
-    gaps: list[Gap] = []
-    batches = client.batches(topic, after=after, on_gap=gaps.append)
-    return before_end(message for one in batches for message in one.messages()), gaps
-
-
-def by_tail(client: Client, topic: str, after: int) -> Told:
-    gaps: list[Gap] = []
-    return before_end(client.tail(topic, after=after, on_gap=gaps.append)), gaps
-
-
-def before_end(messages: Iterable[Message]) -> list[Message]:
-    """All up to the record that was published behind the damage."""
-    found: list[Message] = []
-    for message in messages:
-        if message.value == END:
-            return found
-        found.append(message)
-    raise AssertionError("the end is missing")
-
-
-WAYS: tuple[Way, ...] = (by_read, by_portions, by_batches, by_tail)
+# -- what is told ------------------------------------------------------------------------------------------
 
 
 def check(
@@ -248,7 +207,7 @@ def check(
 def test_whole_records_are_read_and_lost_ones_told(left: Left, tmp_path: Path, case: Case) -> None:
     with serve(left, tmp_path / "data", case.do) as client:
         for way in WAYS:
-            check(way(client, "t", 0), left.published, case.lost, way)
+            check(way(client, "t", END, 0), left.published, case.lost, way)
 
 
 @pytest.mark.parametrize("harm", [in_value, in_magic], ids=lambda harm: harm.__name__)
@@ -260,7 +219,7 @@ def test_cursor_anywhere_misses_nothing_silently(left: Left, tmp_path: Path, har
     with serve(left, tmp_path / "data", case.do) as client:
         for way in WAYS:
             for message in left.published[:18]:
-                told = way(client, "t", message.pointer)
+                told = way(client, "t", END, message.pointer)
                 check(told, left.published, case.lost, way, message.pointer)
                 if message.pointer != end:  # where a header is damaged nobody knows whether this was the last
                     assert bool(told[1]) is (message.pointer < end)
@@ -269,7 +228,7 @@ def test_cursor_anywhere_misses_nothing_silently(left: Left, tmp_path: Path, har
 def test_gap_of_a_cursor_inside_a_damaged_batch_counts_what_was_ahead(left: Left, tmp_path: Path) -> None:
     inside = left.published[2 * RECORDS].pointer
     with serve(left, tmp_path / "data", Case(in_value, (2,)).do) as client:
-        _, gaps = by_read(client, "t", inside)
+        _, gaps = by_read(client, "t", END, inside)
     (gap,) = gaps
     assert (gap.after, gap.next, gap.records) == (inside, inside + 3, 2)
 
@@ -323,7 +282,7 @@ def test_what_is_damaged_to_its_end_is_told_with_the_next_record(
         end = client.read("t")[-1]
         assert end.pointer > left.published[-1].pointer
         for way in WAYS:
-            check(way(client, "t", 0), left.published, case.lost, way)
+            check(way(client, "t", END, 0), left.published, case.lost, way)
 
 
 def test_any_flipped_bytes_cost_the_batches_that_they_lie_in_and_no_others(
@@ -345,5 +304,5 @@ def test_any_flipped_bytes_cost_the_batches_that_they_lie_in_and_no_others(
         directory = tmp_path / str(turn)
         with serve(left, directory, harm) as client:
             for way in WAYS:
-                check(way(client, "t", 0), left.published, lost, way, begins_somewhere=begins_somewhere)
+                check(way(client, "t", END, 0), left.published, lost, way, begins_somewhere=begins_somewhere)
         shutil.rmtree(directory)

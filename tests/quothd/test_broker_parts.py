@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import pytest
 
 from kit.peers import refused
+from kit.storage import SyncedBy
 from quothd import catalog, topicfile
 from quothd.caller import Caller
 from quothd.job import Job
@@ -21,7 +22,7 @@ from quothd.lifecycle import TABLE, Happening, State, follow
 from quothd.refusals import breakdown, refusal
 from quothd.topicfile import TopicFile
 from quothd.waits import Waits
-from quothlog.filesystem import PosixFileSystem
+from quothlog.filesystem import NotDurable, PosixFileSystem
 from quothwire.errors import error
 from quothwire.message import Operation
 from quothwire.settings import TopicSettings
@@ -205,13 +206,16 @@ def test_folder_whose_name_is_not_durable_is_not_made(
     synced: list[str] = []
     catalog.scan(tmp_path)
 
-    def sync(_self: PosixFileSystem, path: Path) -> None:
+    def opened(_self: PosixFileSystem, path: Path) -> SyncedBy:
+        return SyncedBy(lambda: sync(path))
+
+    def sync(path: Path) -> None:
         synced.append(path.name)
         if path.name == "topics" and "topic.json" in {one.name for one in path.glob("t~*/*")}:
             raise OSError(errno.EIO, "no sync")
 
-    monkeypatch.setattr(PosixFileSystem, "sync_directory", sync)
-    with pytest.raises(OSError, match="no sync"):
+    monkeypatch.setattr(PosixFileSystem, "open_directory", opened)
+    with pytest.raises(NotDurable, match="no sync"):
         catalog.make(tmp_path, TopicFile("t", 5, TopicSettings()))
     assert list((tmp_path / "topics").iterdir()) == []
     synced.clear()

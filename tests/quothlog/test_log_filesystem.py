@@ -13,7 +13,7 @@ import pytest
 from kit.logs import fill, values
 from kit.storage import FaultyDisk, MemoryDisk
 from quothlog import Log
-from quothlog.filesystem import FileSystem, PosixFileSystem, write_durably
+from quothlog.filesystem import FileSystem, PosixFileSystem, sync_directory, write_durably
 from quothwire.errors import Unavailable
 
 OpenLog = Callable[..., Log]
@@ -87,7 +87,7 @@ def test_names_and_sizes_are_listed(disk: FileSystem, directory: Path) -> None:
     assert disk.list(directory) == {"b": 0}
     disk.remove(directory / "b")
     disk.remove(directory / "b")
-    disk.sync_directory(directory)
+    sync_directory(disk, directory)
     assert disk.list(directory) == {}
     assert disk.free_bytes(directory) > 0
 

@@ -1,0 +1,270 @@
+"""What producers know of what they sent, and whether a topic holds just that.
+
+A stream is a row of batches to one topic, numbered from 1. What is in a batch follows from its stream and its
+number: each record has a key that no other has, and a value of any size that follows from the key. So an
+account needs only say which batches were sent, and which were acknowledged with which pointer.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from quoth import Batch, Client, Gap, Message
+from quothwire.message import TopicInfo
+
+SENT_ROWS = 16
+"""Records in each batch of a stream that a `quoth.Producer` sends, which cuts its batches by their number."""
+
+_ROWS = (1, 1, 1, 2, 3, 5, 10, 20, 40)
+
+
+# -- what is in a batch -------------------------------------------------------------------------------------
+
+
+class Planned(NamedTuple):
+    """The records of a batch."""
+
+    keys: list[bytes]
+    values: list[bytes]
+
+
+@lru_cache(512)
+def planned(stream: str, number: int) -> Planned:
+    """What a batch of a stream holds, whoever asks."""
+    chance = random.Random(f"{stream} {number}")
+    rows = SENT_ROWS
+    if not stream.startswith("send"):
+        rows = 1_000 if chance.random() < 0.01 else chance.choice(_ROWS)
+    keys = [b"%s/%d/%d" % (stream.encode(), number, row) for row in range(rows)]
+    sizes = [chance.choice((0, 1, 9, 60, 200)) for _ in keys]
+    if chance.random() < 0.05:
+        sizes[chance.randrange(rows)] = chance.randrange(40_000)
+    values = [(key * (size // len(key) + 1))[:size] for key, size in zip(keys, sizes, strict=True)]
+    return Planned(keys, values)
+
+
+def place_of(key: bytes) -> tuple[str, int, int]:
+    """The stream, the batch and the row that a key belongs to."""
+    stream, number, row = key.split(b"/")
+    return stream.decode(), int(number), int(row)
+
+
+# -- what a producer knows ----------------------------------------------------------------------------------
+
+
+class Account:
+    """What became of the batches of one stream, in a file that outlives the producer's process.
+
+    What was sent is written down before it is sent, an answer only once it is there.
+    """
+
+    def __init__(self, folder: Path, topic: str, stream: str) -> None:
+        self.topic = topic
+        self.stream = stream
+        self._file = os.open(folder / f"{topic}~{stream}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def sent(self, number: int) -> None:
+        """A batch is about to be sent, and may be stored from now on."""
+        os.write(self._file, b"sent %d\n" % number)
+
+    def acknowledged(self, number: int, first: int, *, duplicate: bool) -> None:
+        """It is stored, its first record with this pointer."""
+        os.write(self._file, b"stored %d %d %d\n" % (number, first, duplicate))
+
+    def refused(self, number: int) -> None:
+        """It is not stored, and never will be."""
+        os.write(self._file, b"refused %d\n" % number)
+
+
+@dataclass
+class Told:
+    """What the file of an account says. stored: first pointers by the numbers of batches."""
+
+    topic: str
+    stream: str
+    sent: list[int] = field(default_factory=list)
+    stored: dict[int, int] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
+    duplicates: int = 0
+
+    @property
+    def unanswered(self) -> set[int]:
+        """Batches of which nobody knows whether they are stored."""
+        return {*self.sent} - {*self.stored} - self.refused
+
+
+def read_account(path: Path) -> Told:
+    """What an account says; a line at which its writer was killed counts for nothing."""
+    topic, _, stream = path.name.partition("~")
+    told = Told(topic, stream)
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        word, number, *rest = line.split()
+        match word:
+            case b"sent":
+                told.sent.append(int(number))
+            case b"stored":
+                told.stored[int(number)] = int(rest[0])
+                told.duplicates += int(rest[1])
+            case b"refused":
+                told.refused.add(int(number))
+    return told
+
+
+def read_accounts(folder: Path) -> dict[str, list[Told]]:
+    """All accounts in a folder, by topic."""
+    found: dict[str, list[Told]] = {}
+    for path in sorted(folder.iterdir()):
+        told = read_account(path)
+        found.setdefault(told.topic, []).append(told)
+    return found
+
+
+# -- what a reader saw --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Seen:
+    """What a reader got, in the order in which it got it. Values are compared at once and not kept."""
+
+    pointers: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+    def take(self, message: Message) -> None:
+        """Take in a record."""
+        assert message.key is not None, message
+        stream, number, row = place_of(message.key)
+        assert planned(stream, number).values[row] == message.value, f"{message.key!r} holds another value"
+        self.pointers.append(message.pointer)
+        self.keys.append(message.key)
+
+    def batches(self) -> Iterator[tuple[str, int, int]]:
+        """Stream, number and first pointer of each batch, all of whose records have to be there in order."""
+        places = [(*place_of(key), pointer) for key, pointer in zip(self.keys, self.pointers, strict=True)]
+        for (stream, number), group in groupby(places, key=lambda place: place[:2]):
+            rows = list(group)
+            count, first = len(planned(stream, number).keys), rows[0][3]
+            expected = [(stream, number, row, first + row) for row in range(count)]
+            assert rows == expected, f"batch {number} of {stream} is not whole: {len(rows)} of {count} rows"
+            yield stream, number, first
+
+
+def read_everything(client: Client, topic: str) -> Seen:
+    """Everything that a topic holds now, and that its batches follow each other without a hole."""
+    seen = Seen()
+    found: list[Batch] = list(client.batches(topic, on_gap=seen.gaps.append))
+    assert not seen.gaps, seen.gaps
+    assert all(one.ordinal + len(one) == other.ordinal for one, other in pairwise(found))
+    for one in found:
+        for message in one.messages():
+            seen.take(message)
+    return seen
+
+
+# -- the comparison -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Figures:
+    """How much was compared. rescued: unanswered batches that were stored."""
+
+    batches: int = 0
+    records: int = 0
+    removed: int = 0
+    unanswered: int = 0
+    rescued: int = 0
+    duplicates: int = 0
+
+    def __add__(self, other: Figures) -> Figures:
+        return Figures(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+
+def compare(told: Iterable[Told], tail: Seen, now: Seen, info: TopicInfo, *, trims: bool) -> Figures:
+    """Does a topic hold what its producers were told, and nothing else?
+
+    tail: what one saw that began before the first record. now: what is there. trims: it has a retention, so
+    that a prefix may be gone, of which the tail was told if it had not seen it.
+    """
+    start = bisect_left(tail.pointers, now.pointers[0])
+    assert (tail.pointers[start:], tail.keys[start:]) == (now.pointers, now.keys), "two readers disagree"
+    assert all(a < b for a, b in pairwise(tail.pointers))
+    assert (info.count, info.first, info.last) == (len(now.keys), now.pointers[0], now.pointers[-1])
+    missed = sum(gap.records for gap in tail.gaps)
+    assert info.first_ordinal + info.count == len(tail.keys) + missed
+    assert trims or (not missed and info.first_ordinal == 0)
+    assert info.problem == ""
+    stored: dict[str, dict[int, int]] = {}
+    for stream, number, first in tail.batches():
+        assert number not in stored.setdefault(stream, {}), f"batch {number} of {stream} is there twice"
+        stored[stream][number] = first
+    known = list(told)
+    assert stored.keys() <= {one.stream for one in known}
+    figures = Figures(records=len(tail.keys) + missed, removed=info.first_ordinal)
+    unseen = _Unseen(tail.gaps, now.pointers[0])
+    for one in known:
+        _compare_stream(one, stored.get(one.stream, {}), unseen)
+        figures.batches += len(one.stored)
+        figures.unanswered += len(one.unanswered)
+        figures.rescued += len(one.unanswered & stored.get(one.stream, {}).keys())
+        figures.duplicates += one.duplicates
+    unseen.check()
+    return figures
+
+
+class _Unseen:
+    """The gaps of a tail, and what can have been in them."""
+
+    def __init__(self, gaps: list[Gap], oldest: int) -> None:
+        self._gaps = gaps
+        self._certain = [0] * len(gaps)
+        self._possible = 0
+        for gap in gaps:
+            assert (gap.reason, gap.records > 0, gap.next <= oldest) == ("trimmed", True, True), gap
+        assert all(one.next <= other.after + 1 for one, other in pairwise(gaps))
+
+    def take(self, first: int, records: int) -> None:
+        """An acknowledged batch that the tail has not seen."""
+        rows = [
+            row for row, gap in enumerate(self._gaps) if gap.after < first and first + records - 1 < gap.next
+        ]
+        assert rows, f"{records} records from {first} on were acknowledged and are not there"
+        self._certain[rows[0]] += records
+
+    def may_hold(self, records: int) -> None:
+        """An unanswered batch that the tail has not seen."""
+        self._possible += records
+
+    def check(self) -> None:
+        """Were the gaps as large as what was in them?"""
+        surplus = [gap.records - known for gap, known in zip(self._gaps, self._certain, strict=True)]
+        assert all(more >= 0 for more in surplus), (self._gaps, self._certain)
+        assert sum(surplus) <= self._possible, (self._gaps, self._certain)
+
+
+def _compare_stream(told: Told, stored: dict[int, int], unseen: _Unseen) -> None:
+    """Is each batch where its producer was told, in its order?"""
+    label = f"{told.topic} {told.stream}"
+    assert stored.keys() <= {*told.sent}, f"{label}: batches that nobody sent"
+    assert not stored.keys() & told.refused, f"{label}: refused batches are stored"
+    for number, first in told.stored.items():
+        if number in stored:
+            assert stored[number] == first, f"{label}: batch {number} is at {stored[number]}, not at {first}"
+        else:
+            unseen.take(first, len(planned(told.stream, number).keys))
+    for number in told.unanswered - stored.keys():
+        unseen.may_hold(len(planned(told.stream, number).keys))
+    in_order = not told.stream.startswith("publish")  # there one that was given up may still arrive, later
+    places = stored | told.stored if in_order else told.stored
+    assert all(places[one] < places[other] for one, other in pairwise(sorted(places))), f"{label}: order"

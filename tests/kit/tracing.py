@@ -1,0 +1,177 @@
+"""strace on a real process: which calls it makes to the file system, which of them fail, wait or kill it.
+
+strace counts the calls of each thread on its own: a fault at the second fdatasync strikes the second one of
+every thread that gets so far. `fault_at` finds the fault that strikes a call which was seen.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import pytest
+
+from kit.deadlines import DEADLINE_S
+
+CHANGES = ("writev", "fdatasync", "fsync", "rename", "ftruncate", "unlink", "unlinkat", "mkdir")
+"""The calls by which a broker changes what is on the disk, or what is certain to be."""
+CALLS = (*CHANGES, "openat", "pread64")
+"""All that is written down."""
+
+_LINE = re.compile(r"(?P<thread>\d+) +(?P<name>\w+)\((?P<rest>.*)")
+_RESUMED = re.compile(r"(?P<thread>\d+) +<\.\.\. \w+ resumed>(?P<rest>.*)")
+_PATH = re.compile(r'<(/[^>]*)>|"(/[^"]*)"')
+_UNFINISHED = "<unfinished ...>"
+
+
+class Call(NamedTuple):
+    """One call. number: its place among all. path: of its file; was: before it, where a file is renamed."""
+
+    number: int
+    thread: int
+    name: str
+    path: str
+    was: str
+    text: str
+
+    @property
+    def struck(self) -> bool:
+        """Has it failed because it was told to?"""
+        return "(INJECTED)" in self.text
+
+
+class Fault(NamedTuple):
+    """What becomes of the n-th call of a name, and with `lasting` of all after it, in every thread.
+
+    what: in the words of strace, "error=EIO", "signal=SIGKILL" (dies before it is done), "delay_enter=" and
+    microseconds. path: only calls to this file or directory are counted, those that rename it included; empty
+    for all.
+    """
+
+    name: str
+    nth: int
+    what: str
+    path: str = ""
+    lasting: bool = False
+
+    @property
+    def option(self) -> str:
+        """As an argument of strace."""
+        return f"inject={self.name}:{self.what}:when={self.nth}{'+' if self.lasting else ''}"
+
+
+def traced(output: Path, fault: Fault | None = None) -> tuple[str, ...]:
+    """What to put in front of a command so that it is traced from its first call on, as the same process.
+
+    Without --seccomp-bpf, which would be faster: with it a signal that is to come with a call never comes.
+    """
+    return "strace", "-D", "-qq", *_options(output, fault)
+
+
+class Tracer:
+    """strace, attached to a running process as long as the block lasts; the process goes on afterwards."""
+
+    def __init__(self, pid: int, output: Path, fault: Fault | None = None) -> None:
+        self._pid = pid
+        self._output = output
+        self._fault = fault
+
+    def __enter__(self) -> Self:
+        self._strace = subprocess.Popen(
+            ["strace", "-p", str(self._pid), *_options(self._output, self._fault)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._strace.stderr is not None
+        said = self._strace.stderr.readline()  # every thread is attached to by then
+        if "attached" not in said:
+            self.stop()
+            raise AssertionError(f"strace does not attach: {said}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Let the process go on alone; a call that was held up goes on too."""
+        if self._strace.poll() is None:
+            self._strace.send_signal(signal.SIGINT)
+        try:
+            self._strace.communicate(timeout=DEADLINE_S)
+        finally:
+            self._strace.kill()
+
+    @property
+    def calls(self) -> list[Call]:
+        """What was called by now, in the order in which the calls began."""
+        return calls_in(self._output)
+
+
+def calls_in(output: Path) -> list[Call]:
+    """The calls in what strace has written."""
+    calls: list[Call] = []
+    begun: dict[int, int] = {}
+    for line in output.read_text(errors="replace").splitlines():
+        if resumed := _RESUMED.match(line):
+            at = begun.pop(int(resumed["thread"]))
+            calls[at] = calls[at]._replace(text=calls[at].text + resumed["rest"])
+        elif whole := _LINE.match(line):
+            thread, rest = int(whole["thread"]), whole["rest"]
+            if rest.endswith(_UNFINISHED):
+                begun[thread] = len(calls)
+                rest = rest.removesuffix(_UNFINISHED)
+            paths = [at_fd or named for at_fd, named in _PATH.findall(rest)] or [""]
+            path = paths[0 if rest[0].isdigit() else -1]
+            was = paths[0] if whole["name"] == "rename" else path
+            calls.append(Call(len(calls), thread, whole["name"], path, was, rest))
+    return calls
+
+
+def fault_at(calls: Sequence[Call], wanted: Call, what: str, *, same_names: bool = False) -> Fault | None:
+    """The fault whose first victim is a call, when all the calls are made again in this order.
+
+    same_names: each file will have the same name again, so that those of others need not be counted. None if
+    a call of another thread would always be struck before it.
+    """
+    so_far = [call for call in calls[: calls.index(wanted) + 1] if call.name == wanted.name]
+    for path in (wanted.was, "") if same_names and wanted.name != "unlinkat" else ("",):
+        counted = [call for call in so_far if path in ("", call.was)]
+        own = sum(call.thread == wanted.thread for call in counted)
+        others = {call.thread for call in counted} - {wanted.thread}
+        if all(sum(call.thread == other for call in counted) < own for other in others):
+            return Fault(wanted.name, own, what, path)
+    return None
+
+
+def _options(output: Path, fault: Fault | None) -> list[str]:
+    options = ["-f", "-y", "-o", str(output), "-e", f"trace={','.join(CALLS)}"]
+    if fault is not None:
+        assert fault.name in CALLS, "strace strikes only what it traces"
+        options += ["-e", fault.option, *(["-P", fault.path] if fault.path else [])]
+    return options
+
+
+def _missing() -> str:
+    """What keeps the tests from tracing a process, empty if nothing does."""
+    if shutil.which("strace") is None:
+        return "this system has no strace"
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as probe:
+        try:
+            with Tracer(probe.pid, Path("/dev/null")):
+                return ""
+        except AssertionError as problem:
+            return str(problem).strip()
+
+
+_MISSING = _missing()
+needs_strace = pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "strace is here")

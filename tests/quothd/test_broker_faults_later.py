@@ -1,0 +1,104 @@
+"""What a failed call to the file system must not lead to on the next request, or after the next start."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from kit.brokers import StartBroker
+from kit.deadlines import eventually
+from kit.limits import descriptors_left, needs_prlimit
+from kit.lives import PATIENT, STEPS, TIRED, Stage
+from kit.peers import Peers
+from kit.tracing import Fault, Tracer, needs_strace, traced
+
+
+@needs_strace
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (Fault("fsync", 1, "error=ENOSPC"), "storage_failed"),
+        (Fault("fsync", 1, "error=EIO"), "storage_failed"),
+        (Fault("openat", 2, "error=EMFILE"), "busy"),
+    ],
+)
+def test_a_deletion_that_was_refused_takes_nothing_with_it(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path, fault: Fault, code: str
+) -> None:
+    """C37: the topic is there after the next start, with everything that was acknowledged."""
+    broker = start_broker(**PATIENT, disk_free_min=0)
+    stage = Stage(broker, peers, tmp_path / "trace")
+    life = stage.prepare(STEPS["delete"])
+    with Tracer(broker.pid, stage.output, fault):
+        assert life.delete() == code
+    assert life.publish(durability="synced") == ("" if code == "busy" else code)
+    stage.leave()
+    broker.kill()
+    broker.restart()
+    stage.meet()
+
+
+@needs_strace
+def test_a_topic_whose_opening_failed_gives_its_lock_back(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path
+) -> None:
+    """C63: at the end of it, when the log was open and something else failed."""
+    broker = start_broker(**TIRED)
+    stage = Stage(broker, peers, tmp_path / "trace")
+    life = stage.prepare(STEPS["trim"])
+    life.sleep()
+    with Tracer(broker.pid, stage.output, Fault("openat", 9, "error=EMFILE")) as tracer:
+        assert life.read() == "busy"
+    assert [call.path for call in tracer.calls if call.struck]
+    assert life.read() == ""
+
+
+@needs_strace
+@pytest.mark.parametrize("problem", ["EIO", "ENOSPC"])
+def test_a_failed_fsync_of_an_opening_is_not_forgotten_by_the_next(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path, problem: str
+) -> None:
+    """C24: its pages are in memory, so a second fsync would succeed and mean nothing."""
+    broker = start_broker(**PATIENT)
+    stage = Stage(broker, peers, tmp_path / "trace")
+    life = stage.prepare(STEPS["written publish"])
+    segment = str(life.segments[-1])
+    stage.leave()
+    broker.kill()
+    broker.prefix = traced(stage.output, Fault("fdatasync", 1, f"error={problem}", segment))
+    broker.restart()
+    stage.meet_again()
+    broker.wait_for("went wrong topic='t1'")
+    let_go(broker.pid)
+    assert [life.publish(durability="synced") for _ in range(3)] == ["storage_failed"] * 3
+    broker.prefix = ()
+    stage.leave()
+    broker.kill()
+    broker.restart()
+    stage.meet()
+
+
+@needs_prlimit
+def test_a_roll_without_descriptors_passes(start_broker: StartBroker, peers: Peers, tmp_path: Path) -> None:
+    """C63: whether it is the segment that cannot be opened, or the directory that it is made in."""
+    broker = start_broker(**PATIENT)
+    stage = Stage(broker, peers, tmp_path / "trace")
+    codes = set()
+    for left in range(4):
+        life = stage.prepare(STEPS["roll"])
+        with descriptors_left(broker.pid, left):
+            codes.add(life.roll())
+            life.publish()
+        assert life.publish() == "", f"{left} descriptors were left"
+    assert codes == {"busy", ""}
+
+
+def let_go(pid: int) -> None:
+    """Let the tracer of a process go: from now on its disk is well."""
+    status = Path(f"/proc/{pid}/status")
+    tracer = int(status.read_text().partition("TracerPid:")[2].split()[0])
+    os.kill(tracer, signal.SIGKILL)
+    eventually(lambda: "TracerPid:\t0" in status.read_text(), "it is let go")
