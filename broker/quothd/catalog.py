@@ -9,6 +9,7 @@ A folder appears complete and disappears whole: it is filled, or emptied, under 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -113,7 +114,8 @@ def retire(path: Path) -> Path:
         with durable_names(PosixFileSystem(), path.parent):
             path.rename(gone)
     except NotDurable:
-        gone.rename(path)
+        with contextlib.suppress(OSError):
+            gone.rename(path)
         raise
     return gone
 

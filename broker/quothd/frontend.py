@@ -143,8 +143,8 @@ class FrontEnd:
         until = time.monotonic() + self._config.stop_timeout
         if self._stop_at is not None and self._dispatcher.active:
             until = self._stop_at
-        self._scrubber.stop(until)
         at_work, unsynced = self._dispatcher.stop(until)
+        self._scrubber.stop()
         if at_work:
             text = f"{_named(at_work)} still at work after {self._config.stop_timeout:g} s"
             self.unsynced = self.overrun = error("timed_out", text, UNSYNCED_HINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -35,7 +36,9 @@ def open_topic(directory: Path, place: Place, config: Config, tell: Callable[[in
         )
     except BaseException:
         if is_new:  # the next request will make another folder
-            catalog.remove(catalog.retire(path))
+            with contextlib.suppress(OSError):
+                path = catalog.retire(path)
+            catalog.remove(path)
         raise
     if place.failure is not None:
         opened.fail(place.failure)

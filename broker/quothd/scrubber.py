@@ -20,6 +20,7 @@ from quothd.config import Config
 
 FIRST_ROUND_S = 60.0
 """The first round begins a minute after the start, when topics have been opened and clients are back."""
+STOP_S = 1.0
 WARNINGS_MAX = 100
 """Damages that one round writes down one by one; `quoth log verify` tells all of them."""
 
@@ -55,15 +56,16 @@ class Scrubber:
             **{f"scrub_{name}": number for name, number in found.items()},
         }
 
-    def stop(self, until: float) -> None:
-        """Break off what is under way; wait for it until the monotonic clock says so."""
+    def stop(self) -> None:
+        """Break off what is under way. A process that hangs in the disk is not waited for: it only reads."""
         if self._process is not None:
             self._process.kill()
         if self._thread is not None:
-            self._thread.join(max(0.0, until - time.monotonic()))
+            self._thread.join(STOP_S)
 
     def _begin(self) -> None:
-        command = [sys.executable, "-m", "quothd.scrub", str(self._config.dir), str(self._config.scrub_rate)]
+        directory, rate = str(self._config.dir), str(self._config.scrub_rate)
+        command = [sys.executable, "-P", "-m", "quothd.scrub", directory, rate]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -71,11 +73,14 @@ class Scrubber:
                 stdout=subprocess.PIPE,
                 process_group=0,  # Ctrl-C is for the broker, which then ends it
             )
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._listen, args=(self._process,), name="quoth-scrubber", daemon=True
             )
-            self._thread.start()
+            thread.start()
+            self._thread = thread
         except (OSError, RuntimeError) as problem:
+            if self._process is not None and self._process.poll() is None:
+                self._process.kill()
             log.warning("the sealed segments cannot be checked now problem=%s", problem)
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:

@@ -135,7 +135,7 @@ class Worker:
         except Exception as problem:
             self._complain(problem)
             told = refusal(problem, self.topic)
-            if told.code == "storage_failed":  # the next opening would find its pages in memory, and no error
+            if isinstance(problem, NotDurable):  # the next one would find its pages in memory, and no error
                 self._place.failure = self._place.failure or told
             self._fail(told)
             return

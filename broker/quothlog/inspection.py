@@ -33,7 +33,8 @@ class Damage(NamedTuple):
     start, end: offsets in the file; equal where records are missing and no byte lies in their place, as where
     a whole segment is gone. records: how many are missing, -1 if that is unknown. ordinal: that of the first
     of them, -1 if unknown. Their pointers lie above `after` and below `next`, which is 0 if nothing is known
-    of what follows.
+    of what follows. closed: what follows them in the file begins at once, a batch or the footer, as a repair
+    leaves it: nothing can be done about it any more.
     """
 
     path: Path
@@ -44,6 +45,7 @@ class Damage(NamedTuple):
     after: int
     next: int
     text: str
+    closed: bool = False
 
 
 class Unfinished(NamedTuple):
@@ -59,7 +61,7 @@ class Summary:
     """One segment. first, last: pointers of its records, 0 if it holds none. bytes: the size of its file.
 
     sealed: it does not grow any more. indexed: its index agrees with it, so that readers use it.
-    mended: a repair has kept it as it was before. unfinished: bytes of a cut batch at its end.
+    unfinished: bytes of a cut batch at its end.
     """
 
     path: Path
@@ -71,14 +73,13 @@ class Summary:
     bytes: int
     sealed: bool
     indexed: bool
-    mended: bool
     unfinished: int
     damages: tuple[Damage, ...]
 
     @property
     def unmended(self) -> list[Damage]:
-        """The damages that no repair has dealt with: what that left are records missing between batches."""
-        return [damage for damage in self.damages if damage.end > damage.start or not self.mended]
+        """The damages that no repair has dealt with."""
+        return [damage for damage in self.damages if not damage.closed]
 
 
 def summaries(
@@ -145,7 +146,7 @@ def _steps(part: Part) -> Iterator[Found | Damage | Unfinished]:
             continue
         if hole is not None or (expected is not None and step.header.ordinal > expected):
             following = Position(step.offset, step.header.base - 1, step.header.ordinal)
-            yield _damage(part, hole, expected, here, following)
+            yield _damage(part, hole, expected, here, following, closed=hole is None)
         yield step
         here, hole, expected = step.end, None, step.end.ordinal
     yield from _tail(part, here, hole, expected)
@@ -164,11 +165,17 @@ def _tail(
         return
     end = footer.end if footer else part.following
     if hole is not None or (end is not None and expected is not None and end.ordinal > expected):
-        yield _damage(part, hole, expected, here, end)
+        yield _damage(part, hole, expected, here, end, closed=hole is None and footer is not None)
 
 
 def _damage(
-    part: Part, hole: Hole | None, expected: int | None, here: Position, following: Position | None
+    part: Part,
+    hole: Hole | None,
+    expected: int | None,
+    here: Position,
+    following: Position | None,
+    *,
+    closed: bool,
 ) -> Damage:
     """What is wrong between two boundaries. expected: the ordinal at the first of them, if that is known."""
     missing = -1 if expected is None or following is None else max(-1, following.ordinal - expected)
@@ -178,7 +185,7 @@ def _damage(
         text = "no batch of this log" if hole.start else "no header block of this log"
     return Damage(
         part.path, hole.start, hole.end, missing, -1 if expected is None else expected,
-        here.pointer, following.pointer + 1 if following else 0, text,
+        here.pointer, following.pointer + 1 if following else 0, text, closed,
     )  # fmt: skip
 
 
@@ -256,7 +263,7 @@ def _believed(part: Part) -> Summary | None:
         return None
     return Summary(
         part.path, part.log_id, part.floor, first, footer.end.pointer, count, part.size,
-        True, _is_indexed(part), _is_mended(part), 0, (),
+        True, _is_indexed(part), 0, (),
     )  # fmt: skip
 
 
@@ -292,7 +299,7 @@ def _walked(part: Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary
     sealed = part.footer is not None or not part.last
     return Summary(
         part.path, part.log_id, part.floor, first, last, count, part.size,
-        sealed, _is_indexed(part), _is_mended(part), unfinished, tuple(damages),
+        sealed, _is_indexed(part), unfinished, tuple(damages),
     )  # fmt: skip
 
 
@@ -300,7 +307,3 @@ def _is_indexed(part: Part) -> bool:
     """Does its index agree with it?"""
     point = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size).checkpoint()
     return point is not None and segment.last_batch_agrees(part.file, point)
-
-
-def _is_mended(part: Part) -> bool:
-    return part.path.with_name(layout.damaged_name(part.path.name, 1)).exists()

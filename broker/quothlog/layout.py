@@ -193,6 +193,12 @@ def block_size(head: bytes) -> int:
     return BLOCK_BYTES + table_bytes + -table_bytes % 8
 
 
+def named_in(head: bytes) -> tuple[int, int]:
+    """The log and the floor that a block which begins with these `BLOCK_BYTES` names. Raises likewise."""
+    log_id, floor, *_ = _parse_block(head)
+    return log_id, floor
+
+
 def decode_block(data: bytes) -> Block:
     """Decode a header block. Raises `Damaged`, or `RequestError` ``unsupported_version`` if it is whole."""
     *fixed, table_bytes, table_check, _ = _parse_block(data)

@@ -126,8 +126,7 @@ class Log:
     @property
     def first_ordinal(self) -> int:
         """Records that are not kept any more: the ordinal of the oldest one."""
-        oldest = self._sealed[0] if self._sealed else self._active
-        return oldest.start.ordinal
+        return (self._sealed.oldest() or self._active).start.ordinal
 
     @property
     def unsynced_bytes(self) -> int:

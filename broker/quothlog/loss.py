@@ -23,7 +23,7 @@ def loss_before(
     found: Extract, after: int, ordinal: int, sealed: SealedSegments, active: ActiveSegment, log_id: int
 ) -> Loss:
     """What is missing between a cursor and an extract. ordinal: what the reader expects, -1 for unknown."""
-    start = (sealed[0] if sealed else active).start
+    start = (sealed.oldest() or active).start
     if ordinal < 0:
         ordinal = 0 if after < start.pointer else _expected(found, after, sealed, active, log_id)
     records = max(0, found.ordinal - ordinal)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Collection, Iterator
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,9 @@ from quothlog.producers import ProducerTable
 from quothlog.recovery import open_directory
 from quothlog.scan import Found, Hole, parts, same_bytes, walk
 from quothlog.segment import Segment
+from quothlog.snapshot import logs_in
 from quothwire import batch
+from quothwire.errors import error
 
 _NO_BOOT = bytes(16)
 
@@ -62,6 +64,10 @@ def repair(
     filesystem, clock = filesystem or PosixFileSystem(), clock or SystemClock()
     if not any(map(layout.floor_of, filesystem.list(directory))):
         raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
+    if not log_id and len(logs_in(directory)) > 1:
+        raise error(
+            "damaged", "there are segments of several logs", "take away those that do not belong here"
+        )
     lock = DirectoryLock(directory)
     try:
         opened = open_directory(filesystem, directory, clock, log_id, others)
@@ -71,31 +77,40 @@ def repair(
             source, _ = layout.torn_from(name)
             size = filesystem.list(directory)[name]
             yield Mended(directory / source, directory / name, size)
-        for one in opened.sealed:
+        for one in opened.sealed[1:]:  # the first one is read, whatever name its header block says
             if one.is_misplaced:
                 yield _set_aside(filesystem, one)
-        before: _End | None = None
         row = [*(one for one in opened.sealed if not one.is_misplaced), active]
+        for earlier, later in pairwise(row):
+            earlier.following = later
+        before: _End | None = None
         for one, following in zip(row, [*row[1:], None], strict=True):
             try:
                 mender = _Mender(filesystem, clock, one, before, following)
                 yield from mender.mend(advance or (lambda _bytes: None))
-                before = mender.end
+                before = mender.end_told
             except OSError as problem:
-                yield Mended(one.path, None, 0, problem.strerror or str(problem))
+                yield _failed(one, problem)
                 before = None
     finally:
         lock.release()
 
 
+def _failed(one: Segment, problem: OSError) -> Mended:
+    return Mended(one.path, None, 0, problem.strerror or str(problem))
+
+
 def _set_aside(filesystem: FileSystem, one: Segment) -> Mended:
     """A segment that is none of this log, or a copy of one, is no segment under its name."""
-    file = filesystem.open(one.path)
-    kept = _keep(filesystem, one.path, file)
-    size = file.size()
-    file.close()
-    with durable_names(filesystem, one.path.parent):
-        one.remove()
+    try:
+        file = filesystem.open(one.path)
+        size = file.size()
+        kept = _keep(filesystem, one.path, file)
+        file.close()
+        with durable_names(filesystem, one.path.parent):
+            one.remove()
+    except OSError as problem:
+        return _failed(one, problem)
     return Mended(one.path, kept, size)
 
 
@@ -148,11 +163,20 @@ class _Mender:
         self.end = _End(self._block.start, self._block.chain, ProducerTable.decode(self._block.producers))
         """Behind the batches that were seen so far, as they will lie in the mended segment."""
 
+    @property
+    def end_told(self) -> _End:
+        """Behind the segment: what its footer says is so, though not all of it can be read."""
+        if self._footer is None:
+            return self.end
+        return _End(self._footer.end, self._footer.chain, self.end.producers)
+
     def mend(self, advance: Callable[[int], None]) -> Iterator[Mended]:
         """Look through the segment, and write anew what does not check."""
         try:
             damaged = self._look_through(advance)
-            if damaged or not self._segment.has_block:
+            if self._is_stray():
+                yield _set_aside(self._filesystem, self._segment)
+            elif damaged or not self._segment.has_block:
                 kept = _keep(self._filesystem, self._segment.path, self._file)
                 self._rewrite()
                 yield Mended(self._segment.path, kept, damaged)
@@ -195,6 +219,11 @@ class _Mender:
             producers,
         )
 
+    def _is_stray(self) -> bool:
+        """Does it hold nothing that can be read, under a name that lies within the segment before it?"""
+        within = self._before is not None and self._before.position.pointer >= self._segment.floor
+        return within and not self._intact and not self._segment.has_block
+
     def _is_footer(self, hole: Hole) -> bool:
         return self._footer is not None and hole == (self._footer.end.offset, self._size)
 
@@ -206,7 +235,10 @@ class _Mender:
         """A header block in place of one that does not check: what the segment before it tells."""
         one, before = self._segment, self._before
         if before is None:
-            return Block(one.log_id, one.floor, one.start.pointer, one.start.ordinal, 0, _NO_BOOT, b"")
+            ordinal, following = one.start.ordinal, self._following
+            if one.first() is None and following is not None and following.has_block:
+                ordinal = following.block.ordinal  # nobody knows what was removed and what was lost
+            return Block(one.log_id, one.floor, one.start.pointer, ordinal, 0, _NO_BOOT, b"")
         position, chain, producers = before
         snapshot = producers.encode(self._clock.now())
         return Block(one.log_id, one.floor, position.pointer, position.ordinal, chain, _NO_BOOT, snapshot)

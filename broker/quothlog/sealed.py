@@ -21,8 +21,12 @@ class SealedSegments(list[Segment]):
         """The one that holds the first record above a pointer below the active segment's floor, if any does,
         and the one behind it. Files that only bear the name of one are passed over."""
         row = self._row(after)
-        behind = (one for one in self[row + 1 :] if not one.is_misplaced)
+        behind = (self[i] for i in range(row + 1, len(self)) if not self[i].is_misplaced)
         return self[row], next(behind, None)
+
+    def oldest(self) -> Segment | None:
+        """The oldest one; files that only bear the name of one are passed over."""
+        return next((one for one in self if not one.is_misplaced), None)
 
     def before(self, one: Segment) -> Segment | None:
         """The one in front of another one."""

@@ -13,7 +13,15 @@ from threading import Lock
 from typing import NamedTuple
 
 from quothlog import layout
-from quothlog.filesystem import TEMPORARY_SUFFIX, Buffer, File, FileSystem, durable_names, write_durably
+from quothlog.filesystem import (
+    PROCESS_SHORT,
+    TEMPORARY_SUFFIX,
+    Buffer,
+    File,
+    FileSystem,
+    durable_names,
+    write_durably,
+)
 from quothlog.index import SparseIndex
 from quothlog.layout import Block, Checkpoint, Footer, Position
 from quothlog.scan import Found, walk
@@ -21,6 +29,8 @@ from quothwire import batch
 from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
+
+_NOBODY = (0, 0)
 
 
 class Extract(NamedTuple):
@@ -58,6 +68,8 @@ class Segment:
         self.removed = False
         self._below = 0
         self._misplaced: bool | None = None
+        self._name: tuple[int, int] | None = None
+        self._checks: bool | None = None
         self._kept = False
         self._block: Block | None = None
         self._start: Position | None = None
@@ -76,7 +88,8 @@ class Segment:
     @property
     def block(self) -> Block:
         """The header block. Raises `Damaged`, or ``unsupported_version``."""
-        if self._block is None:
+        block = self._block
+        if block is None:
             file = self._filesystem.open(self.path)
             block = read_block(file)
             file.close()
@@ -84,38 +97,58 @@ class Segment:
                 raise error("damaged", f"{self.path.name} is a segment of another log")
             if block.floor != self.floor:
                 raise error("damaged", f"{self.path.name} is a copy of the segment at {block.floor}")
-            self._block = block
-        return self._block
+            self._start = block.start  # not the block: a producer table takes up to 3 MiB
+        return block
 
     @property
     def has_block(self) -> bool:
         """Does its header block check?"""
-        try:
-            return self.block is not None
-        except Damaged:
-            return False
+        if self._checks is None:
+            try:
+                self._checks = self.block is not None
+            except Damaged:
+                self._checks = False
+        return self._checks
 
     @property
     def is_misplaced(self) -> bool:
         """Does its header block check, and say that this is another segment, or one of another log?"""
         if self._misplaced is None:
-            try:
-                self._misplaced = (
-                    not self.has_block and read_block(self._filesystem.open(self.path)) is not None
-                )
-            except Damaged:
-                self._misplaced = False
+            self._misplaced = self._named() not in (_NOBODY, (self.log_id, self.floor))
+            if self._misplaced:
+                try:
+                    read_block(self._filesystem.open(self.path))
+                except QuothError:
+                    self._misplaced = False
         return self._misplaced
 
     @property
     def below(self) -> int:
-        """What all its pointers lie below: where the next segment begins whose header block checks."""
+        """What all its pointers lie below: where the next segment of this log begins for certain."""
         if not self._below:
             following = self.following
-            while following is not None and not following.has_block:
+            while following is not None and following._named() != (self.log_id, following.floor):
                 following = following.following
             self._below = following.floor if following is not None else POINTER_MAX + 1
         return self._below
+
+    def _named(self) -> tuple[int, int]:
+        """The log and the floor that its header block names; nobody's, if that cannot be read.
+
+        The producer table, which may take 3 MiB, is not looked at: this is asked of every segment of a scan.
+        """
+        if self._name is None:
+            try:
+                file = self._filesystem.open(self.path)
+                self._name = layout.named_in(file.read(layout.BLOCK_BYTES, 0))
+                file.close()
+            except QuothError:
+                self._name = _NOBODY
+            except OSError as problem:
+                if problem.errno in PROCESS_SHORT:
+                    raise
+                self._name = _NOBODY
+        return self._name
 
     def end_below(self, pointer: int) -> None:
         """The next segment begins there."""
@@ -328,7 +361,8 @@ class ActiveSegment(Segment):
             self.write_checkpoint(producers)
         size = self.file.size()
         sealed = Segment(self._filesystem, self.path.parent, self.floor, self.log_id, size)
-        sealed._block = self._block
+        sealed._start, sealed._checks = self.block.start, True
+        sealed._name = (self.log_id, self.floor)
         sealed.end_below(following)
         return sealed
 

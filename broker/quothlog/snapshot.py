@@ -8,6 +8,7 @@ retention removes between the listing and the opening is passed over; once open,
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from bisect import bisect_right
@@ -19,7 +20,7 @@ from quothlog import layout, segment
 from quothlog.filesystem import File, PosixFileSystem
 from quothlog.layout import Block, Footer, Position
 from quothlog.segment import Segment
-from quothwire.errors import Damaged, error
+from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
 DISK = PosixFileSystem()
@@ -33,6 +34,18 @@ def holds(directory: Path, log_id: int) -> bool:
         return False
 
 
+def logs_in(directory: Path) -> set[int]:
+    """The ids that the header blocks of a directory's segments say."""
+    said = set()
+    for floor in _floors(directory):
+        file = _open(directory, floor)
+        if file is not None:
+            with contextlib.suppress(QuothError):
+                said.add(segment.read_block(file).log_id)
+            file.close()
+    return said
+
+
 class Steady:
     """A file as large as it was when it was opened: what is cut off meanwhile reads as zeros."""
 
@@ -43,9 +56,12 @@ class Steady:
         self.append, self.sync, self.truncate, self.close = file.append, file.sync, file.truncate, file.close
 
     def read(self, size: int, offset: int) -> bytes:
-        """See `File.read`."""
+        """See `File.read`. Raises ``storage_failed`` with the file's name."""
         size = max(0, min(size, self._size - offset))
-        return self._file.read(size, offset).ljust(size, b"\0")
+        try:
+            return self._file.read(size, offset).ljust(size, b"\0")
+        except OSError as problem:
+            raise error("storage_failed", f"{self.path.name}: {problem.strerror}") from problem
 
     def size(self) -> int:
         """See `File.size`."""
@@ -124,11 +140,18 @@ def _listing(directory: Path, wanted: int) -> tuple[list[int], int]:
     """The floors of the segments and the log's id; listed again if all of them were removed meanwhile."""
     log_id = None
     while log_id is None:
-        floors = sorted(filter(None, map(layout.floor_of, os.listdir(directory))))
+        floors = _floors(directory)
         if not floors:
             raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
         log_id = _log_id(directory, floors, wanted)
     return floors, log_id
+
+
+def _floors(directory: Path) -> list[int]:
+    """The floors of the segments: of regular files that bear the name of one."""
+    with os.scandir(directory) as entries:
+        names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+    return sorted(filter(None, map(layout.floor_of, names)))
 
 
 def _first_row(directory: Path, floors: list[int], log_id: int, after: int) -> int:

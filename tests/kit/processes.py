@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,16 @@ def peak_resident_bytes(pid: int) -> int:
     """The most memory that a process ever had in use."""
     line = next(one for one in (_PROC / str(pid) / "status").read_text().splitlines() if "VmHWM" in one)
     return int(line.split()[1]) * 1_024
+
+
+def peak_of(act: Callable[[], object]) -> int:
+    """Bytes that Python's objects take at most, beyond those before, while something is done here."""
+    tracemalloc.start()
+    try:
+        act()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def listing(directory: Path) -> list[str]:

@@ -133,7 +133,7 @@ def test_what_is_damaged_is_kept_and_the_rest_is_whole(alone: Command, directory
     told = alone("log", "verify", str(directory))
     assert told.status == 0
     assert told.lines[0].endswith(": whole, 5 records missing")
-    assert "repaired; 5 records missing, ordinals 15 to 19" in told.err
+    assert "gone for good: 5 records missing, ordinals 15 to 19" in told.err
     assert f"set aside in {path.name}.1.damaged: delete that" in told.err
 
 
@@ -161,7 +161,7 @@ def test_a_broker_that_runs_is_not_disturbed(
     quoth: Command, broker: BrokerProcess, fill: Fill, topic: str
 ) -> None:
     fill(b"one")
-    for place in (broker.directory, folder(broker, topic)):
+    for place in (broker.directory, broker.topics_directory, folder(broker, topic)):
         told = quoth("log", "repair", str(place))
         assert told.status == 1
         assert told.err.startswith("quoth: locked: ")

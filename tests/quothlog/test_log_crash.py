@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -19,6 +18,7 @@ from xxhash import xxh3_64_intdigest
 
 from kit.clocks import DAY, HOUR, ManualClock
 from kit.logs import boundaries, copy, encoded, fill, outcome_of, put, salvaged, segments, values
+from kit.processes import peak_of
 from kit.storage import FaultyDisk
 from quothlog import Log, LogOptions, layout
 from quothlog.filesystem import PosixFileSystem
@@ -601,16 +601,6 @@ def test_segment_of_another_log_gives_no_records(wreck: Wreck, tmp_path: Path) -
 
 
 # -- memory and time ----------------------------------------------------------------------------------------
-
-
-def peak_of(act: Callable[[], object]) -> int:
-    tracemalloc.start()
-    try:
-        act()
-    finally:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    return peak
 
 
 @pytest.mark.parametrize("body_bytes", [16 * 2**20, 2**31, 2**32 - 8])

@@ -17,8 +17,9 @@ from xxhash import xxh3_64_intdigest
 from kit.clocks import HOUR, SECOND, START, ManualClock
 from kit.damage import flip
 from kit.logs import boundaries, encoded, fill, outcome_of, put, salvaged, segments, values
+from kit.processes import peak_of
 from kit.storage import FaultyDisk
-from quothlog import Log, inspection, layout
+from quothlog import Log, LogOptions, inspection, layout
 from quothlog.layout import Footer, Position
 from quothwire import batch
 from quothwire.errors import RequestError
@@ -248,3 +249,61 @@ def test_retries_are_known_though_a_header_block_and_an_index_are_lost(
         assert not isinstance(outcome, str)
         assert (outcome.first, outcome.duplicate) == (told.first, True)
     assert len(values(log)) == 4
+
+
+# -- segments that are not there, or are not what their names say ------------------------------------
+
+
+@pytest.mark.parametrize("harm", ["removed", "of a newer version", "a directory"])
+def test_segment_that_cannot_be_read_takes_no_other_with_it(
+    open_log: OpenLog, directory: Path, harm: str
+) -> None:
+    """C30: not the one before it, whose end it would tell."""
+    with open_log(options=LogOptions(count_limit=2)) as log:
+        told = fill(log, 10)
+    third = segments(directory)[2]
+    if harm == "of a newer version":
+        block = bytearray(third.read_bytes()[: layout.BLOCK_BYTES])
+        block[8:12] = (7).to_bytes(4, "little")
+        block[88:96] = xxh3_64_intdigest(bytes(block[:88])).to_bytes(8, "little")
+        third.write_bytes(bytes(block) + third.read_bytes()[layout.BLOCK_BYTES :])
+    log = open_log()
+    if harm != "of a newer version":
+        third.unlink()
+    if harm == "a directory":
+        third.mkdir()
+    for row in (0, 1, 3, 4):
+        after = told[2 * row].pointer - 1
+        found = log.fetch(after, bytes_max=1)
+        assert found is not None
+        assert found.ordinal == 2 * row
+
+
+def test_stranger_in_front_of_all_changes_no_count(open_log: OpenLog, directory: Path) -> None:
+    """C7: what was trimmed is no damage, and a trim never removes less than nothing."""
+    with open_log(options=LogOptions(count_limit=2)) as log:
+        told = fill(log, 10)
+        log.trim(told[4].pointer)
+    newest = segments(directory)[-1]
+    shutil.copy(newest, directory / f"{told[0].pointer - 5:017d}.seg")
+    log = open_log()
+    assert log.first_ordinal == 4
+    found = log.fetch(0)
+    assert found is not None
+    assert log.loss(0, 0, found).damaged == 0
+    records, _ = log.trim(told[6].pointer)
+    assert records >= 0
+    assert log.first_ordinal == 6
+    assert list(log.read()) == told[6:]
+
+
+def test_header_blocks_of_a_long_history_are_not_kept_in_memory(open_log: OpenLog, directory: Path) -> None:
+    """C30: each takes up to 3 MiB, for a thousand producers."""
+    with open_log() as log:
+        put(log, *(encoded([b"x"], producer=number + 1, sequence=1) for number in range(900)))
+        for _ in range(60):
+            log.roll()
+            log.append(b"x")
+        block_bytes = segments(directory)[-1].stat().st_size
+    log = open_log()
+    assert peak_of(lambda: sum(1 for _ in log.read())) < 20 * block_bytes

@@ -302,3 +302,82 @@ def test_failing_disk_costs_nothing(
         mend(target)
         assert whole(target)
         assert read(target) == readable
+
+
+# -- strangers --------------------------------------------------------------------------------------
+
+
+def test_segments_of_several_logs_are_not_told_apart_by_guessing(
+    told: list[Record], directory: Path, tmp_path: Path
+) -> None:
+    """An embedded log whose newest file is another one's: nothing is done until somebody says which it is."""
+    with Log.open(tmp_path / "other", log_id=99) as other:
+        other.append(b"x")
+    (stranger,) = segments(tmp_path / "other")
+    shutil.copy(stranger, directory)
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    with pytest.raises(Damaged, match="several logs"):
+        mend(directory)
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    assert directory / stranger.name in [one.path for one in mend(directory, log_id=LOG_ID)]
+    assert [record.value for record in read(directory)] == [record.value for record in told]
+
+
+@pytest.mark.parametrize("content", [b"", bytes(500), b"rubbish" * 100])
+@pytest.mark.parametrize("row", range(4))
+def test_rubbish_under_a_name_within_a_segment_costs_no_record(
+    told: list[Record], directory: Path, tmp_path: Path, row: int, content: bytes
+) -> None:
+    rubbish = directory / f"{told[row * BATCHES * RECORDS + 5].pointer:017d}.seg"
+    rubbish.write_bytes(content)
+    readable = read(shutil.copytree(directory, tmp_path / "unmended"))
+    for _ in range(2):
+        mend(directory)
+        assert read(directory) == readable
+
+
+def test_first_segment_under_another_name_is_still_read(told: list[Record], directory: Path) -> None:
+    first = segments(directory)[0]
+    first.rename(first.with_name(f"{told[0].pointer - 5_000:017d}.seg"))
+    mend(directory)
+    assert [record.value for record in read(directory)] == [record.value for record in told]
+
+
+def test_segment_in_front_of_a_stranger_is_mended_in_one_go(told: list[Record], directory: Path) -> None:
+    second = segments(directory)[1]
+    shutil.copy(segments(directory)[0], directory / f"{told[23].pointer:017d}.seg")
+    middle_body(second)
+    assert second in [one.path for one in mend(directory) if not one.problem]
+    assert mend(directory) == []
+
+
+def test_what_was_lost_is_told_once(told: list[Record], directory: Path) -> None:
+    """The last batch of one segment and the header block of the next are damaged."""
+    first, second, *_ = segments(directory)
+    last_batch(first)
+    block(second)
+    mend(directory)
+    found = [damage for one in summaries(directory) for damage in one.damages]
+    assert [(one.ordinal, one.records) for one in found] == [(BATCHES * RECORDS - RECORDS, RECORDS)]
+
+
+@pytest.mark.parametrize("lose", ["a segment", "an end"])
+def test_what_is_lost_after_a_repair_is_no_old_story(told: list[Record], directory: Path, lose: str) -> None:
+    path = segments(directory)[1]
+    middle_body(path)
+    mend(directory)
+    assert not [one for one in summaries(directory) if one.unmended]
+    if lose == "a segment":
+        segments(directory)[2].unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: boundaries(path, LOG_ID)[-2]])
+    assert len([one for one in summaries(directory) if one.unmended]) == 1
+
+
+def test_copies_may_be_deleted_after_a_repair(told: list[Record], directory: Path) -> None:
+    path = segments(directory)[1]
+    middle_body(path)
+    mend(directory)
+    path.with_name(f"{path.name}.1.damaged").unlink()
+    assert not [one for one in summaries(directory) if one.unmended]
+    assert mend(directory) == []

@@ -69,6 +69,8 @@ def data_directory(directory: Path) -> Path | None:
     if (directory / "topics").is_dir():
         return directory
     folder = directory.resolve()
+    if folder.name == "topics" and any(_FOLDER.fullmatch(path.name) for path in folder.iterdir()):
+        return folder.parent
     return folder.parent.parent if _FOLDER.fullmatch(folder.name) and folder.parent.name == "topics" else None
 
 
@@ -98,12 +100,13 @@ def missing_text(found: Damage) -> str:
 
 @contextmanager
 def readable(place: Place, directory: Path) -> Iterator[list[Status]]:
-    """Go on with the next log if this one cannot be read; one of a broker's may be deleted at any moment."""
+    """Say why this log cannot be read, and let the command go on with the next one; one of a broker's may be
+    deleted at any moment. Yields a list of exit statuses."""
     trouble = [Status.DONE]
     try:
         yield trouble
     except QuothError as problem:
-        say(f"quoth: damaged: {place.directory}: {problem.text}")
+        say(f"quoth: {problem.code}: {place.directory}: {problem.text}")
         trouble.append(Status.FAILED)
     except FileNotFoundError:
         if place.directory == directory:

@@ -5,8 +5,9 @@ Verifying locks and changes nothing, so it may run beside a broker. Repairing ne
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,7 @@ from quothlog import inspection, layout
 from quothlog.dirlock import DirectoryLock
 from quothlog.inspection import Summary, Unfinished
 from quothlog.repair import Mended, repair
+from quothwire.errors import error
 
 _Rate = Annotated[
     int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Read at most so many bytes a second.")
@@ -47,7 +49,8 @@ def verify(
     """Read every byte of a log and verify every checksum.
 
     A line for each log. What is damaged is reported on stderr, with the records that are missing, and makes
-    the exit status 1; records whose loss a repair has dealt with are told and are no reason to fail.
+    the exit status 1; records that are gone for good, as a repair leaves it, are told and are no reason to
+    fail.
     """
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
@@ -73,9 +76,8 @@ def mend(context: typer.Context, directory: Directory, only: Only = None, form: 
     with _owned(directory), _shown("repairing", logs) as advance:
         for place in logs:
             mended = 0
-            others = (topicfile.NAME,) if place.log_id else ()
             with readable(place, directory) as trouble:
-                for one in repair(place.directory, log_id=place.log_id, others=others, advance=advance):
+                for one in _repaired(place, advance):
                     mended += 1
                     status = max(status, _print_mended(printer, place, one))
                 if not mended:
@@ -84,17 +86,24 @@ def mend(context: typer.Context, directory: Directory, only: Only = None, form: 
     return status
 
 
+def _repaired(place: Place, advance: Callable[[int], None]) -> Iterator[Mended]:
+    """Repair one log; that its disk fails is its affair alone. Raises `QuothError`, or FileNotFoundError."""
+    others = (topicfile.NAME,) if place.log_id else ()
+    try:
+        yield from repair(place.directory, log_id=place.log_id, others=others, advance=advance)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        where = f"{os.fsdecode(problem.filename)}: " if problem.filename else ""
+        raise error("storage_failed", f"{where}{problem.strerror}") from problem
+
+
 @contextmanager
 def _shown(
     what: str, logs: list[Place], pace: Callable[[int], None] | None = None
 ) -> Iterator[Callable[[int], None]]:
     """Show how much of all segments has been looked at; yields what is called with bytes."""
-    size = sum(
-        path.stat().st_size
-        for place in logs
-        for path in place.directory.iterdir()
-        if layout.floor_of(path.name)
-    )
+    size = sum(map(_bytes_of_segments, logs))
     with progress(what, size or None, counts=False) as show:
 
         def advance(done: int) -> None:
@@ -103,6 +112,16 @@ def _shown(
                 pace(done)
 
         yield advance
+
+
+def _bytes_of_segments(place: Place) -> int:
+    """What there is to be looked at, as far as it is there: segments come and go beside a broker."""
+    size = 0
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for path in place.directory.iterdir():
+            with suppress(OSError):
+                size += path.stat().st_size if layout.floor_of(path.name) else 0
+    return size
 
 
 @contextmanager
@@ -127,7 +146,7 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
             status = max(status, report(damage))
         for damage in one.damages:
             if damage not in one.unmended:
-                say(f"quoth: {damage.path}: repaired; {missing_text(damage)}")
+                say(f"quoth: {damage.path}: gone for good: {missing_text(damage)}")
         if one.unfinished:
             report(Unfinished(one.path, one.bytes - one.unfinished, one.bytes))
     unindexed = sum(one.sealed and not one.indexed for one in found)
