@@ -76,6 +76,12 @@ def scan(directory: Path) -> Catalog:
     return catalog
 
 
+def folder_at(path: Path) -> Folder | None:
+    """The topic whose folder this is; None if its name is not that of one."""
+    text, log_id = path.name.rpartition("~")[0], log_id_of(path)
+    return _folder(path, text, log_id) if log_id and text not in (_NEW, _GONE) else None
+
+
 def make(directory: Path, topic: TopicFile, room: int = 0) -> Path:
     """Make the folder of a new topic, durable before it returns. Raises ``disk_low``, or OSError.
 

@@ -102,7 +102,7 @@ class Segment:
 
     @property
     def has_block(self) -> bool:
-        """Does its header block check?"""
+        """Does its header block check, and is it that of this segment?"""
         if self._checks is None:
             try:
                 self._checks = self.block is not None

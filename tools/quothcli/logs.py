@@ -5,23 +5,19 @@ A directory may be that of an embedded log, a topic's folder, or a broker's whol
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NamedTuple
-from urllib.parse import unquote
 
 import typer
 
 from quothcli.exits import Status, say
 from quothcli.output import ordinals_text, records_text
-from quothd import topicfile
+from quothd import catalog
 from quothlog.inspection import Damage, Unfinished
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
-
-_FOLDER = re.compile(r"([^.].*)~([0-9a-f]{16})")
 
 Directory = Annotated[
     Path,
@@ -39,7 +35,7 @@ Only = Annotated[
 class Place(NamedTuple):
     """Where a log lies, and the name of its topic.
 
-    log_id: as the topic's folder says, 0 for a log without a broker. problem: what is wrong with the topic's
+    log_id: as the topic says, 0 for a log without a broker. problem: what is wrong with the topic's
     settings file, empty if nothing is.
     """
 
@@ -69,9 +65,9 @@ def data_directory(directory: Path) -> Path | None:
     if (directory / "topics").is_dir():
         return directory
     folder = directory.resolve()
-    if folder.name == "topics" and any(_FOLDER.fullmatch(path.name) for path in folder.iterdir()):
+    if folder.name == "topics" and any(map(catalog.log_id_of, folder.iterdir())):
         return folder.parent
-    return folder.parent.parent if _FOLDER.fullmatch(folder.name) and folder.parent.name == "topics" else None
+    return folder.parent.parent if catalog.log_id_of(folder) and folder.parent.name == "topics" else None
 
 
 def report(found: Damage | Unfinished) -> Status:
@@ -113,15 +109,6 @@ def readable(place: Place, directory: Path) -> Iterator[list[Status]]:
             raise
 
 
-def _topic(folder: Path) -> Place | None:
-    """The topic in a folder, as its settings file says, else as the folder's name does."""
-    match = _FOLDER.fullmatch(folder.name)
-    if match is None:
-        return None
-    log_id = int(match[2], 16)
-    try:
-        with (folder / topicfile.NAME).open("rb") as file:
-            return Place(topicfile.decode(file.read(topicfile.BYTES_MAX)).name, folder, log_id)
-    except (OSError, QuothError) as problem:
-        text = problem.strerror if isinstance(problem, OSError) else problem.text
-        return Place(unquote(match[1], errors="replace"), folder, log_id, text or "it cannot be read")
+def _topic(path: Path) -> Place | None:
+    found = catalog.folder_at(path)
+    return Place(found.topic.name, path, found.topic.log_id, found.problem) if found else None
