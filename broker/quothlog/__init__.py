@@ -12,7 +12,8 @@ It knows nothing of sockets, topics or threads. From the top down: `log` is made
 segment of batches in a file (`scan` finds them, `layout` knows the bytes around them) and a sparse `index`;
 `recovery` opens a directory after anything that may have happened to it, and `successor` is the segment in
 which it then goes on; `pointers` gives out pointers, `producers` recognises retries, and everything touches
-the disk through the port in `filesystem`.
+the disk through the port in `filesystem`. Beside them, for people: `inspection` looks at a log that somebody
+else may own, `repair` mends one that nobody has open.
 """
 
 from quothlog.burst import Appended
