@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from kit.brokers import BrokerProcess
 from kit.commands import Command, Running
+from quothlog import Log, LogOptions
 
 
 @pytest.fixture
@@ -46,3 +48,13 @@ def fill(quoth: Command, topic: str) -> Callable[..., list[int]]:
         return list(range(ack["first"], ack["last"] + 1))
 
     return publish
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """An embedded log with three segments of two batches of five records."""
+    directory = tmp_path / "readings"
+    with Log.open(directory, options=LogOptions(count_limit=10)) as log:
+        for number in range(6):
+            log.append([b"%d.%d" % (number, row) for row in range(5)], keys=[b"k"] * 5)
+    return directory

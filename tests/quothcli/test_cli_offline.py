@@ -11,20 +11,9 @@ import pytest
 
 from kit.brokers import BrokerProcess
 from kit.commands import Command
-from quothlog import Log, LogOptions
 from quothwire import pointer as pointers
 
 Fill = Callable[..., list[int]]
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    """An embedded log with three segments of two batches of five records."""
-    directory = tmp_path / "readings"
-    with Log.open(directory, options=LogOptions(count_limit=10)) as log:
-        for number in range(6):
-            log.append([b"%d.%d" % (number, row) for row in range(5)], keys=[b"k"] * 5)
-    return directory
 
 
 VALUES = [f"{number}.{row}" for number in range(6) for row in range(5)]

@@ -14,19 +14,9 @@ from kit.commands import Command
 from kit.damage import flip
 from kit.logs import segments
 from kit.processes import listing
-from quothlog import Log, LogOptions
+from quothlog import Log
 
 Fill = Callable[..., list[int]]
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    """An embedded log with three segments of two batches of five records."""
-    directory = tmp_path / "readings"
-    with Log.open(directory, options=LogOptions(count_limit=10)) as log:
-        for number in range(6):
-            log.append([b"%d.%d" % (number, row) for row in range(5)])
-    return directory
 
 
 @pytest.fixture
