@@ -86,7 +86,7 @@ class Story:
             self.restart()
             assert values(self.log) == self.stored, "visible after the next start, although it was refused"
         else:
-            assert problem.code == "disk_low"
+            assert problem.code in ("disk_low", "busy")
             assert isinstance(problem, Unavailable)
             assert self.log.failure is None
             self.disk.heal()
@@ -179,6 +179,19 @@ def test_each_operation_fails_once(tmp_path: Path, counts: dict[Kind, int], kind
     assert refusals - expected[kind] <= {
         f"opening: {errno.errorcode[problem]}", "opening: EIO", "disk_low" if problem in FULL else ""
     }  # fmt: skip
+
+
+def test_each_file_is_refused_once_for_want_of_descriptors(tmp_path: Path, counts: dict[Kind, int]) -> None:
+    """C63: it passes, so nothing but the request that needed it is refused."""
+    refusals: set[str] = set()
+    for nth in range(1, counts["create"] + 1):
+        disk = FaultyDisk(syncs=False)
+        disk.fail("create", nth, errno.EMFILE)
+        story = Story(tmp_path / str(nth), ManualClock(tick=1_000), disk)
+        story.tell()
+        story.end()
+        refusals.update(story.refusals)
+    assert refusals == {"busy", "opening: EMFILE"}
 
 
 @pytest.mark.parametrize("problem", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
