@@ -28,9 +28,12 @@ every_leaf = pytest.mark.parametrize("path", LEAVES)
 
 
 def test_the_tree_is_the_one_that_is_documented() -> None:
-    top = ["serve", "demo", "pub", "tail", "read", "get", "status", "ping", "topic", "log"]
+    top = ["serve", "demo", "pub", "tail", "read", "get", "status", "ping", "topic", "log", "bench"]
     topic = ["ls", "info", "create", "set", "rm", "trim", "roll"]
-    below = [*(f"topic {name}" for name in topic), "log ls", "log dump", "log verify", "log repair"]
+    log = ["ls", "dump", "verify", "repair"]
+    bench = ["ratio", "table", "api", "latency", "memory", "steps", "peers"]
+    groups = {"topic": topic, "log": log, "bench": bench}
+    below = [f"{group} {name}" for group, names in groups.items() for name in names]
     assert sorted(TREE) == sorted(["quoth", *(f"quoth {name}" for name in top + below)])
 
 

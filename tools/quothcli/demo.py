@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import struct
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from xxhash import xxh3_128
 import quoth
 from quoth import Client
 from quothcli.command import command
-from quothcli.exits import Status, complain, say
+from quothcli.exits import Status, complain, say, terminable
 from quothcli.lines import Stream, portions
 from quothcli.options import Form, Format, chosen
 from quothcli.output import Printer, bytes_text, moment_text, records_text, shown
@@ -120,12 +119,8 @@ def demo(
     came back as it was.
     """
     asked = chosen(context, form=form)
-    before = signal.signal(signal.SIGTERM, _end)
-    try:
-        with _source(file) as source:
-            outcome = run(source)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with terminable(), _source(file) as source:
+        outcome = run(source)
     _print(Printer(asked.format), outcome)
     if not outcome.equal:
         complain("damaged", "what was read is not what was published", "please report this, with the file")
@@ -202,11 +197,6 @@ def _default_file() -> str:
         if found is not None and found.origin and os.path.isfile(found.origin):
             return found.origin
     raise typer.BadParameter("this Python comes without its sources: name a FILE")
-
-
-def _end(number: int, _frame: object) -> None:
-    """Leave by the same way as everything else, so that the temporary directory goes too."""
-    raise SystemExit(128 + number)
 
 
 def _print(printer: Printer, outcome: Outcome) -> None:

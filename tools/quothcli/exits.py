@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import ParamSpec
 
@@ -87,6 +88,16 @@ def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, i
     return run
 
 
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM leave what is inside by the same way as everything else, so that all of it is tidied up."""
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def open_streams() -> None:
     """Put something in the place of what this process was started without."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -99,6 +110,11 @@ def forget_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def _leave(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one must not end the tidying up
+    raise SystemExit(128 + number)
 
 
 def _failed(problem: OSError) -> int:

@@ -1,0 +1,70 @@
+"""`quoth bench api`: the command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import quoth
+from quothcli.bench.api import COLUMNS, PAYLOAD, Bench, Budget
+from quothcli.bench.options import SECONDS_MAX, Broker, Directory, Level, Levels, Records, Size, target
+from quothcli.bench.processes import Clients
+from quothcli.bench.rates import SECONDS, Payload
+from quothcli.bench.report import Report
+from quothcli.bench.topics import Topics
+from quothcli.command import command
+from quothcli.options import Form, chosen
+from quothcli.output import Printer
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    command(bench, "api", "quoth bench api", "quoth bench api --durability written --size 1000")(api)
+
+
+def api(
+    context: typer.Context,
+    records: Records = PAYLOAD.records,
+    size: Size = PAYLOAD.size,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            metavar="S",
+            min=0.01,
+            max=SECONDS_MAX,
+            help=f"How long a row is measured (default {SECONDS:g}).",
+        ),
+    ] = None,
+    messages: Annotated[
+        int | None,
+        typer.Option("--messages", metavar="N", min=1, help="Measure N messages of a client, not a time."),
+    ] = None,
+    durability: Levels = None,
+    count: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="Client processes.")] = 1,
+    url: Broker = None,
+    directory: Directory = None,
+    form: Form = None,
+) -> None:
+    """Measure what a Python program gets from the client's methods.
+
+    Processor time is that of a message. Where several calls are on their way at once, or a call goes on for
+    ever, there is no time of a call.
+    """
+    if seconds is not None and messages is not None:
+        raise typer.BadParameter("it is measured for a time or for a number", param_hint="--messages")
+    asked = chosen(context, url, form=form)
+    payload = Payload(records, size)
+    budget = Budget(messages=messages) if messages else Budget(seconds or SECONDS)
+    conditions = {"clients": count, "batch": records, "value_bytes": size}
+    amount = {"messages": messages} if messages else {"seconds": budget.seconds}
+    with (
+        target(asked, directory) as broker,
+        quoth.connect(broker.url) as client,
+        Topics(client, payload) as made,
+        Clients(count) as clients,
+    ):
+        where = {"broker": broker.url, "directory": client.status().directory}
+        report = Report(Printer(asked.format), "api", {**conditions, **amount, **where}, COLUMNS)
+        Bench(broker, clients, made, report, payload).run(durability or tuple(Level), budget)

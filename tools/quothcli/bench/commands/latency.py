@@ -1,0 +1,85 @@
+"""`quoth bench latency`: the command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quothcli.bench import schedule
+from quothcli.bench.latency import COLUMNS, RATES, Bench, Plan
+from quothcli.bench.options import SECONDS_MAX, Directory, Records, Size, folder
+from quothcli.bench.processes import Clients
+from quothcli.bench.report import Report
+from quothcli.bench.target import own_broker
+from quothcli.command import command
+from quothcli.options import Form, chosen
+from quothcli.output import Printer
+from quothwire.errors import error
+
+ENCODED_BYTES_MAX = 2**30
+"""Requests of one measurement, which are encoded beforehand."""
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    command(bench, "latency", "quoth bench latency", "quoth bench latency --rate 500 --rate 2000")(latency)
+
+
+def latency(
+    context: typer.Context,
+    calls: Annotated[
+        int, typer.Option("--calls", metavar="N", min=1, help="Calls of each closed loop.")
+    ] = 2_000,
+    records: Records = 1,
+    size: Size = 100,
+    rates: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--rate",
+            metavar="N",
+            min=0.1,
+            help="Scheduled calls a second; may be repeated (default: 100, 1000 and 5000).",
+        ),
+    ] = None,
+    tail_rate: Annotated[
+        float, typer.Option("--tail-rate", metavar="N", min=0.1, help="Records a second that are tailed.")
+    ] = 200,
+    lasts: Annotated[
+        float,
+        typer.Option(
+            "--seconds",
+            metavar="S",
+            min=0.01,
+            max=SECONDS_MAX,
+            help="How long each schedule and each tail lasts.",
+        ),
+    ] = 5,
+    directory: Directory = None,
+    form: Form = None,
+) -> None:
+    """Measure how long calls take, and records from publish to tail.
+
+    First one call after the other; then publishes at times that were decided beforehand, and their time
+    counts from when they were due; then records on their way to a process that tails, and the round trips of
+    the same moments, in which the ratio is counted. late: calls that were sent more than 100 us behind their
+    time; held: those that waited because too many were on their way.
+    """
+    plan = Plan(calls, records, size, rates or RATES, lasts, tail_rate)
+    most = max(calls, *(rate * lasts for rate in plan.rates)) * records * size
+    if most > ENCODED_BYTES_MAX:
+        raise error("too_large", f"requests of {most:,.0f} bytes would have to be held", "make fewer of them")
+    printer = Printer(chosen(context, form=form).format)
+    with (
+        folder(directory) as made,
+        own_broker(made / "data") as broker,
+        Clients(1) as client,
+        Clients(2) as pair,
+    ):
+        conditions = {
+            "clients": "1 that calls; 1 that publishes and 1 that tails",
+            "in_flight": f"1 call in a loop, up to {schedule.ON_THEIR_WAY_MAX:,} on a schedule",
+            "seconds": lasts,
+        }
+        report = Report(printer, "latency", conditions, COLUMNS)
+        Bench(broker, client, pair, report, plan).run()

@@ -1,0 +1,41 @@
+"""`quoth bench peers`: the command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quothcli.bench.options import PAIRS_MIN, Directory, Pairs, folder
+from quothcli.bench.peers import comparison
+from quothcli.command import command
+from quothcli.options import Form, chosen
+from quothcli.output import Printer
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    command(bench, "peers", "quoth bench peers", "quoth bench peers --peer redis --pairs 21")(peers)
+
+
+def peers(
+    context: typer.Context,
+    named: Annotated[
+        list[comparison.Name] | None,
+        typer.Option("--peer", help="Whom to compare with; may be repeated (default: all)."),
+    ] = None,
+    pairs: Pairs = PAIRS_MIN,
+    directory: Directory = None,
+    form: Form = None,
+) -> None:
+    """Compare with Redis Streams and RabbitMQ Streams, in turn.
+
+    Their servers are started on free ports of loopback and end with the command; nothing that runs already is
+    touched. One client process does the same work with each system, in the way that is its fastest. Each row
+    shows messages a second, the median of the ratios with the smallest and the largest one, and what this
+    project demands of itself. A peer is skipped where its server or its Python library is not installed:
+    apt install redis-server redis-tools rabbitmq-server; pip install 'quoth[bench]'.
+    """
+    printer = Printer(chosen(context, form=form).format)
+    with folder(directory) as made:
+        comparison.run(printer, named or list(comparison.Name), made, pairs)

@@ -1,0 +1,97 @@
+"""What could grow with the data and must not: the time of a start, and that of a publish."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import count as numbers
+from pathlib import Path
+from typing import NamedTuple
+
+import quoth
+from quothcli.bench import load
+from quothcli.bench.figures import alternate
+from quothcli.bench.processes import Clients, elapsed
+from quothcli.bench.target import Target, own_broker
+from quothcli.bench.topics import fill
+from quothcli.progress import Advance
+
+CALLS = 1_000
+"""Publishes of one measurement: 100,000 records, so a small topic is made anew for each."""
+WARM = load.WINDOW
+VALUES = (load.VALUE,) * 100
+BATCH_RECORDS = 10_000
+TOPIC = "stored"
+
+
+class FewMany(NamedTuple):
+    """A small and a large number of the same."""
+
+    few: int
+    many: int
+
+
+class Start(NamedTuple):
+    """Seconds from the start of the process until it says that it is ready, and until it has answered."""
+
+    ready: float
+    answered: float
+
+
+def create(url: str, topic: str, **settings: object) -> None:
+    """Make a topic."""
+    with quoth.connect(url) as client:
+        client.create_topic(topic, **settings)
+
+
+def starts(directory: Path, sizes: FewMany, pairs: int, advance: Advance) -> list[tuple[Start, Start]]:
+    """Start brokers on a small and on a large topic in turn. sizes: bytes of their records."""
+    values = [bytes(1_000)] * 64
+    paths = [directory / f"{size} bytes" for size in sizes]
+    for path, size in zip(paths, sizes, strict=True):
+        with own_broker(path) as broker:
+            fill(broker.url, TOPIC, values, -(-size // sum(map(len, values))), advance)
+    few, many = paths
+    return alternate(lambda: _start(few), lambda: _start(many), pairs)
+
+
+def appends(
+    broker: Target, client: Clients, records: FewMany, pairs: int, advance: Advance
+) -> list[tuple[float, float]]:
+    """Publish to a topic with few and to one with many records in turn; returns seconds of a call."""
+    topics = (f"few records {number}" for number in numbers())
+    _store(broker.url, TOPIC, records.many, advance)
+
+    def append(topic: str) -> float:
+        return elapsed(client.run(_append, (broker.url, topic))) / CALLS
+
+    def append_to_few() -> float:
+        topic = next(topics)
+        _store(broker.url, topic, records.few, advance)
+        return append(topic)
+
+    return alternate(append_to_few, lambda: append(TOPIC), pairs)
+
+
+def _store(url: str, topic: str, records: int, advance: Advance) -> None:
+    """Store records of 10 bytes in large batches."""
+    size = min(records, BATCH_RECORDS)
+    fill(url, topic, [bytes(10)] * size, records // size, advance)
+
+
+def _start(directory: Path) -> Start:
+    began = time.monotonic()
+    with own_broker(directory) as broker:
+        ready = time.monotonic() - began
+        with load.dealer(broker.url) as socket:
+            load.round_trips(socket, load.fetches(TOPIC, [0], 1, 1))
+            load.round_trips(socket, load.repeated(TOPIC, VALUES, 1))
+        return Start(ready, time.monotonic() - began)
+
+
+def _append(ready: Callable[[], None], url: str, topic: str) -> None:
+    requests = load.publishes(topic, VALUES, WARM + CALLS)
+    with load.dealer(url) as socket:
+        load.keep_window(socket, requests[:WARM], load.WINDOW)
+        ready()
+        load.keep_window(socket, requests[WARM:], load.WINDOW)

@@ -1,0 +1,116 @@
+"""The comparison: each peer and Quoth in turn, with its server beside an idle Quoth and no other one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from quothcli.bench.figures import Goal, Spread, alternate
+from quothcli.bench.load import VALUE
+from quothcli.bench.peers import quoth
+from quothcli.bench.peers.rabbitmq import RABBITMQ
+from quothcli.bench.peers.redis import REDIS
+from quothcli.bench.peers.work import Side, Way, Work
+from quothcli.bench.processes import Clients
+from quothcli.bench.report import Column, Report, count, factor, spread
+from quothcli.output import Printer
+
+
+class Name(StrEnum):
+    """The peers."""
+
+    REDIS = "redis"
+    RABBITMQ = "rabbitmq"
+
+
+PEERS = {Name.REDIS: REDIS, Name.RABBITMQ: RABBITMQ}
+GOALS = {
+    Work.PUBLISH: Goal(10, 15),
+    Work.SEND: Goal(2, 4),
+    Work.BATCHES: Goal(8, 15),
+    Work.READ: Goal(3, 5),
+    Work.RAW_WRITE: Goal(4, 6),
+    Work.RAW_READ: Goal(),
+}
+COLUMNS = (
+    Column("work", "work", width=17),
+    Column("peer", "peer"),
+    Column("durability", "durability", width=10),
+    Column("way", "way", width=21),
+    Column("peer_messages", "messages/s", count, 10),
+    Column("quoth_messages", f"quoth, {quoth.DURABILITY}", count, 14),
+    Column("ratio", "ratio", spread, 17),
+    Column("required", "required", factor, 8),
+    Column("aim", "aim", factor, 5),
+)
+TRIALS = 5
+"""Of each way: with fewer a noisy machine picks a slow one, to the favour of whoever has no choice."""
+
+
+def run(printer: Printer, named: Sequence[Name], directory: Path, pairs: int) -> None:
+    """Compare with each of the peers that are named and installed, a row for each work."""
+    reasons = {name: PEERS[name].missing() for name in dict.fromkeys(named)}
+    report = Report(printer, "peers", _conditions(reasons, pairs), COLUMNS)
+    for name in (name for name, reason in reasons.items() if not reason):
+        with (
+            Clients(1) as clients,
+            quoth.serving(directory / f"quoth-{name}", clients) as ours,
+            PEERS[name].serving(directory / name, clients) as theirs,
+        ):
+            Comparison(name, theirs, ours, report, pairs).run()
+
+
+class Comparison:
+    """Compares with one peer."""
+
+    def __init__(self, name: Name, theirs: Side, ours: Side, report: Report, pairs: int) -> None:
+        self._name = name
+        self._theirs = theirs
+        self._ours = ours
+        self._report = report
+        self._pairs = pairs
+
+    def run(self) -> None:
+        """Measure everything that there is for this peer."""
+        for work, goal in GOALS.items():
+            if ways := self._theirs.ways(work):
+                self._compare(work, goal, fastest(ways))
+
+    def _compare(self, work: Work, goal: Goal, way: Way) -> None:
+        ours = fastest(self._ours.ways(work))
+        pairs = alternate(way.measure, ours.measure, self._pairs)
+        self._report.row(
+            work,
+            self._name,
+            PEERS[self._name].durability,
+            way.name,
+            Spread.of([theirs for theirs, _ in pairs]).median,
+            Spread.of([ours for _, ours in pairs]).median,
+            Spread.of([ours / theirs for theirs, ours in pairs]),
+            *goal,
+        )
+
+
+def fastest(ways: Sequence[Way]) -> Way:
+    """The one that is fastest here: they are tried in turn, and the best of its trials counts."""
+    if len(ways) == 1:
+        return ways[0]
+    best = [0.0] * len(ways)
+    for _ in range(TRIALS):
+        best = [max(rate, way.measure()) for rate, way in zip(best, ways, strict=True)]
+    return ways[best.index(max(best))]
+
+
+def _conditions(reasons: dict[Name, str], pairs: int) -> dict[str, str | int]:
+    """What the figures depend on, and who is left out for which reason."""
+    told = {
+        name.value: f"skipped: {reason}" if reason else f"{PEERS[name].versions()}; {PEERS[name].promise}"
+        for name, reason in reasons.items()
+    }
+    return {
+        **told,
+        "quoth": f"{quoth.DURABILITY}: {quoth.PROMISE}",
+        "load": f"values of {len(VALUE)} bytes, 1 client process, loopback",
+        "pairs": pairs,
+    }

@@ -1,0 +1,203 @@
+"""Redis Streams: redis-py, with hiredis where that is installed, and redis-benchmark for what C can do."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from quothcli.bench.load import VALUE
+from quothcli.bench.peers import work as peers
+from quothcli.bench.peers.work import CALL, Peer, Ready, Way, Work, foreign
+from quothcli.bench.processes import Clients
+from quothcli.bench.processes import Work as Task
+from quothcli.bench.server import free_ports, serving
+from quothwire.errors import error
+
+PROGRAMS = {"redis-server": "redis-server", "redis-benchmark": "redis-tools"}
+MODULES = ("redis",)
+READY = "Ready to accept connections"
+
+PUBLISHED = 60_000
+SENT = 120_000
+PIPELINES = (1_000, 3_000, 10_000)
+STORED = 300_000
+PAGES = (100, 1_000, 10_000)
+RAW_VALUE = "x" * len(VALUE)
+RAW_WRITTEN = 250_000
+RAW_WRITE_PIPELINES = (100, 1_000, 3_200)
+"""The largest is what Quoth has on its way: 32 requests of 100 messages."""
+RAW_READS = 8_000
+RAW_READ_PIPELINES = (1, 16, 32, 100)
+
+_STORED = "stored"
+_MEASURED = "measured"
+_clock = time.perf_counter
+
+
+@contextmanager
+def _serving(directory: Path, clients: Clients) -> Iterator[Redis]:
+    """Run a server on a directory. Raises `Disconnected`.
+
+    It never rewrites its log while it is measured: that is upkeep, which Quoth has none of here.
+    """
+    (port,) = free_ports(1)
+    directory.mkdir()
+    options = {
+        "port": port,
+        "bind": "127.0.0.1",
+        "dir": directory,
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "auto-aof-rewrite-percentage": 0,
+    }
+    command = ["redis-server", *(word for key, value in options.items() for word in (f"--{key}", str(value)))]
+    with serving("redis-server", command, READY):
+        yield Redis(port, clients)
+
+
+class Redis:
+    """A server that runs."""
+
+    def __init__(self, port: int, clients: Clients) -> None:
+        self._port = port
+        self._clients = clients
+
+    def ways(self, work: Work) -> Sequence[Way]:
+        """The ways to do some work."""
+        match work:
+            case Work.PUBLISH:
+                return [self._pipelined(PUBLISHED, CALL)]
+            case Work.SEND:
+                return [self._pipelined(SENT, size) for size in PIPELINES]
+            case Work.BATCHES | Work.READ:
+                return [Way(f"XRANGE COUNT {page:,}", partial(self._read, page)) for page in PAGES]
+            case Work.RAW_WRITE:
+                return [
+                    Way(f"XADD, -P {size:,}", partial(self._raw_write, size)) for size in RAW_WRITE_PIPELINES
+                ]
+            case Work.RAW_READ:
+                return [
+                    Way(f"XRANGE, -P {size}", partial(self._raw_read, size)) for size in RAW_READ_PIPELINES
+                ]
+
+    def _pipelined(self, messages: int, size: int) -> Way:
+        return Way(f"pipeline of {size:,}", lambda: self._rate(messages, _write, size, messages))
+
+    def _read(self, page: int) -> float:
+        return self._rate(STORED, _read, self._stored, page)
+
+    def _rate(self, messages: int, task: Task, *arguments: object) -> float:
+        (done,) = self._clients.run(task, (self._port, *arguments))
+        return messages / float(done.result)
+
+    @cached_property
+    def _stored(self) -> str:
+        _store(self._port)
+        return _STORED
+
+    def _raw_write(self, pipeline: int) -> float:
+        rate = self._benchmark(pipeline, RAW_WRITTEN, "XADD", _MEASURED, "*", "v", RAW_VALUE)
+        _forget(self._port)
+        return rate
+
+    def _raw_read(self, pipeline: int) -> float:
+        """Pages from everywhere: an id is a number here, which redis-benchmark picks below `-r`."""
+        places = ["-r", str(STORED - CALL)]
+        page = ["XRANGE", self._stored, "__rand_int__", "+", "COUNT", str(CALL)]
+        return CALL * self._benchmark(pipeline, RAW_READS, *page, options=places)
+
+    def _benchmark(self, pipeline: int, requests: int, *command: str, options: Sequence[str] = ()) -> float:
+        """Let redis-benchmark do something with one client; returns requests a second."""
+        numbers = ["-p", str(self._port), "-c", "1", "-P", str(pipeline), "-n", str(requests)]
+        done = subprocess.run(
+            ["redis-benchmark", *numbers, "--csv", *options, *command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        try:
+            (row,) = csv.DictReader(done.stdout.splitlines())
+            return float(row["rps"])
+        except (KeyError, ValueError):
+            said = (done.stderr or done.stdout).strip()
+            raise error("internal", f"redis-benchmark: {said}", "is redis-tools 7.0 or newer?") from None
+
+
+def _connected(port: int) -> Any:
+    """A client of redis-py, whose methods are checked where it is installed only."""
+    import redis
+
+    return redis.Redis(host="127.0.0.1", port=port)
+
+
+@foreign("redis")
+def _write(ready: Ready, port: int, size: int, messages: int) -> float:
+    with _connected(port) as connection:
+        pipeline = connection.pipeline(transaction=False)
+        message = {b"v": VALUE}
+        ready()
+        began = _clock()
+        for _ in range(messages // size):
+            for _ in range(size):
+                pipeline.xadd(_MEASURED, message)
+            pipeline.execute()
+        took = _clock() - began
+        assert connection.xlen(_MEASURED) == messages
+        connection.delete(_MEASURED)
+    return took
+
+
+@foreign("redis")
+def _read(ready: Ready, port: int, stream: str, page: int) -> float:
+    with _connected(port) as connection:
+        ready()
+        count, start, began = 0, b"-", _clock()
+        while messages := connection.xrange(stream, min=start, count=page):
+            count, start = count + len(messages), b"(" + messages[-1][0]
+        took = _clock() - began
+    assert count == STORED
+    return took
+
+
+@foreign("redis")
+def _store(port: int) -> None:
+    """Store what will be read, with the numbers from 1 on as ids."""
+    with _connected(port) as connection:
+        pipeline = connection.pipeline(transaction=False)
+        for number in range(1, STORED + 1):
+            pipeline.xadd(_STORED, {b"v": VALUE}, id=number)
+            if number % PIPELINES[0] == 0:
+                pipeline.execute()
+
+
+@foreign("redis")
+def _forget(port: int) -> None:
+    with _connected(port) as connection:
+        connection.delete(_MEASURED)
+
+
+def _versions() -> str:
+    said = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
+    number = next((word[2:] for word in said.split() if word.startswith("v=")), "")
+    hiredis = "without hiredis"
+    with suppress(PackageNotFoundError):
+        hiredis = f"hiredis {version('hiredis')}"
+    return f"redis-server {number}, redis-py {version('redis')}, {hiredis}"
+
+
+REDIS = Peer(
+    "everysec",
+    "appendfsync everysec: a power cut may take the last second",
+    partial(peers.missing, PROGRAMS, MODULES),
+    _versions,
+    _serving,
+)
