@@ -32,9 +32,9 @@ class Caller(Protocol):
         """What it asks for."""
 
     def request(self) -> Any:
-        """Its request, decoded: a `Request`, or a `SimplePublish`."""
+        """Its request, decoded: a `Request`, or a `SimplePublish`. To be asked for once."""
 
-    def payload(self) -> bytes:
+    def payload(self) -> batch.Bytes:
         """The batch that came with it."""
 
     def reply(self, reply: Reply, payload: bytes | None = None) -> list[bytes]:
@@ -45,34 +45,39 @@ class Caller(Protocol):
 
 
 class FastCaller:
-    """A client that speaks the fast protocol."""
+    """A client that speaks the fast protocol. A hundred thousand may wait, so it keeps what it needs."""
 
-    __slots__ = ("_call", "_route")
+    __slots__ = ("_call", "_correlation", "_operation", "_route")
 
     def __init__(self, route: list[bytes], call: Call) -> None:
         self._route = route
-        self._call = call
+        self._operation, self._correlation = call.operation, call.correlation
+        self._call: Call | None = call
 
     @property
     def operation(self) -> Operation:
         """See `Caller.operation`."""
-        return self._call.operation
+        return self._operation
 
     def request(self) -> Any:
         """See `Caller.request`."""
-        return codec.decode_arguments(self._call)
+        assert self._call is not None, "it was decoded already"
+        request = codec.decode_arguments(self._call)
+        if self._operation is not Operation.PUBLISH:
+            self._call = None
+        return request
 
-    def payload(self) -> bytes:
+    def payload(self) -> batch.Bytes:
         """See `Caller.payload`."""
-        return self._call.payload
+        return self._call.payload if self._call is not None else b""
 
     def reply(self, reply: Reply, payload: bytes | None = None) -> list[bytes]:
         """See `Caller.reply`."""
-        return self._route + codec.encode_reply(self._call.operation, self._call.correlation, reply, payload)
+        return self._route + codec.encode_reply(self._operation, self._correlation, reply, payload)
 
     def refuse(self, problem: QuothError) -> list[bytes]:
         """See `Caller.refuse`."""
-        return self._route + codec.encode_error(self._call.operation, self._call.correlation, problem)
+        return self._route + codec.encode_error(self._operation, self._correlation, problem)
 
 
 class SimpleCaller:
@@ -108,7 +113,7 @@ class SimpleCaller:
             case _:
                 return Ping()
 
-    def payload(self) -> bytes:
+    def payload(self) -> batch.Bytes:
         """See `Caller.payload`: the simple protocol has none."""
         return b""
 

@@ -58,7 +58,7 @@ class Config:
     workers_max: int = 256
     """Threads and open logs at once: 256 fit into the usual 1,024 descriptors with three each."""
     topics_max: int = 100_000
-    """A topic costs 2 to 3 KiB of memory and five files."""
+    """A topic costs 2 KB of memory and five files."""
     topic_requests_max: int = 1_024
     """Requests of one topic in work or in its queue; above it the answer is `busy`."""
     request_bytes_max: int = 256 * 2**20

@@ -31,6 +31,7 @@ from quothd.events import (
     Progress,
     Slept,
 )
+from quothd.inbox import Inbox
 from quothd.job import Job
 from quothd.lifecycle import Happening, State
 from quothd.outbox import Outbox
@@ -87,6 +88,7 @@ class Dispatcher:
         self._turns = Turns(config.workers_max, self._make_worker)
         self._retention: list[tuple[int, str]] = []
         self._held_bytes = 0
+        self._given: dict[Inbox, None] = {}
         self._totals: Counter[str] = Counter()
         self._stopping = False
         for folder in folders:
@@ -188,10 +190,17 @@ class Dispatcher:
         entry.used = now
         if entry.state is State.AWAKE and entry.worker is not None and not entry.makes_way:
             entry.in_work += 1
-            entry.worker.inbox.put(job)
+            entry.worker.inbox.give(job)
+            self._given[entry.worker.inbox] = None
         else:
             entry.pending.append(job)
             self._turns.need(entry, now)
+
+    def hand_over(self) -> None:
+        """Let the workers have what was given to them, as the last thing of a turn."""
+        for inbox in self._given:
+            inbox.hand_over()
+        self._given.clear()
 
     def _delete_if_done(self, entry: Entry, now: float) -> None:
         """Let the deletion go once it is the only job that is left."""
@@ -296,7 +305,7 @@ class Dispatcher:
     def _fail(self, entry: Entry, event: Failed, now: float) -> None:
         """A worker ended by itself: its jobs get the reason, the next request opens the topic anew."""
         assert entry.worker is not None
-        jobs = {*event.jobs, *entry.worker.leftover(), *entry.pending}
+        jobs = {*event.jobs, *entry.worker.inbox.leftover(), *entry.pending}
         if entry.deletion is not None:
             jobs.add(entry.deletion)
         entry.place, entry.pending, entry.deletion = event.place, [], None

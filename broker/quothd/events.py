@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from quothd.job import Job
 from quothd.place import Place
@@ -19,8 +19,7 @@ class Sender(Protocol):
         """The name of its topic."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """A job is done; these frames go to its caller."""
 
     worker: Sender

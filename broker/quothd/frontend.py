@@ -28,6 +28,7 @@ from quothd.endpoints import Bound, bind_pair
 from quothd.job import Job
 from quothd.outbox import Outbox
 from quothd.replies import QUEUED_MAX, Replies
+from quothd.router import Frame, Router
 from quothd.scrubber import Scrubber
 from quothlog.producers import RESULTS_MAX
 from quothwire import announcement, batch, codec, simple
@@ -92,7 +93,7 @@ class FrontEnd:
         )
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
-        self._router: zmq.Socket[bytes]
+        self._router: Router
         self._announcer: zmq.Socket[bytes]
         self._replies: Replies
         self._bound: Bound
@@ -111,7 +112,8 @@ class FrontEnd:
 
     def _run(self) -> None:
         try:
-            self._router, self._announcer = self._make_sockets()
+            router, self._announcer = self._make_sockets()
+            self._router = Router(router)
             self._replies = Replies(self._router, self._counters)
         except BaseException as problem:
             self._ready.set_exception(problem)
@@ -123,7 +125,7 @@ class FrontEnd:
         except BaseException as problem:
             self._fail(problem)
         finally:
-            self._router.close(linger=int(LINGER_S * 1_000))
+            self._router.socket.close(linger=int(LINGER_S * 1_000))
             self._announcer.close(linger=0)
             self._end()
 
@@ -183,7 +185,7 @@ class FrontEnd:
 
     def _loop(self) -> None:
         poller = zmq.Poller()
-        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._router.socket, zmq.POLLIN)
         poller.register(self._outbox.fd, zmq.POLLIN)
         more = False
         while not self._is_over():
@@ -191,16 +193,18 @@ class FrontEnd:
             self._scrubber.tick(now)
             dues = (self._dispatcher.tick(now), self._replies.next_try(), now + self._config.check_interval)
             wait = min(due for due in dues if due is not None) - now
-            if not more:
-                poller.poll(max(0, int(wait * 1_000) + 1))
+            ready = dict(poller.poll(0 if more else max(0, int(wait * 1_000) + 1)))
             now = time.monotonic()
-            for event in self._outbox.take(now + TURN_S):
-                self._dispatcher.take(event, now)
-            now = time.monotonic()
-            more = self._receive(now, now + TURN_S)
-            now = time.monotonic()
-            self._replies.offer_again(now, now + TURN_S)
+            if self._outbox.fd in ready:
+                for event in self._outbox.take(now + TURN_S):
+                    self._dispatcher.take(event, now)
+                now = time.monotonic()
+            more = self._router.socket in ready and self._receive(now, now + TURN_S)
+            if self._replies:
+                now = time.monotonic()
+                self._replies.offer_again(now, now + TURN_S)
             self._announce_news()
+            self._dispatcher.hand_over()
 
     def _is_over(self) -> bool:
         """Once the broker is to stop: has everything been answered and put to sleep?"""
@@ -217,22 +221,20 @@ class FrontEnd:
 
     def _receive(self, now: float, until: float) -> bool:
         """Take the requests that are there; True if there may be more."""
-        receive = self._router.recv_multipart
         while time.monotonic() < until:
-            try:
-                frames = receive(zmq.NOBLOCK)
-            except zmq.Again:
+            frames = self._router.receive()
+            if frames is None:
                 return False
             self._counters["requests"] += 1
             self._route(frames, now)
         return True
 
-    def _route(self, frames: list[bytes], now: float) -> None:
+    def _route(self, frames: list[Frame], now: float) -> None:
         """Find out who asks for what, and hand it on."""
         route, body = _split_envelope(frames)
         if route is None:
             self._counters["unanswerable"] += 1
-            self._send([frames[0], b"", *simple.encode_error(_NO_DELIMITER)])
+            self._send([bytes(frames[0]), b"", *simple.encode_error(_NO_DELIMITER)])
             return
         try:
             caller, topic = self._open_request(route, body)
@@ -248,16 +250,17 @@ class FrontEnd:
         except QuothError as problem:
             self._send(caller.refuse(problem))
 
-    def _open_request(self, route: list[bytes], body: Sequence[bytes]) -> tuple[Caller, bytes]:
+    def _open_request(self, route: list[bytes], body: list[Frame]) -> tuple[Caller, bytes]:
         if codec.is_fast(body):
             call = codec.decode_call(body)
             if call.payload and call.operation is not Operation.PUBLISH:  # a fetch may be kept for minutes
                 raise error("bad_request", f"{call.operation.name.lower()} has no payload")
             return FastCaller(route, call), call.topic
-        operation = simple.operation_of(body)
-        return SimpleCaller(route, body, operation), body[1] if len(body) > 1 else b""
+        texts = list(map(bytes, body))
+        operation = simple.operation_of(texts)
+        return SimpleCaller(route, texts, operation), texts[1] if len(texts) > 1 else b""
 
-    def _refuse(self, route: list[bytes], body: Sequence[bytes], problem: QuothError) -> None:
+    def _refuse(self, route: list[bytes], body: list[Frame], problem: QuothError) -> None:
         """Answer what could not even be read, in the protocol that it came closest to."""
         if codec.is_fast(body):
             operation = body[0][3] if len(body[0]) > 3 else 0
@@ -339,11 +342,13 @@ _NO_DELIMITER = error(
 _WITHOUT_TOPIC = frozenset((Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS))
 
 
-def _split_envelope(frames: list[bytes]) -> tuple[list[bytes] | None, list[bytes]]:
+def _split_envelope(frames: list[Frame]) -> tuple[list[bytes] | None, list[Frame]]:
     """The route up to and with the empty delimiter, and what follows it. No delimiter, no route."""
+    if len(frames) > 1 and not frames[1]:
+        return [bytes(frames[0]), b""], frames[2:]
     for at, frame in enumerate(frames[: ENVELOPE_FRAMES_MAX + 2]):  # the ROUTER's id, theirs, the delimiter
         if not frame:
-            return frames[: at + 1], frames[at + 1 :]
+            return list(map(bytes, frames[: at + 1])), frames[at + 1 :]
         if len(frame) > ENVELOPE_BYTES_MAX:
             break
     return None, []

@@ -13,7 +13,7 @@ class State(Enum):
     """Where a topic is."""
 
     ASLEEP = "asleep"
-    """No thread, no open file: 2 to 3 KiB."""
+    """No thread, no open file: 2 KB."""
     QUEUED = "queued"
     """Asked for, waiting until fewer than `workers_max` are active."""
     OPENING = "opening"

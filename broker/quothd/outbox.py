@@ -19,9 +19,9 @@ class Outbox:
         self._wakeup = Wakeup()
         self.fd = self._wakeup.fd
 
-    def post(self, event: Event) -> None:
-        """Hand an event over."""
-        self._events.append(event)
+    def post(self, *events: Event) -> None:
+        """Hand events over."""
+        self._events.extend(events)
         if not self._rung:
             self._rung = True
             self._wakeup.ring()

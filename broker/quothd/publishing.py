@@ -26,6 +26,13 @@ class Outcome(NamedTuple):
     durability: str
 
 
+class Waiting(NamedTuple):
+    """A publish whose records are written and whose acknowledgement waits for an fsync."""
+
+    job: Job
+    reply: Published
+
+
 class _Singles:
     """The values of simple publishes, gathered into one batch."""
 

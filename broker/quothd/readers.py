@@ -9,8 +9,8 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from quothd.job import Job
+from quothlog.extract import Extract
 from quothlog.lookup import Lookup
-from quothlog.segment import Extract
 
 READERS = 2
 

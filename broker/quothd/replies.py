@@ -12,6 +12,8 @@ from collections import Counter, deque
 
 import zmq
 
+from quothd.router import Router
+
 QUEUED_MAX = 64
 """Replies that libzmq holds for one client; by default one that did not read could hold a gigabyte."""
 KEPT_BYTES_MAX = 64 * 2**20
@@ -20,8 +22,6 @@ REPLY_BYTES, FRAME_BYTES = 128, 48
 """What a reply and each of its frames take in memory beside the bytes in them."""
 PATIENCE_S = 10.0
 RETRY_S, RETRY_MAX_S = 0.001, 0.02
-COPY_BELOW_BYTES = 64 * 2**10
-"""Below this libzmq copies faster than Python hands a buffer over."""
 
 
 class _Kept:
@@ -47,9 +47,9 @@ class _Kept:
 
 
 class Replies:
-    """Sends to a ROUTER socket. Owned by its thread."""
+    """Sends to a ROUTER. Owned by its thread."""
 
-    def __init__(self, router: zmq.Socket[bytes], counters: Counter[str]) -> None:
+    def __init__(self, router: Router, counters: Counter[str]) -> None:
         self._router = router
         self._counters = counters
         self._kept: dict[bytes, _Kept] = {}
@@ -106,7 +106,7 @@ class Replies:
     def _sent(self, frames: list[bytes]) -> bool:
         """Hand a reply to libzmq; False if it has no room. A client that is gone needs none."""
         try:
-            self._router.send_multipart(frames, zmq.NOBLOCK, copy=len(frames[-1]) < COPY_BELOW_BYTES)
+            self._router.send(frames)
         except zmq.Again:
             return False
         except zmq.ZMQError as problem:

@@ -7,6 +7,7 @@ import time
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from quothd.inbox import Inbox
 from quothlog.ticket import SyncTicket
 
 
@@ -22,14 +23,14 @@ class Syncer:
 
     def __init__(self) -> None:
         self._thread = threading.Thread(target=self._run, name="quoth-sync", daemon=True)
-        self._tickets: SimpleQueue[tuple[SyncTicket, SimpleQueue[object]] | None] = SimpleQueue()
+        self._tickets: SimpleQueue[tuple[SyncTicket, Inbox] | None] = SimpleQueue()
         self.runs = 0
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def submit(self, ticket: SyncTicket, inbox: SimpleQueue[object]) -> None:
+    def submit(self, ticket: SyncTicket, inbox: Inbox) -> None:
         """Run a ticket; `Synced` will arrive in the inbox."""
         self._tickets.put((ticket, inbox))
 

@@ -1,6 +1,6 @@
 """Parked fetches: who waits for what, and until when.
 
-A wait costs about 1 KiB and no thread; it keeps no topic awake. It ends when something newer is
+A wait costs about 0.8 KB and no thread; it keeps no topic awake. It ends when something newer is
 announced, when its topic goes, or at its deadline; those that wait for something else are not looked at.
 """
 

@@ -1,8 +1,9 @@
 """The worker: the thread that owns one active topic.
 
 Its only door is its inbox. It takes what has gathered there as one burst, so that publishes share one write,
-and tells the front end what came of it. Nothing else touches the topic's log, apart from lookups in sealed
-segments (the readers) and fsync tickets (the sync thread), whose outcomes come back through the inbox too.
+and tells the front end at the end what came of all of it. Nothing else touches the topic's log, apart from
+lookups in sealed segments (the readers) and fsync tickets (the sync thread), whose outcomes come back in the
+inbox too.
 
 An acknowledgement leaves once the level that was asked for is reached and the record can be read: at once for
 `written`, after a shared fsync for `synced` and for pointers beyond the log's horizon.
@@ -10,7 +11,6 @@ An acknowledgement leaves once the level that was asked for is reached and the r
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -18,8 +18,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
 from quothd import catalog
 from quothd.config import Config
@@ -27,6 +25,7 @@ from quothd.events import (
     Answered,
     Changed,
     Deleted,
+    Event,
     Failed,
     Idle,
     Informed,
@@ -36,20 +35,22 @@ from quothd.events import (
     Progress,
     Slept,
 )
+from quothd.inbox import Inbox
 from quothd.job import Job
 from quothd.opening import open_topic
 from quothd.outbox import Outbox
 from quothd.place import Place, topic_info
-from quothd.publishing import acknowledged, append_jobs
+from quothd.publishing import Waiting, acknowledged, append_jobs
 from quothd.readers import Looked, Readers, Writes
 from quothd.refusals import breakdown, refusal, shortage
+from quothd.router import COPY_BELOW_BYTES
 from quothd.syncer import Synced, Syncer
 from quothd.topicfile import TopicFile
 from quothlog import Appended, Log, LogInfo
+from quothlog.extract import Extract
 from quothlog.filesystem import NotDurable
-from quothlog.segment import Extract
 from quothwire.errors import QuothError, error
-from quothwire.message import FETCH_BYTES_MAX, Fetched, Operation, Published, Trimmed
+from quothwire.message import FETCH_BYTES_MAX, Fetched, Operation, Trimmed
 
 BURST_MAX = 256
 """Items taken as one burst: 256 publishes of 1 MiB are the most that one write brings to the disk."""
@@ -64,13 +65,6 @@ class _Rest:
     """The front end's word to close the log and end."""
 
 
-class _Waiting(NamedTuple):
-    """A publish whose records are written and whose acknowledgement waits for an fsync."""
-
-    job: Job
-    reply: Published
-
-
 class Worker:
     """One topic's thread. The dispatcher makes and starts it; `Slept`, `Deleted`, `Failed` are last words."""
 
@@ -78,7 +72,7 @@ class Worker:
         self, directory: Path, place: Place, config: Config, outbox: Outbox, syncer: Syncer, readers: Readers
     ) -> None:
         self._thread = threading.Thread(target=self._run, name=f"quoth-topic-{place.topic.name}", daemon=True)
-        self.inbox: SimpleQueue[object] = SimpleQueue()
+        self.inbox = Inbox()
         self.topic = place.topic.name
         self._place = replace(place)
         self._directory = directory
@@ -88,9 +82,10 @@ class Worker:
         self._readers = readers
         self._log: Log
         self._burst: deque[object] = deque()
+        self._said: list[Event] = []
         self._unanswered: dict[Job, None] = {}
         self._publishes: list[Job] = []
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[Waiting] = []
         self._ticket_out = False
         self._unsynced_since = 0.0
         self._last_used = time.monotonic()
@@ -99,6 +94,15 @@ class Worker:
         self._told = (0, 0)
         self._retained = False
         self._ending = False
+        self._actions: dict[Operation, Callable[[Job], None]] = {
+            Operation.FETCH: self._fetch,
+            Operation.DESCRIBE: self._describe,
+            Operation.CREATE: self._describe,
+            Operation.UPDATE: self._update,
+            Operation.TRIM: self._trim,
+            Operation.ROLL: self._roll,
+            Operation.DELETE: self._delete,
+        }
 
     # -- the thread -------------------------------------------------------------------------------------
 
@@ -110,7 +114,8 @@ class Worker:
             self._fail(shortage(problem, self.topic))
 
     def rest(self) -> None:
-        """Close the log and end, once everything that is in the inbox has been done."""
+        """Close the log and end, once everything that it was given has been done."""
+        self.inbox.hand_over()
         self.inbox.put(_Rest())
 
     def join(self, until: float) -> None:
@@ -154,13 +159,15 @@ class Worker:
         try:
             self._told = (self._log.newest, self._log.end_ordinal)
             self._retain()
-            self._outbox.post(Opened(self, replace(place), self._info(), self._retention_due()))
+            self._say(Opened(self, replace(place), self._info(), self._retention_due()))
+            self._speak()
         except BaseException:
             self._log.discard()
             raise
 
     def _tell_opening(self, done: int, size: int) -> None:
-        self._outbox.post(Opening(self, done, size))
+        self._say(Opening(self, done, size))
+        self._speak()
 
     def _gather(self) -> None:
         """Take what is in the inbox, waiting no longer than until there is something to do unasked."""
@@ -170,10 +177,7 @@ class Worker:
             wake = min(wake, self._last_used + self._config.worker_timeout)
         if self._unsynced_since and not self._ticket_out:
             wake = min(wake, self._unsynced_since + self._config.sync_interval)
-        with contextlib.suppress(Empty):
-            self._burst.append(self.inbox.get(timeout=max(0.0, wake - now)))
-            while len(self._burst) < BURST_MAX:
-                self._burst.append(self.inbox.get_nowait())
+        self.inbox.take(self._burst, BURST_MAX, max(0.0, wake - now))
 
     def _work(self) -> None:
         while self._burst and not self._ending:
@@ -188,7 +192,9 @@ class Worker:
         self._append()
         if not self._ending:
             self._tell_progress()
+            self._speak()
             self._keep_house()
+        self._speak()
 
     def _take(self, item: object) -> None:
         match item:
@@ -214,7 +220,7 @@ class Worker:
             self._inform()
         if now - self._last_used >= self._config.worker_timeout and not self._unanswered:
             self._last_used = now
-            self._outbox.post(Idle(self))
+            self._say(Idle(self))
 
     def _retain(self) -> None:
         self._retained = False
@@ -241,16 +247,7 @@ class Worker:
     def _do(self, job: Job) -> None:
         """Do what a job asks for."""
         self._last_used = time.monotonic() if job.operation is not Operation.DESCRIBE else self._last_used
-        handlers: dict[Operation, Callable[[Job], None]] = {
-            Operation.FETCH: self._fetch,
-            Operation.DESCRIBE: self._describe,
-            Operation.CREATE: self._describe,
-            Operation.UPDATE: self._update,
-            Operation.TRIM: self._trim,
-            Operation.ROLL: self._roll,
-            Operation.DELETE: self._delete,
-        }
-        self._guard(job, handlers[job.operation])
+        self._guard(job, self._actions[job.operation])
 
     def _guard(self, job: Job, action: Callable[[Job], None]) -> None:
         """Whatever goes wrong with one job is its answer and nobody else's."""
@@ -281,7 +278,7 @@ class Worker:
         reply = acknowledged(self._log.log_id, outcome, settings.durability, durability)
         self._unsynced_since = self._unsynced_since or time.monotonic()
         if outcome.last > (self._log.synced_pointer if reply.durability == "synced" else self._log.newest):
-            self._waiting.append(_Waiting(job, reply))
+            self._waiting.append(Waiting(job, reply))
         else:
             self._answer(job, job.caller.reply(reply))
 
@@ -335,7 +332,7 @@ class Worker:
         if job.deadline:
             job.after = max(job.after, self._log.newest)  # what lies below is gone, so it is no news
             del self._unanswered[job]
-            self._outbox.post(Parked(self, job))
+            self._say(Parked(self, job))
             return
         newest, end = self._log.newest, self._log.end_ordinal
         reply = Fetched(self._log.log_id, job.request.after, newest, 0, end)
@@ -355,7 +352,7 @@ class Worker:
         place.topic, place.problem = topic, ""
         self._log.options = self._config.log_options(changed)
         self._retain()
-        self._outbox.post(Changed(self, replace(place)))
+        self._say(Changed(self, replace(place)))
         self._describe(job)
 
     def _trim(self, job: Job) -> None:
@@ -386,7 +383,7 @@ class Worker:
         catalog.remove(gone)
         self._ending = True
         removed = Trimmed(info.end_ordinal - info.first_ordinal, info.bytes, 0)
-        self._outbox.post(Deleted(self, job, job.caller.reply(removed)))
+        self._say(Deleted(self, job, job.caller.reply(removed)))
 
     # -- syncing ----------------------------------------------------------------------------------------
 
@@ -436,7 +433,19 @@ class Worker:
 
     def _answer(self, job: Job, frames: list[bytes]) -> None:
         del self._unanswered[job]
-        self._outbox.post(Answered(self, job, frames))
+        self._say(Answered(self, job, frames))
+        if len(frames[-1]) >= COPY_BELOW_BYTES:  # a burst of these would fill the memory
+            self._speak()
+
+    def _say(self, event: Event) -> None:
+        """Tell the front end something, at the end of the burst."""
+        self._said.append(event)
+
+    def _speak(self) -> None:
+        """Tell the front end what there is to tell, all at once: that wakes it once."""
+        if self._said:
+            self._outbox.post(*self._said)
+            self._said = []
 
     def _refuse(self, job: Job, problem: QuothError) -> None:
         self._answer(job, job.caller.refuse(problem))
@@ -445,13 +454,13 @@ class Worker:
         standing = (self._log.newest, self._log.end_ordinal)
         if standing != self._told:
             self._told = standing
-            self._outbox.post(Progress(self, *standing))
+            self._say(Progress(self, *standing))
 
     def _info(self) -> LogInfo:
         return self._place.informed(self._log.info())
 
     def _inform(self) -> None:
-        self._outbox.post(Informed(self, self._info(), self._retention_due()))
+        self._say(Informed(self, self._info(), self._retention_due()))
 
     def _rest(self) -> None:
         """Close the log: everything synced, every acknowledgement sent."""
@@ -464,7 +473,7 @@ class Worker:
         self._place.failure, self._place.counted = self._log.failure, info.counters
         self._ending = True
         self._tell_progress()
-        self._outbox.post(Slept(self, replace(self._place), info, due))
+        self._say(Slept(self, replace(self._place), info, due))
 
     def _abandon(self) -> None:
         """Close what can be closed, whatever state it is in."""
@@ -485,12 +494,5 @@ class Worker:
     def _fail(self, told: QuothError) -> None:
         """Tell the front end that the thread ends, and who has not been answered."""
         jobs = [item for item in (*self._unanswered, *self._burst) if isinstance(item, Job)]
-        self._outbox.post(Failed(self, replace(self._place), told, jobs))
-
-    def leftover(self) -> list[Job]:
-        """The jobs in the inbox. For the front end, who alone puts them there, once the thread has ended."""
-        found: list[Job] = []
-        while not self.inbox.empty():
-            item = self.inbox.get()
-            found += [item] if isinstance(item, Job) else []
-        return found
+        self._say(Failed(self, replace(self._place), told, jobs))
+        self._speak()

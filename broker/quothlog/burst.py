@@ -9,7 +9,7 @@ from quothwire.batch import Header
 from quothwire.errors import QuothError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Appended:
     """Where a batch stands. duplicate: it was stored before, and this is where."""
 

@@ -46,6 +46,10 @@ class SparseIndex:
         rows = bisect_right(self._offsets, offset)
         return self._at(bisect_right(self._ordinals, ordinal, hi=rows) - 1)
 
+    def first(self) -> Position:
+        """The first boundary."""
+        return self._at(0)
+
     def _at(self, row: int) -> Position:
         row = max(row, 0)
         return Position(self._offsets[row], self._pointers[row], self._ordinals[row])

@@ -23,6 +23,7 @@ from quothlog import segment
 from quothlog.burst import Appended, Burst
 from quothlog.clock import Clock, SystemClock
 from quothlog.dirlock import DirectoryLock
+from quothlog.extract import Extract
 from quothlog.filesystem import DISK_FULL, PROCESS_SHORT, Buffer, FileSystem, PosixFileSystem, durable_names
 from quothlog.findings import Findings
 from quothlog.layout import Block
@@ -33,7 +34,7 @@ from quothlog.pointers import HORIZON_US, PointerIssuer
 from quothlog.recovery import Watch, open_directory
 from quothlog.retention import LogOptions, due_for_roll, expired, next_due, outgrown, wholly_below
 from quothlog.room import disk_low, need_room
-from quothlog.segment import ActiveSegment, Extract
+from quothlog.segment import ActiveSegment
 from quothlog.ticket import SyncTicket
 from quothwire import batch
 from quothwire.batch import Flag, Header, Kind
@@ -203,14 +204,16 @@ class Log:
             try:
                 header = self._checked(raw)
                 before = self._producers.admit(header, self._clock.now())
-                if (before is not None or self._must_roll(header, burst)) and burst.waiting:
+                roll = self._must_roll(header, burst)
+                if burst.waiting and (roll or before is not None):
                     burst = self._write(burst)
                     before = self._producers.admit(header, self._clock.now())
+                    roll = self._must_roll(header, burst)
                 if before is not None:
                     last = before.first + before.records - 1
                     burst.outcomes.append(Appended(before.first, last, before.records, True))
                     continue
-                if self._must_roll(header, burst):
+                if roll:
                     self._roll()
                 self._place(header, memoryview(raw)[batch.HEADER_BYTES :], burst)
             except QuothError as problem:
@@ -388,9 +391,8 @@ class Log:
 
     def _place(self, header: Header, body: memoryview, burst: Burst) -> None:
         """Give a batch its pointers and put it behind the others of its burst."""
-        header = header._replace(
-            base=self._issuer.take(header.records), ordinal=self._active.end.ordinal + burst.records
-        )
+        base = self._issuer.take(header.records)
+        header = header.placed(base, self._active.end.ordinal + burst.records)
         self._producers.store(header)
         burst.add(header, batch.stamp(header, self.log_id), body)
 

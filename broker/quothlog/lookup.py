@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from quothlog import segment
+from quothlog.extract import Extract, extract
 from quothlog.layout import Position
-from quothlog.segment import Extract, Segment
+from quothlog.segment import Segment
 from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.record import Record, closed_records_of
@@ -45,7 +45,7 @@ class Lookup(NamedTuple):
                     return None
                 raise
         view = self.segment.view()._replace(end=self.end)
-        return segment.extract(view, self.segment.log_id, self.after, self.records_max, self.bytes_max)
+        return extract(view, self.segment.log_id, self.after, self.records_max, self.bytes_max)
 
 
 def records_in(found: Extract, log_id: int, after: int) -> Iterator[list[Record]]:

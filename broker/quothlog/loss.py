@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from quothlog.extract import Extract
 from quothlog.sealed import SealedSegments
-from quothlog.segment import ActiveSegment, Extract
+from quothlog.segment import ActiveSegment
 from quothwire import batch
 
 
@@ -19,10 +20,15 @@ class Loss(NamedTuple):
     damaged: int
 
 
+NOTHING = Loss(0, 0)
+
+
 def loss_before(
     found: Extract, after: int, ordinal: int, sealed: SealedSegments, active: ActiveSegment, log_id: int
 ) -> Loss:
     """What is missing between a cursor and an extract. ordinal: what the reader expects, -1 for unknown."""
+    if ordinal == found.ordinal:
+        return NOTHING
     start = (sealed.oldest() or active).start
     if ordinal < 0:
         ordinal = 0 if after < start.pointer else _expected(found, after, sealed, active, log_id)

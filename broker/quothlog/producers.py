@@ -24,6 +24,8 @@ FORGET_AFTER_US = 7 * 86_400 * 1_000_000
 RETRY_US = 60 * 1_000_000
 """A producer that wrote within a minute may be retrying, so it is never forgotten for a new one."""
 
+_SPARSE, _START = int(Flag.SPARSE), int(Flag.START)
+
 
 class Result(NamedTuple):
     """Where a batch was stored, and the checksum of its body."""
@@ -65,7 +67,7 @@ class ProducerTable:
         if not header.producer:
             return None
         producer = self._producers.get(header.producer)
-        sparse = bool(header.flags & Flag.SPARSE)
+        sparse = bool(header.flags & _SPARSE)
         if producer is None:
             self._admit_stranger(header, now, sparse=sparse)
             return None
@@ -135,7 +137,7 @@ class ProducerTable:
                 yield identity, producer
 
     def _admit_stranger(self, header: Header, now: int, *, sparse: bool) -> None:
-        begins = bool(header.flags & Flag.START) if sparse else header.sequence == 1
+        begins = bool(header.flags & _START) if sparse else header.sequence == 1
         if not begins:
             raise error("unknown_producer", f"sequence {header.sequence} of a producer that is not known")
         surplus = len(self._producers) - PRODUCERS_MAX

@@ -51,7 +51,7 @@ def roll_size(options: LogOptions, active: ActiveSegment) -> int:
     It holds at least as many bytes of batches as its header block takes, which a thousand producers can make
     3 MiB, so small segments are not all header block.
     """
-    return max(options.roll_bytes, 2 * active.block.size)
+    return max(options.roll_bytes, 2 * active.block_bytes)
 
 
 def outgrown(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
 
 from quothlog import layout
+from quothlog.extract import Extract, Marks, View, extract, first_above
 from quothlog.filesystem import (
     PROCESS_SHORT,
     TEMPORARY_SUFFIX,
@@ -31,27 +31,6 @@ from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
 _NOBODY = (0, 0)
-
-
-class Extract(NamedTuple):
-    """Whole batches as they are stored. `next` is the pointer of their last record.
-
-    expected: the ordinal that the first one would have if nothing in front of it were damaged.
-    """
-
-    data: bytes
-    ordinal: int
-    next: int
-    expected: int
-
-
-class View(NamedTuple):
-    """What a read needs. below: what all its pointers lie below."""
-
-    file: File
-    sparse: SparseIndex
-    end: Position
-    below: int
 
 
 class Segment:
@@ -196,7 +175,7 @@ class Segment:
 
     def ordinal_behind(self, after: int) -> int:
         """The ordinal behind its last record up to a pointer, as far as it can be read."""
-        return _first_above(self.view(), self.log_id, after)[0].ordinal
+        return first_above(self.view(), self.log_id, after)[0].ordinal
 
     def remove(self) -> None:
         """Remove its files, the one that counts last. Reads that are under way go on."""
@@ -252,7 +231,7 @@ class Segment:
             if isinstance(step, Found):
                 here = step.end
                 index.note(here)
-        return View(file, index, here, below)
+        return View(file, index, Marks(), here, below)
 
 
 class ActiveSegment(Segment):
@@ -265,8 +244,10 @@ class ActiveSegment(Segment):
         self._block = block
         self.file = file
         self.index = SparseIndex([block.start])
+        self.marks = Marks()
         self.end = end
         self.chain = chain
+        self.block_bytes = block.size
         self._last_offset = self._last_check = 0
         self._checkpointed: Position | None = None
         self._syncing = Lock()
@@ -285,7 +266,7 @@ class ActiveSegment(Segment):
 
     def view(self) -> View:
         """See `Segment.view`."""
-        return View(self.file, self.index, self.end, POINTER_MAX + 1)
+        return View(self.file, self.index, self.marks, self.end, POINTER_MAX + 1)
 
     def append(self, batches: list[tuple[Header, bytes, Buffer]]) -> None:
         """Write (header, stamped header, body) of batches in one go, all of them or none.
@@ -324,8 +305,8 @@ class ActiveSegment(Segment):
         self.index.note(self.end)
         self.chain = layout.extend_chain(self.chain, stamped)
         self._last_offset, self._last_check = found.offset, int.from_bytes(stamped[-8:], "little")
-        self.end = found.end
-        self.size = self.end.offset
+        self.end = end = found.end
+        self.size = end.offset
 
     def resume(self, point: Checkpoint) -> None:
         """Go on from a checkpoint instead of from the header block."""
@@ -415,46 +396,3 @@ def last_batch_agrees(file: File, point: Checkpoint) -> bool:
         return False
     ends = (point.last_offset + header.size, header.last, header.end_ordinal)
     return ends == point.end and int.from_bytes(stamped[-8:], "little") == point.last_check
-
-
-def _first_above(view: View, log_id: int, after: int) -> tuple[Position, Found | None]:
-    """The first batch with records above `after`, and the boundary behind the last one that can be read
-    before it."""
-    here = view.sparse.before(after)
-    for step in walk(view.file, here, view.end.offset, log_id, below=view.below):
-        if isinstance(step, Found):
-            if step.header.last > after:
-                return here, step
-            here = step.end
-    return here, None
-
-
-def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
-    """The stored bytes of the first batches with records above `after`; None if there are none.
-
-    At least one batch, then as many as fit both limits, up to a place where the headers are damaged.
-    """
-    file, sparse, end, below = view
-    here, first = _first_above(view, log_id, after)
-    if first is None:
-        return None
-    header = first.header
-    offset_max = min(first.offset + bytes_max, end.offset)
-    ordinal_max = header.ordinal + max(0, after - header.base + 1) + records_max
-    stop = first.end
-    if offset_max == end.offset and ordinal_max >= end.ordinal:
-        stop = end
-    else:
-        stop = max(stop, sparse.leap(offset_max, ordinal_max))
-        for step in walk(file, stop, end.offset, log_id, below=below):
-            if not isinstance(step, Found):
-                break
-            if step.end.offset > offset_max or step.end.ordinal > ordinal_max:
-                break
-            stop = step.end
-    data = file.read(stop.offset - first.offset, first.offset)
-    whole, last = batch.whole(data, log_id, header.base - 1, header.ordinal)
-    if not whole:  # the file is shorter than when it was opened
-        return extract(view, log_id, header.last, records_max, bytes_max)
-    expected = here.ordinal if header.base > after else header.ordinal
-    return Extract(data[:whole], header.ordinal, last, expected)

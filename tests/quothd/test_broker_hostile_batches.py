@@ -118,7 +118,7 @@ def test_a_damaged_batch_is_refused_wherever_the_damage_is(fast: FastPeer, topic
 def test_a_stored_batch_is_not_taken_again(fast: FastPeer, topic: str) -> None:
     """C10: not even by the log that it comes from: pointers are the log's to give."""
     fast.publish(topic, [b"x", b"y"])
-    stored = fast.answer_to(fast.send_fetch(topic)).payload
+    stored = bytes(fast.answer_to(fast.send_fetch(topic)).payload)
     for target in (topic, topic + "-other"):
         with refused("bad_batch"):
             fast.call(Publish(), target, stored)

@@ -27,7 +27,7 @@ SEGMENT_BYTES = 16 * MIB
 BATCH_BYTES = 64 * 2**10
 WINDOW_S = times(3, 10) / 10
 ROUNDS = times(7, 41)
-MEASUREMENTS = 4
+MEASUREMENTS = 6
 FACTOR = 2.0
 
 Latencies = list[float]

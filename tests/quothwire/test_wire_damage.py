@@ -154,7 +154,7 @@ class Asked(NamedTuple):
     correlation: int
     topic: str
     request: Any
-    payload: bytes
+    payload: batch.Bytes
 
 
 def read_request(frames: Sequence[bytes]) -> Asked:

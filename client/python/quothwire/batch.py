@@ -76,7 +76,9 @@ class Flag(IntFlag):
     """A sparse producer says that it was never here before."""
 
 
-_KINDS = frozenset(Kind)
+_KEYS, _HEADERS = int(Flag.KEYS), int(Flag.HEADERS)
+"""As plain numbers: a member of an enumeration costs 0.6 us each time that it is asked for a bit."""
+_KINDS = frozenset(map(int, Kind))
 _KNOWN_FLAGS = int(Flag.KEYS | Flag.HEADERS | Flag.SPARSE | Flag.START)
 
 
@@ -92,6 +94,11 @@ class Header(NamedTuple):
     producer: int
     sequence: int
     body_check: int
+
+    def placed(self, base: int, ordinal: int) -> Header:
+        """The same header with its place in a log."""
+        kind, flags, body_bytes, records, _, _, producer, sequence, body_check = self
+        return Header(kind, flags, body_bytes, records, base, ordinal, producer, sequence, body_check)
 
     @property
     def size(self) -> int:
@@ -145,11 +152,11 @@ def encode(
     columns: list[Sequence[bytes]] = [values]
     bitmap = b""
     if keys is not None:
-        flags |= Flag.KEYS
+        flags |= _KEYS
         columns.append([key or b"" for key in keys])
         bitmap = _bitmap(keys)
     if headers is not None:
-        flags |= Flag.HEADERS
+        flags |= _HEADERS
         columns.append(headers)
     offsets = [_offsets(column) for column in columns]
     size = _sections_bytes(records, flags) + sum(column[-1] for column in offsets)
@@ -186,15 +193,15 @@ def parse_header(buffer: Bytes, log_id: int, offset: int = 0) -> Header:
     """Read the header at an offset and check it, or raise ``bad_batch``. The body is not looked at."""
     if len(buffer) - offset < HEADER_BYTES:
         raise error("bad_batch", f"{len(buffer) - offset} bytes are no batch")
-    checked = memoryview(buffer)[offset : offset + _CHECKED]
-    magic, version, kind, flags, body_bytes, records, base, *rest, header_check = _HEADER.unpack_from(
-        buffer, offset
+    found = _HEADER.unpack_from(buffer, offset)
+    magic, version, kind, flags, body_bytes, records, base, ordinal, producer, sequence, check, stamped = (
+        found
     )
     if magic != MAGIC:
         raise error("bad_batch", "this is no batch: its first bytes are not QUOB")
     if version != VERSION:
         raise error("bad_batch", f"version {version} of the batch format, this is version {VERSION}")
-    if header_check != xxh3_64_intdigest(checked, log_id):
+    if stamped != xxh3_64_intdigest(buffer[offset : offset + _CHECKED], log_id):
         raise error("bad_batch", "the header's checksum does not match")
     if kind not in _KINDS or flags & ~_KNOWN_FLAGS:
         raise error("bad_batch", f"kind {kind} or flags {flags:#x} are not known here")
@@ -202,7 +209,7 @@ def parse_header(buffer: Bytes, log_id: int, offset: int = 0) -> Header:
         raise error("bad_batch", f"{records} records from pointer {base}")
     if body_bytes % 8 or HEADER_BYTES + body_bytes > BATCH_BYTES_MAX:
         raise error("bad_batch", f"a body of {body_bytes} bytes")
-    return Header(kind, flags, body_bytes, records, base, *rest)
+    return Header(kind, flags, body_bytes, records, base, ordinal, producer, sequence, check)
 
 
 def check(batch: Bytes, log_id: int = 0) -> Header:
@@ -224,9 +231,9 @@ def decode(batch: Bytes, log_id: int = 0) -> Batch:
         lists.append([column[a:b] for a, b in zip(offsets, offsets[1:], strict=False)])  # noqa: RUF007
         heap += offsets[-1]
     values = lists.pop(0)
-    headers = lists.pop() if header.flags & Flag.HEADERS else None
+    headers = lists.pop() if header.flags & _HEADERS else None
     keys: list[bytes | None] | None = None
-    if header.flags & Flag.KEYS:
+    if header.flags & _KEYS:
         bits = body[_bitmap_start(header.records, header.flags) :]
         keys = [key if bits[i >> 3] >> (i & 7) & 1 else None for i, key in enumerate(lists.pop())]
     return Batch(header, values, keys, headers)
@@ -246,23 +253,34 @@ def split(batches: Bytes, log_id: int) -> list[memoryview]:
     return found
 
 
-def whole(batches: Bytes, log_id: int, pointer: int, ordinal: int) -> tuple[int, int]:
+def whole(
+    batches: Bytes,
+    log_id: int,
+    pointer: int,
+    ordinal: int,
+    pointer_max: int = POINTER_MAX,
+    ordinal_max: int = 2**64,
+) -> tuple[int, int, int]:
     """How far stored batches follow each other without a gap, headers whole, behind a pointer and an ordinal.
 
-    Returns the bytes up to there and the pointer of the last record. Costs 0.4 us a batch.
+    pointer_max, ordinal_max: it ends in front of a batch whose last record lies above the one, or behind
+    which the next ordinal is above the other. Returns the bytes up to there, the pointer of the last record
+    and the ordinal behind it. Costs 0.5 us a batch.
     """
     view = memoryview(batches)
-    end = 0
-    while len(view) - end >= HEADER_BYTES:
+    end, room = 0, len(view) - HEADER_BYTES
+    while end <= room:
         magic, body_bytes, records, base, first, check = _WHOLE.unpack_from(view, end)
-        if magic != MAGIC or check != xxh3_64_intdigest(view[end : end + _CHECKED], log_id):
+        last, following = base + records - 1, first + records
+        if base <= pointer or first != ordinal or last > pointer_max or following > ordinal_max:
             break
-        size = HEADER_BYTES + body_bytes
-        if base <= pointer or first != ordinal or end + size > len(view):
+        if magic != MAGIC or body_bytes > room - end:
             break
-        end += size
-        pointer, ordinal = base + records - 1, first + records
-    return end, pointer
+        if check != xxh3_64_intdigest(view[end : end + _CHECKED], log_id):
+            break
+        end += HEADER_BYTES + body_bytes
+        pointer, ordinal = last, following
+    return end, pointer, ordinal
 
 
 def encode_headers(headers: Mapping[str, bytes]) -> bytes:
@@ -315,7 +333,7 @@ def _body_seed(kind: int, flags: int, records: int) -> int:
 
 
 def _column_count(flags: int) -> int:
-    return 1 + bool(flags & Flag.KEYS) + bool(flags & Flag.HEADERS)
+    return 1 + bool(flags & _KEYS) + bool(flags & _HEADERS)
 
 
 def _bitmap_start(records: int, flags: int) -> int:
@@ -324,7 +342,7 @@ def _bitmap_start(records: int, flags: int) -> int:
 
 def _sections_bytes(records: int, flags: int) -> int:
     """Bytes of all fixed-size columns, which is where the heaps begin."""
-    bitmap = (records + 63) // 64 * 8 if flags & Flag.KEYS else 0
+    bitmap = (records + 63) // 64 * 8 if flags & _KEYS else 0
     return _bitmap_start(records, flags) + bitmap
 
 

@@ -21,11 +21,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgpack
 
 from quothwire import fields
+from quothwire.batch import Bytes
 from quothwire.errors import QuothError, error
 from quothwire.message import REPLIES, REQUESTS, Operation, Reply, Request
 
@@ -33,6 +35,8 @@ VERSION = 0
 MAGIC = b"\xd1Q"
 HEADER_BYTES = 16
 FRAMES_MAX = 4
+PUBLISH_BYTES_MAX = 64
+"""What nobody sends again and again is not remembered."""
 ERROR_CHARACTERS_MAX = 1_000
 """What an error quotes may be a whole request; the reply must stay one that a client takes."""
 
@@ -42,7 +46,7 @@ _ZEROS = bytes(3)
 _OPERATIONS = {int(operation): operation for operation in Operation}
 _NO_ARGUMENTS = b"\x80"
 
-Frames = Sequence[bytes]
+Frames = Sequence[Bytes]
 
 
 class Call(NamedTuple):
@@ -52,7 +56,7 @@ class Call(NamedTuple):
     correlation: int
     topic: bytes
     arguments: bytes
-    payload: bytes
+    payload: Bytes
 
 
 class Answer(NamedTuple):
@@ -60,7 +64,7 @@ class Answer(NamedTuple):
 
     correlation: int
     reply: Reply | QuothError
-    payload: bytes
+    payload: Bytes
 
 
 def encode_request(
@@ -89,16 +93,24 @@ def correlation_of(frames: Frames) -> int:
 
 def decode_call(frames: Frames) -> Call:
     """Read a request's header. Raises ``bad_request``, ``unsupported_version`` or ``unknown_operation``."""
-    operation, correlation = _decode_header(frames, (_REQUEST,))[::2]
+    operation, _, correlation = _decode_header(frames, (_REQUEST,))
     if not 2 <= len(frames) <= FRAMES_MAX:
         raise error("bad_request", f"a request of {len(frames)} frames, it has 2 to {FRAMES_MAX}")
-    arguments = frames[2] if len(frames) > 2 else _NO_ARGUMENTS
-    return Call(operation, correlation, frames[1], arguments, frames[3] if len(frames) > 3 else b"")
+    arguments = bytes(frames[2]) if len(frames) > 2 else _NO_ARGUMENTS
+    return Call(operation, correlation, bytes(frames[1]), arguments, frames[3] if len(frames) > 3 else b"")
 
 
 def decode_arguments(call: Call) -> Any:
     """Read the arguments of a call as its `Request`, or raise ``bad_request``."""
+    if call.operation is Operation.PUBLISH and len(call.arguments) <= PUBLISH_BYTES_MAX:
+        return _publish_of(call.arguments)
     return fields.unpack(REQUESTS[call.operation], call.arguments, strict=True)
+
+
+@lru_cache(maxsize=16)
+def _publish_of(arguments: bytes) -> Any:
+    """All publishes of a client have the same few arguments."""
+    return fields.unpack(REQUESTS[Operation.PUBLISH], arguments, strict=True)
 
 
 def encode_reply(operation: Operation, correlation: int, reply: Reply, payload: bytes | None) -> list[bytes]:
@@ -128,8 +140,9 @@ def decode_answer(frames: Frames) -> Answer:
         raise error("bad_request", f"a reply of {len(frames)} frames")
     payload = frames[2] if len(frames) > 2 else b""
     if status == _ERROR:
-        return Answer(correlation, _decode_error(frames[1]), payload)
-    return Answer(correlation, fields.unpack(REPLIES[operation], frames[1], strict=False), payload)
+        return Answer(correlation, _decode_error(bytes(frames[1])), payload)
+    reply = fields.unpack(REPLIES[operation], bytes(frames[1]), strict=False)
+    return Answer(correlation, reply, payload)
 
 
 def _decode_header(frames: Frames, statuses: tuple[int, ...]) -> tuple[Operation, int, int]:

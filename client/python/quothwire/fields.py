@@ -22,6 +22,11 @@ REQUEST_ELEMENTS_MAX = 64
 DEPTH_MAX = 4
 """A map of a map of numbers is the deepest there is."""
 
+FLAT_BYTES_MAX = 256
+_SMALL_MAPS = frozenset(bytes((first,)) for first in range(0x80, 0x90))
+"""The first bytes of maps with up to 15 entries."""
+_PLAIN = frozenset((int, str, bool, float))
+
 Check = Callable[[Any], bool]
 
 
@@ -46,8 +51,12 @@ def unpack(kind: Any, packed: bytes, *, strict: bool) -> Any:
 
     strict: a field that the message does not have is refused, else it is passed over.
     """
-    limits = (REQUEST_BYTES_MAX, REQUEST_ELEMENTS_MAX) if strict else (REPLY_BYTES_MAX, REPLY_ELEMENTS_MAX)
-    found = _unpack_map(packed, *limits)
+    found = _unpack_flat(packed)
+    if found is None:
+        limits = (
+            (REQUEST_BYTES_MAX, REQUEST_ELEMENTS_MAX) if strict else (REPLY_BYTES_MAX, REPLY_ELEMENTS_MAX)
+        )
+        found = _unpack_map(packed, *limits)
     checks = _checks(kind)
     for name, value in found.items():
         check = checks.get(name)
@@ -56,10 +65,26 @@ def unpack(kind: Any, packed: bytes, *, strict: bool) -> Any:
                 raise error("bad_request", f"{kind.__name__} has no field {str(name)[:80]!r}")
         elif not check(value):
             raise error("bad_request", f"{kind.__name__}: {name} cannot be {str(value)[:80]!r}")
-    missing = _required(kind) - found.keys()
-    if missing:
-        raise error("bad_request", f"{kind.__name__} lacks {', '.join(sorted(missing))}")
+    if not found.keys() >= _required(kind):
+        missing = sorted(_required(kind) - found.keys())
+        raise error("bad_request", f"{kind.__name__} lacks {', '.join(missing)}")
     return kind(**{name: value for name, value in found.items() if name in checks})
+
+
+def _unpack_flat(packed: bytes) -> dict[str, Any] | None:
+    """A map that is small and holds nothing but plain values, as of every publish and fetch; else None.
+
+    That nothing stands there twice is told by its length, which is in its first byte.
+    """
+    if len(packed) > FLAT_BYTES_MAX or packed[:1] not in _SMALL_MAPS:
+        return None
+    try:
+        found: dict[str, Any] = msgpack.unpackb(packed, raw=False, max_array_len=0, max_ext_len=0)
+    except (ValueError, RecursionError):
+        return None
+    if len(found) != packed[0] & 15 or not _PLAIN.issuperset(map(type, found.values())):
+        return None
+    return found
 
 
 def _unpack_map(packed: bytes, bytes_max: int, elements_max: int) -> dict[str, Any]:

@@ -1,8 +1,11 @@
-"""What clients and brokers say to each other: every request and every reply as a frozen value.
+"""What clients and brokers say to each other: every request and every reply as a value.
 
 A field's annotation is its contract: the codec refuses whatever does not fit it before anybody looks at
 the value. A request is refused for a field that it does not have; in a reply such a field is passed over,
 so that an older client understands a newer broker.
+
+They are frozen, but for the three of which there is one for each call: a frozen one of six fields takes 0.65
+us longer to make. Nobody changes them either.
 """
 
 from __future__ import annotations
@@ -92,7 +95,7 @@ class Publish:
     durability: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Published:
     """The pointers that the records got, and the level that is reached.
 
@@ -107,7 +110,7 @@ class Published:
     duplicate: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Fetch:
     """Whole batches of records with pointers above `after`, at least one when there is any.
 
@@ -125,7 +128,7 @@ class Fetch:
     wait_ms: Milliseconds = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Fetched:
     """The answer to `Fetch`; the payload holds the batches as they are stored.
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import NamedTuple
 
 from quothwire.batch import Batch, decode_headers
+
+_new = tuple.__new__
+"""Makes a named tuple of its fields: a third of what its class itself takes."""
 
 
 class Record(NamedTuple):
@@ -51,15 +55,14 @@ def closed_records_of(found: Batch, after: int = 0) -> list[Record]:
     """The records of a decoded batch with pointers above `after`, their headers not looked at yet."""
     header, values, keys, headers = found
     skip = max(0, after - header.base + 1)
-    return [
-        Record(
-            header.base + i,
-            values[i],
-            keys[i] if keys is not None else None,
-            Headers(headers[i]) if headers is not None and headers[i] else {},
-        )
-        for i in range(skip, header.records)
-    ]
+    rows = zip(
+        range(header.base + skip, header.last + 1),
+        values[skip:] if skip else values,
+        repeat(None) if keys is None else keys[skip:],
+        repeat(_NOTHING) if headers is None else map(_closed, headers[skip:]),
+        strict=False,
+    )
+    return list(map(_new, repeat(Record), rows))
 
 
 def records_of(found: Batch, after: int = 0) -> list[Record]:
@@ -71,3 +74,10 @@ def records_of(found: Batch, after: int = 0) -> list[Record]:
         record._replace(headers=dict(record.headers)) if record.headers else record
         for record in closed_records_of(found, after)
     ]
+
+
+_NOTHING = Headers(b"")
+
+
+def _closed(encoded: bytes) -> Mapping[str, bytes]:
+    return Headers(encoded) if encoded else _NOTHING

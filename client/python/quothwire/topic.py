@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
 
 from quothwire.errors import error
 
@@ -31,6 +32,11 @@ def decode_topic(frame: bytes) -> str:
     """Read a topic's name from a frame, or raise `RequestError` with code ``bad_topic``."""
     if len(frame) > TOPIC_BYTES_MAX:
         raise error("bad_topic", f"the topic's name has {len(frame)} bytes")
+    return _decoded(frame)
+
+
+@lru_cache(maxsize=1_000)
+def _decoded(frame: bytes) -> str:
     try:
         return check_topic(frame.decode())
     except UnicodeDecodeError:

@@ -1,0 +1,106 @@
+"""Extracts: whoever reads on from where somebody stopped gets what he would have got by looking for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import ManualClock
+from kit.damage import flip
+from kit.logs import segments
+from quothlog import Log, LogOptions
+from quothlog.extract import MARKS_MAX, Extract, Marks, View, _extract_any, extract
+from quothlog.layout import Position
+from quothwire import batch
+
+OpenLog = Callable[..., Log]
+
+
+def grown(log: Log, rng: random.Random, batches: int) -> list[int]:
+    """Append batches of all sizes; returns the pointers in front of and in the middle of them."""
+    cursors = [0]
+    for _ in range(batches):
+        records, size = rng.choice(((1, 10), (3, 300), (40, 20), (7, 20_000)))
+        appended = log.append([bytes([rng.randrange(256)]) * rng.randrange(size) for _ in range(records)])
+        cursors += [appended.first, appended.last]
+    return cursors
+
+
+def view_of(log: Log, after: int) -> View:
+    """What a read of that cursor looks at."""
+    found = log.lookup(after)
+    assert found is not None
+    view = found.segment.view()
+    return view if found.end is None else view._replace(end=found.end)
+
+
+def searched(log: Log, after: int, records_max: int, bytes_max: int) -> Extract | None:
+    """The extract without marks and guesses, as whatever is damaged is read."""
+    return _extract_any(view_of(log, after), log.log_id, after, records_max, bytes_max)
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["sound", "damaged"])
+@pytest.mark.parametrize("size_limit", [2**30, 2**18], ids=["active", "sealed"])
+def test_reading_on_gives_what_searching_gives(
+    directory: Path, clock: ManualClock, rng: random.Random, damaged: bool, size_limit: int
+) -> None:
+    """C17, C29: the same batches, whatever their sizes, limits and damage."""
+    options = LogOptions(size_limit=size_limit)
+    with Log.open(directory, clock=clock, options=options) as log:
+        cursors = [one for one in grown(log, rng, 300) if one < log.newest]
+        if damaged:
+            for path in rng.choices(segments(directory), k=6):
+                flip(path, rng.randrange(200, path.stat().st_size))
+        after = 0
+        for _ in range(2_000):
+            records_max = rng.choice((1, 5, 100, 2**63))
+            bytes_max = rng.choice((1, 1_000, 2**17, 2**22))
+            if after >= log.newest:
+                after = rng.choice(cursors)
+            expected = searched(log, after, records_max, bytes_max)
+            found = extract(view_of(log, after), log.log_id, after, records_max, bytes_max)
+            assert (found is None) == (expected is None)
+            if found is None or expected is None:  # nothing is left behind it in this segment
+                after = rng.choice(cursors)
+                continue
+            assert found.data == expected.data
+            assert (found.ordinal, found.expected) == (expected.ordinal, expected.expected)
+            assert found.next == expected.next
+            after = rng.choice((found.next, found.next, found.next, rng.choice(cursors)))
+
+
+def test_marks_are_bounded() -> None:
+    """A thousand consumers with cursors of their own cost no more than some."""
+    marks = Marks()
+    for pointer in range(10 * MARKS_MAX):
+        marks.note(Position(pointer, pointer, pointer))
+        assert marks.at(pointer) == (pointer, pointer, pointer)
+        assert len(marks._ends) <= MARKS_MAX
+
+
+def test_a_reader_at_the_end_goes_on_when_there_is_more(open_log: OpenLog) -> None:
+    """The mark behind the last record is where the next one will be."""
+    log = open_log()
+    after = 0
+    for number in range(50):
+        log.append(b"%d" % number)
+        found = log.fetch(after)
+        assert found is not None
+        assert batch.decode(found.data, log.log_id).values == [b"%d" % number]
+        after = found.next
+
+
+def test_records_that_are_larger_than_those_before_them_come_as_asked(open_log: OpenLog) -> None:
+    """How many bytes they take is guessed from those before, and read again where that was too little."""
+    log = open_log()
+    after = log.append([b"x"] * 20_000).last
+    for _ in range(200):
+        log.append(b"y" * 2_000)
+    for _ in range(2):
+        found = log.fetch(after, records_max=100)
+        assert found is not None
+        assert len(batch.split(found.data, log.log_id)) == 100
+        after = found.next
