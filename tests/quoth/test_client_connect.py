@@ -392,6 +392,29 @@ def test_forked_child_uses_connections_of_its_own_and_leaves_the_parent_unharmed
     assert "Traceback" not in ended.stderr
 
 
+FORKED_TAIL = """
+import os, sys, quoth
+client = quoth.connect(sys.argv[1])
+client.publish("t", [b"a", b"b"])
+tail = client.tail("t", after=0)
+assert next(tail).value == b"a"
+pid = os.fork()
+if not pid:
+    client.publish("t", b"c")
+    assert [next(tail).value, next(tail).value] == [b"b", b"c"]
+    client.close()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+assert [next(tail).value, next(tail).value] == [b"b", b"c"]
+client.close()
+"""
+
+
+def test_forked_child_that_goes_on_with_a_tail_can_close_its_client(start_broker: StartBroker) -> None:
+    ended = run_script(FORKED_TAIL, start_broker().url)
+    assert ended.returncode == 0, ended.stderr
+
+
 IN_PROCESS_FORKING = """
 import os, sys, quoth
 from quothd import Broker

@@ -14,7 +14,7 @@ import pytest
 
 from kit.effort import times
 from quoth.message import Ack
-from quoth.outgoing import Failure, Outgoing, record_bytes
+from quoth.outgoing import RECORD_BYTES, Failure, Outgoing
 from quoth.pipeline import IN_FLIGHT_MAX, Pipeline
 from quothwire import batch, codec
 from quothwire.codec import Answer, Call
@@ -36,7 +36,7 @@ class Sender:
         """Send the next batch."""
         outgoing = Outgoing(self.launched)
         value = b"%d" % self.launched
-        outgoing.add(value, None, b"", record_bytes(value, None, b""))
+        outgoing.add(value, None, b"", RECORD_BYTES + len(value))
         self.launched += 1
         return call_of(self.pipeline.launch(outgoing))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from kit.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import refused
 from quoth import Batch, Client, Message, RequestError
+from quoth.pool import SLOTS_MAX
 from quothwire.pointer import POINTER_MAX
 
 Connect = Callable[..., Client]
@@ -340,8 +342,39 @@ def test_columns_of_a_cut_batch_fit_together(client: Client, topic: str) -> None
         assert rows == batch.messages() == client.read(topic, after=first + skip - 1)
 
 
+def test_batches_end_where_the_topic_ends_by_then(client: Client, topic: str) -> None:
+    """What was stored while the last batch was worked on is there, too."""
+    client.publish(topic, b"a")
+    found = []
+    for batch in client.batches(topic):
+        found += batch.values
+        if len(found) < 5:
+            client.publish(topic, b"%d" % len(found))
+    assert found == [b"a", b"1", b"2", b"3", b"4"]
+
+
+def test_many_iterators_at_once_share_their_connections(client: Client, topic: str) -> None:
+    """As when many topics are merged: there are descriptors for some of them only."""
+    names = [f"{topic}-{number}" for number in range(100)]
+    for name in names:
+        client.publish(name, [b"x", name.encode()])
+        client.publish(name, b"y")
+    several = [client.tail(name, after=0) for name in names]
+    for row in ("x", None, "y"):
+        for name, one in zip(names, several, strict=True):
+            assert next(one).value == (row or name).encode()
+    assert len(client._pool._slots) <= SLOTS_MAX
+    assert len(client._pool._idle) <= 3
+
+
 def test_batches_that_are_left_early_hold_nothing(client: Client, topic: str, told: list[Message]) -> None:
-    """An iterator that is not finished keeps no connection."""
+    """An iterator keeps its connection, on which more is coming, until nobody wants that any more."""
     left = [client.batches(topic) for _ in range(20)]
     assert [next(one).first for one in left] == [told[0].pointer] * 20
-    assert len(client._pool._idle) == 1
+    assert len(client._pool._slots) == 20
+    left.clear()
+    gc.collect()
+    assert not client._pool._slots
+    idle = len(client._pool._idle)
+    assert client.read(topic, limit=1) == told[:1]  # whatever was on its way to them
+    assert len(client._pool._idle) == idle

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -35,6 +36,8 @@ stored; what became of an earlier one they do not tell."""
 FORGOTTEN = frozenset(("unknown_producer", "out_of_sequence"))
 """Said to a producer all of whose earlier batches are settled: the broker does not have them any more. The
 topic was made anew, the producer was forgotten, or a loss of power or damage took them."""
+_NOW, _NOW_AND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+"""As plain numbers: flags that are members of an enumeration cost 1 us a frame."""
 _GONE = (zmq.ETERM, errno.EFAULT, errno.ENOTSUP)
 """What libzmq and its binding say about a context that was terminated."""
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
@@ -71,8 +74,12 @@ class Link:
 
     def send(self, frames: list[bytes]) -> None:
         """Send a request. Raises zmq.Again when the queue to a broker that is away is full."""
-        copy = len(frames[-1]) < COPY_BELOW_BYTES
-        self.socket.send_multipart([b"", *frames], zmq.NOBLOCK, copy=copy)
+        send = self.socket.send
+        *first, last = frames
+        send(b"", _NOW_AND_MORE)
+        for frame in first:
+            send(frame, _NOW_AND_MORE)
+        send(last, _NOW, copy=len(last) < COPY_BELOW_BYTES)
 
     def wait(self, seconds: float) -> bool:
         """Wait for something to happen; True if a lost connection was found again meanwhile."""
@@ -93,11 +100,11 @@ class Link:
         """The next answer, None if there is none now. What is none of our protocol is passed over."""
         while True:
             try:
-                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return None
             with suppress(QuothError):
-                return codec.decode_answer(frames[1:])
+                return codec.decode_answer([frame.buffer for frame in frames[1:]])
 
     def nobody(self, what: str) -> QuothError:
         """The error for a deadline that passed."""
@@ -127,6 +134,14 @@ class Link:
         self.socket.close(linger=0)
 
 
+class Question(NamedTuple):
+    """A request that has been sent. what: how it is called in an error."""
+
+    correlation: int
+    frames: list[bytes]
+    what: str
+
+
 class Channel:
     """A link for one request at a time, with the producer ids that its publishes carry.
 
@@ -148,26 +163,30 @@ class Channel:
         deadline: float,
         wait: float = 0.0,
     ) -> Answer:
-        """Ask and wait for the answer.
+        """Ask and wait for the answer, see `ask` and `answer`."""
+        now = time.monotonic()
+        return self._settle(self.ask(request, topic, payload), deadline, wait, now)
 
-        deadline: by the monotonic clock. wait: seconds that the broker itself may take to answer. Raises the
-        error that the broker answered, or `Disconnected` at the deadline: the outcome is not known then.
-        """
+    def ask(self, request: Request, topic: str = "", payload: bytes | None = None) -> Question:
+        """Send a request. The answer to the one before, if nobody has waited for it, will be passed over."""
         self._correlation += 1
         self.unheard = 0
         self._link.wait(0.0)  # what has happened to the connection so far is no reason to send twice
         frames = codec.encode_request(request, self._correlation, topic, payload)
-        what = f"{type(request).__name__} {topic}".strip()
-        backoff = BACKOFF_S
-        answer = self._ask(frames, what, deadline, wait)
-        while isinstance(answer.reply, QuothError):
-            until = time.monotonic() + random.uniform(0.5, 1.0) * backoff
-            if answer.reply.code not in RETRIED or until > deadline:
-                raise answer.reply
-            backoff = min(2 * backoff, BACKOFF_MAX_S)
-            # An earlier copy may still be answered, and better.
-            answer = self._answer(until) or self._ask(frames, what, deadline, wait)
-        return answer
+        self._send(frames)
+        return Question(self._correlation, frames, f"{type(request).__name__} {topic}".strip())
+
+    def expects(self, question: Question) -> bool:
+        """Is this what was asked here last, and nobody has waited for it yet?"""
+        return self.unheard > 0 and question.correlation == self._correlation
+
+    def answer(self, question: Question, *, deadline: float, wait: float = 0.0) -> Answer:
+        """Wait for the answer to what was asked last.
+
+        deadline: by the monotonic clock. wait: seconds that the broker itself may take to answer. Raises the
+        error that the broker answered, or `Disconnected` at the deadline: the outcome is not known then.
+        """
+        return self._settle(question, deadline, wait, time.monotonic())
 
     def publish(
         self, request: Publish, topic: str, encode: Callable[[int, int], bytes], deadline: float
@@ -208,29 +227,49 @@ class Channel:
         self._sequences[topic] = (producer, stored + 1)
         return reply
 
-    def _ask(self, frames: list[bytes], what: str, deadline: float, wait: float) -> Answer:
-        """Send a request, again if it may have been lost, until it is answered."""
+    def _settle(self, question: Question, deadline: float, wait: float, now: float) -> Answer:
+        """See `answer`. now: when waiting begins, or earlier."""
+        backoff = BACKOFF_S
+        answer = self._wait(question, deadline, wait, now)
+        while isinstance(answer.reply, QuothError):
+            until = time.monotonic() + random.uniform(0.5, 1.0) * backoff
+            if answer.reply.code not in RETRIED or until > deadline:
+                raise answer.reply
+            backoff = min(2 * backoff, BACKOFF_MAX_S)
+            # An earlier copy may still be answered, and better.
+            answer = self._later(until) or self._again(question, deadline, wait)
+        return answer
+
+    def _send(self, frames: list[bytes]) -> None:
+        with suppress(zmq.Again):
+            self._link.send(frames)
+            self.unheard += 1
+
+    def _again(self, question: Question, deadline: float, wait: float) -> Answer:
+        now = time.monotonic()
+        self._send(question.frames)
+        return self._wait(question, deadline, wait, now)
+
+    def _wait(self, question: Question, deadline: float, wait: float, now: float) -> Answer:
+        """Wait for the answer to what has been sent, and send it again if it may have been lost."""
         link = self._link
-        send = True
+        resend_at = now + wait + RESEND_S
         while True:
-            now = time.monotonic()
-            if send:
-                with suppress(zmq.Again):
-                    link.send(frames)
-                    self.unheard += 1
-                resend_at = now + wait + RESEND_S
-            send = link.wait(min(deadline, resend_at) - now)
+            lost = link.wait(min(deadline, resend_at) - now)
             if (answer := self._received()) is not None:
                 return answer
             now = time.monotonic()
             if now >= deadline:
-                raise link.nobody(what)
+                raise link.nobody(question.what)
             if now >= resend_at:
                 # While nobody is there copies would only queue up: being found again is the time to send.
-                send = send or bool(link.connected)
+                lost = lost or bool(link.connected)
                 resend_at = now + RESEND_S
+            if lost:
+                self._send(question.frames)
+                resend_at = now + wait + RESEND_S
 
-    def _answer(self, until: float) -> Answer | None:
+    def _later(self, until: float) -> Answer | None:
         """Wait for an answer without asking again."""
         while (left := until - time.monotonic()) > 0:
             self._link.wait(left)

@@ -47,6 +47,7 @@ DEFAULT_TIMEOUT_S = 10.0
 TAIL_WAIT_S = 30.0
 """How long the broker keeps a tail's request; a longer silence is a second request."""
 AWAY_PAUSE_S = 0.5
+_BYTES = frozenset((bytes,))
 
 
 class BrokerLike(Protocol):
@@ -348,29 +349,31 @@ class Client:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _batches(self, reader: Reader, end: int) -> Iterator[Batch]:
-        while reader.after < end:
-            with self._pool.channel() as channel:
-                found = reader.fetch(channel, timeout=self.timeout)
-            for one in found:
-                if one.first > end:
+        with self._pool.slot() as slot:
+            while reader.after < end:
+                with self._pool.channel(slot) as channel:
+                    found = reader.go_on(channel, timeout=self.timeout)
+                for one in found:
+                    if one.first > end:
+                        return
+                    yield one
+                if not reader.looking:
                     return
-                yield one
-            if not reader.looking:
-                return
 
     def _tail(self, reader: Reader) -> Iterator[Message]:
-        while True:
-            try:
-                with self._pool.channel() as channel:
-                    found = reader.fetch(channel, wait=TAIL_WAIT_S, timeout=self.timeout)
-            except QuothError as problem:
-                if not _passes(problem, seen=reader.seen):
-                    raise
-                if problem.code != "unknown_topic":
-                    time.sleep(AWAY_PAUSE_S)
-                continue
-            for one in found:
-                yield from reader.messages(one)
+        with self._pool.slot() as slot:
+            while True:
+                try:
+                    with self._pool.channel(slot) as channel:
+                        found = reader.go_on(channel, wait=TAIL_WAIT_S, timeout=self.timeout)
+                except QuothError as problem:
+                    if not _passes(problem, seen=reader.seen):
+                        raise
+                    if problem.code != "unknown_topic":
+                        time.sleep(AWAY_PAUSE_S)
+                    continue
+                for one in found:
+                    yield from reader.messages(one)
 
     def _go_to_end(self, reader: Reader) -> None:
         """Let a reader begin behind the newest record; of a topic that does not exist yet it gets all."""
@@ -409,9 +412,10 @@ def _columns(
 ) -> tuple[Sequence[bytes], Sequence[bytes | None] | None, Sequence[bytes] | None]:
     """Values, keys and encoded headers, one of each for every record."""
     values = [value] if isinstance(value, bytes) else _several(value, "a value")
-    for one in values:
-        if not isinstance(one, bytes):
-            raise _not_bytes(one, "a value")
+    if not _BYTES.issuperset(map(type, values)):
+        for one in values:
+            if not isinstance(one, bytes):
+                raise _not_bytes(one, "a value")
     count = len(values)
     keys = None
     if key is not None:

@@ -15,11 +15,6 @@ RECORD_BYTES = 13
 """What a record takes in a batch beside its bytes: three offsets, and a bit rounded up."""
 
 
-def record_bytes(value: bytes, key: bytes | None, headers: bytes) -> int:
-    """What a record takes in a batch."""
-    return RECORD_BYTES + len(value) + len(key or b"") + len(headers)
-
-
 @dataclass(frozen=True)
 class Failure:
     """A batch that was not delivered.
@@ -49,7 +44,10 @@ class ProducerError(QuothError):
 
 @dataclass(eq=False)
 class Outgoing:
-    """A batch while it is filled, waits and is on its way. number: which one of its producer it is."""
+    """A batch while it is filled, waits and is on its way. number: which one of its producer it is.
+
+    keys, headers: as long as they have to be; from there on there are none.
+    """
 
     number: int
     values: list[bytes] = field(default_factory=list)
@@ -69,21 +67,21 @@ class Outgoing:
     """What became of its newest copy."""
 
     def add(self, value: bytes, key: bytes | None, headers: bytes, size: int) -> None:
-        """Put a record in. size: its bytes in the batch, from `record_bytes`."""
+        """Put a record in. size: its bytes in the batch."""
+        before = len(self.values)
         self.values.append(value)
-        self.keys.append(key)
-        self.headers.append(headers)
+        if key is not None:
+            self.keys += [None] * (before - len(self.keys)) + [key]
+        if headers:
+            self.headers += [b""] * (before - len(self.headers)) + [headers]
         self.size += size
 
     def encode(self, producer: int, sequence: int) -> None:
         """Make the bytes to send; a retry sends the same ones."""
         self.sequence = sequence
+        keys, headers = self._columns()
         self.payload = wire.encode(
-            self.values,
-            self.keys if any(key is not None for key in self.keys) else None,
-            self.headers if any(self.headers) else None,
-            producer=producer,
-            sequence=sequence,
+            self.values, keys or None, headers or None, producer=producer, sequence=sequence
         )
         self.unanswered = 0
         self.refusal = None
@@ -98,5 +96,13 @@ class Outgoing:
 
     def failure(self, outcome: Literal["refused", "unknown"], problem: QuothError) -> Failure:
         """What is told of it when it failed."""
-        headers: list[Mapping[str, bytes]] = [wire.decode_headers(one) for one in self.headers]
-        return Failure(self.values, self.keys, headers, outcome, problem)
+        count = len(self.values)
+        keys, encoded = self._columns()
+        headers: list[Mapping[str, bytes]] = [wire.decode_headers(one) for one in encoded or [b""] * count]
+        return Failure(self.values, keys or [None] * count, headers, outcome, problem)
+
+    def _columns(self) -> tuple[list[bytes | None], list[bytes]]:
+        """Keys and headers of all records; empty lists if none has any."""
+        count = len(self.values)
+        keys = self.keys and self.keys + [None] * (count - len(self.keys))
+        return keys, self.headers and self.headers + [b""] * (count - len(self.headers))

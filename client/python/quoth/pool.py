@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import zmq
 
 from quoth.channel import Channel, Context
 from quothwire.errors import Disconnected, QuothError, error
+
+SLOTS_MAX = 32
+"""Channels that stay with their iterators: each may hold a MiB that was asked for in advance, and four
+descriptors."""
+
+
+class Slot:
+    """Where the channel of one iterator stays between its calls, on which its next answer comes."""
+
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
 
 
 class Pool:
@@ -22,15 +33,18 @@ class Pool:
     def __init__(self, url: str, context: Context | None) -> None:
         self.url = url
         self._given = context
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an iterator may be collected at any moment
         self._idle: list[Channel] = []
         self._closed = False
         self._open()
 
     @contextmanager
-    def channel(self) -> Iterator[Channel]:
-        """A channel for one call. It is thrown away if the call ends with an outcome that is not known."""
-        channel = self._take()
+    def channel(self, slot: Slot | None = None) -> Iterator[Channel]:
+        """A channel for one call. It is thrown away if the call ends with an outcome that is not known.
+
+        slot: take the one that is there, and put it back there.
+        """
+        channel = self._take(slot)
         keep = False
         try:
             yield channel
@@ -42,9 +56,23 @@ class Pool:
             raise error("closed", "the client or the broker in this process was closed") from None
         finally:
             if keep:
-                self._put(channel)
+                self._put(channel, slot)
             else:
                 channel.close()
+
+    @contextmanager
+    def slot(self) -> Iterator[Slot]:
+        """A place for the channel of an iterator, which may never be resumed."""
+        slot = Slot()
+        try:
+            yield slot
+        finally:
+            if os.getpid() != self._pid:
+                _parents.append(slot.channel)
+            else:
+                with self._lock:
+                    for channel in self._emptied([slot]):
+                        self._put(channel)
 
     @property
     def context(self) -> Context:
@@ -59,11 +87,11 @@ class Pool:
         """Close the channels; calls that are under way end with an error."""
         if os.getpid() != self._pid:  # the lock may be held for ever here, and the channels are the parent's
             self._closed = True
-            _parents.append((self._context, self._idle))
+            _parents.append((self._context, self._idle, self._slots))
             return
         with self._lock:
             closed, self._closed = self._closed, True
-            idle, self._idle = self._idle, []
+            idle, self._idle = [*self._idle, *self._emptied(list(self._slots))], []
         if closed:
             return
         for channel in idle:
@@ -72,23 +100,39 @@ class Pool:
             # Waits for channels that are in a call: theirs end with ContextTerminated.
             self._context.term()
 
-    def _take(self) -> Channel:
+    def _take(self, slot: Slot | None) -> Channel:
         context = self.context
         with self._lock:
+            for channel in self._emptied([slot] if slot is not None else []):
+                return channel
             if self._idle:
                 return self._idle.pop()
         return Channel(context, self.url)
 
-    def _put(self, channel: Channel) -> None:
+    def _put(self, channel: Channel, slot: Slot | None = None) -> None:
         with self._lock:
             if not self._closed:
-                self._idle.append(channel)
+                if slot is None or len(self._slots) >= SLOTS_MAX:
+                    self._idle.append(channel)
+                else:
+                    slot.channel = channel
+                    self._slots.add(slot)
                 return
         channel.close()
+
+    def _emptied(self, slots: Sequence[Slot]) -> list[Channel]:
+        """The channels in some slots, taken out of them."""
+        channels = [slot.channel for slot in slots if slot.channel is not None]
+        for slot in slots:
+            slot.channel = None
+            self._slots.discard(slot)
+        return channels
 
     def _open(self) -> None:
         self._context: Context = self._given or zmq.Context()
         self._pid = os.getpid()
+        self._slots: set[Slot] = set()
+        """Those that hold a channel."""
 
     def _forget_parent(self) -> None:
         if self._given is not None:
@@ -96,9 +140,9 @@ class Pool:
         with _forgetting:
             if os.getpid() == self._pid:
                 return
-            _parents.append((self._context, self._idle))
+            _parents.append((self._context, self._idle, self._emptied(list(self._slots))))
             # The lock may have been held by a thread that does not exist here.
-            self._lock = threading.Lock()
+            self._lock = threading.RLock()
             self._idle = []
             self._open()
 

@@ -24,7 +24,7 @@ from quoth.bell import Bell
 from quoth.channel import RESEND_S, Context, Link
 from quoth.deadline import as_seconds
 from quoth.message import Ack
-from quoth.outgoing import Failure, Outgoing, ProducerError, record_bytes
+from quoth.outgoing import RECORD_BYTES, Failure, Outgoing, ProducerError
 from quoth.pipeline import Pipeline
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
@@ -88,7 +88,10 @@ class Producer:
         """The newest pointer of those."""
         self._options = options
         self._batch_bytes = min(BATCH_BYTES, options.payload_bytes_max - OVERHEAD_BYTES)
-        self._changed = threading.Condition()
+        self._record_bytes_max = options.payload_bytes_max - OVERHEAD_BYTES
+        self._batch = options.batch
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._filling = Outgoing(0)
         self._ready: deque[Outgoing] = deque()
         self._unsettled: dict[int, Outgoing] = {}
@@ -99,6 +102,8 @@ class Producer:
         self._flushed = -1
         """The number of the batch up to which nothing lingers."""
         self._failures: list[Failure] = []
+        self._open = True
+        """Not closed, and its thread goes on."""
         self._closed = False
         self._stopping = False
         self._end: QuothError | None = None
@@ -127,14 +132,15 @@ class Producer:
         if key is not None and not isinstance(key, bytes):
             raise error("bad_request", f"a key is bytes or None, not {type(key).__name__}", "encode it")
         encoded = b"" if headers is None else wire.encode_headers(headers)
-        size = record_bytes(value, key, encoded)
-        if size + OVERHEAD_BYTES > self._options.payload_bytes_max:
+        size = RECORD_BYTES + len(value) + len(key or b"") + len(encoded)
+        if size > self._record_bytes_max:
             raise error("too_large", f"a record of {size} bytes")
         self._stay_at_home()
-        with self._changed:
-            self._need_room()
+        with self._lock:
+            if not self._open or not self._has_room():
+                self._need_room()
             filling = self._filling
-            if filling.values and filling.size + size > self._batch_bytes:
+            if filling.size + size > self._batch_bytes and filling.values:
                 filling = self._seal()
             if not filling.values:
                 filling.began = time.monotonic()
@@ -146,7 +152,7 @@ class Producer:
                 self._promised = None
             self._buffered += 1
             self._buffered_bytes += size
-            if len(filling.values) >= self._options.batch:
+            if len(filling.values) >= self._batch:
                 self._seal()
 
     def future(self) -> Future[Ack]:
@@ -188,7 +194,7 @@ class Producer:
         with self._changed:
             if self._closed:
                 return
-            self._closed = True
+            self._closed, self._open = True, False
             self._changed.notify_all()
         try:
             with self._changed:
@@ -373,7 +379,7 @@ class Producer:
         """The thread ends: whatever was sent may have arrived, the rest never will."""
         self._pipeline.give_up(problem)
         with self._changed:
-            self._end = problem
+            self._end, self._open = problem, False
             left, promised = list(self._unsettled.values()), self._promised
         for outgoing in left:
             self._settle(outgoing, outgoing.failure("refused", problem))

@@ -11,16 +11,18 @@ import math
 from collections.abc import Iterator
 
 from quoth.batch import Batch
-from quoth.channel import Channel
+from quoth.channel import Channel, Question
 from quoth.deadline import deadline_in
 from quoth.message import Gap, Message, OnGap
 from quothwire import batch as wire
 from quothwire.batch import Header
-from quothwire.errors import QuothError
+from quothwire.codec import Answer
+from quothwire.errors import Disconnected, QuothError
 from quothwire.message import WAIT_MS_MAX, Fetch, Fetched
 
 FETCH_BYTES = 2**20
 RECORDS_MAX = 2**32
+WAIT_S_MAX = WAIT_MS_MAX / 1_000
 
 log = logging.getLogger("quoth")
 
@@ -49,6 +51,9 @@ class Reader:
         self._ordinal = -1
         self._old_after = -1
         """Where the cursor stood in a topic of the same name that is no more, until that has been told."""
+        self._ahead: Question | None = None
+        """What has been asked for before it was needed, and behind which pointer that reads on."""
+        self._ahead_of = -1
 
     def go_to_end(self, reply: Fetched) -> None:
         """Begin behind the newest record."""
@@ -63,16 +68,53 @@ class Reader:
         timeout: seconds that the broker may take beyond that. The cursor moves, and gaps are told, while the
         batches are taken.
         """
-        wait_ms = min(math.ceil(wait * 1_000), WAIT_MS_MAX)
-        request = Fetch(
-            after=self.after,
-            ordinal=self._ordinal,
-            records_max=min(max(records_max, 1), RECORDS_MAX),
-            bytes_max=FETCH_BYTES,
-            wait_ms=wait_ms,
-        )
-        wait = wait_ms / 1_000
-        answer = channel.call(request, self.topic, deadline=deadline_in(wait + timeout), wait=wait)
+        wait = min(wait, WAIT_S_MAX)
+        question = channel.ask(_fetch(self.after, self._ordinal, wait, records_max), self.topic)
+        return self._take(channel.answer(question, deadline=deadline_in(wait + timeout), wait=wait))
+
+    def go_on(self, channel: Channel, *, wait: float = 0.0, timeout: float) -> Iterator[Batch]:
+        """`fetch`, for whoever will go on: what follows is on its way while these batches are taken.
+
+        It is waited for if the same channel is given the next time, and was not used for anything else.
+        """
+        wait = min(wait, WAIT_S_MAX)
+        deadline = deadline_in(wait + timeout)
+        answer = self._answer_ahead(channel, wait, deadline)
+        if answer is None or not (answer.payload or wait):  # there may be something by now
+            question = channel.ask(_fetch(self.after, self._ordinal, wait), self.topic)
+            answer = channel.answer(question, deadline=deadline, wait=wait)
+        found = self._take(answer)
+        self._ahead_of, ordinal = self._end_of(answer.payload)
+        if ordinal >= 0:
+            self._ahead = channel.ask(_fetch(self._ahead_of, ordinal, wait), self.topic)
+        return found
+
+    def _answer_ahead(self, channel: Channel, wait: float, deadline: float) -> Answer | None:
+        """The answer to what was asked for in advance, None if it is of no use any more.
+
+        An error may have been one when it was said: whatever there is to say now will be said again.
+        """
+        question, self._ahead = self._ahead, None
+        if question is None or self._ahead_of != self.after or not channel.expects(question):
+            return None
+        try:
+            return channel.answer(question, deadline=deadline, wait=wait)
+        except Disconnected:
+            raise
+        except QuothError:
+            return None
+
+    def _end_of(self, payload: wire.Bytes) -> tuple[int, int]:
+        """The last pointer of stored batches and the ordinal behind it; -1 for none, or for damage."""
+        try:
+            first = wire.parse_header(payload, self._log_id)
+        except QuothError:
+            return -1, -1
+        size, last, ordinal = wire.whole(payload, self._log_id, first.base - 1, first.ordinal)
+        return (last, ordinal) if size == len(payload) else (-1, -1)
+
+    def _take(self, answer: Answer) -> Iterator[Batch]:
+        """The batches of an answer."""
         reply = answer.reply
         assert isinstance(reply, Fetched)
         self.seen = True
@@ -92,7 +134,7 @@ class Reader:
         """The records of a batch that can be read; the others are told as gaps."""
         return found.readable(self._on_gap)
 
-    def _open(self, payload: bytes, reply: Fetched) -> Iterator[Batch]:
+    def _open(self, payload: wire.Bytes, reply: Fetched) -> Iterator[Batch]:
         view = memoryview(payload)
         position = 0
         while position < len(view):
@@ -156,6 +198,16 @@ class Reader:
         """Tell that everything up to the pointer `last` is damaged, and step over it."""
         before, self.after = self.after, max(self.after, last)
         self._on_gap(Gap(self.topic, before, last + 1, records, "damaged", ordinal))
+
+
+def _fetch(after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX) -> Fetch:
+    return Fetch(
+        after=after,
+        ordinal=ordinal,
+        records_max=min(max(records_max, 1), RECORDS_MAX),
+        bytes_max=FETCH_BYTES,
+        wait_ms=math.ceil(wait * 1_000),
+    )
 
 
 def _behind(ordinal: int, records: int) -> int:
