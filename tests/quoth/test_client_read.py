@@ -353,6 +353,20 @@ def test_batches_end_where_the_topic_ends_by_then(client: Client, topic: str) ->
     assert found == [b"a", b"1", b"2", b"3", b"4"]
 
 
+def test_an_iterator_may_be_collected_at_any_moment(client: Client, topic: str, told: list[Message]) -> None:
+    """Even while its own thread gives out connections, which is when it gives back its own."""
+    left = client.batches(topic)
+    assert next(left).first == told[0].pointer
+    cycle: list[object] = [left]
+    cycle.append(cycle)
+    assert len(client._pool._slots) == 1
+    del left, cycle
+    with client._pool._lock:
+        gc.collect()
+    assert not client._pool._slots
+    assert client.read(topic, limit=1) == told[:1]
+
+
 def test_many_iterators_at_once_share_their_connections(client: Client, topic: str) -> None:
     """As when many topics are merged: there are descriptors for some of them only."""
     names = [f"{topic}-{number}" for number in range(100)]
