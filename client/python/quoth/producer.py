@@ -102,8 +102,6 @@ class Producer:
         self._flushed = -1
         """The number of the batch up to which nothing lingers."""
         self._failures: list[Failure] = []
-        self._open = True
-        """Not closed, and its thread goes on."""
         self._closed = False
         self._stopping = False
         self._end: QuothError | None = None
@@ -137,7 +135,7 @@ class Producer:
             raise error("too_large", f"a record of {size} bytes")
         self._stay_at_home()
         with self._lock:
-            if not self._open or not self._has_room():
+            if self._closed or self._end is not None or not self._has_room():
                 self._need_room()
             filling = self._filling
             if filling.size + size > self._batch_bytes and filling.values:
@@ -194,7 +192,7 @@ class Producer:
         with self._changed:
             if self._closed:
                 return
-            self._closed, self._open = True, False
+            self._closed = True
             self._changed.notify_all()
         try:
             with self._changed:
@@ -379,7 +377,7 @@ class Producer:
         """The thread ends: whatever was sent may have arrived, the rest never will."""
         self._pipeline.give_up(problem)
         with self._changed:
-            self._end, self._open = problem, False
+            self._end = problem
             left, promised = list(self._unsettled.values()), self._promised
         for outgoing in left:
             self._settle(outgoing, outgoing.failure("refused", problem))
