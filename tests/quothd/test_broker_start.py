@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_hexdigest
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.brokers import BrokerProcess, StartBroker, free_port
 from kit.deadlines import eventually
 from kit.peers import FastPeer, Peers, refused
 from kit.processes import listing
@@ -173,9 +173,9 @@ def test_a_port_has_one_owner(refuse: Refuse, start_broker: StartBroker, tmp_pat
 
 def test_the_port_for_announcements_has_one_owner(refuse: Refuse, tmp_path: Path) -> None:
     """C33."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = taken.getsockname()[1]
-        assert f":{port}" in refuse(CANNOT, port=port - 1)
+    port = free_port()  # where nobody else is: the neighbour of a port that the system gives may be taken
+    with closing(socket.create_server(("127.0.0.1", port + 1))):
+        assert f":{port + 1}" in refuse(CANNOT, port=port)
 
 
 @pytest.mark.parametrize("place", ["a file", "below a file", "a file as topics"])
