@@ -21,6 +21,7 @@ from quothd.events import (
     Answered,
     Changed,
     Deleted,
+    Due,
     Event,
     Failed,
     Idle,
@@ -31,18 +32,19 @@ from quothd.events import (
     Progress,
     Slept,
 )
-from quothd.inbox import Inbox
 from quothd.job import Job
+from quothd.keeper import RETENTION_RETRY_US
 from quothd.lifecycle import Happening, State
 from quothd.outbox import Outbox
 from quothd.place import Place, topic_info
 from quothd.publishing import glance
 from quothd.readers import Readers
+from quothd.standin import StandIn
 from quothd.syncer import Syncer
 from quothd.topicfile import TopicFile
 from quothd.turns import Turns
 from quothd.waits import Waits
-from quothd.worker import RETENTION_RETRY_US, Worker
+from quothd.worker import Worker
 from quothlog import LogInfo
 from quothlog.recovery import new_log_id
 from quothwire.errors import QuothError, error
@@ -74,7 +76,9 @@ class Dispatcher:
         outbox: Outbox,
         send: Send,
         announce: Announce,
+        stand_in: StandIn,
     ) -> None:
+        self._stand_in = stand_in
         self.waits = Waits()
         self._directory = directory
         self._config = config
@@ -88,7 +92,7 @@ class Dispatcher:
         self._turns = Turns(config.workers_max, self._make_worker)
         self._retention: list[tuple[int, str]] = []
         self._held_bytes = 0
-        self._given: dict[Inbox, None] = {}
+        self._due: dict[Entry, None] = {}
         self._totals: Counter[str] = Counter()
         self._stopping = False
         for folder in folders:
@@ -190,17 +194,33 @@ class Dispatcher:
         entry.used = now
         if entry.state is State.AWAKE and entry.worker is not None and not entry.makes_way:
             entry.in_work += 1
-            entry.worker.inbox.give(job)
-            self._given[entry.worker.inbox] = None
+            entry.worker.inbox.given.append(job)
+            self._due[entry] = None
         else:
             entry.pending.append(job)
             self._turns.need(entry, now)
 
-    def hand_over(self) -> None:
-        """Let the workers have what was given to them, as the last thing of a turn."""
-        for inbox in self._given:
-            inbox.hand_over()
-        self._given.clear()
+    def hand_over(self, until: float) -> bool:
+        """Do what is quick of what was given to the workers, let them have the rest; True if more may follow.
+
+        It ends once the monotonic clock says `until`. A topic stays on the list until nothing is left that
+        was given: this thread may lose the front.
+        """
+        served = False
+        may_serve = self._stand_in.is_there()
+        for entry in [*self._due]:
+            if entry.worker is not None:
+                inbox = entry.worker.inbox
+                if may_serve and entry.state is State.AWAKE and entry.worker.serve(self._stand_in.watch):
+                    served = True
+                    if time.monotonic() >= until:
+                        break
+                    if inbox.content():
+                        continue
+                else:
+                    inbox.hand_over()
+            del self._due[entry]
+        return served
 
     def _delete_if_done(self, entry: Entry, now: float) -> None:
         """Let the deletion go once it is the only job that is left."""
@@ -228,6 +248,9 @@ class Dispatcher:
             case Answered():
                 self._send(event.frames)
                 self._done(entry, event.job, now)
+            case Due():
+                if entry is not None:
+                    self._due[entry] = None
             case Parked():
                 self._done(entry, event.job, now)
                 self._park(event.job)
@@ -266,6 +289,7 @@ class Dispatcher:
                 self._fail(entry, event, now)
 
     def _opened(self, entry: Entry, event: Opened, now: float) -> None:
+        assert entry.worker is not None
         entry.step(Happening.OPENED)
         entry.is_new = False
         entry.place = event.place
@@ -273,6 +297,8 @@ class Dispatcher:
         pending, entry.pending = entry.pending, []
         for job in pending:
             self._hand_over(entry, job, now)
+        entry.worker.inbox.hand_over()  # its thread is awake: what waited for it is done there
+        self._due.pop(entry, None)
         self._wake_waiting(entry, now)
         if not entry.outstanding:
             self._turns.rest(entry)

@@ -28,6 +28,13 @@ class Answered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """Something was brought to its inbox that may be quick to do."""
+
+    worker: Sender
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """A fetch found nothing yet and is willing to wait."""
 
@@ -116,4 +123,17 @@ class Failed:
     jobs: list[Job]
 
 
-Event = Answered | Parked | Opening | Opened | Progress | Informed | Changed | Idle | Slept | Deleted | Failed
+Event = (
+    Answered
+    | Due
+    | Parked
+    | Opening
+    | Opened
+    | Progress
+    | Informed
+    | Changed
+    | Idle
+    | Slept
+    | Deleted
+    | Failed
+)

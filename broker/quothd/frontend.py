@@ -27,9 +27,10 @@ from quothd.dispatcher import Dispatcher
 from quothd.endpoints import Bound, bind_pair
 from quothd.job import Job
 from quothd.outbox import Outbox
-from quothd.replies import QUEUED_MAX, Replies
+from quothd.replies import FRAME_BYTES, QUEUED_MAX, Replies
 from quothd.router import Frame, Router
 from quothd.scrubber import Scrubber
+from quothd.standin import Relieved, StandIn
 from quothlog.producers import RESULTS_MAX
 from quothwire import announcement, batch, codec, simple
 from quothwire.errors import QuothError, error
@@ -78,6 +79,7 @@ class FrontEnd:
     ) -> None:
         self._thread = threading.Thread(target=self._run, name="quoth-front-end", daemon=True)
         self._ready: Future[Bound] = Future()
+        self._ended = threading.Event()
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
         self.overrun: QuothError | None = None
@@ -88,8 +90,15 @@ class FrontEnd:
         self._outbox = Outbox()
         self._news: dict[str, int] = {}
         self._counters: Counter[str] = Counter()
+        self._stand_in = StandIn(self._serve)
         self._dispatcher = Dispatcher(
-            config.dir, config, catalog.folders, self._outbox, self._send, self._news.__setitem__
+            config.dir,
+            config,
+            catalog.folders,
+            self._outbox,
+            self._send,
+            self._news.__setitem__,
+            self._stand_in,
         )
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
@@ -106,9 +115,9 @@ class FrontEnd:
         return self._ready.result()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the thread has ended, if there ever was one."""
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+        """Wait until whoever has the front has ended, if there ever was one."""
+        if self._thread.ident is not None and self._ended.wait(timeout):
+            self._thread.join()
 
     def _run(self) -> None:
         try:
@@ -117,22 +126,47 @@ class FrontEnd:
             self._replies = Replies(self._router, self._counters)
         except BaseException as problem:
             self._ready.set_exception(problem)
+            self._ended.set()
             return
         try:
             self._dispatcher.start()
-            self._ready.set_result(self._bound)
-            self._loop()
         except BaseException as problem:
-            self._fail(problem)
-        finally:
+            self._close(problem)
+            return
+        self._stand_in.start()
+        self._ready.set_result(self._bound)
+        self._serve()
+
+    def _serve(self) -> None:
+        """Have the front until the broker ends, or until somebody else has it."""
+        self._thread = threading.current_thread()
+        self._thread.name = "quoth-front-end"
+        try:
+            self._loop()
+        except Relieved as relieved:
+            if relieved.__context__ is not None:
+                log.error("went wrong while it was held up", exc_info=relieved.__context__)
+        except BaseException as problem:
+            self._close(problem)
+        else:
+            self._close(None)
+
+    def _close(self, problem: BaseException | None) -> None:
+        """End what the front end has begun."""
+        try:
+            if problem is not None:
+                self._fail(problem)
             self._router.socket.close(linger=int(LINGER_S * 1_000))
             self._announcer.close(linger=0)
+            self._stand_in.stop()
             self._end()
+        finally:
+            self._ended.set()
 
     def _fail(self, problem: BaseException) -> None:
         """Tell whoever waits for the start; once it has succeeded, whoever asks for `failure`."""
         if self._ready.done():
-            log.exception("the front end failed")
+            log.error("the front end failed", exc_info=problem)
             self.failure = problem
         else:
             self._ready.set_exception(problem)
@@ -187,24 +221,36 @@ class FrontEnd:
         poller = zmq.Poller()
         poller.register(self._router.socket, zmq.POLLIN)
         poller.register(self._outbox.fd, zmq.POLLIN)
-        more = False
+        more = True  # whoever had the front before may have left something
         while not self._is_over():
             now = time.monotonic()
             self._scrubber.tick(now)
             dues = (self._dispatcher.tick(now), self._replies.next_try(), now + self._config.check_interval)
             wait = min(due for due in dues if due is not None) - now
+            more = not self._outbox.leave() or more
             ready = dict(poller.poll(0 if more else max(0, int(wait * 1_000) + 1)))
-            now = time.monotonic()
-            if self._outbox.fd in ready:
-                for event in self._outbox.take(now + TURN_S):
-                    self._dispatcher.take(event, now)
-                now = time.monotonic()
-            more = self._router.socket in ready and self._receive(now, now + TURN_S)
+            self._outbox.attend(rung=self._outbox.fd in ready)
+            self._take_events(time.monotonic() + TURN_S)
+            more = self._router.socket in ready and self._receive()
             if self._replies:
                 now = time.monotonic()
                 self._replies.offer_again(now, now + TURN_S)
+            more = self._work() or more
             self._announce_news()
-            self._dispatcher.hand_over()
+
+    def _take_events(self, until: float) -> None:
+        now = time.monotonic()
+        for event in self._outbox.take(until):
+            self._dispatcher.take(event, now)
+
+    def _work(self) -> bool:
+        """Have done, or do, what has been asked for; True if something may be left for the next turn."""
+        until = time.monotonic() + TURN_S
+        while self._dispatcher.hand_over(until):
+            self._take_events(until)
+            if time.monotonic() >= until:
+                return True
+        return False
 
     def _is_over(self) -> bool:
         """Once the broker is to stop: has everything been answered and put to sleep?"""
@@ -219,8 +265,10 @@ class FrontEnd:
 
     # -- requests ---------------------------------------------------------------------------------------
 
-    def _receive(self, now: float, until: float) -> bool:
+    def _receive(self) -> bool:
         """Take the requests that are there; True if there may be more."""
+        now = time.monotonic()
+        until = now + TURN_S
         while time.monotonic() < until:
             frames = self._router.receive()
             if frames is None:
@@ -241,7 +289,7 @@ class FrontEnd:
         except QuothError as problem:
             self._refuse(route, body, problem)
             return
-        size = sum(map(len, body))
+        size = sum(map(len, body)) + FRAME_BYTES * len(body)
         try:
             if caller.operation in _WITHOUT_TOPIC:
                 self._send(self._answer_here(caller))
@@ -312,6 +360,7 @@ class FrontEnd:
                 **self._counters,
                 "syncs": dispatcher.syncs,
                 "threads": threading.active_count(),
+                "relieved": self._stand_in.relieved,
                 "unopened": dispatcher.unopened,
                 **dispatcher.totals(),
                 **self._scrubber.counters(),

@@ -15,37 +15,38 @@ class Outbox:
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
-        self._rung = False
+        self._attended = False
         self._wakeup = Wakeup()
         self.fd = self._wakeup.fd
 
     def post(self, *events: Event) -> None:
         """Hand events over."""
         self._events.extend(events)
-        if not self._rung:
-            self._rung = True
+        if not self._attended:
+            self._attended = True
             self._wakeup.ring()
 
     def wake(self) -> None:
         """Make the front end look up, without an event."""
         self._wakeup.ring()
 
-    def take(self, until: float) -> Iterator[Event]:
-        """What has been posted, at least one event, and no more once the monotonic clock says `until`.
+    def attend(self, *, rung: bool) -> None:
+        """From now on nobody needs to ring. rung: `fd` is readable."""
+        self._attended = True
+        if rung:
+            self._wakeup.hush()
 
-        It is hushed before the flag is lowered: a post between the two does not ring and is taken here, a
-        later one rings and is heard. It is hushed whatever the flag says: the ring of an event that was
-        taken already may come late.
-        """
-        self._wakeup.hush()
-        self._rung = False
+    def leave(self) -> bool:
+        """From now on whoever posts rings; False if there is something that has been posted already."""
+        self._attended = False
+        return not self._events
+
+    def take(self, until: float) -> Iterator[Event]:
+        """What has been posted, at least one event, and no more once the monotonic clock says `until`."""
         while self._events:
             yield self._events.popleft()
             if time.monotonic() >= until:
                 break
-        if self._events:
-            self._rung = True
-            self._wakeup.ring()
 
     def close(self) -> None:
         """Close its descriptors; nobody posts any more."""

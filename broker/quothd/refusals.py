@@ -6,12 +6,16 @@ anything else nobody knows what the disk holds.
 
 from __future__ import annotations
 
+import logging
+
 from quothlog.filesystem import DISK_FULL, PROCESS_SHORT
 from quothwire.errors import QuothError, error
 
 _SHORT_HINT = (
     "the broker is out of threads, descriptors or memory: try again, raise its limits, or lower workers_max"
 )
+
+log = logging.getLogger("quothd.worker")
 
 
 def refusal(problem: Exception, what: str) -> QuothError:
@@ -33,6 +37,13 @@ def breakdown(problem: Exception, what: str) -> QuothError:
     """The error of something that was broken off. It may have been done, so it is never retryable."""
     told = refusal(problem, what)
     return error("storage_failed", told.text) if told.retryable else told
+
+
+def complain(problem: Exception, topic: str) -> None:
+    """Write down what went wrong, with the way to it if nobody foresaw it."""
+    told = refusal(problem, topic)
+    foreseen = isinstance(problem, QuothError) or told.retryable
+    log.error("went wrong topic=%r problem=%s", topic, told, exc_info=None if foreseen else problem)
 
 
 def shortage(problem: Exception, what: str) -> QuothError:

@@ -49,4 +49,4 @@ class Syncer:
             except OSError as failure:
                 problem = failure
             self.runs += 1
-            inbox.put(Synced(ticket, problem))
+            inbox.bring(Synced(ticket, problem))

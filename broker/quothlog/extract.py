@@ -19,6 +19,8 @@ from quothwire.errors import QuothError
 
 GUESS_BYTES = 2**12
 """Read beyond what records take on average: a header and some records more cost nothing."""
+AT_HAND_BYTES = 2**16
+"""More than that is copied where it holds up nobody else."""
 MARKS_MAX = 256
 """Ends of extracts that are remembered for one segment, 200 bytes each: as many consumers read on at once."""
 
@@ -63,11 +65,15 @@ class View(NamedTuple):
     end: Position
     below: int
 
+    def up_to(self, end: Position) -> View:
+        """The same, ending there."""
+        return View(self.file, self.sparse, self.marks, end, self.below)
+
     def bytes_of(self, records: int) -> int:
         """How many bytes so many records will take, somewhat more than on average, so that they do."""
-        first = self.sparse.first()
-        stored = max(1, self.end.ordinal - first.ordinal)
-        return records * (self.end.offset - first.offset) * 5 // (stored * 4) + GUESS_BYTES
+        start, end = self.sparse.start, self.end
+        stored = end.ordinal - start.ordinal or 1
+        return records * (end.offset - start.offset) * 5 // (stored * 4) + GUESS_BYTES
 
 
 def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
@@ -83,6 +89,17 @@ def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: in
     )
 
 
+def extract_at_hand(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+    """The same if somebody has read up to here, it is small, and in memory; None for anything else."""
+    guess = _guess(view, after, records_max, bytes_max)
+    if guess is None or guess.size > AT_HAND_BYTES:
+        return None
+    data = view.file.read_at_hand(guess.size, guess.start.offset)
+    if data is None:
+        return None
+    return _sound(view, log_id, guess.start, data, guess.ordinal_max, guess.most, may_wait=False)
+
+
 def first_above(view: View, log_id: int, after: int) -> tuple[Position, Found | None]:
     """The first batch with records above `after`, and the boundary behind the last one that can be read
     before it."""
@@ -95,17 +112,30 @@ def first_above(view: View, log_id: int, after: int) -> tuple[Position, Found | 
     return here, None
 
 
-def _extract_next(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
-    """The extract if somebody has read up to here, nothing is wrong, and one batch is not above the limits.
+class _Guess(NamedTuple):
+    """Where somebody has read up to, and how many bytes an extract will take from there."""
 
-    How many bytes so many records will take is guessed.
-    """
+    start: Position
+    size: int
+    most: int
+    ordinal_max: int
+
+
+def _guess(view: View, after: int, records_max: int, bytes_max: int) -> _Guess | None:
     start = view.marks.at(after)
     if start is None:
         return None
     most = min(bytes_max, view.end.offset - start.offset)
-    data = view.file.read(min(most, view.bytes_of(records_max)), start.offset)
-    return _sound(view, log_id, start, data, start.ordinal + records_max, most)
+    return _Guess(start, min(most, view.bytes_of(records_max)), most, start.ordinal + records_max)
+
+
+def _extract_next(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+    """The extract if somebody has read up to here, nothing is wrong, and a batch is not above the limits."""
+    guess = _guess(view, after, records_max, bytes_max)
+    if guess is None:
+        return None
+    data = view.file.read(guess.size, guess.start.offset)
+    return _sound(view, log_id, guess.start, data, guess.ordinal_max, guess.most)
 
 
 def _extract_sound(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
@@ -125,17 +155,27 @@ def _extract_sound(view: View, log_id: int, after: int, records_max: int, bytes_
 
 
 def _sound(
-    view: View, log_id: int, start: Position, data: Bytes, ordinal_max: int, most: int
+    view: View,
+    log_id: int,
+    start: Position,
+    data: Bytes,
+    ordinal_max: int,
+    most: int,
+    *,
+    may_wait: bool = True,
 ) -> Extract | None:
     """What of some bytes behind a boundary is as it should be and ends below an ordinal; None for nothing.
 
-    most: how many bytes may be read, if those that were read turn out to be too few.
+    most: how many bytes may be read, if those that were read turn out to be too few. may_wait: for a disk, to
+    do so; else it is None then.
     """
     bounds = log_id, start.pointer, start.ordinal, view.below - 1, ordinal_max
     size, last, ordinal = batch.whole(data, *bounds)
     if not size:
         return None
     if ordinal < ordinal_max and len(data) < most and _is_cut(data, size, log_id):
+        if not may_wait:
+            return None
         data = view.file.read(most, start.offset)
         size, last, ordinal = batch.whole(data, *bounds)
         if not size:  # the file is shorter than when it was opened

@@ -26,6 +26,7 @@ PROCESS_SHORT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 TEMPORARY_SUFFIX = ".tmp"
 """Behind the name of a file that is not whole yet."""
 
+_NO_WAIT = int(getattr(os, "RWF_NOWAIT", 0))
 _BUFFERS_MAX = 1_000
 """Buffers in one writev; the smallest IOV_MAX of the systems that we run on is 1,024."""
 
@@ -35,6 +36,9 @@ class File(Protocol):
 
     def read(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes at an offset; fewer only at the end of the file."""
+
+    def read_at_hand(self, size: int, offset: int) -> bytes | None:
+        """So many bytes at an offset if they are in memory, so that no disk is waited for; None if not."""
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all buffers at the end, or raise OSError with any part of them written."""
@@ -117,6 +121,17 @@ class PosixFile:
             parts.append(data)
             missing -= len(data)
         return b"".join(parts)
+
+    def read_at_hand(self, size: int, offset: int) -> bytes | None:
+        """See `File.read_at_hand`; None where the system cannot tell."""
+        if not _NO_WAIT:
+            return None
+        data = bytearray(size)
+        try:
+            found = os.preadv(self._fd, (data,), offset, _NO_WAIT)
+        except OSError:
+            return None
+        return bytes(data) if found == size else None
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """See `File.append`."""

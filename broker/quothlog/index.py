@@ -18,10 +18,11 @@ INDEX_STEP_BYTES = 64 * 2**10
 class SparseIndex:
     """Boundaries between batches, ascending. One thread adds, any thread may look."""
 
-    __slots__ = ("_offsets", "_ordinals", "_pointers")
+    __slots__ = ("_offsets", "_ordinals", "_pointers", "start")
 
     def __init__(self, positions: Iterable[Position]) -> None:
         rows = list(positions)
+        self.start = rows[0]
         self._offsets = array("Q", (row.offset for row in rows))
         self._pointers = array("Q", (row.pointer for row in rows))
         self._ordinals = array("Q", (row.ordinal for row in rows))
@@ -45,10 +46,6 @@ class SparseIndex:
         """The last boundary with at most this offset and this ordinal."""
         rows = bisect_right(self._offsets, offset)
         return self._at(bisect_right(self._ordinals, ordinal, hi=rows) - 1)
-
-    def first(self) -> Position:
-        """The first boundary."""
-        return self._at(0)
 
     def _at(self, row: int) -> Position:
         row = max(row, 0)

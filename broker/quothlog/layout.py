@@ -260,7 +260,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     magic, version, _, log_id, floor, *_, chain, count, table, last_offset, last_check = _INDEX.unpack_from(
         data
     )
-    if magic != _INDEX_MAGIC or version != VERSION or not count:
+    if magic != _INDEX_MAGIC or version != VERSION or count < 2:
         raise error("damaged", "this is no index file of this version")
     if len(data) != _INDEX.size + count * _ENTRY_BYTES + table + 8:
         raise error("damaged", "the index file's parts do not add up")

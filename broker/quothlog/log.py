@@ -32,7 +32,7 @@ from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup, records_in
 from quothlog.loss import Loss, loss_before
 from quothlog.pointers import HORIZON_US, PointerIssuer
 from quothlog.recovery import Watch, open_directory
-from quothlog.retention import LogOptions, due_for_roll, expired, next_due, outgrown, wholly_below
+from quothlog.retention import LogOptions, due_for_roll, expired, next_due, outgrown, room_in, wholly_below
 from quothlog.room import disk_low, need_room
 from quothlog.segment import ActiveSegment
 from quothlog.ticket import SyncTicket
@@ -200,11 +200,12 @@ class Log:
         """Append encoded batches; each has its own outcome, and those that are stored are written at once."""
         self._producers.undo()  # what a call that was broken off left behind
         burst = Burst([])
+        fits = sum(map(len, raws)) <= self.room
         for raw in raws:
             try:
                 header = self._checked(raw)
                 before = self._producers.admit(header, self._clock.now())
-                roll = self._must_roll(header, burst)
+                roll = not fits and self._must_roll(header, burst)
                 if burst.waiting and (roll or before is not None):
                     burst = self._write(burst)
                     before = self._producers.admit(header, self._clock.now())
@@ -258,6 +259,11 @@ class Log:
             return False
         self._roll()
         return True
+
+    @property
+    def room(self) -> int:
+        """So many bytes can be appended at least before the active segment has to be sealed."""
+        return room_in(self.options, self._active)
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -400,7 +406,8 @@ class Log:
         """Write what waits in a burst: all of it, or none was ever there."""
         if burst.waiting:
             try:
-                self._need_space(burst.bytes)
+                if floor := self.options.disk_free_min:
+                    need_room(self._filesystem, self.directory, floor + burst.bytes)
                 with self._whole_or_failed():
                     self._active.append(burst.waiting)
             except (OSError, QuothError) as problem:
@@ -421,10 +428,6 @@ class Log:
         except BaseException:
             self.fail(OSError("broken off while it was being written"))
             raise
-
-    def _need_space(self, size: int) -> None:
-        if floor := self.options.disk_free_min:
-            need_room(self._filesystem, self.directory, floor + size)
 
     def _as_error(self, problem: OSError | QuothError, size: int) -> QuothError:
         """What is told of something that went wrong; size: the bytes that were to be written."""

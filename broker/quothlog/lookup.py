@@ -35,6 +35,10 @@ class Lookup(NamedTuple):
         """May any thread read it?"""
         return self.end is None
 
+    def read_at_hand(self) -> Extract | None:
+        """What can be read at once, without a disk; None says nothing about what is there."""
+        return self.segment.read_at_hand(self.after, self.records_max, self.bytes_max)
+
     def read(self) -> Extract | None:
         """Read the batches; None if the segment holds nothing above `after`."""
         if self.end is None:
@@ -44,7 +48,7 @@ class Lookup(NamedTuple):
                 if self.segment.removed:
                     return None
                 raise
-        view = self.segment.view()._replace(end=self.end)
+        view = self.segment.view().up_to(self.end)
         return extract(view, self.segment.log_id, self.after, self.records_max, self.bytes_max)
 
 

@@ -193,7 +193,7 @@ class _Tail:
         for step in walk(self._file, active.end, size, log_id, bodies=True):
             self._watch(active.end.offset - begin, size - begin)
             if isinstance(step, Found):
-                active.take(step, batch.stamp(step.header, log_id))
+                active.take(step.offset, step.header, batch.stamp(step.header, log_id))
                 self._learn(step)
             elif step.end == size:
                 return step

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 
 from quothlog import layout
-from quothlog.extract import Extract, Marks, View, extract, first_above
+from quothlog.extract import Extract, Marks, View, extract, extract_at_hand, first_above
 from quothlog.filesystem import (
     PROCESS_SHORT,
     TEMPORARY_SUFFIX,
@@ -173,6 +173,11 @@ class Segment:
         """The first batches with records above a pointer, see `extract`."""
         return extract(self.view(), self.log_id, after, records_max, bytes_max)
 
+    def read_at_hand(self, after: int, records_max: int, bytes_max: int) -> Extract | None:
+        """See `extract_at_hand`."""
+        view = self._view
+        return extract_at_hand(view, self.log_id, after, records_max, bytes_max) if view else None
+
     def ordinal_behind(self, after: int) -> int:
         """The ordinal behind its last record up to a pointer, as far as it can be read."""
         return first_above(self.view(), self.log_id, after)[0].ordinal
@@ -283,7 +288,7 @@ class ActiveSegment(Segment):
             self._cut_back()
             raise
         for header, stamped, _ in batches:
-            self.take(Found(self.end.offset, header), stamped)
+            self.take(self.end.offset, header, stamped)
 
     def sync(self) -> None:
         """Return when what is in the file survives a loss of power, or raise OSError.
@@ -300,13 +305,13 @@ class ActiveSegment(Segment):
             if self._sync_problem is not None:
                 raise self._sync_problem
 
-    def take(self, found: Found, stamped: bytes) -> None:
+    def take(self, offset: int, header: Header, stamped: bytes) -> None:
         """Move the end behind a batch that is in the file."""
         self.index.note(self.end)
         self.chain = layout.extend_chain(self.chain, stamped)
-        self._last_offset, self._last_check = found.offset, int.from_bytes(stamped[-8:], "little")
-        self.end = end = found.end
-        self.size = end.offset
+        self._last_offset, self._last_check = offset, int.from_bytes(stamped[-8:], "little")
+        self.size = offset + header.size
+        self.end = Position(self.size, header.last, header.end_ordinal)
 
     def resume(self, point: Checkpoint) -> None:
         """Go on from a checkpoint instead of from the header block."""

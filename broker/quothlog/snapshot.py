@@ -63,6 +63,9 @@ class Steady:
         except OSError as problem:
             raise error("storage_failed", f"{self.path.name}: {problem.strerror}") from problem
 
+    def read_at_hand(self, size: int, offset: int) -> None:
+        """See `File.read_at_hand`."""
+
     def size(self) -> int:
         """See `File.size`."""
         return self._size

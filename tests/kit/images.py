@@ -202,6 +202,9 @@ class _CertainFile:
     def read(self, size: int, offset: int) -> bytes:
         return bytes(self._content.now[offset : offset + size])
 
+    def read_at_hand(self, size: int, offset: int) -> None:
+        """Not on this one: see `File.read_at_hand`."""
+
     def append(self, buffers: Sequence[Buffer]) -> None:
         data = b"".join(buffers)
         self._content.changes.append(_Write(len(self._content.now), data))

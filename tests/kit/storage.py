@@ -171,6 +171,10 @@ class _FaultyFile:
         self._disk.note("read", self._path)
         return self._below.read(size, offset)
 
+    def read_at_hand(self, size: int, offset: int) -> bytes | None:
+        self._disk.note("read", self._path)
+        return self._below.read_at_hand(size, offset)
+
     def append(self, buffers: Sequence[Buffer]) -> None:
         fault = self._disk.struck("write", self._path)
         if fault is None:
@@ -295,6 +299,10 @@ class _MemoryFile:
 
     def read(self, size: int, offset: int) -> bytes:
         return bytes(self._content.now[offset : offset + size])
+
+    def read_at_hand(self, size: int, offset: int) -> bytes | None:
+        data = self.read(size, offset)
+        return data if len(data) == size else None
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         for buffer in buffers:

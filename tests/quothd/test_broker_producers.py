@@ -107,7 +107,7 @@ def test_busy_loses_and_doubles_nothing(start_broker: StartBroker, peers: Peers)
         codes.update(outcomes)
         stored = outcomes.index(next(filter(None, outcomes), "")) if any(outcomes) else len(window)
         left = left[stored:]
-    assert codes == {"", "busy", "out_of_sequence"}
+    assert {"", "busy"} <= codes <= {"", "busy", "out_of_sequence"}
     assert [record.value for record in fast.read_all("t")] == [b"%d" % i for i in range(1, count + 1)]
 
 

@@ -16,6 +16,7 @@ import zmq
 
 from kit.deadlines import DEADLINE_S
 from quothd.events import Answered, Event
+from quothd.inbox import Inbox
 from quothd.outbox import Outbox
 from quothd.replies import KEPT_BYTES_MAX, PATIENCE_S, REPLY_BYTES, Replies
 from quothd.wakeup import Wakeup
@@ -48,6 +49,7 @@ def test_a_wake_up_is_heard_until_it_is_hushed() -> None:
 
 def take(outbox: Outbox) -> list[Event]:
     """All that has been posted."""
+    outbox.attend(rung=is_ringing(outbox.fd))
     return list(outbox.take(math.inf))
 
 
@@ -62,7 +64,7 @@ class Interrupted(Wakeup):
         self.taken: list[Event] | None = None
 
     def ring(self) -> None:
-        """See `Wakeup.ring`: the flag is up by now."""
+        """See `Wakeup.ring`: whoever posts has said that he will."""
         if self.taken is not None:
             self.taken += take(self._outbox)
         super().ring()
@@ -79,17 +81,16 @@ class Interrupted(Wakeup):
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_post_in_the_middle_of_taking_is_neither_lost_nor_unheard(moment: str) -> None:
-    """C42: whatever is not taken now rings; and what comes later does as well."""
+def test_a_post_while_it_is_hushed_is_taken(moment: str) -> None:
+    """C42: and does not ring; what comes once nobody attends does."""
     outbox = Outbox()
     wakeup = outbox._wakeup = Interrupted(outbox)
+    outbox.fd = wakeup.fd
     outbox.post(event(1))
     setattr(wakeup, moment, [event(2)])
-    taken = take(outbox)
-    if len(taken) < 2:
-        assert is_ringing(wakeup.fd)
-        taken += take(outbox)
-    assert taken == [event(1), event(2)]
+    assert take(outbox) == [event(1), event(2)]
+    assert outbox.leave()
+    assert not is_ringing(wakeup.fd)
     outbox.post(event(3))
     assert is_ringing(wakeup.fd)
     assert take(outbox) == [event(3)]
@@ -97,30 +98,45 @@ def test_a_post_in_the_middle_of_taking_is_neither_lost_nor_unheard(moment: str)
 
 
 def test_a_ring_that_comes_late_is_hushed() -> None:
-    """C42: the event was taken between the flag and the ring; afterwards the poller sleeps again."""
+    """C42: the event was taken before the ring; afterwards the poller sleeps again."""
     outbox = Outbox()
     wakeup = outbox._wakeup = Interrupted(outbox)
+    outbox.fd = wakeup.fd
     wakeup.taken = []
     outbox.post(event(1))
     assert wakeup.taken == [event(1)]
     wakeup.taken = None
     assert is_ringing(wakeup.fd)
     assert take(outbox) == []
+    assert outbox.leave()
     assert not is_ringing(wakeup.fd)
     outbox.post(event(2))
     assert is_ringing(wakeup.fd)
     wakeup.close()
 
 
+def test_nobody_sleeps_over_what_was_posted_while_he_attended() -> None:
+    """C42: it has not rung, so whoever leaves is told."""
+    outbox = Outbox()
+    assert take(outbox) == []
+    outbox.post(event(1))
+    assert not is_ringing(outbox.fd)
+    assert not outbox.leave()
+    assert take(outbox) == [event(1)]
+    assert outbox.leave()
+    outbox.close()
+
+
 def test_a_flood_of_events_is_taken_in_turns() -> None:
-    """So that sockets are looked at in between; one at least is taken, the rest rings."""
+    """So that sockets are looked at in between; one at least is taken, the rest is not slept over."""
     outbox = Outbox()
     for i in range(100):
         outbox.post(event(i))
     for i in range(100):
-        assert is_ringing(outbox.fd)
+        assert not outbox.leave()
+        outbox.attend(rung=is_ringing(outbox.fd))
         assert list(outbox.take(time.monotonic())) == [event(i)]
-    assert list(outbox.take(time.monotonic())) == []
+    assert outbox.leave()
     assert not is_ringing(outbox.fd)
     outbox.close()
 
@@ -139,7 +155,8 @@ def test_many_threads_post_and_nothing_is_lost() -> None:
         one.start()
     found: list[Event] = []
     while len(found) < 4 * each:
-        assert select.select([outbox.fd], [], [], DEADLINE_S)[0], f"{len(found)} taken, then silence"
+        if outbox.leave():
+            assert select.select([outbox.fd], [], [], DEADLINE_S)[0], f"{len(found)} taken, then silence"
         found += take(outbox)
     for one in posters:
         one.join()
@@ -148,6 +165,81 @@ def test_many_threads_post_and_nothing_is_lost() -> None:
         own = [i for i in numbers if i // each == number]
         assert own == list(range(number * each, (number + 1) * each))
     outbox.close()
+
+
+# -- the inbox ------------------------------------------------------------------------------------------
+
+
+def test_what_is_brought_is_announced_and_wakes_nobody() -> None:
+    """C42: until the front end hands it over, or the worker waits for it."""
+    announced: list[int] = []
+    inbox = Inbox(lambda: announced.append(1))
+    inbox.bring("a")
+    assert announced == [1]
+    began = time.monotonic()
+    inbox.wait(began + 60.0)  # there is something, so nobody waits
+    assert inbox.take(10) == ["a"]
+    assert not waits_for(inbox, 0.05)
+    inbox.bring("b")
+    inbox.hand_over()
+    assert waits_for(inbox, 60.0)
+    assert inbox.take(10) == ["b"]
+    inbox.direct = True
+    inbox.bring("c")
+    assert announced == [1, 1]
+    assert waits_for(inbox, 60.0)
+    assert inbox.take(10) == ["c"]
+    assert time.monotonic() - began < DEADLINE_S
+
+
+def waits_for(inbox: Inbox, seconds: float) -> bool:
+    """Is there something in it, after so long at the latest?"""
+    inbox.wait(time.monotonic() + seconds)
+    return bool(inbox.content())
+
+
+def test_what_is_given_comes_behind_what_is_there() -> None:
+    """C17: and what is more than asked for stays where it is."""
+    inbox = Inbox(lambda: None)
+    inbox.put(1, 2, 3)
+    inbox.given += cast(Any, [4, 5, 6])
+    assert inbox.content() == [1, 2, 3, 4, 5, 6]
+    assert inbox.take_given(2) == [1, 2]
+    assert inbox.take_given(2) == [3, 4]
+    inbox.hand_over()
+    assert inbox.take(10) == [5, 6]
+    assert inbox.content() == []
+
+
+def test_no_worker_sleeps_over_its_inbox() -> None:
+    """C42: many threads put, one takes and sleeps whenever it is empty, another one takes as well."""
+    inbox = Inbox(lambda: None)
+    each = 5_000
+    ended = threading.Event()
+    others: list[object] = []
+
+    def put(number: int) -> None:
+        for i in range(each):
+            inbox.put(number * each + i)
+
+    def steal() -> None:
+        while not ended.wait(0.0005):
+            others.extend(inbox.take(3))
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
+    thief = threading.Thread(target=steal)
+    for one in (*threads, thief):
+        one.start()
+    found: list[object] = []
+    until = time.monotonic() + DEADLINE_S
+    while len(found) + len(others) < 4 * each:
+        assert time.monotonic() < until, f"{len(found)} + {len(others)} taken"
+        inbox.wait(time.monotonic() + 0.5)
+        found += inbox.take(256)
+    ended.set()
+    for one in (*threads, thief):
+        one.join()
+    assert sorted(cast(list[int], found + others)) == [*range(4 * each)]
 
 
 # -- replies --------------------------------------------------------------------------------------------

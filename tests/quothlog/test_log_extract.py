@@ -11,8 +11,10 @@ import pytest
 from kit.clocks import ManualClock
 from kit.damage import flip
 from kit.logs import segments
+from kit.topics import drop_from_cache
 from quothlog import Log, LogOptions
-from quothlog.extract import MARKS_MAX, Extract, Marks, View, _extract_any, extract
+from quothlog.extract import MARKS_MAX, Extract, Marks, View, _extract_any, extract, extract_at_hand
+from quothlog.filesystem import PosixFile
 from quothlog.layout import Position
 from quothwire import batch
 
@@ -61,7 +63,9 @@ def test_reading_on_gives_what_searching_gives(
             if after >= log.newest:
                 after = rng.choice(cursors)
             expected = searched(log, after, records_max, bytes_max)
-            found = extract(view_of(log, after), log.log_id, after, records_max, bytes_max)
+            view = view_of(log, after)
+            assert extract_at_hand(view, log.log_id, after, records_max, bytes_max) in (None, expected)
+            found = extract(view, log.log_id, after, records_max, bytes_max)
             assert (found is None) == (expected is None)
             if found is None or expected is None:  # nothing is left behind it in this segment
                 after = rng.choice(cursors)
@@ -70,6 +74,61 @@ def test_reading_on_gives_what_searching_gives(
             assert (found.ordinal, found.expected) == (expected.ordinal, expected.expected)
             assert found.next == expected.next
             after = rng.choice((found.next, found.next, found.next, rng.choice(cursors)))
+
+
+def test_what_is_not_in_memory_is_not_at_hand(directory: Path, clock: ManualClock) -> None:
+    """C29: it is once it has been read; and only for somebody who reads on."""
+    with Log.open(directory, clock=clock) as log:
+        cursors = [log.append([b"x" * 100] * 100).last for _ in range(100)]
+        log.roll()
+
+        def at_hand(row: int) -> Extract | None:
+            place = log.lookup(cursors[row], records_max=100)
+            assert place is not None
+            assert place.sealed
+            return place.read_at_hand()
+
+        assert at_hand(0) is None
+        found = log.fetch(cursors[0], records_max=100)
+        assert found is not None
+        assert at_hand(0) is None
+        warm = at_hand(1)
+        if warm is None:
+            pytest.skip("this file system cannot tell what is in memory")
+        assert warm.next == cursors[2]
+        drop_from_cache(directory)
+        assert at_hand(2) is None
+        assert log.fetch(cursors[2], records_max=100) is not None
+        again = at_hand(2)
+        assert again is not None
+        assert again.next == cursors[3]
+
+
+def test_what_is_at_hand_is_small(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C29: where larger batches follow than one would think, it is left to whoever may wait."""
+    with open_log() as log:
+        for _ in range(300):
+            log.append([b"small"])
+        cursor = log.append([b"small"]).last
+        last = log.append([b"small"]).last
+        log.append([b"large" * 50_000])
+        log.roll()
+        assert log.fetch(0, records_max=301) is not None
+        reads: list[int] = []
+        real = PosixFile.read
+
+        def read(file: PosixFile, size: int, offset: int) -> bytes:
+            reads.append(size)
+            return real(file, size, offset)
+
+        monkeypatch.setattr(PosixFile, "read", read)
+        monkeypatch.setattr(PosixFile, "read_at_hand", lambda file, size, offset: real(file, size, offset))
+        for records, expected in ((1, last), (2, None)):
+            place = log.lookup(cursor, records_max=records)
+            assert place is not None
+            found = place.read_at_hand()
+            assert (found.next if found else None) == expected
+        assert reads == []
 
 
 def test_marks_are_bounded() -> None:

@@ -82,6 +82,10 @@ _KINDS = frozenset(map(int, Kind))
 _KNOWN_FLAGS = int(Flag.KEYS | Flag.HEADERS | Flag.SPARSE | Flag.START)
 
 
+_new = tuple.__new__
+"""Makes a named tuple of a row, in half the time of a call of its class."""
+
+
 class Header(NamedTuple):
     """The header of one batch, its magic and checksum checked and left away."""
 
@@ -98,7 +102,8 @@ class Header(NamedTuple):
     def placed(self, base: int, ordinal: int) -> Header:
         """The same header with its place in a log."""
         kind, flags, body_bytes, records, _, _, producer, sequence, body_check = self
-        return Header(kind, flags, body_bytes, records, base, ordinal, producer, sequence, body_check)
+        row = (kind, flags, body_bytes, records, base, ordinal, producer, sequence, body_check)
+        return _new(Header, row)
 
     @property
     def size(self) -> int:
@@ -194,9 +199,7 @@ def parse_header(buffer: Bytes, log_id: int, offset: int = 0) -> Header:
     if len(buffer) - offset < HEADER_BYTES:
         raise error("bad_batch", f"{len(buffer) - offset} bytes are no batch")
     found = _HEADER.unpack_from(buffer, offset)
-    magic, version, kind, flags, body_bytes, records, base, ordinal, producer, sequence, check, stamped = (
-        found
-    )
+    magic, version, kind, flags, body_bytes, records, base, *_, stamped = found
     if magic != MAGIC:
         raise error("bad_batch", "this is no batch: its first bytes are not QUOB")
     if version != VERSION:
@@ -209,7 +212,7 @@ def parse_header(buffer: Bytes, log_id: int, offset: int = 0) -> Header:
         raise error("bad_batch", f"{records} records from pointer {base}")
     if body_bytes % 8 or HEADER_BYTES + body_bytes > BATCH_BYTES_MAX:
         raise error("bad_batch", f"a body of {body_bytes} bytes")
-    return Header(kind, flags, body_bytes, records, base, ordinal, producer, sequence, check)
+    return _new(Header, found[2:-1])
 
 
 def check(batch: Bytes, log_id: int = 0) -> Header:

@@ -68,7 +68,7 @@ def unpack(kind: Any, packed: bytes, *, strict: bool) -> Any:
     if not found.keys() >= _required(kind):
         missing = sorted(_required(kind) - found.keys())
         raise error("bad_request", f"{kind.__name__} lacks {', '.join(missing)}")
-    return kind(**{name: value for name, value in found.items() if name in checks})
+    return kind(**found) if strict else kind(**{name: found[name] for name in found if name in checks})
 
 
 def _unpack_flat(packed: bytes) -> dict[str, Any] | None:

@@ -75,7 +75,9 @@ class Comparison:
         """Measure everything that there is for this peer."""
         for work, goal in GOALS.items():
             if ways := self._theirs.ways(work):
-                self._compare(work, goal, fastest(ways))
+                best = fastest(ways)
+                for way in (best, *(one for one in ways if one.alike and one is not best)):
+                    self._compare(work, goal, way)
 
     def _compare(self, work: Work, goal: Goal, way: Way) -> None:
         ours = fastest(self._ours.ways(work))

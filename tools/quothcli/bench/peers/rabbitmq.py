@@ -15,9 +15,8 @@ from typing import Any
 
 from quothcli.bench.load import VALUE
 from quothcli.bench.peers import work as peers
-from quothcli.bench.peers.work import CALL, Peer, Ready, Way, Work, foreign
+from quothcli.bench.peers.work import CALL, Driven, Peer, Ready, Way, Work, foreign
 from quothcli.bench.processes import Clients
-from quothcli.bench.processes import Work as Task
 from quothcli.bench.server import free_ports, serving
 from quothwire.errors import error
 
@@ -102,12 +101,8 @@ def _script() -> Path:
     return Path(found).resolve().with_name("rabbitmq-server").resolve()
 
 
-class RabbitMQ:
+class RabbitMQ(Driven):
     """A node that runs."""
-
-    def __init__(self, port: int, clients: Clients) -> None:
-        self._port = port
-        self._clients = clients
 
     def ways(self, work: Work) -> Sequence[Way]:
         """The ways to do some work. There is no client in C that comes with it."""
@@ -116,7 +111,7 @@ class RabbitMQ:
                 return [Way(f"send_batch of {CALL}", lambda: self._rate(PUBLISHED, _publish))]
             case Work.SEND:
                 return [
-                    Way("send", lambda: self._rate(SENT, _send)),
+                    Way("send", lambda: self._rate(SENT, _send), alike=True),
                     Way(f"send_batch of {BATCH:,}", lambda: self._rate(BATCHED, _send_batches)),
                     Way(
                         f"send_sub_entry of {CALL}",
@@ -130,10 +125,6 @@ class RabbitMQ:
 
     def _read(self, credit: int) -> float:
         return self._rate(BATCHED, _read, self._stored, credit)
-
-    def _rate(self, messages: int, task: Task, *arguments: object) -> float:
-        (done,) = self._clients.run(task, (self._port, *arguments))
-        return messages / float(done.result)
 
     @cached_property
     def _stored(self) -> str:

@@ -14,9 +14,8 @@ from typing import Any
 
 from quothcli.bench.load import VALUE
 from quothcli.bench.peers import work as peers
-from quothcli.bench.peers.work import CALL, Peer, Ready, Way, Work, foreign
+from quothcli.bench.peers.work import CALL, Driven, Peer, Ready, Way, Work, foreign
 from quothcli.bench.processes import Clients
-from quothcli.bench.processes import Work as Task
 from quothcli.bench.server import free_ports, serving
 from quothwire.errors import error
 
@@ -63,12 +62,8 @@ def _serving(directory: Path, clients: Clients) -> Iterator[Redis]:
         yield Redis(port, clients)
 
 
-class Redis:
+class Redis(Driven):
     """A server that runs."""
-
-    def __init__(self, port: int, clients: Clients) -> None:
-        self._port = port
-        self._clients = clients
 
     def ways(self, work: Work) -> Sequence[Way]:
         """The ways to do some work."""
@@ -81,7 +76,8 @@ class Redis:
                 return [Way(f"XRANGE COUNT {page:,}", partial(self._read, page)) for page in PAGES]
             case Work.RAW_WRITE:
                 return [
-                    Way(f"XADD, -P {size:,}", partial(self._raw_write, size)) for size in RAW_WRITE_PIPELINES
+                    Way(f"XADD, -P {size:,}", partial(self._raw_write, size), size == CALL)
+                    for size in RAW_WRITE_PIPELINES
                 ]
             case Work.RAW_READ:
                 return [
@@ -93,10 +89,6 @@ class Redis:
 
     def _read(self, page: int) -> float:
         return self._rate(STORED, _read, self._stored, page)
-
-    def _rate(self, messages: int, task: Task, *arguments: object) -> float:
-        (done,) = self._clients.run(task, (self._port, *arguments))
-        return messages / float(done.result)
 
     @cached_property
     def _stored(self) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from quothcli.bench.processes import Clients
+from quothcli.bench.processes import Work as Task
 from quothwire.errors import QuothError, error
 
 Parameters = ParamSpec("Parameters")
@@ -36,10 +37,14 @@ class Work(StrEnum):
 
 
 class Way(NamedTuple):
-    """A way to do some work. measure: does it once; returns messages a second."""
+    """A way to do some work. measure: does it once; returns messages a second.
+
+    alike: step by step what Quoth does, though it may not be the fastest.
+    """
 
     name: str
     measure: Callable[[], float]
+    alike: bool = False
 
 
 class Side(Protocol):
@@ -47,6 +52,19 @@ class Side(Protocol):
 
     def ways(self, work: Work) -> Sequence[Way]:
         """The ways to do some work, none if it is not for this system."""
+
+
+class Driven:
+    """A server on a port of loopback, with the client process that drives it."""
+
+    def __init__(self, port: int, clients: Clients) -> None:
+        self._port = port
+        self._clients = clients
+
+    def _rate(self, messages: int, task: Task, *arguments: object) -> float:
+        """Messages a second of a task, which gets the port and the arguments and returns its seconds."""
+        (done,) = self._clients.run(task, (self._port, *arguments))
+        return messages / float(done.result)
 
 
 class Peer(NamedTuple):

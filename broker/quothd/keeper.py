@@ -1,0 +1,498 @@
+"""The keeper: what is done with one active topic's log, asked and unasked.
+
+It takes what has gathered as one burst, so that publishes share one write, and tells the front end at the end
+what came of all of it. It has no thread of its own: it works in the worker's or in the front end's, one at a
+time. Nothing else touches the topic's log, apart from lookups in sealed segments (the readers) and fsync
+tickets (the sync thread), whose outcomes come back through the inbox.
+
+An acknowledgement leaves once the level that was asked for is reached and the record can be read: at once for
+`written`, after a shared fsync for `synced` and for pointers beyond the log's horizon.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from quothd import catalog
+from quothd.config import Config
+from quothd.events import (
+    Answered,
+    Changed,
+    Deleted,
+    Event,
+    Idle,
+    Informed,
+    Opened,
+    Parked,
+    Progress,
+    Sender,
+    Slept,
+)
+from quothd.inbox import Inbox
+from quothd.job import Job
+from quothd.outbox import Outbox
+from quothd.place import Place, topic_info
+from quothd.publishing import Waiting, acknowledged, append_jobs
+from quothd.readers import Looked, Readers, Writes
+from quothd.refusals import complain, refusal
+from quothd.router import COPY_BELOW_BYTES
+from quothd.syncer import Synced, Syncer
+from quothd.topicfile import TopicFile
+from quothlog import Appended, Log, LogInfo
+from quothlog.extract import Extract
+from quothlog.filesystem import NotDurable
+from quothwire.errors import QuothError, error
+from quothwire.message import FETCH_BYTES_MAX, Fetched, Operation, Trimmed
+
+RETENTION_RETRY_US = 10_000_000
+"""Retention that a full or failed disk keeps from being done wakes its topic no more often than this."""
+
+QUICK_ITEMS_MAX = 128
+QUICK_BYTES_MAX = 2**19
+"""So many publishes and fetches together are done within 2 ms, unless the disk has them wait. A fetch is
+taken to bring what the last one has brought, and one is quick whatever it brings."""
+
+log = logging.getLogger("quothd.worker")
+
+
+class Rest:
+    """The front end's word to close the log and end."""
+
+
+class Keeper:
+    """One open log and the requests for it. `Slept` and `Deleted` are its last words.
+
+    ended: nothing more is done here. broken: what nobody foresaw, after which nothing more may be done.
+    """
+
+    def __init__(
+        self,
+        worker: Sender,
+        place: Place,
+        log: Log,
+        config: Config,
+        inbox: Inbox,
+        outbox: Outbox,
+        syncer: Syncer,
+        readers: Readers,
+    ) -> None:
+        self.ended = False
+        self.broken: Exception | None = None
+        self._worker = worker
+        self._place = place
+        self._log = log
+        self._config = config
+        self._inbox = inbox
+        self._outbox = outbox
+        self._syncer = syncer
+        self._readers = readers
+        self._burst: deque[object] = deque()
+        self._said: list[Event] = []
+        self._unanswered: dict[Job, None] = {}
+        self._publishes: list[Job] = []
+        self._waiting: list[Waiting] = []
+        self._ticket_out = False
+        self._unsynced_since = 0.0
+        self._last_used = time.monotonic()
+        self._found_bytes = 0
+        self._writes = Writes()
+        self._last_check = self._last_used
+        self._told = (log.newest, log.end_ordinal)
+        self._retained = False
+        self._actions: dict[Operation, Callable[[Job], None]] = {
+            Operation.FETCH: self._fetch,
+            Operation.DESCRIBE: self._describe,
+            Operation.CREATE: self._describe,
+            Operation.UPDATE: self._update,
+            Operation.TRIM: self._trim,
+            Operation.ROLL: self._roll,
+            Operation.DELETE: self._delete,
+        }
+
+    # -- what a thread may do here, one at a time -------------------------------------------------------
+
+    def begin(self) -> None:
+        """Do the retention that has become due meanwhile, and say that the log is open."""
+        self._retain()
+        self._say(Opened(self._worker, replace(self._place), self._info(), self._retention_due()))
+        self._speak()
+
+    def work(self, items: Iterable[object]) -> None:
+        """Do what is asked for, and begin the fsync that somebody waits for. `broken` if that raises."""
+        self._burst.extend(items)
+        if self.ended or self.broken is not None:
+            return
+        try:
+            self._work()
+            if not self.ended:
+                self._tell_progress()
+                self._sync_if_due(time.monotonic())
+        except Exception as problem:
+            self.broken = problem
+        self._speak()
+
+    def keep_house(self) -> None:
+        """Do what is due unasked: retention, telling how the log stands or that nothing is asked."""
+        if self.ended or self.broken is not None:
+            return
+        try:
+            self._keep_house(time.monotonic())
+        except Exception as problem:
+            self.broken = problem
+        self._speak()
+
+    def next_due(self) -> float:
+        """When there will be something to do unasked, by the monotonic clock."""
+        due = self._last_check + self._config.check_interval
+        if not self._unanswered:
+            due = min(due, self._last_used + self._config.worker_timeout)
+        if self._unsynced_since and not self._ticket_out:
+            due = min(due, self._unsynced_since + self._config.sync_interval)
+        return due
+
+    def quick(self, items: Iterable[object]) -> int:
+        """How many of these, from the first on, will be done in a moment, as far as can be told."""
+        if self.ended or self.broken is not None or self._holds_back():
+            return 0
+        count = written = found = 0
+        written_max = min(QUICK_BYTES_MAX, self._log.room)
+        for item in items:
+            if isinstance(item, Job):
+                if item.operation is Operation.PUBLISH:
+                    written += item.size
+                elif item.operation is Operation.FETCH:
+                    found += self._found_bytes
+                else:
+                    break
+            if isinstance(item, Rest) or written > written_max or count == QUICK_ITEMS_MAX:
+                break
+            if count and found > QUICK_BYTES_MAX:
+                break
+            count += 1
+        return count
+
+    def abandon(self) -> list[Job]:
+        """Close what can be closed, whatever state it is in; returns the jobs that are not answered."""
+        self.ended = True
+        try:
+            self._place.counted = self._info().counters
+            self._drop_ticket()
+            self._log.close()
+        except Exception:
+            log.exception("closing failed topic=%r", self._worker.topic)
+        self._place.failure = self._log.failure
+        self._speak()
+        return [item for item in (*self._unanswered, *self._burst) if isinstance(item, Job)]
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while self._burst and not self.ended:
+            item = self._burst[0]
+            if isinstance(item, Job) and item.operation is Operation.PUBLISH:
+                self._unanswered[item] = None
+                self._publishes.append(item)
+                self._burst.popleft()
+            else:
+                self._append()  # if this breaks down, the item is still where it is looked for
+                self._take(self._burst.popleft())
+        self._append()
+
+    def _take(self, item: object) -> None:
+        match item:
+            case Job():
+                self._unanswered[item] = None
+                self._do(item)
+            case Synced():
+                self._finish_sync(item)
+            case Looked():
+                self._continue(item)
+            case Rest():
+                self._rest()
+            case None:  # a nudge
+                pass
+            case _:
+                raise AssertionError(f"{item!r} in an inbox")
+
+    def _keep_house(self, now: float) -> None:
+        if now - self._last_check >= self._config.check_interval:
+            self._last_check = now
+            self._retain()
+            self._inform()
+        if now - self._last_used >= self._config.worker_timeout and not self._unanswered:
+            self._last_used = now
+            self._say(Idle(self._worker))
+
+    def _retain(self) -> None:
+        self._retained = False
+        if self._log.failure is not None:
+            return
+        try:
+            records, size = self._log.retain()
+        except (OSError, QuothError) as problem:
+            log.warning("retention has to wait topic=%r problem=%s", self._worker.topic, problem)
+            return
+        self._retained = True
+        if records:
+            log.info("retention topic=%r records=%d bytes=%d", self._worker.topic, records, size)
+
+    def _retention_due(self) -> int | None:
+        """When to look at the retention again; once it could not be done, not at once."""
+        due = self._log.retention_due()
+        if due is None or self._retained:
+            return due
+        return max(due, time.time_ns() // 1_000 + RETENTION_RETRY_US)
+
+    # -- requests ---------------------------------------------------------------------------------------
+
+    def _do(self, job: Job) -> None:
+        """Do what a job asks for."""
+        self._last_used = time.monotonic() if job.operation is not Operation.DESCRIBE else self._last_used
+        self._guard(job, self._actions[job.operation])
+
+    def _guard(self, job: Job, action: Callable[[Job], None]) -> None:
+        """Whatever goes wrong with one job is its answer and nobody else's."""
+        try:
+            action(job)
+        except QuothError as problem:
+            self._refuse(job, problem)
+        except OSError as problem:
+            complain(problem, self._worker.topic)
+            self._refuse(job, refusal(problem, self._worker.topic))
+
+    def _append(self) -> None:
+        """Append all publishes of the burst."""
+        jobs, self._publishes = self._publishes, []
+        if not jobs:
+            return
+        self._last_used = time.monotonic()
+        self._writes.note(sum(job.size for job in jobs))
+        self._make_room()
+        for job, outcome, durability in append_jobs(self._log, jobs):
+            self._acknowledge(job, outcome, durability)
+
+    def _acknowledge(self, job: Job, outcome: Appended | QuothError, durability: str) -> None:
+        if isinstance(outcome, QuothError):
+            self._refuse(job, outcome)
+            return
+        settings = self._place.topic.settings
+        reply = acknowledged(self._log.log_id, outcome, settings.durability, durability)
+        self._unsynced_since = self._unsynced_since or time.monotonic()
+        if outcome.last > (self._log.synced_pointer if reply.durability == "synced" else self._log.newest):
+            self._waiting.append(Waiting(job, reply))
+        else:
+            self._answer(job, job.caller.reply(reply))
+
+    def _make_room(self) -> None:
+        """Above the limits of what a loss of power may take, writers wait for an fsync right here."""
+        if self._holds_back():
+            try:
+                self._log.sync()
+            except QuothError:
+                log.exception("sync failed topic=%r", self._worker.topic)
+            self._release()
+
+    def _holds_back(self) -> bool:
+        """Is so much not synced that writers have to wait?"""
+        over = self._log.unsynced_bytes > self._config.unsynced_bytes_max
+        return over or self._log.unsynced_records > self._config.buffer_count_max
+
+    def _is_much(self) -> bool:
+        """Is it half of that, so that the sync thread had better begin?"""
+        much = 2 * self._log.unsynced_bytes > self._config.unsynced_bytes_max
+        return much or 2 * self._log.unsynced_records > self._config.buffer_count_max
+
+    def _fetch(self, job: Job) -> None:
+        request = job.decode()
+        if job.after < 0:
+            job.begin_fetch(time.monotonic())
+        lookup = self._log.lookup(job.after, request.records_max, min(request.bytes_max, FETCH_BYTES_MAX))
+        if lookup is None:
+            self._nothing(job)
+        elif lookup.sealed and (found := lookup.read_at_hand()) is not None:
+            self._found(job, found)
+        elif lookup.sealed:
+            self._readers.submit(job, self._writes.make_way(lookup), self._inbox.bring)
+        else:
+            self._found(job, lookup.read())
+
+    def _continue(self, looked: Looked) -> None:
+        """Go on with a fetch after a reader has looked into a sealed segment."""
+
+        def action(job: Job) -> None:
+            if looked.problem is not None:
+                raise looked.problem
+            if looked.found is not None:
+                self._found(job, looked.found)
+            else:
+                job.after = looked.lookup.beyond
+                self._fetch(job)
+
+        self._guard(looked.job, action)
+
+    def _found(self, job: Job, found: Extract | None) -> None:
+        if found is None:
+            self._nothing(job)
+            return
+        request = job.request
+        self._found_bytes = len(found.data)
+        gone, damaged = self._log.loss(request.after, request.ordinal, found)
+        newest, end = self._log.newest, self._log.end_ordinal
+        reply = Fetched(self._log.log_id, found.next, newest, gone, end, damaged)
+        self._answer(job, job.caller.reply(reply, found.data))
+
+    def _nothing(self, job: Job) -> None:
+        if job.deadline:
+            job.after = max(job.after, self._log.newest)  # what lies below is gone, so it is no news
+            del self._unanswered[job]
+            self._say(Parked(self._worker, job))
+            return
+        newest, end = self._log.newest, self._log.end_ordinal
+        reply = Fetched(self._log.log_id, job.request.after, newest, 0, end)
+        self._answer(job, job.caller.reply(reply))
+
+    def _describe(self, job: Job) -> None:
+        job.decode()
+        self._place.failure = self._log.failure
+        self._answer(job, job.caller.reply(topic_info(self._place, self._info())))
+
+    def _update(self, job: Job) -> None:
+        place = self._place
+        changed = place.topic.settings.changed(job.decode().settings)
+        topic = TopicFile(place.topic.name, place.topic.log_id, changed)
+        assert place.path is not None
+        catalog.save(place.path, topic)
+        place.topic, place.problem = topic, ""
+        self._log.options = self._config.log_options(changed)
+        self._retain()
+        self._say(Changed(self._worker, replace(place)))
+        self._describe(job)
+
+    def _trim(self, job: Job) -> None:
+        records, size = self._log.trim(job.decode().before)
+        self._answer(job, job.caller.reply(Trimmed(records, size, self._info().first)))
+        self._inform()
+
+    def _roll(self, job: Job) -> None:
+        job.decode()
+        self._log.roll()
+        self._release()
+        self._describe(job)
+
+    def _delete(self, job: Job) -> None:
+        """Delete the topic. The dispatcher has seen to it that this is the last job."""
+        log_id = job.decode().log
+        if log_id not in (0, self._log.log_id):
+            raise error("unknown_topic", f"topic {self._worker.topic!r} is another one now, with another log")
+        info = self._info()
+        assert self._place.path is not None
+        try:
+            gone = catalog.retire(self._place.path)
+        except NotDurable as problem:  # what is written from now on might go with it at the next start
+            self._log.fail(problem)
+            raise
+        self._drop_ticket()
+        self._log.discard()
+        catalog.remove(gone)
+        self.ended = True
+        removed = Trimmed(info.end_ordinal - info.first_ordinal, info.bytes, 0)
+        self._say(Deleted(self._worker, job, job.caller.reply(removed)))
+
+    # -- syncing ----------------------------------------------------------------------------------------
+
+    def _sync_if_due(self, now: float) -> None:
+        if self._ticket_out or not self._unsynced_since:
+            return
+        if self._log.failure is not None or not self._log.unsynced_bytes:
+            self._release()
+            self._unsynced_since = 0.0
+        elif self._waiting or self._is_much() or now - self._unsynced_since >= self._config.sync_interval:
+            self._unsynced_since = 0.0
+            self._ticket_out = True
+            self._syncer.submit(self._log.begin_sync(), self._inbox)
+
+    def _finish_sync(self, synced: Synced) -> None:
+        self._ticket_out = False
+        if synced.problem is not None:
+            log.error("sync failed topic=%r problem=%s", self._worker.topic, synced.problem)
+            self._log.fail(synced.problem)
+        else:
+            self._log.finish_sync(synced.ticket)
+        if self._log.unsynced_bytes:
+            self._unsynced_since = self._unsynced_since or time.monotonic()
+        self._release()
+
+    def _release(self) -> None:
+        """Acknowledge what an fsync has reached; after a failed one nobody gets a promise."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if one.reply.last <= self._log.synced_pointer:
+                self._answer(one.job, one.job.caller.reply(one.reply))
+            elif self._log.failure is not None:
+                self._refuse(one.job, self._log.failure)
+            else:
+                self._waiting.append(one)
+
+    def _drop_ticket(self) -> None:
+        """Wait for the sync thread to be done with this log."""
+        self._inbox.direct = True
+        while self._ticket_out:
+            if not self._burst:
+                self._inbox.wait(time.monotonic() + self._config.check_interval)
+                self._burst.extend(self._inbox.take(1))
+                continue
+            item = self._burst.popleft()
+            if isinstance(item, Synced):
+                self._finish_sync(item)
+            elif isinstance(item, Job):
+                self._unanswered[item] = None
+
+    # -- telling the front end --------------------------------------------------------------------------
+
+    def _answer(self, job: Job, frames: list[bytes]) -> None:
+        del self._unanswered[job]
+        self._say(Answered(self._worker, job, frames))
+        if len(frames[-1]) >= COPY_BELOW_BYTES:  # a burst of these would fill the memory
+            self._speak()
+
+    def _say(self, event: Event) -> None:
+        """Tell the front end something, at the end of the burst."""
+        self._said.append(event)
+
+    def _speak(self) -> None:
+        """Tell the front end what there is to tell, all at once: that wakes it once."""
+        if self._said:
+            self._outbox.post(*self._said)
+            self._said = []
+
+    def _refuse(self, job: Job, problem: QuothError) -> None:
+        self._answer(job, job.caller.refuse(problem))
+
+    def _tell_progress(self) -> None:
+        standing = (self._log.newest, self._log.end_ordinal)
+        if standing != self._told:
+            self._told = standing
+            self._say(Progress(self._worker, *standing))
+
+    def _info(self) -> LogInfo:
+        return self._place.informed(self._log.info())
+
+    def _inform(self) -> None:
+        self._say(Informed(self._worker, self._info(), self._retention_due()))
+
+    def _rest(self) -> None:
+        """Close the log: everything synced, every acknowledgement sent."""
+        self._drop_ticket()
+        if self._log.failure is None:
+            self._log.sync()
+        self._release()
+        info, due = self._info(), self._retention_due()
+        self._log.close()
+        self._place.failure, self._place.counted = self._log.failure, info.counters
+        self.ended = True
+        self._tell_progress()
+        self._say(Slept(self._worker, replace(self._place), info, due))
