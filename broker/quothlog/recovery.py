@@ -46,14 +46,16 @@ class Opened:
     successor: Successor | None = None
 
     def go_on(self, clock: Clock) -> ActiveSegment:
-        """The segment to write to, begun if that has to be. Raises OSError; may be tried again."""
+        """The segment to write to, begun if that has to be, and let go. Raises OSError; may be tried again."""
+        active = self.active
         if self.successor is not None:
             snapshot = self.producers.encode(clock.now())
-            left, self.active = self.successor.begin(clock, snapshot, self.findings)
+            left, active = self.successor.begin(clock, snapshot, self.findings)
             self.sealed += left
             self.successor = None
-        assert self.active is not None
-        return self.active
+        self.active = None  # or its file would stay open for as long as the log, however often that rolls
+        assert active is not None
+        return active
 
 
 def open_directory(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from kit.clocks import SECOND, ManualClock
 from kit.logs import boundaries, encoded, fill, put, segments, values
+from kit.processes import descriptors, needs_proc
 from quothlog import Log, LogOptions, layout
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
 from quothlog.layout import Checkpoint, Footer, Position
@@ -147,6 +149,17 @@ def test_sync_begun_before_a_roll_may_end_after_it(log: Log) -> None:
     assert log.unsynced_records == 1
     log.sync()
     assert (log.unsynced_records, log.unsynced_bytes) == (0, 0)
+
+
+@needs_proc
+def test_log_that_rolls_leaves_no_file_open(log: Log) -> None:
+    """Not of the segment that it began with either: a removed file takes its room until it is closed."""
+    log.append(b"first")
+    before = descriptors(os.getpid())
+    for _ in range(3):
+        log.roll()
+        log.trim(log.append(b"next").last)
+        assert descriptors(os.getpid()) == before
 
 
 def test_append_costs_the_same_however_full_the_segment_is(open_log: OpenLog, clock: ManualClock) -> None:
