@@ -46,7 +46,7 @@ class Opened:
     successor: Successor | None = None
 
     def go_on(self, clock: Clock) -> ActiveSegment:
-        """The segment to write to, begun if that has to be, and let go. Raises OSError; may be tried again."""
+        """Give away the segment to write to, begun if need be. Raises OSError; may be tried again."""
         active = self.active
         if self.successor is not None:
             snapshot = self.producers.encode(clock.now())

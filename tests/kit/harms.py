@@ -27,7 +27,7 @@ from kit.damage import (
     zero,
 )
 from kit.logs import segments
-from quoth import Message
+from quoth import Messages
 from quothwire.batch import HEADER_BYTES
 
 SEGMENTS, BATCHES, RECORDS = 3, 4, 3
@@ -40,8 +40,8 @@ class Left(NamedTuple):
 
     directory: Path
     log_id: int
-    published: list[Message]
-    others: list[Message]
+    published: Messages
+    others: Messages
     written: list[bytes]
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ from kit.effort import times
 from kit.logs import segments
 from kit.peers import refused
 from kit.reading import WAYS, Told, Way, by_portions, by_read
-from quoth import Client, Gap, Message
+from quoth import Client, Gap, Message, Messages
 from quothd import Broker
 from quothwire.batch import HEADER_BYTES
 
@@ -127,7 +127,7 @@ class Left(NamedTuple):
 
     directory: Path
     log_id: int
-    published: list[Message]
+    published: Messages
 
 
 @pytest.fixture(scope="module", params=["killed", "terminated"])
@@ -163,7 +163,7 @@ def serve(left: Left, directory: Path, harm: Callable[[list[Stored]], None]) -> 
 
 def check(
     told: Told,
-    published: list[Message],
+    published: Sequence[Message],
     lost: set[int],
     way: Way,
     after: int = 0,

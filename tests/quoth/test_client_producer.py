@@ -16,7 +16,7 @@ from kit.brokers import StartBroker
 from kit.deadlines import DEADLINE_S, eventually, hold
 from kit.peers import refused
 from kit.proxies import Meddler, pass_on
-from quoth import Ack, Client, Failure, Message, Producer, ProducerError, RequestError, Unavailable
+from quoth import Ack, Client, Failure, Messages, Producer, ProducerError, RequestError, Unavailable
 from quoth import producer as producer_module
 from quothwire.batch import BATCH_BYTES_MAX, HEADERS_BYTES_MAX
 from quothwire.codec import Call
@@ -26,7 +26,7 @@ from quothwire.message import Operation
 Connect = Callable[..., Client]
 
 
-def messages(client: Client, topic: str) -> list[Message]:
+def messages(client: Client, topic: str) -> Messages:
     """All records of a topic."""
     return client.read(topic, limit=1_000_000)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ import pytest
 from kit.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import refused
-from quoth import Batch, Client, Message, RequestError
+from quoth import Batch, Client, Message, Messages, RequestError
 from quoth.pool import SLOTS_MAX
 from quothwire.pointer import POINTER_MAX
 
@@ -166,7 +167,7 @@ def test_reading_on_after_the_last_one_gets_everything_once(
     client: Client, topic: str, told: list[Message]
 ) -> None:
     for limit in range(1, len(told) + 1):
-        portions: list[list[Message]] = []
+        portions: list[Messages] = []
         after = 0
         while portion := client.read(topic, after=after, limit=limit):
             portions.append(portion)
@@ -340,6 +341,28 @@ def test_columns_of_a_cut_batch_fit_together(client: Client, topic: str) -> None
         assert (batch.first, batch.last, batch.ordinal) == (first + skip, first + 2, skip)
         rows = [batch.message(row) for row in range(len(batch))]
         assert rows == batch.messages() == client.read(topic, after=first + skip - 1)
+
+
+@pytest.mark.parametrize("limit", [1, 5, 6, 7, 8, 100])
+def test_what_was_read_is_used_like_a_list(client: Client, topic: str, limit: int) -> None:
+    client.publish(topic, [b"a", b"b", b"c"], key=[b"1", None, b"3"])
+    client.publish(topic, [b"d"], headers={"n": b"1"})
+    client.publish(topic, [b"e", b"f", b"g"])
+    rows = [message for batch in client.batches(topic) for message in batch][:limit]
+    found = client.read(topic, limit=limit)
+    assert found == rows
+    assert found == client.read(topic, limit=limit)
+    assert found != rows[:-1]
+    assert found != [*rows[:-1], rows[-1]._replace(value=b"another")]
+    assert (len(found), bool(found), repr(found)) == (len(rows), True, repr(rows))
+    assert [found[at] for at in range(-len(rows), len(rows))] == rows + rows
+    assert (found[1:-1], found[::-2], list(reversed(found))) == (rows[1:-1], rows[::-2], rows[::-1])
+    assert rows[-1] in found
+    assert found.index(rows[-1]) == len(rows) - 1
+    for beyond in (len(rows), -len(rows) - 1):
+        with pytest.raises(IndexError):
+            found[beyond]
+    assert pickle.loads(pickle.dumps(found)) == rows
 
 
 def test_batches_end_where_the_topic_ends_by_then(client: Client, topic: str) -> None:

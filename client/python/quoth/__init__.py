@@ -8,7 +8,7 @@ with quoth.connect("tcp://127.0.0.1:5555") as client:
         print(message.pointer, message.time, message.value)
 """
 
-from quoth.batch import Batch
+from quoth.batch import Batch, Messages
 from quoth.client import Client, connect
 from quoth.message import Ack, Gap, Message
 from quoth.outgoing import Failure, ProducerError
@@ -36,6 +36,7 @@ __all__ = [
     "Failure",
     "Gap",
     "Message",
+    "Messages",
     "NotFound",
     "Producer",
     "ProducerError",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from quoth.batch import Batch
 from quoth.channel import Channel, Question
@@ -130,8 +130,8 @@ class Reader:
             self._ordinal = reply.end
         return self._open(answer.payload, reply)
 
-    def messages(self, found: Batch) -> Iterator[Message]:
-        """The records of a batch that can be read; the others are told as gaps."""
+    def messages(self, found: Batch) -> Iterable[Message]:
+        """The records of a batch that can be read; others are told as gaps. See `Batch.readable`."""
         return found.readable(self._on_gap)
 
     def _open(self, payload: wire.Bytes, reply: Fetched) -> Iterator[Batch]:

@@ -87,9 +87,11 @@ def read(client: quoth.Client, stock: Stock, budget: Budget) -> Got:
 
     def page() -> int:
         nonlocal cursor
-        found = client.read(stock.topic, after=cursor, limit=PAGE)
-        cursor = found[-1].pointer if found else 0
-        return len(found)
+        count, before, cursor = 0, cursor, 0
+        for message in client.read(stock.topic, after=before, limit=PAGE):
+            cursor = message.pointer
+            count += 1
+        return count
 
     return _calls(page, budget)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -34,6 +34,10 @@ RAW_WRITE_PIPELINES = (100, 1_000, 3_200)
 """The largest is what Quoth has on its way: 32 requests of 100 messages."""
 RAW_READS = 8_000
 RAW_READ_PIPELINES = (1, 16, 32, 100)
+
+Message = tuple[bytes, dict[bytes, bytes]]
+Use = Callable[[Sequence[Message]], int]
+"""What is done with a page; returns how many messages there are."""
 
 _STORED = "stored"
 _MEASURED = "measured"
@@ -72,8 +76,10 @@ class Redis(Driven):
                 return [self._pipelined(PUBLISHED, CALL)]
             case Work.SEND:
                 return [self._pipelined(SENT, size) for size in PIPELINES]
-            case Work.BATCHES | Work.READ:
-                return [Way(f"XRANGE COUNT {page:,}", partial(self._read, page)) for page in PAGES]
+            case Work.BATCHES:
+                return [Way(f"XRANGE COUNT {page:,}", partial(self._read, _count, page)) for page in PAGES]
+            case Work.READ:
+                return [Way(f"XRANGE COUNT {page:,}", partial(self._read, _look, page)) for page in PAGES]
             case Work.RAW_WRITE:
                 return [
                     Way(f"XADD, -P {size:,}", partial(self._raw_write, size), size == CALL)
@@ -87,8 +93,8 @@ class Redis(Driven):
     def _pipelined(self, messages: int, size: int) -> Way:
         return Way(f"pipeline of {size:,}", lambda: self._rate(messages, _write, size, messages))
 
-    def _read(self, page: int) -> float:
-        return self._rate(STORED, _read, self._stored, page)
+    def _read(self, use: Use, page: int) -> float:
+        return self._rate(STORED, _read, self._stored, use, page)
 
     @cached_property
     def _stored(self) -> str:
@@ -149,15 +155,27 @@ def _write(ready: Ready, port: int, size: int, messages: int) -> float:
 
 
 @foreign("redis")
-def _read(ready: Ready, port: int, stream: str, page: int) -> float:
+def _read(ready: Ready, port: int, stream: str, use: Use, page: int) -> float:
     with _connected(port) as connection:
         ready()
         count, start, began = 0, b"-", _clock()
         while messages := connection.xrange(stream, min=start, count=page):
-            count, start = count + len(messages), b"(" + messages[-1][0]
+            count, start = count + use(messages), b"(" + messages[-1][0]
         took = _clock() - began
     assert count == STORED
     return took
+
+
+def _count(messages: Sequence[Message]) -> int:
+    return len(messages)
+
+
+def _look(messages: Sequence[Message]) -> int:
+    """Count messages, looking at the value of each."""
+    count = 0
+    for _, fields in messages:
+        count += fields[b"v"] == VALUE
+    return count
 
 
 @foreign("redis")
