@@ -84,7 +84,7 @@ class StandIn:
     def _run(self) -> None:
         while not self._ended:
             if self._is_held_up():
-                log.warning("held up, another thread serves the other topics topic=%r", self._topic)
+                log.info("held up, another thread serves the other topics topic=%r", self._topic)
                 self.start()
                 self._serve()
                 return
