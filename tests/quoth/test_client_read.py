@@ -365,6 +365,13 @@ def test_what_was_read_is_used_like_a_list(client: Client, topic: str, limit: in
     assert pickle.loads(pickle.dumps(found)) == rows
 
 
+def test_what_was_read_does_not_hold_on_to_the_rest_of_its_batch(client: Client, topic: str) -> None:
+    first = client.publish(topic, [bytes(1_000)] * 100).first
+    for found in (client.read(topic, limit=1), client.read(topic, until=first + 1)):
+        assert len(found) == 1
+        assert len(pickle.dumps(found)) < 2_000
+
+
 def test_batches_end_where_the_topic_ends_by_then(client: Client, topic: str) -> None:
     """What was stored while the last batch was worked on is there, too."""
     client.publish(topic, b"a")

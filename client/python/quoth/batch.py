@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice, repeat
+from itertools import accumulate, chain, repeat
 from operator import eq
 from typing import overload
 
@@ -26,15 +26,46 @@ class Batch:
 
     __slots__ = ("_encoded", "_headers", "first", "keys", "ordinal", "topic", "values")
 
-    def __init__(self, topic: str, columns: Columns, skip: int = 0) -> None:
-        header, values, keys, encoded = columns
+    def __init__(
+        self,
+        topic: str,
+        first: int,
+        ordinal: int,
+        values: list[bytes],
+        keys: list[bytes | None] | None,
+        encoded: list[bytes] | None,
+    ) -> None:
+        """encoded: the records' headers as they are stored."""
         self.topic = topic
-        self.first = header.base + skip
-        self.ordinal = header.ordinal + skip
-        self.values = values[skip:] if skip else values
-        self.keys = keys[skip:] if skip and keys else keys
-        self._encoded = encoded[skip:] if skip and encoded else encoded
+        self.first = first
+        self.ordinal = ordinal
+        self.values = values
+        self.keys = keys
+        self._encoded = encoded
         self._headers: list[dict[str, bytes]] | None = None
+
+    @classmethod
+    def of(cls, topic: str, columns: Columns, skip: int) -> Batch:
+        """A stored batch without its first records."""
+        header, values, keys, encoded = columns
+        whole = cls(topic, header.base, header.ordinal, values, keys, encoded)
+        return whole._part(skip, len(values)) if skip else whole
+
+    def head(self, count: int) -> Batch:
+        """Its first records, as a batch that does not hold on to the others."""
+        return self if count >= len(self) else self._part(0, max(0, count))
+
+    def _part(self, begin: int, end: int) -> Batch:
+        rows = slice(begin, end)
+        keys, encoded = self.keys, self._encoded
+        return Batch(
+            self.topic,
+            self.first + begin,
+            self.ordinal + begin,
+            self.values[rows],
+            keys and keys[rows],
+            encoded and encoded[rows],
+        )
 
     def __len__(self) -> int:
         return len(self.values)
@@ -93,13 +124,6 @@ class Batch:
                 yield message
 
 
-def count_up_to(pointer: int, part: Batch | list[Message]) -> int:
-    """How many of these records have this pointer or one below."""
-    if isinstance(part, Batch):
-        return min(max(0, pointer + 1 - part.first), len(part))
-    return sum(message.pointer <= pointer for message in part)
-
-
 class Messages(Sequence[Message]):
     """What was read, oldest first: like a list, but each message is made as it is looked at.
 
@@ -107,27 +131,25 @@ class Messages(Sequence[Message]):
     first takes twice as long as everything else.
     """
 
-    __slots__ = ("_count", "_ends", "_parts")
+    __slots__ = ("_ends", "_parts")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, parts: Sequence[Batch | list[Message]], count: int) -> None:
-        """The first messages of batches, so many."""
+    def __init__(self, parts: Sequence[Batch | list[Message]]) -> None:
         self._parts = parts
         self._ends = list(accumulate(map(len, parts)))
-        self._count = count
 
     def __len__(self) -> int:
-        return self._count
+        return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[Message]:
-        return islice(chain.from_iterable(self._parts), self._count)
+        return chain.from_iterable(self._parts)
 
     @overload
     def __getitem__(self, row: int) -> Message: ...
     @overload
     def __getitem__(self, row: slice) -> list[Message]: ...
     def __getitem__(self, row: int | slice) -> Message | list[Message]:
-        rows = range(self._count)[row]
+        rows = range(len(self))[row]
         return self._message(rows) if isinstance(rows, int) else list(map(self._message, rows))
 
     def _message(self, row: int) -> Message:

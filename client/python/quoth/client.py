@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
-from quoth.batch import Batch, Messages, count_up_to
+from quoth.batch import Batch, Messages
 from quoth.channel import Context
 from quoth.deadline import deadline_in
 from quoth.message import Ack, Gap, Message, OnGap
@@ -198,15 +197,13 @@ class Client:
                 wait = 0.0 if count else max(0.0, waiting_until - time.monotonic())
                 left = limit - count
                 for one in reader.fetch(channel, wait=wait, timeout=self.timeout, records_max=left):
-                    found = reader.messages(one)
-                    part = found if isinstance(found, Batch) else list(islice(found, limit - count))
-                    parts.append(part)
-                    count = min(count + count_up_to(end, part), limit)
+                    parts.append(reader.select(one, limit - count, end))
+                    count += len(parts[-1])
                     if count >= limit:
                         break
                 if not reader.looking and (count or time.monotonic() >= waiting_until):
                     break
-        return Messages(parts, count)
+        return Messages(parts)
 
     def batches(
         self,

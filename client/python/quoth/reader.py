@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from quoth.batch import Batch
 from quoth.channel import Channel, Question
@@ -134,6 +135,13 @@ class Reader:
         """The records of a batch that can be read; others are told as gaps. See `Batch.readable`."""
         return found.readable(self._on_gap)
 
+    def select(self, found: Batch, count: int, last: int) -> Batch | list[Message]:
+        """The first `count` of those records, none behind the pointer `last`."""
+        messages = self.messages(found)
+        if isinstance(messages, Batch):
+            return messages.head(min(count, last + 1 - found.first))
+        return [message for message in islice(messages, count) if message.pointer <= last]
+
     def _open(self, payload: wire.Bytes, reply: Fetched) -> Iterator[Batch]:
         view = memoryview(payload)
         position = 0
@@ -192,7 +200,7 @@ class Reader:
             self._tell(header.last, header.last - before, header.ordinal + before + 1 - header.base)
             return None
         self.after = header.last
-        return Batch(self.topic, columns, before - header.base + 1)
+        return Batch.of(self.topic, columns, before - header.base + 1)
 
     def _tell(self, last: int, records: int, ordinal: int) -> None:
         """Tell that everything up to the pointer `last` is damaged, and step over it."""
