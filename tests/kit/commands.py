@@ -8,10 +8,11 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kit.deadlines import DEADLINE_S
 from kit.processes import python_of
 
 COMMAND = python_of("quothcli.main")
+COMMAND_S = 60.0
+"""In which a whole command has ended, on a machine that has ten other things to do."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")
 
 
@@ -48,7 +49,7 @@ class Running:
         """Send it a signal, if one is given, and wait for its end."""
         if number is not None:
             os.kill(self.process.pid, number)
-        out, err = self.process.communicate(timeout=DEADLINE_S)
+        out, err = self.process.communicate(timeout=COMMAND_S)
         ended = Ended(self.process.returncode, out or b"", (err or b"").decode())
         assert not any(sign in ended.err for sign in _WENT_WRONG), ended.err
         return ended
@@ -67,7 +68,7 @@ class Command:
         """Run it to its end."""
         running = self.start(*arguments, environment=environment, stdin=subprocess.PIPE)
         process = running.process
-        out, err = process.communicate(stdin, timeout=DEADLINE_S)
+        out, err = process.communicate(stdin, timeout=COMMAND_S)
         ended = Ended(process.returncode, out, err.decode())
         assert not any(sign in ended.err for sign in _WENT_WRONG), ended.err
         return ended

@@ -11,6 +11,7 @@ import pytest
 
 from kit.brokers import BrokerProcess
 from kit.commands import Command, Running
+from kit.deadlines import DEADLINE_S
 from quothlog import Log, LogOptions
 
 
@@ -22,7 +23,7 @@ def running() -> Iterator[list[Running]]:
     for one in started:
         if one.process.poll() is None:
             os.kill(one.process.pid, signal.SIGKILL)
-        one.process.communicate()
+        one.process.communicate(timeout=DEADLINE_S)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 import quoth
 from kit.brokers import BrokerProcess
-from kit.commands import Command
+from kit.commands import Command, Running
 from kit.deadlines import eventually
 from kit.processes import children, needs_proc, runs
 from quothcli.bench import load
@@ -62,11 +63,8 @@ def test_a_figure_that_does_not_exist_is_told_with_those_that_do(alone: Command)
     assert len(told.err.splitlines()) == 2
 
 
-@needs_proc
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ended_it_leaves_no_process_and_no_directory(
-    alone: Command, tmp_path: Path, number: int, status: int
-) -> None:
+def measuring(alone: Command, tmp_path: Path) -> tuple[Running, list[int]]:
+    """The benchmark while it measures, and the processes that it has started."""
     chosen = ("--pairs", "100", "--figure", "write 100")
     running = alone.start("bench", "ratio", *chosen, "--dir", str(tmp_path))
     eventually(
@@ -76,11 +74,28 @@ def test_ended_it_leaves_no_process_and_no_directory(
     eventually(lambda: list(tmp_path.glob("*/data/topics/*/*.seg")), "the broker was written to")
     started = children(running.process.pid)
     assert len(started) >= 3, "the broker, a client, and the bare loop"
+    return running, started
+
+
+@needs_proc
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ended_it_leaves_no_process_and_no_directory(
+    alone: Command, tmp_path: Path, number: int, status: int
+) -> None:
+    running, started = measuring(alone, tmp_path)
     ended = running.end(number)
     assert ended.status == status
     assert ended.err == ""
     eventually(lambda: not [pid for pid in started if runs(pid)], "all of its processes end")
     assert not list(tmp_path.iterdir())
+
+
+@needs_proc
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv, of util-linux")
+def test_killed_it_leaves_no_process(alone: Command, tmp_path: Path) -> None:
+    running, started = measuring(alone, tmp_path)
+    running.process.kill()
+    eventually(lambda: not [pid for pid in started if runs(pid)], "all of its processes end")
 
 
 # -- its parts ------------------------------------------------------------------------------------

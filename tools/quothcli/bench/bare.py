@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import zmq
 
 from quothcli.bench.load import COPY_BELOW_BYTES
+from quothcli.bench.processes import end_with_parent
 from quothwire import codec
 from quothwire.errors import error
 from quothwire.message import Fetched, Operation, Published
@@ -54,6 +55,7 @@ def bare_loop(path: Path, read_bytes: int = 0) -> Iterator[Bare]:
 
 
 def _run(pipe: Connection[Any, Any], path: Path, read_bytes: int) -> None:
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever runs this, and ends it
     router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
     port = router.bind_to_random_port("tcp://127.0.0.1")

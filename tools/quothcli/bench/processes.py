@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -74,6 +76,17 @@ class Clients:
         return [_heard(pipe) for pipe in self._pipes]
 
 
+def end_with_parent() -> None:
+    """Let this process end with the one that has started it, even if that is killed."""
+    threading.Thread(target=_end_after_parent, daemon=True).start()
+
+
+def ended_with_us(command: Sequence[str]) -> list[str]:
+    """A command that ends with this process even if that is killed, where the system can see to it."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM", *command] if setpriv else list(command)
+
+
 def elapsed(done: Sequence[Done]) -> float:
     """Seconds from the first beginning to the last end."""
     return max(one.ended for one in done) - min(one.began for one in done)
@@ -108,8 +121,16 @@ def _heard(pipe: Pipe) -> Any:
     return said
 
 
+def _end_after_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _serve(pipe: Pipe) -> None:
     """A client's life: work until nobody wants more."""
+    end_with_parent()
     with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         while True:
             work, arguments = pipe.recv()

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO, NamedTuple
 
+from quothcli.bench.processes import ended_with_us
 from quothwire.errors import error
 
 START_S = 60.0
@@ -31,10 +32,10 @@ def serving(
     """Run a server. ready: what is in the line by which it tells that it is. environment: None for ours.
 
     Raises `Disconnected` if it ends before that, or is not ready within `START_S`. It has a process group of
-    its own: Ctrl-C is for us, and we end it when it is not needed any more.
+    its own: Ctrl-C is for us, and we end it when it is not needed any more, or do not live any more.
     """
     process = subprocess.Popen(
-        command,
+        ended_with_us(command),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
