@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 HELD_UP_S = 0.01
-"""Who has been held up for so long, and at most twice as long, has lost the front."""
+"""More than what is quick takes on a good disk, less than anybody notices."""
 AGAIN_S = 1.0
 """Where there was no thread to be had, it is tried again so often."""
 QUIET_S = 0.1
@@ -27,10 +27,15 @@ class Relieved(Exception):
 
 
 class StandIn:
-    """Watches over whoever has the front. serve: goes on as the front end, until the broker ends."""
+    """Watches over whoever has the front.
 
-    def __init__(self, serve: Callable[[], None]) -> None:
+    serve: goes on as the front end, until the broker ends. patience: who has been held up for so many
+    seconds, and at most twice as long, has lost the front.
+    """
+
+    def __init__(self, serve: Callable[[], None], patience: float = HELD_UP_S) -> None:
         self._serve = serve
+        self._patience = patience
         self._thread: threading.Thread | None = None
         self._again_at = 0.0
         self._lock = threading.Lock()
@@ -89,11 +94,11 @@ class StandIn:
                 self._serve()
                 return
             quiet = not self._held and time.monotonic() - self._since > QUIET_S
-            self._pause(None if quiet else HELD_UP_S)
+            self._pause(None if quiet else self._patience)
 
     def _is_held_up(self) -> bool:
         with self._lock:
-            held_up = self._held and time.monotonic() - self._since >= HELD_UP_S
+            held_up = self._held and time.monotonic() - self._since >= self._patience
             if held_up:
                 self._front += 1
                 self._held = False

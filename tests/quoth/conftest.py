@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import quoth
-from kit.brokers import BrokerProcess
+from kit.brokers import BrokerProcess, StartBroker
 from kit.clocks import JumpingClock
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
@@ -35,6 +35,12 @@ def connect(stack: ExitStack) -> Connect:
         return stack.enter_context(quoth.connect(at, **options))
 
     return connect_it
+
+
+@pytest.fixture
+def quiet_broker(start_broker: StartBroker) -> BrokerProcess:
+    """A broker at which nobody waits. At `broker` clients that have gone do, for up to half a minute."""
+    return start_broker()
 
 
 @pytest.fixture
