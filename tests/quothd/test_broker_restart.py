@@ -79,6 +79,7 @@ def time_to_answer(broker: BrokerProcess, peers: Peers, number: int) -> float:
     return took
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(times(120, 1_200))
 @pytest.mark.parametrize(("number", "tail"), CASES, ids=[f"{one[0].name}-{one[1]}" for one in CASES])
 def test_ten_times_the_history_costs_no_time_at_the_start(

@@ -2,8 +2,8 @@
 
 A consumer in a process of its own scans sealed segments that are not in memory, without pause, while single
 records are published at `written` to the same topic by another client. Windows with the scan and without it
-take turns, each ratio is one of neighbours, and the median counts. Other programs can only spoil a
-measurement, so the best of a few is taken.
+take turns, each ratio is one of neighbours, and the median counts. It is measured alone; other programs can
+still spoil a measurement, so the best of a few is taken.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def describe(name: str, windows: list[Latencies]) -> None:
     print(f"  {name}: {', '.join(told)} ms, {sum(map(len, windows))} publishes")
 
 
+@pytest.mark.alone
 def test_a_scan_of_cold_history_does_not_hold_up_publishes(bench: Bench) -> None:
     """The slow ones, at p95, take at most twice as long."""
     ratios = []

@@ -162,6 +162,7 @@ def test_log_that_rolls_leaves_no_file_open(log: Log) -> None:
         assert descriptors(os.getpid()) == before
 
 
+@pytest.mark.alone
 def test_append_costs_the_same_however_full_the_segment_is(open_log: OpenLog, clock: ManualClock) -> None:
     """C18: the time of an append among the first 1,000 against one behind 50,000."""
     clock.tick = 10
