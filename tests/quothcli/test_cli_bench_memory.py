@@ -45,7 +45,9 @@ def test_every_row_is_there_and_its_figures_are_sane(alone: Command, tmp_path: P
         assert of[name]["unit"] == "B"
         assert of[name]["aim"] < of[name]["required"]
         assert of[name]["ratio"] is None
-    assert 24 / 2**16 * 100 < of[BYTES[0]]["each"] <= of[BYTES[1]]["each"] < 10
+    sparse, all_of_it = (of[name]["each"] for name in BYTES[:2])
+    assert 24 / 2**16 * 100 < sparse < 10
+    assert 0.9 * sparse < all_of_it < 10  # some numbers elsewhere are a few bytes shorter than before
     assert 100 < of["a sleeping topic"]["each"] < 200_000
     assert 100 < of["a parked wait"]["each"] < 100_000
     for name in COMPARED:

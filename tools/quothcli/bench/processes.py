@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,13 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from quothwire.errors import QuothError, error
 
 _READY = "ready"
+_PR_SET_PDEATHSIG = 1
+_UNTIL_PARENT_ENDS = f"""\
+import ctypes, os, sys
+ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)})
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""Run a command that the system sends SIGTERM when the thread that has started it ends."""
 _spawn = get_context("spawn")
 """A forked child would share the sockets and threads of its parent."""
 
@@ -82,9 +90,10 @@ def end_with_parent() -> None:
 
 
 def ended_with_us(command: Sequence[str]) -> list[str]:
-    """A command that ends with this process even if that is killed, where the system can see to it."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "TERM", *command] if setpriv else list(command)
+    """A command that ends with this thread even if that is killed, where the system is Linux."""
+    if sys.platform != "linux":
+        return list(command)
+    return [sys.executable, "-I", "-S", "-c", _UNTIL_PARENT_ENDS, *command]
 
 
 def elapsed(done: Sequence[Done]) -> float:
