@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import zmq
 
+import quoth
 from kit.brokers import BrokerProcess
 from kit.commands import Command
 from kit.deadlines import DEADLINE_S
@@ -51,6 +52,16 @@ def answer(router: zmq.Socket[bytes], frames: list[bytes]) -> None:
     client, empty, *request = frames
     number = codec.correlation_of(request)
     router.send_multipart([client, empty, *codec.encode_reply(Operation.PING, number, Pong(1), None)])
+
+
+def test_a_broker_that_runs_is_left_as_it_was(alone: Command, broker: BrokerProcess) -> None:
+    told = alone("bench", "latency", *SHORT, "--url", broker.url, "--format", "json")
+    assert (told.status, told.err) == (0, "")
+    conditions, *rows = told.objects
+    assert conditions["broker"] == broker.url
+    assert [row["figure"] for row in rows] == ALONE + SCHEDULED + TAILED
+    with quoth.connect(broker.url) as client:
+        assert client.topics() == []
 
 
 def test_every_row_is_there_and_its_figures_are_sane(alone: Command, tmp_path: Path) -> None:

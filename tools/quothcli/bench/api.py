@@ -138,7 +138,7 @@ class Bench:
                 (topic,) = self._topics.make(1, durability)
                 self._measure(name, durability, use, Stock(topic, values), budget)
                 self._topics.delete([topic])
-        (topic,) = self._topics.make(1, "written")
+        (topic,) = self._topics.make(1)
         (cursors,) = self._topics.fill([topic])
         stock = Stock(topic, values, len(cursors) * len(values))
         for name, use in READS.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import count as numbers
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from quothcli.bench import load, schedule, tailing
 from quothcli.bench.figures import QUANTILES, Goal, quantiles
 from quothcli.bench.processes import Clients
 from quothcli.bench.report import Column, Report, count, factor, seconds
-from quothcli.bench.target import Target
+from quothcli.bench.topics import Topics
 from quothwire.message import Ping
 from quothwire.settings import DURABILITIES
 
@@ -64,22 +63,24 @@ class Plan(NamedTuple):
 class Bench:
     """Measures one thing after the other. pair: two clients, of which one publishes and the other tails."""
 
-    def __init__(self, broker: Target, client: Clients, pair: Clients, report: Report, plan: Plan) -> None:
-        self._broker = broker
+    def __init__(
+        self, url: str, client: Clients, pair: Clients, topics: Topics, report: Report, plan: Plan
+    ) -> None:
+        self._url = url
         self._client = client
         self._pair = pair
         self._report = report
         self._plan = plan
         self._values = [bytes(plan.size)] * plan.records
         self._publish = f"publish of {plan.records:,} x {plan.size:,} B"
-        self._topics = (f"latency {number}" for number in numbers())
+        self._topics = topics
 
     def run(self) -> None:
         """Measure everything, a row for each figure."""
         calls = self._plan.calls
         for durability in DURABILITIES:
-            work = (_publish, next(self._topics), self._values, calls, durability)
-            self._loop(self._publish, durability, *work)
+            (topic,) = self._topics.make(1)
+            self._loop(self._publish, durability, _publish, topic, self._values, calls, durability)
         self._loop(f"fetch of 1 x {self._plan.size:,} B", None, _fetch, *self._stored(), calls)
         self._loop("ping", None, _ping, calls)
         for durability in DURABILITIES:
@@ -91,13 +92,13 @@ class Bench:
 
     def _loop(self, figure: str, durability: str | None, work: Callable[..., Any], *arguments: Any) -> None:
         """One call after the other."""
-        (done,) = self._client.run(work, (self._broker.url, *arguments))
+        (done,) = self._client.run(work, (self._url, *arguments))
         self._tell(figure, done.result, durability)
 
     def _scheduled(self, durability: str, rate: float) -> None:
         """Publishes at times that were decided beforehand."""
         calls = max(1, round(rate * self._plan.lasts))
-        arguments = (self._broker.url, next(self._topics), self._values, calls, durability, rate)
+        arguments = (self._url, *self._topics.make(1), self._values, calls, durability, rate)
         (done,) = self._client.run(_schedule, arguments)
         kept: schedule.Kept = done.result
         self._tell(f"{self._publish}, scheduled", kept.took, durability, rate, kept.late, kept.held)
@@ -105,9 +106,11 @@ class Bench:
     def _tailed(self, way: str, rate: float) -> None:
         """From publish to tail, and the round trips of the same moments."""
         calls = max(1, round(rate * self._plan.lasts))
-        where = (self._broker.url, next(self._topics))
+        tailed_topic, alone = self._topics.make(2)
         published, tailed = self._pair.run(
-            tailing.play, (tailing.produce, *where, rate, calls), (WAYS[way], *where, calls)
+            tailing.play,
+            (tailing.produce, self._url, tailed_topic, alone, rate, calls),
+            (WAYS[way], self._url, tailed_topic, calls),
         )
         trips: tailing.Trips = published.result
         ratio = median(tailed.result) / median(trips.publishes)
@@ -118,8 +121,8 @@ class Bench:
 
     def _stored(self) -> tuple[str, list[int]]:
         """Store what will be fetched; returns the topic and the cursor in front of each record."""
-        topic = next(self._topics)
-        with quoth.connect(self._broker.url) as client:
+        (topic,) = self._topics.make(1)
+        with quoth.connect(self._url) as client:
             lasts = [client.publish(topic, bytes(self._plan.size)).last for _ in range(STORED)]
         return topic, [0, *lasts[:-1]]
 

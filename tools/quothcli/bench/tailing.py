@@ -50,10 +50,10 @@ def play(ready: Ready, part: Callable[..., Any], *arguments: Any) -> Any:
     return part(ready, *arguments)
 
 
-def produce(ready: Ready, url: str, topic: str, rate: float, calls: int) -> Trips:
+def produce(ready: Ready, url: str, topic: str, untailed: str, rate: float, calls: int) -> Trips:
     """Publish `calls` records that count, `rate` of them a second, and take round trips in between."""
     with load.dealer(url) as socket:
-        tailed, alone = _Writer(socket, topic), _Writer(socket, f"{topic}, alone")
+        tailed, alone = _Writer(socket, topic), _Writer(socket, untailed)
         trips = Trips([], [])
         alone.publish()
         ready()

@@ -53,7 +53,7 @@ class Topics:
     def __exit__(self, *_: object) -> None:
         self.delete(self._names)
 
-    def make(self, count: int, durability: str) -> list[str]:
+    def make(self, count: int, durability: str = "written") -> list[str]:
         """Make so many topics; returns their names. Raises what the broker refuses."""
         names = [f"{self._prefix}-{number}" for number in range(self._made, self._made + count)]
         self._made += count

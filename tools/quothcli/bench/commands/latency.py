@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+import quoth
 from quothcli.bench import schedule
 from quothcli.bench.latency import COLUMNS, RATES, Bench, Plan
-from quothcli.bench.options import SECONDS_MAX, Directory, Records, Size, folder
+from quothcli.bench.options import SECONDS_MAX, Broker, Directory, Records, Size, target
 from quothcli.bench.processes import Clients
+from quothcli.bench.rates import Payload
 from quothcli.bench.report import Report
-from quothcli.bench.target import own_broker
+from quothcli.bench.topics import Topics
 from quothcli.command import command
 from quothcli.options import Form, chosen
 from quothcli.output import Printer
@@ -23,7 +25,9 @@ ENCODED_BYTES_MAX = 2**30
 
 def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
-    command(bench, "latency", "quoth bench latency", "quoth bench latency --rate 500 --rate 2000")(latency)
+    command(
+        bench, "latency", "quoth bench latency", "quoth bench latency --rate 500 --url tcp://127.0.0.1:5555"
+    )(latency)
 
 
 def latency(
@@ -55,6 +59,7 @@ def latency(
             help="How long each schedule and each tail lasts.",
         ),
     ] = 5,
+    url: Broker = None,
     directory: Directory = None,
     form: Form = None,
 ) -> None:
@@ -69,17 +74,20 @@ def latency(
     most = max(calls, *(rate * lasts for rate in plan.rates)) * records * size
     if most > ENCODED_BYTES_MAX:
         raise error("too_large", f"requests of {most:,.0f} bytes would have to be held", "make fewer of them")
-    printer = Printer(chosen(context, form=form).format)
+    asked = chosen(context, url, form=form)
     with (
-        folder(directory) as made,
-        own_broker(made / "data") as broker,
+        target(asked, directory) as broker,
+        quoth.connect(broker.url) as caller,
+        Topics(caller, Payload(records, size)) as topics,
         Clients(1) as client,
         Clients(2) as pair,
     ):
         conditions = {
+            "broker": broker.url,
+            "directory": caller.status().directory,
             "clients": "1 that calls; 1 that publishes and 1 that tails",
             "in_flight": f"1 call in a loop, up to {schedule.ON_THEIR_WAY_MAX:,} on a schedule",
             "seconds": lasts,
         }
-        report = Report(printer, "latency", conditions, COLUMNS)
-        Bench(broker, client, pair, report, plan).run()
+        report = Report(Printer(asked.format), "latency", conditions, COLUMNS)
+        Bench(broker.url, client, pair, topics, report, plan).run()
