@@ -13,6 +13,7 @@ from quothcli.bench import load
 from quothcli.bench.rates import Payload
 from quothcli.progress import Advance, progress
 from quothwire import batch
+from quothwire.errors import QuothError
 
 STORED_BYTES = 20_000_000
 """What reads find: in the page cache, and less than one segment."""
@@ -50,8 +51,12 @@ class Topics:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.delete(self._names)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.delete(self._names)
+        except QuothError:
+            if kind is None:  # or it would hide what went wrong first
+                raise
 
     def make(self, count: int, durability: str = "written") -> list[str]:
         """Make so many topics; returns their names. Raises what the broker refuses."""
