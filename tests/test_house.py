@@ -188,12 +188,16 @@ def test_library_is_kept_out(library: str) -> None:
 
 
 def test_engine_has_no_threads_of_its_own() -> None:
-    """Others may run some of it in threads of theirs: of all that belongs to threads it knows the lock."""
+    """Others may run some of it in threads of theirs: of all that belongs to threads it knows the lock.
+
+    Only the writer, who promises a time, has somebody who keeps it.
+    """
     broken = [
         f"{path}:{line}"
         for path, module in modules(PACKAGES["quothlog"]).items()
         for line, name in imported(module)
         if name in ("threading", "concurrent") and locks(module) != [line]
+        if path != "broker/quothlog/writer.py"
     ]
     hold("quothlog starts no thread", broken)
 

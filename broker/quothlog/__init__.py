@@ -12,13 +12,18 @@ It knows nothing of sockets, topics or threads. From the top down: `log` is made
 segment of batches in a file (`scan` finds them, `layout` knows the bytes around them) and a sparse `index`;
 `recovery` opens a directory after anything that may have happened to it, and `successor` is the segment in
 which it then goes on; `pointers` gives out pointers, `producers` recognises retries, and everything touches
-the disk through the port in `filesystem`. Beside them, for people: `inspection` looks at a log that somebody
-else may own, `repair` mends one that nobody has open.
+the disk through the port in `filesystem`. Around it, for programs: a `writer` gathers records and has them on
+the disk in time, a `reader` follows a log that somebody else may be writing, `marks` tell how far it has been
+carried elsewhere. Beside them, for people: `inspection` looks at a log, `repair` mends one that nobody has
+open.
 """
 
 from quothlog.burst import Appended
+from quothlog.follower import Missing
 from quothlog.log import Log
 from quothlog.loginfo import LogInfo
+from quothlog.reader import Reader
 from quothlog.retention import LogOptions
+from quothlog.writer import Writer
 
-__all__ = ["Appended", "Log", "LogInfo", "LogOptions"]
+__all__ = ["Appended", "Log", "LogInfo", "LogOptions", "Missing", "Reader", "Writer"]

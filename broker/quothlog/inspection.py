@@ -112,22 +112,36 @@ def records(directory: Path, after: int = 0, *, log_id: int = 0) -> Iterator[Rec
 
     Every batch is verified before its records are told. log_id, and what is raised: as in `summaries`.
     """
+    for part, step in steps(directory, after, log_id=log_id):
+        if isinstance(step, Found):
+            yield from _records_of(part, step, after)
+        else:
+            yield step
+
+
+def steps(
+    directory: Path, after: int = 0, *, log_id: int = 0, bodies: bool = False
+) -> Iterator[tuple[Part, Found | Damage | Unfinished]]:
+    """Batches with records above `after` by their headers, and what is wrong between them, each in its part.
+
+    bodies: what does not check in its body is wrong, too. log_id, and what is raised: as in `summaries`.
+    """
     for part in segments(directory, log_id, after):
         wrong: list[Damage | Unfinished] = []
-        for step in _steps(part):
+        for step in _steps(part, bodies=bodies):
             if not isinstance(step, Found):
                 wrong.append(step)
                 continue
             if step.header.base > after + 1:  # else what is wrong before it lies before `after`
-                yield from wrong
+                yield from ((part, one) for one in wrong)
             wrong.clear()
             if step.header.last > after:
-                yield from _records_of(part, step, after)
-        yield from wrong
+                yield part, step
+        yield from ((part, one) for one in wrong)
 
 
-def _steps(part: Part) -> Iterator[Found | Damage | Unfinished]:
-    """The batches of a segment by their headers, and what is wrong between them."""
+def _steps(part: Part, *, bodies: bool = False) -> Iterator[Found | Damage | Unfinished]:
+    """The batches of a segment, and what is wrong between them."""
     if part.misplaced:
         text = "a segment of another log, or a copy of another segment"
         yield Damage(part.path, 0, part.size, 0, -1, part.start.pointer, 0, text)
@@ -140,7 +154,7 @@ def _steps(part: Part) -> Iterator[Found | Damage | Unfinished]:
             "a segment before this one is missing",
         )  # fmt: skip
     hole = Hole(0, 0) if part.block is None else None
-    for step in walk(part.file, here, part.size, part.log_id, below=part.below):
+    for step in walk(part.file, here, part.size, part.log_id, bodies=bodies, below=part.below):
         if isinstance(step, Hole):
             hole = step
             continue

@@ -54,6 +54,7 @@ SEGMENT_SUFFIX = ".seg"
 INDEX_SUFFIX = ".idx"
 TORN_SUFFIX = ".torn"
 DAMAGED_SUFFIX = ".damaged"
+MARK_SUFFIX = ".forward"
 LOCK_NAME = "lock"
 
 BLOCK_BYTES = 96
@@ -64,7 +65,7 @@ PRODUCER_TABLE_BYTES_MAX = 16 * 2**20
 _SEGMENT_NAME = re.compile(r"(\d{17})\.seg")
 _TORN_NAME = re.compile(r"(\d{17}\.seg)\.(\d{1,18})\.torn")
 _ASIDE = re.compile(r"(\d{17}\.seg)\.\d+\.(torn|damaged)")
-_OURS = re.compile(r"\d{17}\.(seg|idx|seg\.\d+\.(torn|damaged))(\.tmp)?|lock")
+_OURS = re.compile(r"(\d{17}\.(seg|idx|seg\.\d+\.(torn|damaged))|[\w-]{1,64}\.forward)(\.tmp)?|lock")
 _BLOCK = struct.Struct("<8sIIQQQQQ16sQQQ")
 _FOOTER = struct.Struct("<8sQQQQQQQ")
 _INDEX = struct.Struct("<8sIIQQQQQQQQQ")

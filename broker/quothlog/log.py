@@ -186,8 +186,8 @@ class Log:
         values = [values] if isinstance(values, bytes) else values
         encoded = [batch.encode_headers(one) for one in headers] if headers is not None else None
         sequence = self._active.end.ordinal + 1
-        begins = sequence == 1 or self.log_id not in self._producers
-        flags = Flag.SPARSE | (Flag.START if begins else 0)
+        goes_on = self._producers.following(self.log_id, Flag.ORDINAL) == sequence
+        flags = Flag.ORDINAL | (0 if goes_on else Flag.START)
         raw = batch.encode(values, keys, encoded, producer=self.log_id, sequence=sequence, flags=int(flags))
         (outcome,) = self.append_batches([raw])
         if isinstance(outcome, QuothError):

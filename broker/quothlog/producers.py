@@ -24,7 +24,7 @@ FORGET_AFTER_US = 7 * 86_400 * 1_000_000
 RETRY_US = 60 * 1_000_000
 """A producer that wrote within a minute may be retrying, so it is never forgotten for a new one."""
 
-_SPARSE, _START = int(Flag.SPARSE), int(Flag.START)
+_SPARSE, _START, _ORDINAL = int(Flag.SPARSE), int(Flag.START), int(Flag.ORDINAL)
 
 
 class Result(NamedTuple):
@@ -34,6 +34,10 @@ class Result(NamedTuple):
     first: int
     records: int
     body_check: int
+
+    def following(self, flags: int) -> int:
+        """The sequence behind this one, by a numbering without holes."""
+        return self.sequence + (self.records if flags & _ORDINAL else 1)
 
 
 class _Producer:
@@ -55,9 +59,6 @@ class ProducerTable:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def __contains__(self, identity: int) -> bool:
-        return identity in self._producers
-
     def admit(self, header: Header, now: int) -> Result | None:
         """None for a new batch, its first result for a repeated one.
 
@@ -67,16 +68,23 @@ class ProducerTable:
         if not header.producer:
             return None
         producer = self._producers.get(header.producer)
-        sparse = bool(header.flags & _SPARSE)
         if producer is None:
-            self._admit_stranger(header, now, sparse=sparse)
+            self._admit_stranger(header, now)
             return None
-        newest = producer.results[-1].sequence
-        if header.sequence <= newest:
-            return _repeated(producer, header, sparse=sparse)
-        if not sparse and header.sequence != newest + 1:
-            raise error("out_of_sequence", f"sequence {header.sequence} came after {newest}")
+        newest = producer.results[-1]
+        if header.sequence <= newest.sequence:
+            return _repeated(producer, header)
+        if not header.flags & _SPARSE:
+            following = newest.following(header.flags)
+            begins = header.flags & _ORDINAL and header.flags & _START and header.sequence > following
+            if header.sequence != following and not begins:
+                raise error("out_of_sequence", f"sequence {header.sequence} came after {newest.sequence}")
         return None
+
+    def following(self, identity: int, flags: int) -> int:
+        """The sequence that a producer's next batch has to have, 0 for one that is not known."""
+        producer = self._producers.get(identity)
+        return producer.results[-1].following(flags) if producer is not None else 0
 
     def store(self, header: Header) -> None:
         """Take in a batch that has its pointers."""
@@ -136,8 +144,8 @@ class ProducerTable:
             if producer.results[-1].first > now - FORGET_AFTER_US:
                 yield identity, producer
 
-    def _admit_stranger(self, header: Header, now: int, *, sparse: bool) -> None:
-        begins = bool(header.flags & _START) if sparse else header.sequence == 1
+    def _admit_stranger(self, header: Header, now: int) -> None:
+        begins = header.flags & _START if header.flags & (_SPARSE | _ORDINAL) else header.sequence == 1
         if not begins:
             raise error("unknown_producer", f"sequence {header.sequence} of a producer that is not known")
         surplus = len(self._producers) - PRODUCERS_MAX
@@ -147,13 +155,14 @@ class ProducerTable:
                 raise error("busy", f"{PRODUCERS_MAX} producers wrote to this topic within the last minute")
 
 
-def _repeated(producer: _Producer, header: Header, *, sparse: bool) -> Result:
+def _repeated(producer: _Producer, header: Header) -> Result:
     for result in producer.results:
         if result.sequence == header.sequence:
             if (result.records, result.body_check) != (header.records, header.body_check):
                 raise error("sequence_reused", f"sequence {header.sequence} was stored with other records")
             return result
     newest = producer.results[-1].sequence
-    if sparse and header.sequence > producer.results[0].sequence:
+    holes = header.flags & (_SPARSE | _ORDINAL)
+    if holes and header.sequence > producer.results[0].sequence:
         raise error("out_of_sequence", f"sequence {header.sequence} came after {newest}")
     raise error("forgotten_sequence", f"sequence {header.sequence} is too far behind {newest}")

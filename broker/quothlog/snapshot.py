@@ -37,7 +37,7 @@ def holds(directory: Path, log_id: int) -> bool:
 def logs_in(directory: Path) -> set[int]:
     """The ids that the header blocks of a directory's segments say."""
     said = set()
-    for floor in _floors(directory):
+    for floor in floors_in(directory):
         file = _open(directory, floor)
         if file is not None:
             with contextlib.suppress(QuothError):
@@ -143,14 +143,14 @@ def _listing(directory: Path, wanted: int) -> tuple[list[int], int]:
     """The floors of the segments and the log's id; listed again if all of them were removed meanwhile."""
     log_id = None
     while log_id is None:
-        floors = _floors(directory)
+        floors = floors_in(directory)
         if not floors:
             raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
         log_id = _log_id(directory, floors, wanted)
     return floors, log_id
 
 
-def _floors(directory: Path) -> list[int]:
+def floors_in(directory: Path) -> list[int]:
     """The floors of the segments: of regular files that bear the name of one."""
     with os.scandir(directory) as entries:
         names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]

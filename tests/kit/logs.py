@@ -20,10 +20,11 @@ def encoded(
     sequence: int = 0,
     *,
     sparse: bool = False,
+    ordinal: bool = False,
     start: bool = False,
 ) -> bytes:
     """A batch as a producer sends it."""
-    flags = (Flag.SPARSE if sparse else 0) | (Flag.START if start else 0)
+    flags = (Flag.SPARSE if sparse else 0) | (Flag.ORDINAL if ordinal else 0) | (Flag.START if start else 0)
     return batch.encode(values, producer=producer, sequence=sequence, flags=int(flags))
 
 

@@ -13,6 +13,8 @@ from kit.logs import copy, encoded, outcome_of, put, values
 from kit.storage import FaultyDisk
 from quothlog import Appended, Log, LogOptions
 from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX, ProducerTable
+from quothwire import batch
+from quothwire.batch import Flag
 from quothwire.errors import QuothError
 from quothwire.pointer import POINTER_MAX
 
@@ -26,6 +28,11 @@ def dense(producer: int, sequence: int, value: bytes = b"") -> bytes:
 def sparse(producer: int, sequence: int, *, start: bool = False, value: bytes = b"") -> bytes:
     value = value or b"%d/%d" % (producer, sequence)
     return encoded([value], producer, sequence, sparse=True, start=start)
+
+
+def counting(sequence: int, *records: bytes, start: bool = False) -> bytes:
+    """A batch of a producer whose sequences count records."""
+    return encoded(records, 5, sequence, ordinal=True, start=start)
 
 
 def repeated(first: Appended) -> Appended:
@@ -113,6 +120,41 @@ def test_out_of_sequence_can_be_tried_again(log: Log) -> None:
     assert refused == [True, True]
     put(log, *raws[1:3])
     assert values(log) == [b"5/1", b"5/2", b"5/3", b"5/4"]
+
+
+def test_sequences_that_count_records_have_no_hole(log: Log) -> None:
+    assert outcome_of(log, counting(11, b"a")) == "unknown_producer"
+    first, second = put(log, counting(11, b"a", b"b", b"c", start=True), counting(14, b"d", b"e"))
+    assert outcome_of(log, counting(15, b"f")) == "out_of_sequence"
+    assert outcome_of(log, counting(17, b"f")) == "out_of_sequence"
+    put(log, counting(16, b"f"))
+    assert outcome_of(log, counting(11, b"a", b"b", b"c", start=True)) == repeated(first)
+    assert outcome_of(log, counting(14, b"d", b"e")) == repeated(second)
+    assert outcome_of(log, counting(14, b"d")) == "sequence_reused"
+    assert values(log) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
+def test_start_may_leave_a_hole_in_sequences_that_count_records_and_nothing_else(log: Log) -> None:
+    put(log, counting(1, b"a", b"b", start=True))
+    assert outcome_of(log, counting(2, b"x", start=True)) == "out_of_sequence"
+    put(log, counting(10, b"c", b"d", start=True), counting(12, b"e"))
+    assert outcome_of(log, counting(11, b"x", start=True)) == "out_of_sequence"
+    assert outcome_of(log, counting(5, b"x", start=True)) == "out_of_sequence"
+    assert values(log) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_log_of_ones_own_numbers_its_batches_by_its_ordinals(log: Log) -> None:
+    """Also behind batches of others: whoever forwards it changes nothing but where there is a hole."""
+    log.append([b"a", b"b"])
+    put(log, dense(7, 1))
+    log.append([b"c"])
+    log.append([b"d"])
+    found = log.fetch(0)
+    assert found is not None
+    headers = [batch.parse_header(raw, log.log_id) for raw in batch.split(found.data, log.log_id)]
+    own = [one for one in headers if one.producer == log.log_id]
+    assert [(one.sequence, bool(one.flags & Flag.START)) for one in own] == [(1, True), (4, True), (5, False)]
+    assert all(one.flags & Flag.ORDINAL and one.sequence == one.ordinal + 1 for one in own)
 
 
 def test_sparse_producer_may_leave_gaps_and_says_that_it_begins(log: Log) -> None:

@@ -13,7 +13,7 @@ from xxhash import xxh3_64_intdigest
 from quothwire import batch
 from quothwire.errors import RequestError
 
-KEYS, HEADERS, SPARSE, START = 1, 2, 4, 8
+KEYS, HEADERS, SPARSE, START, ORDINAL = 1, 2, 4, 8, 16
 DATA, CONTROL = 1, 2
 POINTER_MAX = 2**56 - 1
 LOG = 0xA5A5_0000_1234_5678
@@ -65,6 +65,7 @@ TAKEN: dict[str, tuple[bytes, list[bytes], list[bytes | None] | None]] = {
         [b"v"],
         [b"k"],
     ),
+    "sequences that count records": (forge(ABC, 3, ORDINAL | START), [b"a", b"b", b"c"], None),
     "the last pointer": (forge(ABC, 3, base=POINTER_MAX - 2), [b"a", b"b", b"c"], None),
     "a null key that has bytes": (forge(padded(ints(0, 1, 0, 1) + word(0) + b"vk"), 1, KEYS), [b"v"], [None]),
     "bits beyond the last record": (
@@ -137,7 +138,8 @@ REFUSED: dict[str, bytes] = {
     "pointers run beyond the last": forge(ABC, 3, base=POINTER_MAX - 1),
     "pointer of 64 bits": forge(ABC, 3, base=2**64 - 1),
     "pointer that wraps": forge(ABC, 3, base=2**64 - 2),
-    **{f"reserved flag {bit}": forge(ABC, 3, 1 << bit) for bit in range(4, 16)},
+    **{f"reserved flag {bit}": forge(ABC, 3, 1 << bit) for bit in range(5, 16)},
+    "two numberings": forge(ABC, 3, SPARSE | ORDINAL),
     "every flag there can be": forge(ABC, 3, 0xFFFF),
     # no batch at all
     "nothing": b"",
@@ -194,7 +196,8 @@ HEADERS_REFUSED: dict[str, dict[str, Any]] = {
     "no records": {"records": 0},
     "records above the limit": {"records": 100_001},
     "pointers beyond the last": {"base": POINTER_MAX - 1},
-    "reserved flag": {"flags": 16},
+    "reserved flag": {"flags": 32},
+    "two numberings": {"flags": SPARSE | ORDINAL},
     "kind": {"kind": 3},
 }
 

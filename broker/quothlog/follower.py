@@ -1,0 +1,207 @@
+"""Following a log that somebody else may be writing: its stored batches behind a cursor, as they come.
+
+No lock is taken and nothing is written, see `snapshot`. One segment is open at a time, and what has been
+added to it is read from where the last read ended; when the log has rolled, the next one begins with the same
+ordinal. Wherever it does not go on like that, `inspection` tells what is damaged and where the next batch
+lies. A batch is handed out only if all of it checks; one that does not, at the end of the last segment, may
+be one that is being written, or one that the log's next opening will cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from quothlog import inspection, layout, segment
+from quothlog.filesystem import File
+from quothlog.inspection import Damage, Unfinished
+from quothlog.layout import Position
+from quothlog.scan import Found
+from quothlog.snapshot import DISK, Part, floors_in
+from quothwire import batch
+from quothwire.batch import Header
+from quothwire.errors import QuothError, error
+from quothwire.pointer import check_pointer
+
+TAKE_BYTES = 2**20
+
+
+class Stored(NamedTuple):
+    """A batch as it is stored, checked."""
+
+    header: Header
+    data: memoryview
+
+
+class Missing(NamedTuple):
+    """Records that are not there any more: behind the pointer `after` and before `next`.
+
+    records: how many, ordinal: that of the first of them, each -1 if it cannot be known. reason: ``trimmed``,
+    so removed on purpose, or ``damaged``. text: what is known beyond that, for people.
+    """
+
+    after: int
+    next: int
+    records: int
+    ordinal: int
+    reason: Literal["trimmed", "damaged"]
+    text: str = ""
+
+
+class Follower:
+    """A cursor on the log in a directory. Not thread-safe.
+
+    after: the pointer up to which everything has been handed out or told. log_id: 0 until a batch was found.
+    durable: hand out only what survives a loss of power. on_missing: told what will never be handed out.
+    A directory without a log is an empty log; raises FileNotFoundError if there is no such directory.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        after: int = 0,
+        *,
+        log_id: int = 0,
+        durable: bool = False,
+        on_missing: Callable[[Missing], None],
+    ) -> None:
+        self.directory = Path(directory)
+        self.directory.stat()
+        self.log_id = log_id
+        self._durable = durable
+        self._on_missing = on_missing
+        self.seek(after)
+
+    def seek(self, after: int) -> None:
+        """Go on behind a pointer."""
+        self.after = check_pointer(after)
+        self._ordinal = -1
+        self._file: File | None = None
+        self._floor = 0
+        self._here = Position(0, 0, 0)
+        self._vain: object = None
+
+    def seek_to_end(self) -> None:
+        """Go on behind the newest record that is there now."""
+        with suppress(FileNotFoundError):
+            floors = floors_in(self.directory)
+            self.seek(floors[-1] - 1 if floors else 0)
+            while self.take():
+                pass
+
+    def take(self, bytes_max: int = TAKE_BYTES) -> list[Stored]:
+        """The next batches, at least one if there is any; none at the end of the log.
+
+        Raises OSError, or `Damaged` if the directory holds another log now.
+        """
+        return self._read_on(bytes_max) or self._look_around(bytes_max)
+
+    def close(self) -> None:
+        """Close the segment. `seek` opens one again."""
+        self._file = None
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _read_on(self, bytes_max: int) -> list[Stored]:
+        """What follows in the segment that is open."""
+        file, here = self._file, self._here
+        room = file.size() - here.offset if file is not None else 0
+        if file is None or room < batch.HEADER_BYTES:
+            return []
+        data = memoryview(file.read(min(room, bytes_max), here.offset))
+        with suppress(QuothError):
+            size = batch.parse_header(data, self.log_id).size
+            if len(data) < size <= room:
+                data = memoryview(file.read(size, here.offset))
+        end, _, _ = batch.whole(data, self.log_id, here.pointer, here.ordinal)
+        found: list[Stored] = []
+        with suppress(QuothError):
+            for raw in batch.split(data[:end], self.log_id):
+                found.append(Stored(batch.check(raw, self.log_id), raw))
+        if found and self._durable:
+            file.sync()  # of all that was read before, whoever has written it
+        for header, _ in found:
+            self._here = Position(self._here.offset + header.size, header.last, header.end_ordinal)
+        if found:
+            self.after, self._ordinal = self._here.pointer, self._here.ordinal
+        return found
+
+    def _look_around(self, bytes_max: int) -> list[Stored]:
+        """What follows elsewhere: in the next segment, or behind something that is damaged."""
+        try:
+            floors = floors_in(self.directory)
+            sight = self._sight(floors)
+            if sight == self._vain:
+                return []
+            if self._step_over(floors):
+                return self.take(bytes_max)
+            if self._find():
+                return self._read_on(bytes_max)
+        except FileNotFoundError:  # there is no log yet, or retention was faster
+            if not self.directory.is_dir():
+                raise
+            return []
+        self._vain = sight
+        return []
+
+    def _sight(self, floors: list[int]) -> object:
+        """What will have changed once there is more to be found."""
+        if not floors:
+            return None, 0, 0
+        state = (self.directory / layout.segment_name(floors[-1])).stat()
+        return floors[-1], state.st_size, state.st_mtime_ns
+
+    def _step_over(self, floors: list[int]) -> bool:
+        """Open the next segment, if it goes on exactly where the one ends that is open."""
+        following = next((floor for floor in floors if floor > self._floor), None)
+        if self._file is None or following is None:
+            return False
+        file = DISK.open(self.directory / layout.segment_name(following))
+        try:
+            block = segment.read_block(file)
+        except QuothError:
+            return False
+        here = self._here
+        if (block.log_id, block.floor) != (self.log_id, following):
+            return False
+        if block.start[1:] != here[1:]:
+            return False
+        self._file, self._floor, self._here = file, following, block.start
+        return True
+
+    def _find(self) -> bool:
+        """Look for the next batch, wherever it lies, and tell what is missing before it."""
+        wrong: list[Damage | Unfinished] = []
+        for part, step in inspection.steps(self.directory, self.after, log_id=self.log_id, bodies=True):
+            if isinstance(step, Found):
+                self._open(part, step)
+                self._tell(wrong, step.header)
+                return True
+            wrong.append(step)
+        return False
+
+    def _open(self, part: Part, found: Found) -> None:
+        if self.log_id not in (0, part.log_id):
+            raise error("damaged", f"{self.directory} holds another log now, {part.log_id:016x}")
+        self._file = DISK.open(part.path)
+        self.log_id, self._floor = part.log_id, part.floor
+        self._here = Position(found.offset, found.header.base - 1, found.header.ordinal)
+
+    def _tell(self, wrong: Iterable[Damage | Unfinished], first: Header) -> None:
+        """Tell what is missing between the cursor and a batch."""
+        expected = self._ordinal
+        if first.base <= self.after:
+            return
+        for one in wrong:
+            if isinstance(one, Damage) and one.records:
+                self._on_missing(
+                    Missing(
+                        one.after, one.next, one.records, one.ordinal, "damaged", f"{one.path}: {one.text}"
+                    )
+                )
+                expected += max(0, one.records) if expected >= 0 else 0
+        if 0 <= expected < first.ordinal:
+            trimmed = first.ordinal - expected
+            self._on_missing(Missing(self.after, first.base, trimmed, self._ordinal, "trimmed"))

@@ -1,0 +1,92 @@
+"""Marks: how far somebody has carried the records of a log to a safe place, so that it may let go of them.
+
+A mark is a small file in the log's directory, NAME.forward, replaced atomically. Its author holds no lock;
+the log's owner looks at it, and removes the segments all of whose records every mark has passed, if one of
+them asks for that. While nobody owns the log, `trim_unowned` does it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from quothlog import layout
+from quothlog.dirlock import DirectoryLock
+from quothlog.filesystem import PosixFileSystem, durable_names, write_durably
+from quothlog.snapshot import floors_in
+from quothwire.errors import Conflict, QuothError, error
+
+VERSION = 0
+_BYTES_MAX = 2**16
+
+
+def write_mark(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a mark so that a crash leaves the old one or this one.
+
+    content: `pointer` (everything up to it is safe) and `trim` (it may go), beside what its author needs.
+    """
+    text = json.dumps({"version": VERSION, **content}, indent=1) + "\n"
+    write_durably(PosixFileSystem(), path, [text.encode()])
+
+
+def read_mark(path: Path) -> dict[str, Any] | None:
+    """What a mark says, None if there is none. Raises `Damaged`, naming the file."""
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_BYTES_MAX))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        raise error("damaged", f"{path} is no mark of version {VERSION}", "remove it to begin anew")
+    if not isinstance(content.get("pointer"), int) or not isinstance(content.get("trim"), bool):
+        raise error("damaged", f"{path} says no pointer", "remove it to begin anew")
+    return content
+
+
+def released(directory: Path) -> int:
+    """Everything up to this pointer may go; 0 if nothing may. A mark that cannot be read releases nothing."""
+    marks = []
+    for path in directory.glob(f"*{layout.MARK_SUFFIX}"):
+        try:
+            mark = read_mark(path)
+        except (QuothError, OSError):
+            return 0
+        if mark is not None:
+            marks.append(mark)
+    wanted = any(mark["trim"] for mark in marks)
+    return min((int(mark["pointer"]) for mark in marks), default=0) if wanted else 0
+
+
+def trim_unowned(directory: Path) -> int:
+    """Remove what has been released from a log that nobody owns now; returns the bytes removed.
+
+    It holds the log's lock for that moment. An owner does it himself, so then nothing is done here.
+    """
+    pointer = released(directory)
+    floors = floors_in(directory)
+    gone = [floor for floor, following in pairwise(floors) if following <= pointer + 1]
+    if not gone:
+        return 0
+    try:
+        lock = DirectoryLock(directory)
+    except Conflict:
+        return 0
+    size = 0
+    try:
+        filesystem = PosixFileSystem()
+        with durable_names(filesystem, directory):
+            for floor in gone:
+                path = directory / layout.segment_name(floor)
+                with suppress(FileNotFoundError):
+                    size += path.stat().st_size
+                filesystem.remove(path.with_suffix(layout.INDEX_SUFFIX))
+                filesystem.remove(path)
+    finally:
+        lock.release()
+    return size

@@ -1,0 +1,128 @@
+"""Reading a log beside whoever writes it, in this process or in another one, or after his death.
+
+with Reader("/var/lib/device/readings") as reader:
+    for record in reader:       # what is there now
+        print(record.pointer, record.value)
+    for record in reader.tail():    # and what will come, for ever
+        print(record.pointer, record.value)
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from quothlog.follower import Follower, Missing
+from quothwire import batch
+from quothwire.record import Record, closed_records_of
+
+PAUSE_S, PAUSE_MAX_S = 0.001, 0.05
+"""Between two looks at a log in which nothing happens: a look costs 20 us."""
+
+log = logging.getLogger("quothlog")
+
+
+def log_missing(missing: Missing) -> None:
+    """What is done about missing records unless the application says otherwise: a warning in the log."""
+    count = "some" if missing.records < 0 else str(missing.records)
+    log.warning(
+        "%s records are missing reason=%s after=%d next=%d %s",
+        count, missing.reason, missing.after, missing.next, missing.text,
+    )  # fmt: skip
+
+
+class Reader:
+    """Records behind a cursor, oldest first. One thread at a time; as many readers as you like.
+
+    It takes no lock and changes nothing, so it needs no writer and disturbs none. What has been written may
+    be read before it is synced: a loss of power may take it then, and its pointer is not given out again.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        after: int = 0,
+        *,
+        on_missing: Callable[[Missing], None] = log_missing,
+    ) -> None:
+        """after: a pointer, exclusive; 0: from the oldest record on. Raises FileNotFoundError if there is no
+        such directory; one without a log is an empty log. on_missing: told of records that are gone."""
+        self.pointer = after
+        """That of the last record that was handed out: begin behind it the next time."""
+        self._follower = Follower(directory, after, on_missing=on_missing)
+        self._ready: deque[Record] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file that is being read."""
+        self._ready.clear()
+        self._follower.close()
+
+    def seek(self, pointer: int) -> None:
+        """Go on with the first record above a pointer: one that was handed out, or any time."""
+        self._follower.seek(pointer)
+        self._ready.clear()
+        self.pointer = pointer
+
+    def seek_to_end(self) -> None:
+        """Go on behind the newest record that is there now."""
+        self._ready.clear()
+        self._follower.seek_to_end()
+        self.pointer = self._follower.after
+
+    def read(self, limit: int = 1_000, timeout: float | None = 0.0) -> list[Record]:
+        """Up to `limit` records; none at the end of the log.
+
+        timeout: seconds to wait for the first one there, None for as long as it takes.
+        """
+        if not self._ready:
+            self._wait(timeout)
+        return list(islice(self._drain(), limit))
+
+    def __iter__(self) -> Iterator[Record]:
+        """Records up to the end of the log. Iterating again goes on there."""
+        while self._ready or self._fill():
+            yield from self._drain()
+
+    def tail(self, timeout: float | None = None) -> Iterator[Record]:
+        """Records as they come; ends after `timeout` seconds without one, None: never."""
+        while self._ready or self._wait(timeout):
+            yield from self._drain()
+
+    def _drain(self) -> Iterator[Record]:
+        while self._ready:
+            record = self._ready.popleft()
+            self.pointer = record.pointer
+            yield record
+
+    def _fill(self) -> bool:
+        """Read the next records; False at the end of the log."""
+        after = self._follower.after
+        for stored in self._follower.take():
+            self._ready += closed_records_of(batch.decode(stored.data, self._follower.log_id), after)
+        return bool(self._ready)
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Wait until there is a record."""
+        pause = PAUSE_S
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._fill():
+            left = pause if until is None else until - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, PAUSE_MAX_S)
+        return True

@@ -1,0 +1,211 @@
+"""Writing records one by one, for devices that lose power: gathered, and on the disk within a known time.
+
+    with Writer("/var/lib/device/readings", flush_records=100, flush_seconds=1.0) as writer:
+        writer.write(b"21.5")
+
+A record is safe once `flush` has returned, which happens by itself after so many records or so many seconds.
+That second promise needs somebody who keeps it while the program does something else: the only thread of this
+package, started here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Self
+
+from quothlog import marks
+from quothlog.log import Log
+from quothlog.retention import LogOptions
+from quothwire import batch
+from quothwire.errors import Conflict, QuothError, error
+
+FLUSH_RECORDS, FLUSH_SECONDS = 1_000, 1.0
+BUFFER_BYTES_MAX = batch.BATCH_BYTES_MAX - 1_024
+"""Records that wait for room on a full disk, all of them in one batch; what does not fit is refused."""
+BATCH_BYTES = 2**20
+"""A batch is flushed when it holds this much, whatever its number of records."""
+RECORD_BYTES = 16
+"""What a record takes beside its bytes, about."""
+OWNER_S, OWNER_PAUSE_S = 1.0, 0.01
+"""Whoever frees forwarded segments owns the log for a moment: so long a new writer waits for it."""
+
+log = logging.getLogger("quothlog")
+
+
+class Writer:
+    """A log with one writer, any number of whose threads may call it. Close it, or use it in a `with` block.
+
+    log: what it writes, for `log.info()`, `log.trim(...)` and the like, by whoever holds no other thread up.
+    problem: why the last flush has failed, None if it has not.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        flush_records: int = FLUSH_RECORDS,
+        flush_seconds: float = FLUSH_SECONDS,
+        options: LogOptions | None = None,
+    ) -> None:
+        """Open the log in a directory, or begin one; see `LogOptions` for what it keeps.
+
+        flush_records, flush_seconds: a record is on the disk when so many have come or so much time has
+        passed. Raises as `Log.open` does, and `RequestError` ``bad_setting``.
+        """
+        if not 1 <= flush_records <= batch.BATCH_RECORDS_MAX or not flush_seconds > 0:
+            what = f"flush_records={flush_records}, flush_seconds={flush_seconds}"
+            raise error("bad_setting", what, f"1 to {batch.BATCH_RECORDS_MAX} records, more than 0 s")
+        self.problem: QuothError | None = None
+        self._flush_records = flush_records
+        self._flush_seconds = flush_seconds
+        self._changed = Condition()
+        self._begin()
+        self._released = 0
+        self._closed = False
+        self.log = _open(directory, options)
+        self._thread = Thread(target=self._keep_time, name=f"quothlog-{self.log.directory.name}", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def write(
+        self, value: bytes, *, key: bytes | None = None, headers: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Take a record; it is on the disk within `flush_seconds`, or when `flush` returns.
+
+        Raises `RequestError` ``bad_request`` or ``too_large`` if the record was not taken, `Unavailable`
+        ``disk_low`` if the disk has been full for as many records as can wait, and `BrokerFailure`
+        ``storage_failed`` if the disk failed: then nothing more can be written until the log is opened anew.
+        """
+        if not isinstance(value, bytes) or not (key is None or isinstance(key, bytes)):
+            raise error("bad_request", "values and keys are bytes", "encode them")
+        encoded = batch.encode_headers(headers or {})
+        size = len(value) + len(key or b"") + len(encoded) + RECORD_BYTES
+        if size > BUFFER_BYTES_MAX:
+            raise error("too_large", f"a record of {size} bytes, at most {BUFFER_BYTES_MAX}")
+        with self._changed:
+            self._check_open()
+            if self._values and self._size + size > BATCH_BYTES and self.problem is None:
+                self._try_to_flush()
+            if self._size + size > BUFFER_BYTES_MAX or len(self._values) >= batch.BATCH_RECORDS_MAX:
+                self._flush()
+            if not self._values:
+                self._due = time.monotonic() + self._flush_seconds
+                self._changed.notify()
+            self._values.append(value)
+            self._keys.append(key)
+            self._headers.append(headers or {})
+            self._size += size
+            if len(self._values) >= self._flush_records and self.problem is None:
+                self._try_to_flush()
+
+    def flush(self) -> int:
+        """Return the newest pointer once everything that was written before survives a loss of power.
+
+        Raises as `write` does; records that could not be written yet wait for the next time.
+        """
+        with self._changed:
+            self._check_open()
+            self._flush()
+            return self.log.newest
+
+    def close(self) -> None:
+        """Flush, close the log, unlock its directory. Does nothing the second time.
+
+        Raises as `flush` does, and then what was not written is lost.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+        try:
+            self._flush()
+        finally:
+            self.log.close()
+
+    # -- inside, under the lock -------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._values: list[bytes] = []
+        self._keys: list[bytes | None] = []
+        self._headers: list[Mapping[str, bytes]] = []
+        self._size = 0
+        self._due = 0.0
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise error("closed", "the writer is closed", "")
+        if self.log.failure is not None:
+            raise self.log.failure
+
+    def _try_to_flush(self) -> None:
+        """Flush; what there is no room for now can wait."""
+        try:
+            self._flush()
+        except QuothError as problem:
+            if not problem.retryable:
+                raise
+            log.warning("%s: records wait: %s", self.log.directory, problem)
+
+    def _flush(self) -> None:
+        try:
+            if self._values:
+                keys = self._keys if any(key is not None for key in self._keys) else None
+                headers = self._headers if any(self._headers) else None
+                self.log.append(self._values, keys=keys, headers=headers)
+                self._begin()
+            self.log.sync()
+            self._release()
+        except QuothError as problem:
+            self.problem = problem
+            raise
+        self.problem = None
+
+    def _release(self) -> None:
+        """Remove what has been forwarded, see `marks`."""
+        pointer = marks.released(self.log.directory)
+        if pointer > self._released:
+            try:
+                self.log.trim(pointer + 1)
+                self._released = pointer
+            except OSError as problem:
+                log.warning("%s: not removed yet: %s", self.log.directory, problem)
+
+    # -- the thread -------------------------------------------------------------------------------------
+
+    def _keep_time(self) -> None:
+        """Flush what nobody has flushed in time, until the writer is closed or its log has failed."""
+        with self._changed:
+            while not self._closed and self.log.failure is None:
+                now = time.monotonic()
+                if self._values and now >= self._due:
+                    self._due = now + self._flush_seconds
+                    with suppress(QuothError):  # whoever writes next is told
+                        self._try_to_flush()
+                self._changed.wait(self._due - now if self._values else None)
+
+
+def _open(directory: str | Path, options: LogOptions | None) -> Log:
+    """Open the log; one that is only owned for a moment is waited for."""
+    until = time.monotonic() + OWNER_S
+    while True:
+        try:
+            return Log.open(directory, options=options)
+        except Conflict:
+            if time.monotonic() > until:
+                raise
+            time.sleep(OWNER_PAUSE_S)

@@ -1,0 +1,272 @@
+"""A reader beside whoever writes: a thread, a process, a writer that died, a log that is damaged."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kit.deadlines import DEADLINE_S
+from kit.logs import segments
+from quothlog import Log, LogOptions, Missing, Reader
+from quothlog.layout import BLOCK_BYTES
+from quothwire.errors import QuothError
+from quothwire.record import Record
+
+OpenLog = Callable[..., Log]
+
+WRITER = """
+import random, sys
+from quothlog import Log, LogOptions
+rng = random.Random(int(sys.argv[2]))
+log = Log.open(sys.argv[1], options=LogOptions(count_limit=50))
+number = log.end_ordinal
+print("ready", flush=True)
+while True:
+    count = rng.randint(1, 9)
+    log.append([b"%d" % (number + i) for i in range(count)], keys=[b"k"] * count)
+    number += count
+    if rng.random() < 0.05:
+        log.sync()
+"""
+"""Writes numbers until it is killed."""
+
+
+def values_of(records: list[Record]) -> list[bytes]:
+    return [record.value for record in records]
+
+
+def unexpected(missing: Missing) -> None:
+    raise AssertionError(missing)
+
+
+def read_all(directory: Path, after: int = 0) -> list[Record]:
+    with Reader(directory, after, on_missing=unexpected) as reader:
+        return list(reader)
+
+
+def test_reads_what_is_there_across_segments_with_keys_and_headers(
+    open_log: OpenLog, directory: Path
+) -> None:
+    log = open_log(options=LogOptions(count_limit=3))
+    for number in range(10):
+        log.append([b"%d" % number, b""], keys=[b"k", None], headers=[{"h": b"%d" % number}, {}])
+    records = read_all(directory)
+    assert records == list(log.read())
+    assert len(segments(directory)) > 3
+
+
+def test_begins_behind_any_pointer_also_one_inside_a_batch(open_log: OpenLog, directory: Path) -> None:
+    log = open_log(options=LogOptions(count_limit=7))
+    for number in range(5):
+        log.append([b"%d.%d" % (number, row) for row in range(4)])
+    records = list(log.read())
+    for skip, record in enumerate(records, 1):
+        for pointer in (record.pointer, record.pointer + 1):
+            expected = [one for one in records[skip:] if one.pointer > pointer]
+            assert read_all(directory, pointer) == expected
+        reader = Reader(directory, on_missing=unexpected)
+        reader.seek(record.pointer)
+        assert list(reader) == records[skip:]
+        reader.close()
+
+
+def test_end_of_the_log_is_no_error_and_what_comes_later_is_read_once(log: Log, directory: Path) -> None:
+    """Reading at the end gives nothing, and then exactly what was written since: also the same values."""
+    with Reader(directory, on_missing=unexpected) as reader:
+        assert reader.read() == []
+        for _ in range(5):
+            log.append([b"same"])
+            assert values_of(reader.read()) == [b"same"]
+            assert reader.read() == []
+        log.append([b"a", b"b", b"c"])
+        assert values_of(reader.read(2)) == [b"a", b"b"]
+        log.roll()
+        log.append([b"d"])
+        assert values_of(list(reader)) == [b"c", b"d"]
+        assert reader.pointer == log.newest
+
+
+def test_seek_to_end_waits_for_what_is_new(log: Log, directory: Path) -> None:
+    log.append([b"old"])
+    with Reader(directory, on_missing=unexpected) as reader:
+        reader.seek_to_end()
+        assert reader.pointer == log.newest
+        assert reader.read(timeout=0.01) == []
+        log.append([b"new"])
+        assert values_of(reader.read()) == [b"new"]
+        log.roll()
+        reader.seek_to_end()
+        assert reader.read() == []
+        log.append([b"newer"])
+        assert values_of(reader.read()) == [b"newer"]
+
+
+def test_folder_without_a_log_is_an_empty_log(directory: Path, open_log: OpenLog) -> None:
+    with pytest.raises(FileNotFoundError):
+        Reader(directory)
+    directory.mkdir()
+    with Reader(directory, on_missing=unexpected) as reader:
+        assert reader.read() == []
+        open_log().append([b"first"])
+        assert values_of(reader.read()) == [b"first"]
+
+
+def test_tail_ends_after_its_silence_only(log: Log, directory: Path) -> None:
+    log.append([b"a"])
+    with Reader(directory, on_missing=unexpected) as reader:
+        assert values_of(list(reader.tail(timeout=0.0))) == [b"a"]
+        assert list(reader.tail(timeout=0.02)) == []
+
+
+def test_tails_while_another_thread_writes_rolls_and_syncs(
+    open_log: OpenLog, directory: Path, rng: random.Random
+) -> None:
+    count = 3_000
+    log = open_log(options=LogOptions(count_limit=40))
+
+    def write() -> None:
+        number = 0
+        while number < count:
+            size = min(rng.randint(1, 12), count - number)
+            log.append([b"%d" % (number + i) for i in range(size)])
+            number += size
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with Reader(directory, on_missing=unexpected) as reader:
+        seen = []
+        for record in reader.tail(DEADLINE_S):
+            seen.append(record)
+            if len(seen) == count:
+                break
+    writer.join()
+    assert values_of(seen) == [b"%d" % number for number in range(count)]
+    assert seen == list(log.read())
+
+
+def test_tails_a_process_that_is_killed_again_and_again(
+    directory: Path, seed: int, rng: random.Random
+) -> None:
+    """What the reader saw is what lies there, whoever opens the log after each kill."""
+    directory.mkdir()
+    seen: list[Record] = []
+    with Reader(directory, on_missing=unexpected) as reader:
+        for life in range(6):
+            command = [sys.executable, "-c", WRITER, str(directory), str(seed + life)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+                assert process.stdout is not None
+                process.stdout.readline()
+                target = len(seen) + rng.randint(1, 400)
+                try:
+                    for record in reader.tail(DEADLINE_S):
+                        seen.append(record)
+                        if len(seen) >= target:
+                            break
+                finally:
+                    os.kill(process.pid, signal.SIGKILL)
+            seen += reader
+    with Log.open(directory) as log:
+        assert seen == list(log.read())
+    assert values_of(seen) == [b"%d" % number for number in range(len(seen))]
+    assert all(a.pointer < b.pointer for a, b in pairwise(seen))
+
+
+def test_torn_end_of_a_dead_writer_is_the_end_until_it_is_cut_off(open_log: OpenLog, directory: Path) -> None:
+    log = open_log()
+    log.append([b"whole"])
+    log.append([b"torn" * 100])
+    log.close()
+    path = segments(directory)[-1]
+    for cut in (1, 50, 300):
+        os.truncate(path, path.stat().st_size - cut)
+        assert values_of(read_all(directory)) == [b"whole"]
+    with Reader(directory, on_missing=unexpected) as reader:
+        assert values_of(list(reader)) == [b"whole"]
+        log = open_log()
+        assert reader.read() == []
+        log.append([b"after"])
+        assert values_of(list(reader)) == [b"after"]
+    assert list(log.read()) == read_all(directory)
+
+
+def test_damage_is_told_and_stepped_over(open_log: OpenLog, directory: Path) -> None:
+    log = open_log(options=LogOptions(count_limit=6))
+    for number in range(8):
+        log.append([b"%d.%d" % (number, row) for row in range(3)])
+    records = list(log.read())
+    log.close()
+    path = segments(directory)[1]
+    data = bytearray(path.read_bytes())
+    data[data.index(b"2.1")] ^= 1
+    path.write_bytes(data)
+    told: list[Missing] = []
+    with Reader(directory, on_missing=told.append) as reader:
+        assert list(reader) == records[:6] + records[9:]
+    (missing,) = told
+    assert missing.reason == "damaged"
+    assert (missing.records, missing.ordinal) == (3, 6)
+    assert missing.after < records[6].pointer <= records[8].pointer < missing.next
+    assert str(path) in missing.text
+
+
+def test_damage_behind_which_nothing_lies_yet_is_told_once_something_does(
+    open_log: OpenLog, directory: Path
+) -> None:
+    log = open_log()
+    log.append([b"a"])
+    log.append([b"b"])
+    path = segments(directory)[-1]
+    with path.open("r+b") as file:
+        data = file.read()
+        file.seek(data.index(b"b", BLOCK_BYTES + 96))
+        file.write(b"x")
+    told: list[Missing] = []
+    with Reader(directory, on_missing=told.append) as reader:
+        assert values_of(list(reader)) == [b"a"]
+        assert not told
+        log.append([b"c"])
+        assert values_of(list(reader)) == [b"c"]
+    assert [(one.reason, one.records, one.ordinal) for one in told] == [("damaged", 1, 1)]
+
+
+def test_what_retention_removed_is_told_exactly_to_whoever_had_begun(
+    open_log: OpenLog, directory: Path
+) -> None:
+    log = open_log(options=LogOptions(count_limit=2))
+    for number in range(12):
+        log.append([b"%d" % number])
+    records = list(log.read())
+    told: list[Missing] = []
+    with Reader(directory, on_missing=told.append) as reader:
+        assert values_of(reader.read(1)) == [b"0"]
+        reader.seek(reader.pointer)
+        assert values_of(reader.read(1)) == [b"1"]
+        log.trim(records[9].pointer)
+        rest = values_of(list(reader))
+        gone = sum(one.records for one in told)
+        assert [b"%d" % number for number in range(2, 12)][gone:] == rest
+        assert gone > 0
+        assert {one.reason for one in told} == {"trimmed"}
+    assert values_of(read_all(directory)) == [b"8", b"9", b"10", b"11"]
+
+
+def test_another_log_in_the_same_place_is_refused(open_log: OpenLog, directory: Path) -> None:
+    log = open_log()
+    log.append([b"a"])
+    log.close()
+    with Reader(directory, on_missing=unexpected) as reader:
+        assert values_of(list(reader)) == [b"a"]
+        for path in directory.iterdir():
+            path.unlink()
+        open_log().append([b"stranger"])
+        with pytest.raises(QuothError, match="another log"):
+            list(reader)

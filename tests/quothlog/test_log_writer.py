@@ -1,0 +1,203 @@
+"""A writer gathers records and has them on the disk in time: after so many, after so long, when asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.deadlines import DEADLINE_S, eventually
+from kit.logs import segments
+from quothlog import Log, LogOptions, Reader, Writer
+from quothlog.marks import write_mark
+from quothlog.writer import BUFFER_BYTES_MAX, OWNER_S
+from quothwire.errors import QuothError
+
+LATE = 3_600.0
+
+PROGRAM = """
+import sys
+from quothlog import Writer
+writer = Writer(sys.argv[1], flush_records=10, flush_seconds=3600)
+for number in range(1_000_000):
+    writer.write(b"%d" % number)
+    if number % 10 == 9:
+        print(number, flush=True)
+"""
+
+
+def stored(directory: Path) -> list[bytes]:
+    with Reader(directory) as reader:
+        return [record.value for record in reader]
+
+
+def holds(directory: Path, count: int) -> bool:
+    return len(stored(directory)) == count
+
+
+def test_flushes_after_so_many_records_as_one_batch(directory: Path) -> None:
+    with Writer(directory, flush_records=3, flush_seconds=LATE) as writer:
+        for number in range(7):
+            writer.write(b"%d" % number, key=b"k", headers={"n": b"%d" % number})
+            assert len(stored(directory)) == (number + 1) // 3 * 3
+        assert writer.log.unsynced_records == 0
+        assert writer.flush() == writer.log.newest
+        assert len(stored(directory)) == 7
+    with Log.open(directory) as log:
+        assert [(one.value, one.key, dict(one.headers)) for one in log.read()] == [
+            (b"%d" % number, b"k", {"n": b"%d" % number}) for number in range(7)
+        ]
+
+
+def test_flushes_after_so_long_without_being_asked(directory: Path) -> None:
+    with Writer(directory, flush_records=1_000, flush_seconds=0.02) as writer:
+        for number in range(3):
+            writer.write(b"%d" % number)
+            eventually(partial(holds, directory, number + 1), "the record is written")
+            eventually(lambda: writer.log.unsynced_records == 0, "and synced")
+
+
+def test_nothing_is_flushed_before_its_time(directory: Path) -> None:
+    writer = Writer(directory, flush_seconds=LATE)
+    writer.write(b"x")
+    assert stored(directory) == []
+    writer.close()
+    writer.close()
+    assert stored(directory) == [b"x"]
+    with pytest.raises(QuothError, match="closed"):
+        writer.write(b"y")
+
+
+def test_any_thread_may_write_and_each_keeps_its_order(directory: Path) -> None:
+    with Writer(directory, flush_records=7, flush_seconds=0.001) as writer:
+
+        def write(name: int) -> None:
+            for number in range(500):
+                writer.write(b"%d %d" % (name, number))
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = [tuple(map(int, value.split())) for value in stored(directory)]
+    assert len(found) == 2_000
+    for name in range(4):
+        assert [number for one, number in found if one == name] == list(range(500))
+
+
+def test_killed_it_loses_at_most_what_was_not_flushed(directory: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(directory)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(50):
+            told = int(process.stdout.readline())
+        os.kill(process.pid, signal.SIGKILL)
+        for line in process.stdout:
+            told = int(line)
+    found = stored(directory)
+    assert found == [b"%d" % number for number in range(len(found))]
+    assert len(found) > told
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "code"),
+    [
+        ("text", None, "bad_request"),
+        (b"x", "text", "bad_request"),
+        (bytes(BUFFER_BYTES_MAX), None, "too_large"),
+    ],
+    ids=["value", "key", "size"],
+)
+def test_what_is_no_record_is_refused_and_nothing_else_is_hurt(
+    directory: Path, value: Any, key: Any, code: str
+) -> None:
+    with Writer(directory, flush_seconds=LATE) as writer:
+        writer.write(b"before")
+        with pytest.raises(QuothError) as refusal:
+            writer.write(value, key=key)
+        assert refusal.value.code == code
+        writer.write(b"after")
+    assert stored(directory) == [b"before", b"after"]
+
+
+def test_large_records_are_batches_of_their_own(directory: Path) -> None:
+    large = [bytes([number]) * (BUFFER_BYTES_MAX - 64) for number in range(2)]
+    with Writer(directory, flush_seconds=LATE) as writer:
+        for value in (b"a", large[0], b"b", large[1], b"c"):
+            writer.write(value)
+    assert stored(directory) == [b"a", large[0], b"b", large[1], b"c"]
+
+
+def test_on_a_full_disk_records_wait_and_nothing_is_lost(directory: Path) -> None:
+    """As many as fit into one batch; then writing is refused, until there is room."""
+    writer = Writer(directory, flush_records=10, flush_seconds=LATE)
+    writer.write(b"first")
+    writer.flush()
+    options, writer.log.options = writer.log.options, LogOptions(disk_free_min=2**62)
+    value = bytes(2**20)
+    taken = count()
+    with pytest.raises(QuothError) as refusal:  # noqa: PT012
+        while True:
+            writer.write(value)
+            next(taken)
+    assert refusal.value.code == "disk_low"
+    assert writer.problem is refusal.value
+    assert next(taken) == BUFFER_BYTES_MAX // (len(value) + 16)
+    with pytest.raises(QuothError, match="disk_low"):
+        writer.flush()
+    writer.log.options = options
+    writer.flush()
+    assert writer.problem is None
+    writer.write(b"last")
+    writer.close()
+    assert stored(directory) == [b"first", *[value] * (next(taken) - 1), b"last"]
+
+
+@pytest.mark.parametrize("wrong", [{"flush_records": 0}, {"flush_seconds": 0}, {"flush_records": 100_001}])
+def test_settings_that_make_no_sense_are_refused(directory: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(QuothError) as refusal:
+        Writer(directory, **wrong)
+    assert refusal.value.code == "bad_setting"
+
+
+def test_second_writer_is_refused_with_the_pid_of_the_first(directory: Path) -> None:
+    with Writer(directory):
+        began = time.monotonic()
+        with pytest.raises(QuothError, match=f"in use by process {os.getpid()}"):
+            Writer(directory)
+        assert OWNER_S <= time.monotonic() - began < DEADLINE_S
+
+
+def test_lets_go_of_what_a_mark_says_is_safe(directory: Path) -> None:
+    """Once one asks for it, and up to where the last of them is."""
+    with Writer(directory, flush_records=1, options=LogOptions(count_limit=5)) as writer:
+        for number in range(30):
+            writer.write(b"%d" % number)
+        pointers = [record.pointer for record in writer.log.read()]
+        write_mark(directory / "one.forward", {"pointer": pointers[17], "trim": False})
+        writer.flush()
+        assert stored(directory)[0] == b"0"
+        write_mark(directory / "other.forward", {"pointer": pointers[22], "trim": True})
+        writer.flush()
+        assert stored(directory)[0] == b"15"
+        (directory / "one.forward").write_text("nonsense")
+        write_mark(directory / "other.forward", {"pointer": pointers[29], "trim": True})
+        writer.flush()
+        assert stored(directory)[0] == b"15"
+        (directory / "one.forward").unlink()
+        writer.flush()
+        assert stored(directory) == []
+        assert len(segments(directory)) == 1
+        writer.write(b"30")
+    with Log.open(directory) as log:
+        assert [record.value for record in log.read()] == [b"30"]
+        assert log.findings.strays == []
