@@ -9,6 +9,8 @@ be one that is being written, or one that the log's next opening will cut off.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -21,18 +23,13 @@ from quothlog.layout import Position
 from quothlog.scan import Found
 from quothlog.snapshot import DISK, Part, floors_in
 from quothwire import batch
-from quothwire.batch import Header
+from quothwire.batch import Header, Stored
 from quothwire.errors import QuothError, error
 from quothwire.pointer import check_pointer
 
 TAKE_BYTES = 2**20
-
-
-class Stored(NamedTuple):
-    """A batch as it is stored, checked."""
-
-    header: Header
-    data: memoryview
+PAUSE_S, PAUSE_MAX_S = 0.001, 0.05
+"""Between two looks at a log in which nothing happens: a look costs 20 us."""
 
 
 class Missing(NamedTuple):
@@ -97,6 +94,18 @@ class Follower:
         Raises OSError, or `Damaged` if the directory holds another log now.
         """
         return self._read_on(bytes_max) or self._look_around(bytes_max)
+
+    def wait(self, seconds: float | None) -> list[Stored]:
+        """`take`, as soon as there is something; none after so many seconds, None: it waits for ever."""
+        pause = PAUSE_S
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        while not (found := self.take()):
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, PAUSE_MAX_S)
+        return found
 
     def close(self) -> None:
         """Close the segment. `seek` opens one again."""

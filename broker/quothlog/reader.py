@@ -10,7 +10,6 @@ with Reader("/var/lib/device/readings") as reader:
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -21,9 +20,6 @@ from typing import Self
 from quothlog.follower import Follower, Missing
 from quothwire import batch
 from quothwire.record import Record, closed_records_of
-
-PAUSE_S, PAUSE_MAX_S = 0.001, 0.05
-"""Between two looks at a log in which nothing happens: a look costs 20 us."""
 
 log = logging.getLogger("quothlog")
 
@@ -89,7 +85,7 @@ class Reader:
         timeout: seconds to wait for the first one there, None for as long as it takes.
         """
         if not self._ready:
-            self._wait(timeout)
+            self._fill(timeout)
         return list(islice(self._drain(), limit))
 
     def __iter__(self) -> Iterator[Record]:
@@ -99,7 +95,7 @@ class Reader:
 
     def tail(self, timeout: float | None = None) -> Iterator[Record]:
         """Records as they come; ends after `timeout` seconds without one, None: never."""
-        while self._ready or self._wait(timeout):
+        while self._ready or self._fill(timeout):
             yield from self._drain()
 
     def _drain(self) -> Iterator[Record]:
@@ -108,21 +104,9 @@ class Reader:
             self.pointer = record.pointer
             yield record
 
-    def _fill(self) -> bool:
-        """Read the next records; False at the end of the log."""
+    def _fill(self, timeout: float | None = 0.0) -> bool:
+        """Read the next records, as soon as there are some; False if there are none within `timeout`."""
         after = self._follower.after
-        for stored in self._follower.take():
+        for stored in self._follower.wait(timeout):
             self._ready += closed_records_of(batch.decode(stored.data, self._follower.log_id), after)
         return bool(self._ready)
-
-    def _wait(self, timeout: float | None) -> bool:
-        """Wait until there is a record."""
-        pause = PAUSE_S
-        until = None if timeout is None else time.monotonic() + timeout
-        while not self._fill():
-            left = pause if until is None else until - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, PAUSE_MAX_S)
-        return True

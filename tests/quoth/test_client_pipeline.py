@@ -29,7 +29,9 @@ class Sender:
 
     def __init__(self) -> None:
         self.settled: list[Settled] = []
-        self.pipeline = Pipeline("t", Publish(), lambda outgoing, outcome: self._settle(outgoing, outcome))
+        self.pipeline: Pipeline[Outgoing] = Pipeline(
+            "t", Publish(), lambda outgoing, outcome: self._settle(outgoing, outcome)
+        )
         self.launched = 0
 
     def launch(self) -> Call:

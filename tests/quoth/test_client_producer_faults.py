@@ -20,8 +20,9 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.effort import times
 from kit.peers import refused
 from kit.proxies import Meddler
-from quoth import Client, Failure, Producer, ProducerError
-from quoth import producer as producer_module
+from quoth import Client, Failure, Producer, ProducerError, delivery
+from quoth.delivery import Delivery
+from quoth.outgoing import Outgoing
 from quoth.pipeline import IN_FLIGHT_MAX
 from quothd import Broker
 from quothlog.filesystem import PosixFile
@@ -51,7 +52,7 @@ def send_all(producer: Producer, sent: list[bytes]) -> None:
 
 def lose_patience(producer: Producer) -> None:
     """Let it wait no longer for anything that it was given."""
-    producer._options = producer._options._replace(timeout=0.0)
+    producer._delivery._timeout = 0.0
 
 
 def publishes(call: Call) -> bool:
@@ -199,11 +200,11 @@ def test_disk_that_stays_full_is_a_certain_failure(
     broker = start_broker(disk_free_min=2**60)
     producer = connect(broker).producer("t", batch=1)
 
-    def is_refused(self: Producer, *_: object) -> bool:
+    def is_refused(self: Delivery[Outgoing], *_: object) -> bool:
         in_flight = self._pipeline._in_flight
         return bool(in_flight) and all(one.refusal for one in in_flight)
 
-    monkeypatch.setattr(Producer, "_is_expired", is_refused)
+    monkeypatch.setattr(Delivery, "_is_expired", is_refused)
     send_all(producer, numbered(range(3)))
     failures = failures_of(producer.close)
     assert [failure.values for failure in failures] == [[b"0"], [b"1"], [b"2"]]
@@ -247,7 +248,7 @@ def test_lost_requests_and_replies_are_made_good(
     rng: random.Random,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(producer_module, "RESEND_S", 0.05)
+    monkeypatch.setattr(delivery, "RESEND_S", 0.05)
 
     def lose(call: Call, answer: Answer | None = None) -> bool:
         return publishes(call) and rng.random() < 0.1
@@ -318,7 +319,7 @@ def test_copies_do_not_pile_up_while_nobody_is_there(
         producer.send(b"before")
         producer.flush()
         with monkeypatch.context() as patched:
-            patched.setattr(producer_module, "RESEND_S", 0.01)
+            patched.setattr(delivery, "RESEND_S", 0.01)
             broker.kill()
             send_all(producer, numbered(range(10)))
             pause(0.5)  # fifty times what is waited for an answer

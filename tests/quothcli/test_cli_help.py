@@ -28,7 +28,20 @@ every_leaf = pytest.mark.parametrize("path", LEAVES)
 
 
 def test_the_tree_is_the_one_that_is_documented() -> None:
-    top = ["serve", "demo", "pub", "tail", "read", "get", "status", "ping", "topic", "log", "bench"]
+    top = [
+        "serve",
+        "demo",
+        "pub",
+        "tail",
+        "read",
+        "get",
+        "forward",
+        "status",
+        "ping",
+        "topic",
+        "log",
+        "bench",
+    ]
     topic = ["ls", "info", "create", "set", "rm", "trim", "roll"]
     log = ["ls", "dump", "verify", "repair"]
     bench = ["ratio", "table", "api", "latency", "memory", "steps", "peers"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from quothcli import demo, offline, publish, reading, serve, status, topics
+from quothcli import demo, forward, offline, publish, reading, serve, status, topics
 from quothcli.bench import commands as bench
 from quothcli.command import app as make_app
 from quothcli.command import examples_text, show_help
@@ -35,7 +35,7 @@ def app() -> typer.Typer:
     """All commands."""
     made = make_app("Quoth, a log-based message broker: what was said, in order, for as long as you keep it.")
     made.callback(invoke_without_command=True, epilog=examples_text(_EXAMPLES))(_before)
-    for noun in (serve, demo, publish, reading, topics, status, offline, bench):
+    for noun in (serve, demo, publish, reading, forward, topics, status, offline, bench):
         noun.add(made)
     return made
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from quoth.batch import Batch, Messages
-from quoth.channel import Context
+from quoth.channel import Context, Link
 from quoth.deadline import deadline_in
 from quoth.message import Ack, Gap, Message, OnGap
 from quoth.moment import Moment, as_pointer, cursor
@@ -16,6 +17,7 @@ from quoth.pool import Pool
 from quoth.producer import BUFFER_MAX, Producer, ProducerOptions
 from quoth.reader import Reader
 from quothwire import batch as wire
+from quothwire.codec import Answer
 from quothwire.errors import Conflict, NotFound, QuothError, error
 from quothwire.message import (
     CreateTopic,
@@ -169,6 +171,10 @@ class Client:
         )
         return Producer(self._pool.context, self.url, check_topic(topic), options)
 
+    def _link(self) -> Link:
+        """A connection of its own, for whoever keeps many requests on their way. He closes it."""
+        return Link(self._pool.context, self.url)
+
     # -- reading ----------------------------------------------------------------------------------------
 
     def read(
@@ -221,6 +227,13 @@ class Client:
         end = POINTER_MAX if until is None else as_pointer(until) - 1
         reader = Reader(topic, cursor(after, since, 0), on_gap)
         return self._batches(reader, end)
+
+    def _fetch_stored(self, topic: str, after: int, wait: float, bytes_max: int) -> Answer:
+        """Stored batches with records above a pointer, as the broker answers: see `StoredReader`."""
+        request = Fetch(after=after, bytes_max=bytes_max, wait_ms=math.ceil(wait * 1_000))
+        with self._pool.channel() as channel:
+            deadline = self._deadline(wait + self.timeout)
+            return channel.call(request, check_topic(topic), deadline=deadline, wait=wait)
 
     def tail(
         self,

@@ -1,4 +1,4 @@
-"""A batch on its way out of a producer, and what is told of one that did not arrive."""
+"""Batches on their way to a broker, and what is told of one that did not arrive."""
 
 from __future__ import annotations
 
@@ -42,9 +42,40 @@ class ProducerError(QuothError):
         return ProducerError, (self.failures,)
 
 
+@dataclass(eq=False, kw_only=True)
+class Parcel:
+    """A batch that is on its way, or soon will be. sequence: its place among all of its pipeline."""
+
+    began: float = 0.0
+    """When its time began to run, by the monotonic clock."""
+    sequence: int = 0
+    payload: bytes = b""
+    round: int = 0
+    """Of its newest copy."""
+    unanswered: int = 0
+    """Copies that nothing was heard of, under the present sequence."""
+    refusal: QuothError | None = None
+    """What became of its newest copy."""
+
+    def encode(self, producer: int, sequence: int) -> None:
+        """Take a sequence, and let the bytes say it that are sent; a retry sends the same ones."""
+        self.sequence = sequence
+        self.payload = self.encoded(producer, sequence)
+        self.unanswered = 0
+        self.refusal = None
+
+    def encoded(self, _producer: int, _sequence: int) -> bytes:
+        """The bytes to send."""
+        return self.payload
+
+    def failure(self, outcome: Literal["refused", "unknown"], problem: QuothError) -> Failure:
+        """What is told of it when it failed."""
+        return Failure([], [], [], outcome, problem)
+
+
 @dataclass(eq=False)
-class Outgoing:
-    """A batch while it is filled, waits and is on its way. number: which one of its producer it is.
+class Outgoing(Parcel):
+    """A batch of a producer, also while it is filled. number: which one of its producer it is.
 
     keys, headers: as long as they have to be; from there on there are none.
     """
@@ -55,16 +86,6 @@ class Outgoing:
     headers: list[bytes] = field(default_factory=list)
     size: int = 0
     futures: list[Future[Ack]] = field(default_factory=list)
-    began: float = 0.0
-
-    sequence: int = 0
-    payload: bytes = b""
-    round: int = 0
-    """Of its newest copy."""
-    unanswered: int = 0
-    """Copies that nothing was heard of, under the present sequence."""
-    refusal: QuothError | None = None
-    """What became of its newest copy."""
 
     def add(self, value: bytes, key: bytes | None, headers: bytes, size: int) -> None:
         """Put a record in. size: its bytes in the batch."""
@@ -76,15 +97,10 @@ class Outgoing:
             self.headers += [b""] * (before - len(self.headers)) + [headers]
         self.size += size
 
-    def encode(self, producer: int, sequence: int) -> None:
-        """Make the bytes to send; a retry sends the same ones."""
-        self.sequence = sequence
+    def encoded(self, producer: int, sequence: int) -> bytes:
+        """See `Parcel.encoded`."""
         keys, headers = self._columns()
-        self.payload = wire.encode(
-            self.values, keys or None, headers or None, producer=producer, sequence=sequence
-        )
-        self.unanswered = 0
-        self.refusal = None
+        return wire.encode(self.values, keys or None, headers or None, producer=producer, sequence=sequence)
 
     def tell(self, outcome: Ack | Failure) -> None:
         """Let those know who hold its futures."""
@@ -95,7 +111,7 @@ class Outgoing:
                 future.set_exception(outcome.error)
 
     def failure(self, outcome: Literal["refused", "unknown"], problem: QuothError) -> Failure:
-        """What is told of it when it failed."""
+        """See `Parcel.failure`."""
         count = len(self.values)
         keys, encoded = self._columns()
         headers: list[Mapping[str, bytes]] = [wire.decode_headers(one) for one in encoded or [b""] * count]

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
 from quoth.channel import BACKOFF_MAX_S, BACKOFF_S, FORGOTTEN, RETRIED, new_producer_id
 from quoth.message import Ack
-from quoth.outgoing import Failure, Outgoing
+from quoth.outgoing import Failure, Parcel
 from quothwire import codec
 from quothwire.codec import Answer
 from quothwire.errors import BrokerFailure, QuothError
@@ -32,21 +33,30 @@ IN_FLIGHT_MAX = 32
 """Half of the results that a broker remembers for one producer, so that every retry is recognised."""
 _SEQUENCES = 2**32
 
-Settle = Callable[[Outgoing, Ack | Failure], None]
+P = TypeVar("P", bound=Parcel)
 
 
-class Pipeline:
+class Pipeline(Generic[P]):
     """What is in flight, oldest first. Owned by one thread.
 
-    again_at: when the next round is due, None if none is.
+    again_at: when the next round is due, None if none is. renumbers: a batch that is refused for good is left
+    out, and the later ones get new sequences; else it fails, and all that are behind it in flight.
     """
 
-    def __init__(self, topic: str, request: Publish, settle: Settle) -> None:
+    def __init__(
+        self,
+        topic: str,
+        request: Publish,
+        settle: Callable[[P, Ack | Failure], None],
+        *,
+        renumbers: bool = True,
+    ) -> None:
         self.again_at: float | None = None
         self._topic = topic
         self._request = request
         self._settle = settle
-        self._in_flight: deque[Outgoing] = deque()
+        self._renumbers = renumbers
+        self._in_flight: deque[P] = deque()
         self._producer = new_producer_id()
         self._sequence = 0
         self._round = self._first_round = 1
@@ -56,21 +66,30 @@ class Pipeline:
         return len(self._in_flight)
 
     @property
+    def what(self) -> str:
+        """How it is called in an error."""
+        return f"publishing to {self._topic}"
+
+    @property
     def has_room(self) -> bool:
         """May another batch be sent now?"""
         return self.again_at is None and len(self._in_flight) < IN_FLIGHT_MAX
 
     @property
-    def oldest(self) -> Outgoing | None:
+    def oldest(self) -> P | None:
         """The batch that is in flight for longest."""
         return self._in_flight[0] if self._in_flight else None
 
-    def launch(self, outgoing: Outgoing) -> list[bytes]:
+    def launch(self, outgoing: P) -> list[bytes]:
         """The frames of the next batch. Raises `QuothError` if it cannot be encoded."""
         outgoing.encode(self._producer, self._sequence + 1)
         self._sequence += 1
         self._in_flight.append(outgoing)
         return self._copy(outgoing)
+
+    def refuse(self, parcel: P, problem: QuothError) -> None:
+        """Settle a batch that was never sent."""
+        self._settle(parcel, parcel.failure("refused", problem))
 
     def next_round(self) -> Iterator[list[bytes]]:
         """The frames of everything in flight, once more."""
@@ -114,17 +133,19 @@ class Pipeline:
             else:
                 self._settle(outgoing, outgoing.failure("unknown", refusal or problem))
 
-    def _copy(self, outgoing: Outgoing) -> list[bytes]:
+    def _copy(self, outgoing: P) -> list[bytes]:
         outgoing.round = self._round
         outgoing.unanswered += 1
         outgoing.refusal = None
         correlation = self._round * _SEQUENCES + outgoing.sequence
         return codec.encode_request(self._request, correlation, self._topic, outgoing.payload)
 
-    def _refused(self, outgoing: Outgoing, problem: QuothError, now: float) -> None:
+    def _refused(self, outgoing: P, problem: QuothError, now: float) -> None:
         if outgoing is not self._in_flight[0]:
             # What becomes of the earlier ones is not known yet; it will be answered again in its turn.
             self.pause(now)
+        elif not self._renumbers and problem.code not in RETRIED and problem.code != "disk_low":
+            self.give_up(problem)
         elif problem.code in FORGOTTEN:
             # All before it are settled, so the broker lost them or knows them no more. It goes on without.
             if outgoing.sequence == 1:
@@ -153,7 +174,7 @@ class Pipeline:
         self._round += 1
 
 
-def _is_certain(refusal: QuothError, outgoing: Outgoing) -> bool:
+def _is_certain(refusal: QuothError, outgoing: Parcel) -> bool:
     """Does the refusal of its newest copy tell that nothing of a batch was stored?
 
     A broker that is busy refuses without looking whether an older copy was stored. One whose disk fails may

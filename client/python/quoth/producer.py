@@ -8,11 +8,12 @@ full or old enough, and hands it to the `Pipeline`, which tells what to send and
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
@@ -21,8 +22,9 @@ from typing import Literal, NamedTuple, Self
 import zmq
 
 from quoth.bell import Bell
-from quoth.channel import RESEND_S, Context, Link
+from quoth.channel import Context, Link
 from quoth.deadline import as_seconds
+from quoth.delivery import Delivery, Supply
 from quoth.message import Ack
 from quoth.outgoing import RECORD_BYTES, Failure, Outgoing, ProducerError
 from quoth.pipeline import Pipeline
@@ -111,7 +113,8 @@ class Producer:
         self._link = Link(context, url)
         self._bell = Bell()
         self._link.also(self._bell.fd)
-        self._heard_at = time.monotonic()
+        supply = Supply(self._take, self._leaves_at, self._began)
+        self._delivery = Delivery(self._link, self._pipeline, supply, options.timeout)
         self._thread = threading.Thread(target=self._run, name=f"quoth-producer-{topic}", daemon=True)
         self._thread.start()
 
@@ -268,31 +271,36 @@ class Producer:
         if failures:
             raise ProducerError(failures)
 
-    def _next_ready(self, now: float, *, expired: bool) -> Outgoing | None:
-        """The next batch that may leave. expired: only if its time is over."""
+    def _take(self, now: float, may_leave: Callable[[Outgoing], bool]) -> Outgoing | None:
+        """See `Supply`."""
         with self._changed:
             filling = self._filling
             due = filling.number <= self._flushed or now - filling.began >= self._options.linger
             if filling.values and due and not self._ready:
                 self._seal()
-            if not self._ready or (expired and not self._is_expired(self._ready[0], now)):
+            if not self._ready or not may_leave(self._ready[0]):
                 return None
             return self._ready.popleft()
+
+    def _leaves_at(self) -> float:
+        """See `Supply`."""
+        filling = self._filling
+        if self._ready:
+            return 0.0
+        return filling.began + self._options.linger if filling.values else math.inf
+
+    def _began(self) -> float:
+        """See `Supply`."""
+        waiting = self._ready[0] if self._ready else self._filling
+        return waiting.began if waiting.values else math.inf
 
     # -- the thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             while not self._stopping:
-                now = time.monotonic()
-                self._look_at_clock(now)
-                self._fill_window(now)
-                if self._link.wait(self._pause(time.monotonic())):
-                    self._pipeline.again_at = time.monotonic()
+                self._delivery.turn()
                 self._bell.hush()
-                while (answer := self._link.receive()) is not None:
-                    self._heard_at = time.monotonic()
-                    self._pipeline.take(answer, self._heard_at)
             problem = error("closed", "the producer was closed before it was delivered")
         except zmq.ContextTerminated:
             problem = error("closed", "the client or the broker in this process was closed")
@@ -301,61 +309,6 @@ class Producer:
         finally:
             self._link.close()
         self._finish(problem)
-
-    def _pause(self, now: float) -> float:
-        """How long there is nothing to do unless something comes."""
-        moments = [now + 1.0]
-        filling = self._filling
-        if self._link.connected and self._pipeline.again_at is not None:
-            moments.append(self._pipeline.again_at)
-        elif self._link.connected and self._pipeline.has_room:
-            if self._ready:
-                return 0.0
-            if filling.values:
-                moments.append(filling.began + self._options.linger)
-        waiting = self._pipeline.oldest or (self._ready[0] if self._ready else filling)
-        if waiting.values:
-            moments.append(waiting.began + self._options.timeout)
-        return min(moments) - now
-
-    def _fill_window(self, now: float) -> None:
-        """Send what may be sent. Nothing is handed to libzmq that is not connected: it is certain then that
-        nothing of it was stored."""
-        while True:
-            may_send = bool(self._link.connected) and self._pipeline.has_room
-            outgoing = self._next_ready(now, expired=not may_send)
-            if outgoing is None:
-                return
-            try:
-                if self._is_expired(outgoing, now):
-                    text = f"producer {self.topic}: it could not be sent in time"
-                    raise error("timed_out", text, "nothing of it was stored")
-                self._send(self._pipeline.launch(outgoing), now)
-            except QuothError as problem:
-                self._settle(outgoing, outgoing.failure("refused", problem))
-
-    def _send(self, frames: list[bytes], now: float) -> None:
-        try:
-            self._link.send(frames)
-        except zmq.Again:
-            self._pipeline.pause(now)
-
-    def _look_at_clock(self, now: float) -> None:
-        pipeline, link = self._pipeline, self._link
-        if pipeline.oldest is None:
-            pipeline.again_at = None
-            self._heard_at = now
-            return
-        if now - self._heard_at > RESEND_S and link.connected:
-            pipeline.again_at = self._heard_at = now
-        if self._is_expired(pipeline.oldest, now):
-            pipeline.give_up(link.nobody(f"producer {self.topic}"))
-        elif link.connected and pipeline.again_at is not None and now >= pipeline.again_at:
-            for frames in pipeline.next_round():
-                self._send(frames, now)
-
-    def _is_expired(self, outgoing: Outgoing, now: float) -> bool:
-        return now - outgoing.began > self._options.timeout
 
     def _settle(self, done: Outgoing, outcome: Ack | Failure) -> None:
         """A batch is stored, or never will be. Whoever flushed goes on when its futures are done."""

@@ -125,6 +125,13 @@ class Header(NamedTuple):
         return self.ordinal + self.records
 
 
+class Stored(NamedTuple):
+    """A batch as a log stores it, with its header."""
+
+    header: Header
+    data: memoryview
+
+
 class Batch(NamedTuple):
     """A decoded batch: its header and its columns, a list per column that is present.
 

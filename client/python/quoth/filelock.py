@@ -1,0 +1,67 @@
+"""A lock beside a file that one program at a time goes on with.
+
+It is flock(2), so a killed one leaves nothing to clean up. The lock file stays, with the owner's process id
+for whoever is refused. A forked child does not keep the lock alive: it closes its copy of the descriptor.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+from quothwire.errors import error
+
+SUFFIX = ".lock"
+
+
+class FileLock:
+    """The lock on a file, held until `release`.
+
+    Raises `Conflict` ``locked`` with the owner's pid, or OSError if there can be no file beside that one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        beside = path.with_name(path.name + SUFFIX)
+        try:
+            self._fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as problem:
+            raise OSError(problem.errno, problem.strerror, str(path)) from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            owner = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            self.release()
+            if not isinstance(problem, BlockingIOError):
+                raise
+            raise error(
+                "locked",
+                f"{path} is in use by process {owner}",
+                "one program at a time goes on with it: stop that one, or give this one a file of its own",
+            ) from None
+        os.ftruncate(self._fd, 0)
+        with suppress(OSError):  # it is told to whoever is refused; a full disk has no room for it
+            os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+        _held.add(self)
+
+    def __del__(self) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give the file free. Does nothing the second time."""
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        if fd >= 0:
+            os.close(fd)
+
+
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _drop_in_child() -> None:
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_drop_in_child)

@@ -1,0 +1,387 @@
+"""Forwarding: carrying the stored batches of a log to a topic of a broker, each record exactly once.
+
+The batches go as they are, under a producer id of their log, numbered by their ordinals. So the broker takes
+them in order and recognises a retry, and what it holds tells how far the forwarding is: after anything that
+leaves that open, a crash of whoever forwards, of the source or of the broker, or a long silence, the topic is
+asked which of these batches it holds, and the next one is sent. A `Standing` that is saved now and then makes
+that quick, and tells the source what it may let go of.
+
+    resolve: what does the topic hold?  -->  a leg: batches on their way, in order, until something goes wrong
+        ^                                                                       |
+        +-----------------------------------------------------------------------+
+
+Everything is acknowledged as synced, so that neither side's loss of power takes anything.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from xxhash import xxh3_64_intdigest
+
+from quoth.channel import new_producer_id
+from quoth.client import Client
+from quoth.delivery import Delivery, Supply
+from quoth.message import Ack
+from quoth.outgoing import Failure, Parcel
+from quoth.pipeline import Pipeline
+from quoth.stored import StoredReader
+from quothwire import batch
+from quothwire.batch import Flag, Header, Kind, Stored
+from quothwire.errors import NotFound, QuothError, error
+from quothwire.message import Publish
+from quothwire.topic import check_topic
+
+PATIENCE_S = 30.0
+"""A batch that is not acknowledged for so long is looked for in the topic: half of the time for which a
+broker remembers a producer for certain."""
+PAUSE_S, PAUSE_MAX_S = 0.1, 30.0
+"""Between two attempts; longer each time, unless something was stored in between."""
+SAVE_S = 0.2
+"""How often the standing is saved while batches are acknowledged."""
+AHEAD_BYTES = 8 * 2**20
+"""What is read from the source before it can be sent."""
+GONE_S = 5.0
+"""What could leave and does not: nobody is there to take it."""
+IDLE_S = 0.5
+"""How long a source is asked to wait for something new, before the broker is looked at again."""
+BURST_S = 0.1
+"""A bandwidth is kept on the average of such a time."""
+KNOWN_MAX = 10_000
+"""Batches of the topic, newest last, that those of the source are compared with: more than are acknowledged
+between two saves."""
+_PASSING = frozenset(("storage_failed", "internal"))
+"""Troubles of the broker that may pass with its restart."""
+
+
+class Standing(NamedTuple):
+    """How far a forwarding is.
+
+    source: the id of the log that is forwarded. producer: under which id, the log's own unless the source has
+    lost what it had shown. pointer, ordinal: those of the source up to which everything is synced in the
+    topic, -1 for an ordinal that is not known. target, target_log: the newest pointer there that is ours, and
+    in which log.
+    """
+
+    source: int = 0
+    producer: int = 0
+    pointer: int = 0
+    ordinal: int = -1
+    target: int = 0
+    target_log: int = 0
+
+
+class Source(Protocol):
+    """Where the batches come from. Errors of its own end the forwarding, those that may pass let it wait."""
+
+    @property
+    def log_id(self) -> int:
+        """The id of the log, 0 until something was taken."""
+
+    def seek(self, after: int) -> None:
+        """Go on behind a pointer."""
+
+    def take(self, wait: float) -> list[Stored]:
+        """The next batches, none if there is nothing within so many seconds."""
+
+
+class Losses(NamedTuple):
+    """Records that the source does not hold any more, so that nobody can forward them."""
+
+    records: int
+    after: int
+    next: int
+
+
+class Events(Protocol):
+    """What is told to whoever watches."""
+
+    def forwarded(self, records: int, size: int) -> None:
+        """So many more are synced in the topic."""
+
+    def waits(self, problem: QuothError, seconds: float) -> None:
+        """It goes on after so many seconds."""
+
+    def lost(self, losses: Losses) -> None:
+        """The source does not hold some records any more."""
+
+    def began_anew(self, text: str) -> None:
+        """Something is not what it was: it goes on all the same."""
+
+
+class _Known(NamedTuple):
+    """A batch of ours that the topic holds. last: the pointer of its last record there."""
+
+    records: int
+    fingerprint: int
+    last: int
+
+
+@dataclass(eq=False, kw_only=True)
+class _Parcel(Parcel):
+    """A batch of the source. acknowledged: the newest pointer that it got."""
+
+    header: Header
+    acknowledged: int = 0
+
+
+class Forwarder:
+    """Forwards a source to a topic. Belongs to one thread.
+
+    standing: where an earlier forwarding of this source to this topic was, None if there was none or nothing
+    is known of it: then all of the topic is looked through. save: keeps a standing. rate: bytes a second, 0
+    for no bound.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        client: Client,
+        topic: str,
+        *,
+        standing: Standing | None,
+        save: Callable[[Standing], None],
+        events: Events,
+        rate: float = 0.0,
+    ) -> None:
+        self.topic = check_topic(topic)
+        self.standing = standing or Standing()
+        self._source = source
+        self._client = client
+        self._save = save
+        self._events = events
+        self._rate = rate
+        self._known: OrderedDict[int, _Known] = OrderedDict()
+        self._compared_from = 0
+        """Batches of ours up to this sequence are in the topic, whatever they hold."""
+        self._expected = -1
+        """The ordinal that the next batch should have, -1 if that is not known."""
+        self._unknown = False
+        """Does the broker know this producer no more?"""
+        self._ready: deque[_Parcel] = deque()
+        self._ready_bytes = 0
+        self._sent: deque[_Parcel] = deque()
+        self._problem: QuothError | None = None
+        self._saved = self.standing
+        self._saved_at = -math.inf
+        self._free_at = -math.inf
+        self._progressed = False
+
+    def run(self, *, until_end: bool = False) -> None:
+        """Forward, through everything that may pass, for ever; until_end: until the source has nothing more.
+
+        Raises what will not pass by itself. The standing is saved however it ends.
+        """
+        pause = PAUSE_S
+        while True:
+            try:
+                self._progressed = False
+                self._resolve()
+                self._leg(until_end=until_end)
+                return
+            except QuothError as problem:
+                if not problem.retryable and problem.code not in _PASSING:
+                    raise
+                pause = PAUSE_S if self._progressed else min(2 * pause, PAUSE_MAX_S)
+                seconds = pause * random.uniform(0.5, 1.0)
+                self._events.waits(problem, seconds)
+                time.sleep(seconds)
+
+    # -- what the topic holds ---------------------------------------------------------------------------
+
+    def _resolve(self) -> None:
+        """Find out where to go on."""
+        self._client.hello()
+        self._source.seek(self.standing.pointer)
+        self._expected = self.standing.ordinal
+        self._known.clear()
+        self._compared_from = 0
+        try:
+            info = self._client.topic(self.topic)
+        except NotFound:
+            info = None
+        here = info.log if info is not None else 0
+        if self.standing.target_log not in (0, here):
+            self._events.began_anew(f"topic {self.topic!r} was deleted; what it held is not sent again")
+            self.standing = self.standing._replace(target=0, target_log=here)
+            self._unknown = True
+        if info is None or (not self.standing.producer and not self._learn_source()):
+            return
+        self.standing = self.standing._replace(target_log=here)
+        reader = StoredReader(self._client, self.topic, self.standing.target)
+        while found := reader.take(0.0):
+            for one in found:
+                if one.header.producer == self.standing.producer:
+                    self._recognise(one)
+
+    def _learn_source(self) -> bool:
+        """Which log is it? False as long as it holds nothing."""
+        found = self._source.take(0.0)
+        self._source.seek(self.standing.pointer)
+        if found:
+            self.standing = self.standing._replace(source=self._source.log_id, producer=self._source.log_id)
+        return bool(found)
+
+    def _recognise(self, one: Stored) -> None:
+        """A batch of ours, in the topic."""
+        header = one.header
+        self._known[header.sequence] = _Known(header.records, _fingerprint(one.data), header.last)
+        if len(self._known) > KNOWN_MAX:
+            self._compared_from, _ = self._known.popitem(last=False)
+        self._expected = header.sequence - 1 + header.records
+
+    # -- a leg ------------------------------------------------------------------------------------------
+
+    def _leg(self, *, until_end: bool) -> None:
+        """Send one batch after the other until something goes wrong, or the end is reached."""
+        self._problem = None
+        self._ready.clear()
+        self._sent.clear()
+        self._ready_bytes = 0
+        link = self._client._link()
+        pipeline: Pipeline[_Parcel] = Pipeline(self.topic, Publish("synced"), self._settle, renumbers=False)
+        delivery = Delivery(link, pipeline, Supply(self._take, self._leaves_at, self._began), PATIENCE_S)
+        lingering = 0.0 if until_end else IDLE_S
+        moved_at = time.monotonic()
+        try:
+            while self._problem is None:
+                idle = not self._ready and not self._sent
+                if not self._read_ahead(lingering if idle else 0.0) and idle and until_end:
+                    return
+                if self._ready or self._sent:
+                    delivery.turn()
+                if self._sent or not self._ready or moved_at < self._free_at:
+                    moved_at = time.monotonic()
+                elif time.monotonic() - moved_at > GONE_S:
+                    raise link.nobody(f"forwarding to {self.topic}")
+                self._keep(now=not self._sent)
+            raise self._problem
+        finally:
+            link.close()
+            self._keep(now=True)
+
+    def _read_ahead(self, wait: float) -> bool:
+        """Have some batches ready; False if there is nothing more."""
+        if self._ready_bytes >= AHEAD_BYTES:
+            return True
+        found = self._source.take(wait)
+        for one in found:
+            self._prepare(one)
+        return bool(found)
+
+    def _prepare(self, one: Stored) -> None:
+        """Let a batch of the source be sent, unless the topic holds it."""
+        header = one.header
+        if header.kind != Kind.DATA:
+            return
+        self._check_source()
+        if header.end_ordinal <= self._expected:
+            sequence = header.ordinal + 1
+            known = self._known.get(sequence)
+            same = known is not None and known[:2] == (header.records, _fingerprint(one.data))
+            if same or sequence <= self._compared_from:
+                self._pass_over(header, known)
+                return
+        begins = self._unknown or self._expected < 0
+        if 0 <= self._expected < header.ordinal:
+            self._events.lost(Losses(header.ordinal - self._expected, self.standing.pointer, header.base))
+            begins = True
+        elif header.ordinal < self._expected:
+            self._begin_producer(header)
+            begins = True
+        flags = Flag.ORDINAL | (Flag.START if begins else 0)
+        payload = batch.claimed(one.data, header, self.standing.producer, header.ordinal + 1, int(flags))
+        self._unknown = False
+        self._expected = header.end_ordinal
+        self._ready.append(_Parcel(header=header, payload=payload, began=math.inf))
+        self._ready_bytes += len(payload)
+
+    def _check_source(self) -> None:
+        """Raises ``damaged`` if it is another log than before."""
+        log_id = self._source.log_id
+        if not self.standing.source:
+            self.standing = self.standing._replace(source=log_id, producer=self.standing.producer or log_id)
+        elif self.standing.source != log_id:
+            text = f"the source is another log now, {log_id:016x} instead of {self.standing.source:016x}"
+            raise error("damaged", text, "forward it anew, without the standing of the old one")
+
+    def _pass_over(self, header: Header, known: _Known | None) -> None:
+        """It is in the topic, and so is all before it."""
+        target = known.last if known is not None else self.standing.target
+        self.standing = self.standing._replace(pointer=header.last, ordinal=header.end_ordinal, target=target)
+
+    def _begin_producer(self, header: Header) -> None:
+        """The source has lost what it had shown, as by a loss of power, and gives its ordinals to others."""
+        self._events.began_anew(
+            f"the source has lost records up to ordinal {self._expected}, sent all the same"
+        )
+        self._known.clear()
+        self.standing = self.standing._replace(producer=new_producer_id(), ordinal=header.ordinal)
+        self._keep(now=True)
+
+    # -- the supply of the delivery ---------------------------------------------------------------------
+
+    def _take(self, now: float, may_leave: Callable[[_Parcel], bool]) -> _Parcel | None:
+        if not self._ready or now < self._free_at or not may_leave(self._ready[0]):
+            return None
+        parcel = self._ready.popleft()
+        parcel.began = now
+        self._ready_bytes -= len(parcel.payload)
+        if self._rate:
+            self._free_at = max(self._free_at, now - BURST_S) + len(parcel.payload) / self._rate
+        self._sent.append(parcel)
+        return parcel
+
+    def _leaves_at(self) -> float:
+        return self._free_at if self._ready else math.inf
+
+    def _began(self) -> float:
+        return math.inf
+
+    # -- what became of it ------------------------------------------------------------------------------
+
+    def _settle(self, parcel: _Parcel, outcome: Ack | Failure) -> None:
+        if isinstance(outcome, Failure):
+            self._problem = self._problem or self._judge(outcome.error)
+            return
+        parcel.acknowledged = outcome.last
+        while self._sent and self._sent[0].acknowledged:
+            done = self._sent.popleft()
+            header = done.header
+            self._progressed = True
+            self.standing = self.standing._replace(
+                pointer=header.last, ordinal=header.end_ordinal, target=done.acknowledged
+            )
+            self._events.forwarded(header.records, len(done.payload))
+
+    def _judge(self, problem: QuothError) -> QuothError:
+        """What ends a leg, as an error that tells whether another one may succeed."""
+        if problem.code in ("unknown_producer", "out_of_sequence", "sequence_reused", "forgotten_sequence"):
+            self._unknown = problem.code == "unknown_producer"
+            text = f"the broker lost track of it: {problem.text}"
+            return error("out_of_sequence", text, "what the topic holds will tell where to go on")
+        return problem
+
+    def _keep(self, *, now: bool) -> None:
+        """Save the standing, now or when its time has come."""
+        if self.standing == self._saved:
+            return
+        moment = time.monotonic()
+        if now or moment - self._saved_at >= SAVE_S:
+            if not self.standing.target_log:
+                with suppress(QuothError):  # it is asked again the next time
+                    self.standing = self.standing._replace(target_log=self._client.topic(self.topic).log)
+            self._save(self.standing)
+            self._saved, self._saved_at = self.standing, moment
+
+
+def _fingerprint(data: memoryview) -> int:
+    """Of a batch's records, whoever sent them on."""
+    return xxh3_64_intdigest(data[batch.HEADER_BYTES :])

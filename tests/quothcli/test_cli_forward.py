@@ -1,0 +1,435 @@
+"""`quoth forward`: every record of a log arrives once, whatever is cut or killed on the way.
+
+QUOTH_LONG=1 besieges it many times as long; QUOTH_SEED repeats a siege that failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import quoth as client_package
+from kit.brokers import BrokerProcess, StartBroker
+from kit.commands import Command, Running
+from kit.deadlines import DEADLINE_S, eventually
+from kit.effort import times
+from kit.logs import segments
+from kit.peers import Context
+from kit.proxies import Meddler, Wire
+from quoth import Client
+from quothlog import Log, LogOptions, Writer
+from quothwire.codec import Call
+from quothwire.errors import QuothError, error
+from quothwire.message import Operation
+
+TOPIC = "readings"
+BLOWS = 14
+
+WRITER = """
+import random, sys, time
+from quothlog import LogOptions, Writer
+rng = random.Random(int(sys.argv[2]))
+options = LogOptions(count_limit=200)
+with Writer(sys.argv[1], flush_records=20, flush_seconds=0.01, options=options) as writer:
+    number = writer.log.end_ordinal
+    print("ready", flush=True)
+    while number < int(sys.argv[3]):
+        writer.write(b"%d" % number)
+        number += 1
+        if rng.random() < 0.02:
+            time.sleep(0.005)
+    writer.flush()
+    print("done", flush=True)
+"""
+"""Writes the ordinal of each record as its value, and goes on where the log ends."""
+
+
+def value(number: int) -> bytes:
+    return b"%d" % number
+
+
+def fill(directory: Path, numbers: range, batch: int = 7, count_limit: int = 0) -> None:
+    """Write numbers to an embedded log."""
+    with Log.open(directory, options=LogOptions(count_limit=count_limit)) as log:
+        for first in range(numbers.start, numbers.stop, batch):
+            log.append([value(number) for number in range(first, min(first + batch, numbers.stop))])
+
+
+def stored(client: Client, topic: str = TOPIC) -> list[bytes]:
+    """All values of a topic; nothing is missing between them."""
+    found: list[bytes] = []
+    for batch in client.batches(topic, on_gap=lambda gap: pytest.fail(f"{gap}")):
+        found += batch.values
+    return found
+
+
+def mark_of(directory: Path) -> Path:
+    (found,) = directory.glob("*.forward")
+    return found
+
+
+@pytest.fixture
+def target(start_broker: StartBroker, tmp_path: Path) -> BrokerProcess:
+    """The broker that gets the records."""
+    return start_broker(directory=tmp_path / "target")
+
+
+@pytest.fixture
+def client(target: BrokerProcess) -> Iterator[Client]:
+    with client_package.connect(target.url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def readings(tmp_path: Path) -> Path:
+    """Where the embedded log is."""
+    return tmp_path / TOPIC
+
+
+def test_records_arrive_as_they_are_under_the_name_of_the_directory(
+    alone: Command, target: BrokerProcess, client: Client, readings: Path
+) -> None:
+    with Log.open(readings, options=LogOptions(count_limit=4)) as log:
+        for number in range(10):
+            log.append([value(number), b""], keys=[b"k", None], headers=[{"n": value(number)}, {}])
+        records = [(one.value, one.key, dict(one.headers)) for one in log.read()]
+    told = alone("forward", str(readings), target.url, "--once", "--format", "json")
+    assert (told.status, told.objects[0]["records"], told.objects[0]["topic"]) == (0, 20, TOPIC)
+    assert [(one.value, one.key, dict(one.headers)) for one in client.read(TOPIC)] == records
+    again = alone("forward", str(readings), target.url, "--once", "--format", "raw")
+    assert again.lines == ["0"]
+    assert client.topic(TOPIC).count == 20
+
+
+def test_goes_on_where_it_was_and_takes_what_has_come_since(
+    alone: Command, target: BrokerProcess, client: Client, readings: Path
+) -> None:
+    for begin in range(0, 300, 100):
+        fill(readings, range(begin, begin + 100), count_limit=30)
+        assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["100"]
+    assert stored(client) == [value(number) for number in range(300)]
+
+
+def test_without_its_state_it_looks_what_the_topic_holds(
+    alone: Command, target: BrokerProcess, client: Client, readings: Path
+) -> None:
+    """Also beside records of others."""
+    fill(readings, range(500))
+    alone("forward", str(readings), target.url, "--once")
+    client.publish(TOPIC, b"of somebody else")
+    fill(readings, range(500, 600))
+    mark_of(readings).unlink()
+    assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["100"]
+    assert stored(client) == [*map(value, range(500)), b"of somebody else", *map(value, range(500, 600))]
+
+
+def test_follows_a_writer_and_ends_when_it_is_asked_to(
+    alone: Command, target: BrokerProcess, client: Client, readings: Path
+) -> None:
+    with Writer(readings, flush_records=5) as writer:
+        running = alone.start("forward", str(readings), target.url, "--topic", "other")
+        for number in range(50):
+            writer.write(value(number))
+        writer.flush()
+        eventually(lambda: list(readings.glob("*.forward")), "it is at work")
+        eventually(lambda: json.loads(mark_of(readings).read_text())["ordinal"] == 50, "all arrive")
+        ended = running.end(signal.SIGTERM)
+    assert ended.status == 128 + signal.SIGTERM
+    assert "forwarded 50 records" in ended.err
+    assert client.topic("other").count == 50
+
+
+def test_broker_that_has_forgotten_the_producer_is_asked_what_it_holds(
+    alone: Command, target: BrokerProcess, client: Client, readings: Path, context: Context
+) -> None:
+    """Nobody knows then whether what was on its way was stored: the topic does."""
+    fill(readings, range(100))
+    alone("forward", str(readings), target.url, "--once")
+    fill(readings, range(100, 200))
+    refused: list[Call] = []
+
+    def forget(call: Call) -> QuothError | bool:
+        if call.operation is Operation.PUBLISH and len(refused) < 3:
+            refused.append(call)
+            return error("unknown_producer", "of the test")
+        return False
+
+    with Meddler(context, target.url) as meddler:
+        meddler.on_request = forget
+        mark = mark_of(readings)
+        mark.write_text(mark.read_text().replace(target.url, meddler.url))
+        told = alone("forward", str(readings), meddler.url, "--state", str(mark), "--once", "--format", "raw")
+    assert (told.status, told.lines) == (0, ["100"])
+    assert refused
+    assert stored(client) == [value(number) for number in range(200)]
+
+
+def test_source_that_lost_what_it_had_shown_loses_nothing_and_doubles_nothing(
+    alone: Command, target: BrokerProcess, client: Client, readings: Path, tmp_path: Path
+) -> None:
+    """As by a loss of power: its ordinals are given to other records then."""
+    fill(readings, range(100))
+    shutil.copytree(readings, tmp_path / "before")
+    fill(readings, range(100, 200))
+    alone("forward", str(readings), target.url, "--once")
+    mark = mark_of(readings).read_text()
+    shutil.rmtree(readings)
+    shutil.copytree(tmp_path / "before", readings)
+    with Log.open(readings) as log:
+        log.append([b"new %d" % number for number in range(30)])
+        log.append([b"newer"])
+    (readings / "old.forward").write_text(mark)
+    told = alone("forward", str(readings), target.url, "--state", str(readings / "old.forward"), "--once")
+    assert told.status == 0
+    assert "lost records up to ordinal 200" in told.err
+    new = [*(b"new %d" % number for number in range(30)), b"newer"]
+    assert stored(client) == [*map(value, range(200)), *new]
+    fill(readings, range(131, 140))
+    alone("forward", str(readings), target.url, "--state", str(readings / "old.forward"), "--once")
+    assert stored(client)[231:] == [value(number) for number in range(131, 140)]
+
+
+def test_what_is_damaged_at_the_source_is_told_and_the_rest_arrives(
+    alone: Command, target: BrokerProcess, client: Client, readings: Path
+) -> None:
+    fill(readings, range(70), batch=7)
+    path = segments(readings)[0]
+    data = bytearray(path.read_bytes())
+    data[data.index(b"282930")] ^= 1
+    path.write_bytes(data)
+    told = alone("forward", str(readings), target.url, "--once")
+    assert told.status == 1
+    assert "7 records behind pointer" in told.err
+    assert stored(client) == [value(number) for number in range(70) if not 28 <= number < 35]
+
+
+def test_trim_frees_what_is_forwarded_with_and_without_a_writer(
+    alone: Command, target: BrokerProcess, client: Client, readings: Path
+) -> None:
+    fill(readings, range(100), batch=5, count_limit=20)
+    assert len(segments(readings)) == 5
+    alone("forward", str(readings), target.url, "--once")
+    assert len(segments(readings)) == 5
+    alone("forward", str(readings), target.url, "--once", "--trim")
+    assert len(segments(readings)) == 1
+    with Writer(readings, flush_records=1) as writer:
+        assert writer.flush()
+        writer.write(value(100))
+        assert writer.log.end_ordinal - writer.log.first_ordinal == 1
+        alone("forward", str(readings), target.url, "--once", "--trim")
+        writer.flush()
+        assert writer.log.end_ordinal == writer.log.first_ordinal
+    assert stored(client) == [value(number) for number in range(101)]
+    assert alone("log", "verify", str(readings)).status == 0
+
+
+def test_rate_is_kept(alone: Command, target: BrokerProcess, client: Client, readings: Path) -> None:
+    with Log.open(readings) as log:
+        for _ in range(20):
+            log.append([bytes(5_000)])
+    began = time.monotonic()
+    assert alone("forward", str(readings), target.url, "--once", "--rate", "100000").status == 0
+    assert time.monotonic() - began >= 0.85
+    assert client.topic(TOPIC).count == 20
+
+
+def test_waits_for_a_broker_that_is_not_there_and_says_so_once(
+    alone: Command, target: BrokerProcess, client: Client, readings: Path
+) -> None:
+    fill(readings, range(20))
+    target.kill()
+    running = alone.start("forward", str(readings), target.url, "--once", "--timeout", "0.2")
+    assert running.process.stderr is not None
+    said = running.process.stderr.readline().decode()
+    assert said.startswith("quoth: disconnected: ")
+    assert "nothing is lost" in said
+    target.restart()
+    ended = running.end()
+    assert ended.status == 0
+    assert stored(client) == [value(number) for number in range(20)]
+
+
+def test_topic_of_one_broker_goes_to_another(
+    alone: Command, target: BrokerProcess, client: Client, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Batches of producers, of simple clients and of the broker's own encoding, under another name."""
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    source = start_broker(directory=tmp_path / "source")
+    with client_package.connect(source.url) as there:
+        with there.producer("orders", batch=9) as producer:
+            for number in range(100):
+                producer.send(value(number), key=b"k", headers={"h": b"v"})
+        there.publish("orders", [value(number) for number in range(100, 120)])
+        there.roll("orders")
+        there.publish("orders", value(120))
+    go = (
+        "forward",
+        source.url,
+        target.url,
+        "--from",
+        "orders",
+        "--topic",
+        "copy",
+        "--once",
+        "--format",
+        "raw",
+    )
+    assert alone(*go, environment=state).lines == ["121"]
+    assert alone(*go, environment=state).lines == ["0"]
+    found = client.read("copy")
+    assert [one.value for one in found] == [value(number) for number in range(121)]
+    assert {(one.key, one.headers.get("h")) for one in found} == {(b"k", b"v"), (None, None)}
+    assert alone(*go[:-4], "--topic", "copy", "--once", "--trim", environment=state).status == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["nowhere", "URL"], 3, "nowhere"),
+        (["DATA", "URL"], 2, "belongs to a broker"),
+        (["URL", "URL"], 2, "--topic"),
+        (["LOG", "nonsense"], 2, "nonsense"),
+        (["LOG", "URL", "--topic", "a/b"], 2, "bad_topic"),
+        (["LOG", "URL", "--from", "x"], 2, "--from"),
+        (["LOG", "URL", "--rate", "0"], 2, "--rate"),
+    ],
+    ids=["no directory", "a broker's directory", "no topic", "no url", "no name", "from", "rate"],
+)
+def test_typed_wrongly_it_says_what_to_do(
+    alone: Command, target: BrokerProcess, readings: Path, arguments: list[str], status: int, said: str
+) -> None:
+    fill(readings, range(3))
+    words = {"URL": target.url, "LOG": str(readings), "DATA": str(target.directory)}
+    told = alone("forward", *(words.get(one, one) for one in arguments), "--once")
+    assert told.status == status, told.err
+    assert said in told.err
+
+
+def test_state_is_of_one_forwarding_at_a_time_and_never_of_another_log(
+    alone: Command, target: BrokerProcess, client: Client, readings: Path
+) -> None:
+    fill(readings, range(10))
+    running = alone.start("forward", str(readings), target.url)
+    eventually(lambda: TOPIC in client.topics(), "it is at work")
+    told = alone("forward", str(readings), target.url)
+    assert (told.status, "locked" in told.err) == (1, True), told.err
+    running.end(signal.SIGINT)
+    state = mark_of(readings)
+    text = state.read_text()
+    assert alone("forward", str(readings), target.url, "--topic", "x", "--state", str(state)).status == 2
+    for path in segments(readings):
+        path.unlink()
+    shutil.rmtree(readings)
+    fill(readings, range(10))
+    state.write_text(text)
+    told = alone("forward", str(readings), target.url, "--once")
+    assert (told.status, "another log" in told.err) == (1, True), told.err
+    state.write_text("{}")
+    assert alone("forward", str(readings), target.url, "--once").status == 1
+    assert client.topic(TOPIC).count == 10
+
+
+class Siege:
+    """A writer, a forwarder and a broker that are killed, and a wire between them that is cut."""
+
+    def __init__(
+        self, alone: Command, broker: BrokerProcess, wire: Wire, log: Path, rng: random.Random, goal: int
+    ) -> None:
+        self.rng = rng
+        self.writer: subprocess.Popen[bytes] | None = None
+        self._alone = alone
+        self._broker = broker
+        self._wire = wire
+        self._log = log
+        self._goal = goal
+        self.forwarder = self._forward()
+
+    def _forward(self) -> Running:
+        return self._alone.start(
+            "forward", str(self._log), self._wire.url, "--topic", TOPIC, "--trim", "--timeout", "1"
+        )
+
+    def write(self) -> None:
+        """Start the writer, or start it again."""
+        seed = str(self.rng.randrange(2**32))
+        command = [sys.executable, "-c", WRITER, str(self._log), seed, str(self._goal)]
+        self.writer = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self.writer.stdout is not None
+        assert self.writer.stdout.readline() == b"ready\n"
+
+    def kill_writer(self) -> None:
+        """And start it again."""
+        assert self.writer is not None
+        os.kill(self.writer.pid, signal.SIGKILL)
+        self.writer.communicate()
+        self.write()
+
+    def kill_forwarder(self) -> None:
+        """And start it again."""
+        self.forwarder.end(signal.SIGKILL)
+        self.forwarder = self._forward()
+
+    def kill_broker(self) -> None:
+        """And start it again."""
+        self._broker.kill()
+        self._broker.restart()
+
+    def cut(self) -> None:
+        """The network comes back at once."""
+        self._wire.cut()
+
+    def swallow(self) -> None:
+        """What the broker says is lost for a while, and nobody is told."""
+        self._wire.turn_deaf()
+        time.sleep(self.rng.random() * 0.2)
+        self._wire.cut()
+
+    def blow(self) -> Callable[[], None]:
+        """One of them."""
+        blows = (self.kill_writer, self.kill_forwarder, self.kill_broker, self.cut, self.swallow)
+        return self.rng.choice(blows)
+
+    def close(self) -> None:
+        """End what runs."""
+        if self.writer is not None:
+            self.writer.kill()
+            self.writer.communicate()
+
+
+@pytest.mark.timeout(600)
+def test_every_record_arrives_once_whatever_is_cut_or_killed(
+    alone: Command, target: BrokerProcess, readings: Path, rng: random.Random
+) -> None:
+    blows = times(BLOWS, 60 * BLOWS)
+    goal = blows * 400
+    readings.mkdir()
+    with ExitStack() as stack:
+        wire = stack.enter_context(Wire(target.url))
+        siege = Siege(alone, target, wire, readings, rng, goal)
+        stack.callback(siege.close)
+        siege.write()
+        for _ in range(blows):
+            time.sleep(rng.random() * 0.4)
+            blow = siege.blow()
+            print(blow.__name__)
+            blow()
+        assert siege.writer is not None
+        siege.writer.communicate(timeout=DEADLINE_S)
+        client = stack.enter_context(client_package.connect(target.url))
+        eventually(lambda: client.topic(TOPIC).count == goal, "all arrive", 60.0)
+        ended = siege.forwarder.end(signal.SIGTERM)
+        assert "Traceback" not in ended.err
+        assert stored(client) == [value(number) for number in range(goal)]
+    left = sum(path.stat().st_size for path in segments(readings))
+    assert left < 64_000, "the writer has let go of what is forwarded"

@@ -1,0 +1,246 @@
+"""`quoth forward`: carry an embedded log, or a topic of another broker, to a broker, each record once."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from xxhash import xxh3_64_hexdigest
+
+import quoth
+from quoth.client import DEFAULT_TIMEOUT_S, Client
+from quoth.filelock import FileLock
+from quoth.forwarder import Forwarder, Losses, Source, Standing
+from quoth.stored import StoredReader
+from quothcli.command import command
+from quothcli.exits import Status, say, terminable
+from quothcli.logs import data_directory
+from quothcli.options import Form, Timeout, chosen
+from quothcli.output import Printer, bytes_text, printable, records_text
+from quothcli.progress import Advance, progress
+from quothlog import marks
+from quothlog.follower import Follower
+from quothlog.layout import MARK_SUFFIX
+from quothwire.batch import Stored
+from quothwire.errors import QuothError, error
+
+STATE_VARIABLE = "XDG_STATE_HOME"
+
+
+def add(app: typer.Typer) -> None:
+    """Put `forward` into the command."""
+    command(
+        app,
+        "forward",
+        "quoth forward device/readings tcp://broker:5555 --topic readings",
+        "quoth forward device/readings tcp://broker:5555 --trim --rate 50000",
+        "quoth forward tcp://127.0.0.1:5555 tcp://broker:5555 --topic orders --once",
+    )(forward)
+
+
+def forward(
+    context: typer.Context,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="The directory of an embedded log, or a broker's URL.", show_default=False
+        ),
+    ],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="The broker that gets the records.", show_default=False)
+    ],
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name)."),
+    ] = None,
+    origin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise."),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when everything that is there has been forwarded.")
+    ] = False,
+    trim: Annotated[
+        bool, typer.Option("--trim", help="Let the embedded log go of what is synced at the broker.")
+    ] = False,
+    rate: Annotated[
+        int | None,
+        typer.Option("--rate", metavar="BYTES", min=1, help="Send at most so many bytes a second."),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            metavar="FILE",
+            help="Where it is kept how far it is (default: in the directory, or below XDG_STATE_HOME).",
+        ),
+    ] = None,
+    timeout: Timeout = None,
+    form: Form = None,
+) -> int:
+    """Forward a log to a topic of a broker, each record exactly once.
+
+    It goes on for ever unless it is told otherwise: it waits for records, for a network that comes back, for
+    a broker that is restarted. Killed at any moment and started again, it goes on where it was. A record is
+    done when the broker has synced it.
+    """
+    asked = chosen(context, None, timeout, form)
+    with ExitStack() as stack:
+        stack.enter_context(terminable())
+        origins, name, mark = _source(source, url, topic, origin, asked.timeout, stack)
+        if trim and not isinstance(origins, LogSource):
+            raise typer.BadParameter("only an embedded log can be trimmed", param_hint="--trim")
+        path = state or mark
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        stack.callback(lock.release)
+        keeper = _Keeper(
+            path, source, url, name, origins if trim and isinstance(origins, LogSource) else None
+        )
+        client = stack.enter_context(Client(url, None, asked.timeout or DEFAULT_TIMEOUT_S))
+        watch = _Watch(stack.enter_context(progress(f"forwarding to {printable(name)}")), name)
+        forwarder = Forwarder(
+            origins, client, name, standing=keeper.standing, save=keeper.save, events=watch, rate=rate or 0
+        )
+        try:
+            forwarder.run(until_end=once)
+        except BaseException:
+            watch.summary()
+            raise
+    content = {
+        "topic": name,
+        "url": url,
+        "records": watch.records,
+        "bytes": watch.bytes,
+        "lost": watch.lost_ones,
+    }
+    Printer(asked.format).answer(watch.text(), content, watch.records)
+    return Status.FAILED if watch.lost_ones else Status.DONE
+
+
+class LogSource:
+    """An embedded log, also while its program writes it. Only what is synced leaves it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._follower = Follower(directory, durable=True, on_missing=lambda _: None)  # ordinals tell, too
+
+    @property
+    def log_id(self) -> int:
+        """See `Source`."""
+        return self._follower.log_id
+
+    def seek(self, after: int) -> None:
+        """See `Source`."""
+        self._follower.seek(after)
+
+    def take(self, wait: float) -> list[Stored]:
+        """See `Source`."""
+        return self._follower.wait(wait)
+
+
+class _Keeper:
+    """Keeps the standing in a mark. trimmed: the log that may let go of what it says."""
+
+    def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: LogSource | None) -> None:
+        self.standing: Standing | None = None
+        self._path = path
+        self._about = {"from": source, "url": url, "topic": topic, "trim": trimmed is not None}
+        self._trimmed = trimmed
+        found = marks.read_mark(path)
+        if found is not None:
+            if (found.get("url"), found.get("topic")) != (url, topic):
+                raise error("bad_request", f"{path} belongs to {found.get('topic')} at {found.get('url')}")
+            self.standing = _standing(path, found)
+            self.save(self.standing)  # whether to trim may have changed
+
+    def save(self, standing: Standing) -> None:
+        """Write it, and free what it releases."""
+        marks.write_mark(self._path, {**self._about, **standing._asdict()})
+        if self._trimmed is not None:
+            marks.trim_unowned(self._trimmed.directory)
+
+
+def _standing(path: Path, found: dict[str, Any]) -> Standing:
+    values = {name: found.get(name) for name in Standing._fields}
+    if not all(isinstance(value, int) for value in values.values()):
+        raise error("damaged", f"{path} does not say how far the forwarding is", "remove it to look again")
+    return Standing(**values)  # type: ignore[arg-type]
+
+
+class _Watch:
+    """Counts, and says what happens on stderr; the same thing once."""
+
+    def __init__(self, advance: Advance, topic: str) -> None:
+        self.records = self.bytes = self.lost_ones = 0
+        self._advance = advance
+        self._topic = topic
+        self._said = ""
+
+    def text(self) -> str:
+        """What was done, for people."""
+        return (
+            f"forwarded {records_text(self.records)}, {bytes_text(self.bytes)}, to {printable(self._topic)}"
+        )
+
+    def summary(self) -> None:
+        """Say what was done so far."""
+        say(f"quoth: {self.text()}")
+
+    def forwarded(self, records: int, size: int) -> None:
+        """See `Events`."""
+        self.records += records
+        self.bytes += size
+        self._said = ""
+        self._advance(records, size)
+
+    def waits(self, problem: QuothError, _seconds: float) -> None:
+        """See `Events`."""
+        if problem.code != self._said:
+            self._said = problem.code
+            say(f"quoth: {problem.code}: {problem.text}; nothing is lost, it goes on by itself")
+
+    def lost(self, losses: Losses) -> None:
+        """See `Events`."""
+        self.lost_ones += losses.records
+        say(
+            f"quoth: {records_text(losses.records)} behind pointer {losses.after} and before {losses.next} "
+            "are gone at the source and were not forwarded"
+        )
+
+    def began_anew(self, text: str) -> None:
+        """See `Events`."""
+        say(f"quoth: {text}")
+
+
+def _source(
+    source: str, url: str, topic: str | None, origin: str | None, timeout: float | None, stack: ExitStack
+) -> tuple[Source, str, Path]:
+    """Where the records come from, the topic that gets them, and where it is kept how far it is."""
+    if "://" in source:
+        name = topic or origin
+        if name is None:
+            raise typer.BadParameter("say which topic of that broker", param_hint="--topic")
+        client = stack.enter_context(quoth.connect(source, timeout=timeout or DEFAULT_TIMEOUT_S))
+        return StoredReader(client, origin or name), name, _state_folder() / _mark(source, origin, url, name)
+    if origin is not None:
+        raise typer.BadParameter("an embedded log has no topics", param_hint="--from")
+    directory = Path(source)
+    if data_directory(directory) is not None:
+        raise error(
+            "bad_request", f"{directory} belongs to a broker", "forward its topics by the URL of that broker"
+        )
+    name = topic or directory.resolve().name
+    return LogSource(directory), name, directory / _mark(url, name)
+
+
+def _mark(*about: str | None) -> str:
+    """A name for the standing of a forwarding."""
+    return xxh3_64_hexdigest("\0".join(one or "" for one in about).encode()) + MARK_SUFFIX
+
+
+def _state_folder() -> Path:
+    return Path(os.environ.get(STATE_VARIABLE) or Path.home() / ".local" / "state") / "quoth"
