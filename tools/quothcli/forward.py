@@ -30,6 +30,40 @@ from quothwire.errors import QuothError, error
 STATE_VARIABLE = "XDG_STATE_HOME"
 
 
+_SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="The directory of an embedded log, or a broker's URL.", show_default=False
+    ),
+]
+_Target = Annotated[
+    str, typer.Argument(metavar="URL", help="The broker that gets the records.", show_default=False)
+]
+_Topic = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name)."),
+]
+_Origin = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise."),
+]
+_Once = Annotated[bool, typer.Option("--once", help="End when everything that is there has been forwarded.")]
+_Trim = Annotated[
+    bool, typer.Option("--trim", help="Let the embedded log go of what is synced at the broker.")
+]
+_Rate = Annotated[
+    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Send at most so many bytes a second.")
+]
+_State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="FILE",
+        help="Where it is kept how far it is (default: in the directory, or below XDG_STATE_HOME).",
+    ),
+]
+
+
 def add(app: typer.Typer) -> None:
     """Put `forward` into the command."""
     command(
@@ -43,41 +77,14 @@ def add(app: typer.Typer) -> None:
 
 def forward(
     context: typer.Context,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE", help="The directory of an embedded log, or a broker's URL.", show_default=False
-        ),
-    ],
-    url: Annotated[
-        str, typer.Argument(metavar="URL", help="The broker that gets the records.", show_default=False)
-    ],
-    topic: Annotated[
-        str | None,
-        typer.Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name)."),
-    ] = None,
-    origin: Annotated[
-        str | None,
-        typer.Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise."),
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="End when everything that is there has been forwarded.")
-    ] = False,
-    trim: Annotated[
-        bool, typer.Option("--trim", help="Let the embedded log go of what is synced at the broker.")
-    ] = False,
-    rate: Annotated[
-        int | None,
-        typer.Option("--rate", metavar="BYTES", min=1, help="Send at most so many bytes a second."),
-    ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            "--state",
-            metavar="FILE",
-            help="Where it is kept how far it is (default: in the directory, or below XDG_STATE_HOME).",
-        ),
-    ] = None,
+    source: _SourceArgument,
+    url: _Target,
+    topic: _Topic = None,
+    origin: _Origin = None,
+    once: _Once = False,
+    trim: _Trim = False,
+    rate: _Rate = None,
+    state: _State = None,
     timeout: Timeout = None,
     form: Form = None,
 ) -> int:
