@@ -6,15 +6,17 @@ QUOTH_LONG=1 besieges it many times as long; QUOTH_SEED repeats a siege that fai
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -340,96 +342,138 @@ def test_state_is_of_one_forwarding_at_a_time_and_never_of_another_log(
     assert client.topic(TOPIC).count == 10
 
 
+class Device:
+    """A program that writes a log, killed and started again."""
+
+    def __init__(self, log: Path, rng: random.Random, goal: int) -> None:
+        self._log = log
+        self._rng = rng
+        self._goal = goal
+        log.mkdir()
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        seed = str(self._rng.randrange(2**32))
+        command = [sys.executable, "-c", WRITER, str(self._log), seed, str(self._goal)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    def kill(self) -> None:
+        """And start it again."""
+        self.close()
+        self._process = self._start()
+
+    def finish(self) -> None:
+        """Let it write what it has to."""
+        self._process.communicate(timeout=DEADLINE_S)
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()
+
+
 class Siege:
-    """A writer, a forwarder and a broker that are killed, and a wire between them that is cut."""
+    """A forwarder and the broker at its end that are killed, and a wire between them that is cut."""
 
     def __init__(
-        self, alone: Command, broker: BrokerProcess, wire: Wire, log: Path, rng: random.Random, goal: int
+        self, alone: Command, target: BrokerProcess, wire: Wire, rng: random.Random, *arguments: str
     ) -> None:
-        self.rng = rng
-        self.writer: subprocess.Popen[bytes] | None = None
         self._alone = alone
-        self._broker = broker
+        self._target = target
         self._wire = wire
-        self._log = log
-        self._goal = goal
+        self._rng = rng
+        self._arguments = arguments
         self.forwarder = self._forward()
 
     def _forward(self) -> Running:
+        source, *options = self._arguments
         return self._alone.start(
-            "forward", str(self._log), self._wire.url, "--topic", TOPIC, "--trim", "--timeout", "1"
+            "forward", source, self._wire.url, "--topic", TOPIC, "--timeout", "1", *options
         )
 
-    def write(self) -> None:
-        """Start the writer, or start it again."""
-        seed = str(self.rng.randrange(2**32))
-        command = [sys.executable, "-c", WRITER, str(self._log), seed, str(self._goal)]
-        self.writer = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert self.writer.stdout is not None
-        assert self.writer.stdout.readline() == b"ready\n"
-
-    def kill_writer(self) -> None:
-        """And start it again."""
-        assert self.writer is not None
-        os.kill(self.writer.pid, signal.SIGKILL)
-        self.writer.communicate()
-        self.write()
+    def lay(self, blows: int, *others: Callable[[], None]) -> None:
+        """So many blows, of these and of others, at random."""
+        for _ in range(blows):
+            time.sleep(self._rng.random() * 0.4)  # as long as it takes to start; and in the middle of work
+            choice = (self.kill_forwarder, self.kill_target, self._wire.cut, self.swallow, *others)
+            blow = self._rng.choice(choice)
+            print(blow)
+            blow()
 
     def kill_forwarder(self) -> None:
         """And start it again."""
         self.forwarder.end(signal.SIGKILL)
         self.forwarder = self._forward()
 
-    def kill_broker(self) -> None:
+    def kill_target(self) -> None:
         """And start it again."""
-        self._broker.kill()
-        self._broker.restart()
-
-    def cut(self) -> None:
-        """The network comes back at once."""
-        self._wire.cut()
+        self._target.kill()
+        self._target.restart()
 
     def swallow(self) -> None:
         """What the broker says is lost for a while, and nobody is told."""
         self._wire.turn_deaf()
-        time.sleep(self.rng.random() * 0.2)
+        time.sleep(self._rng.random() * 0.2)
         self._wire.cut()
 
-    def blow(self) -> Callable[[], None]:
-        """One of them."""
-        blows = (self.kill_writer, self.kill_forwarder, self.kill_broker, self.cut, self.swallow)
-        return self.rng.choice(blows)
-
-    def close(self) -> None:
-        """End what runs."""
-        if self.writer is not None:
-            self.writer.kill()
-            self.writer.communicate()
+    def end(self, client: Client, goal: int) -> list[bytes]:
+        """Let everything arrive; returns it."""
+        eventually(lambda: client.topic(TOPIC).count >= goal, "all arrive", 60.0)
+        self.forwarder.end(signal.SIGTERM)
+        return stored(client)
 
 
-@pytest.mark.timeout(600)
-def test_every_record_arrives_once_whatever_is_cut_or_killed(
-    alone: Command, target: BrokerProcess, readings: Path, rng: random.Random
+@pytest.mark.timeout(900)
+def test_every_record_of_a_device_arrives_once_whatever_is_cut_or_killed(
+    alone: Command, target: BrokerProcess, client: Client, readings: Path, rng: random.Random
 ) -> None:
     blows = times(BLOWS, 60 * BLOWS)
     goal = blows * 400
-    readings.mkdir()
-    with ExitStack() as stack:
-        wire = stack.enter_context(Wire(target.url))
-        siege = Siege(alone, target, wire, readings, rng, goal)
-        stack.callback(siege.close)
-        siege.write()
-        for _ in range(blows):
-            time.sleep(rng.random() * 0.4)
-            blow = siege.blow()
-            print(blow.__name__)
-            blow()
-        assert siege.writer is not None
-        siege.writer.communicate(timeout=DEADLINE_S)
-        client = stack.enter_context(client_package.connect(target.url))
-        eventually(lambda: client.topic(TOPIC).count == goal, "all arrive", 60.0)
-        ended = siege.forwarder.end(signal.SIGTERM)
-        assert "Traceback" not in ended.err
-        assert stored(client) == [value(number) for number in range(goal)]
+    with closing(Device(readings, rng, goal)) as device, Wire(target.url) as wire:
+        siege = Siege(alone, target, wire, rng, str(readings), "--trim")
+        siege.lay(blows, device.kill)
+        device.finish()
+        assert siege.end(client, goal) == [value(number) for number in range(goal)]
     left = sum(path.stat().st_size for path in segments(readings))
     assert left < 64_000, "the writer has let go of what is forwarded"
+
+
+@pytest.mark.timeout(900)
+def test_every_record_of_a_topic_arrives_once_whatever_is_cut_or_killed(
+    alone: Command,
+    target: BrokerProcess,
+    client: Client,
+    start_broker: StartBroker,
+    rng: random.Random,
+    tmp_path: Path,
+) -> None:
+    """From one broker to another, both of which are killed."""
+    source = start_broker(directory=tmp_path / "source", count_limit=500)
+    over = threading.Event()
+
+    def feed() -> int:
+        """Publish numbers until it is over; how many there were."""
+        with client_package.connect(source.url) as there, there.producer("orders", batch=20) as producer:
+            for number in count():
+                producer.send(value(number))
+                if number % 50 == 0 and over.wait(0.01):
+                    return number + 1
+        raise AssertionError
+
+    def kill_source() -> None:
+        source.kill()
+        source.restart()
+
+    with ThreadPoolExecutor() as pool, Wire(target.url) as wire:
+        fed = pool.submit(feed)
+        try:
+            state = str(tmp_path / "orders.forward")
+            siege = Siege(alone, target, wire, rng, source.url, "--from", "orders", "--state", state)
+            siege.lay(times(BLOWS, 60 * BLOWS), kill_source)
+        finally:
+            over.set()
+        goal = fed.result(DEADLINE_S)
+        assert siege.end(client, goal) == [value(number) for number in range(goal)]

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from xxhash import xxh3_64_hexdigest
 
-import quoth
 from quoth.client import DEFAULT_TIMEOUT_S, Client
 from quoth.filelock import FileLock
 from quoth.forwarder import Forwarder, Losses, Source, Standing
@@ -231,7 +230,7 @@ def _source(
         name = topic or origin
         if name is None:
             raise typer.BadParameter("say which topic of that broker", param_hint="--topic")
-        client = stack.enter_context(quoth.connect(source, timeout=timeout or DEFAULT_TIMEOUT_S))
+        client = stack.enter_context(Client(source, None, timeout or DEFAULT_TIMEOUT_S))
         return StoredReader(client, origin or name), name, _state_folder() / _mark(source, origin, url, name)
     if origin is not None:
         raise typer.BadParameter("an embedded log has no topics", param_hint="--from")
