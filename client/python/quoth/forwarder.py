@@ -42,7 +42,7 @@ from quothwire.topic import check_topic
 PATIENCE_S = 30.0
 """A batch that is not acknowledged for so long is looked for in the topic: half of the time for which a
 broker remembers a producer for certain."""
-PAUSE_S, PAUSE_MAX_S = 0.1, 30.0
+PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
 """Between two attempts; longer each time, unless something was stored in between."""
 SAVE_S = 0.2
 """How often the standing is saved while batches are acknowledged."""
