@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 DEADLINE_S = 20.0
@@ -23,6 +24,17 @@ def eventually(check: Callable[[], Result], what: str, seconds: float = DEADLINE
             return found
         assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {what} (last: {found!r})"
         time.sleep(_PAUSE_S)
+
+
+async def soon(check: Callable[[], Awaitable[Result]], what: str, seconds: float = DEADLINE_S) -> Result:
+    """`eventually`, for an answer that is awaited, while the event loop goes on."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = await check()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {what} (last: {found!r})"
+        await asyncio.sleep(_PAUSE_S)
 
 
 def hold(check: Callable[[], bool], what: str, seconds: float) -> None:

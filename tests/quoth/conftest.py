@@ -12,11 +12,31 @@ import pytest
 import quoth
 from kit.brokers import BrokerProcess, StartBroker
 from kit.clocks import JumpingClock
+from kit.loops import TWINS
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
-from quoth import Client, channel, deadline
+from quoth import Client, channel, deadline, exchange
+from quoth.aio import courier
 
 Connect = Callable[..., Client]
+
+
+TRIED_WITH_BOTH = tuple(
+    f"test_client_{subject}" for subject in ("deadline", "model", "publish", "read", "tail", "topics")
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is said there of a client is true of the blocking one and of its twin for asyncio."""
+    if "twin" in metafunc.fixturenames and metafunc.module.__name__.endswith(TRIED_WITH_BOTH):
+        metafunc.parametrize("twin", TWINS.values(), ids=TWINS, indirect=True)
+
+
+@pytest.fixture
+def twin(request: pytest.FixtureRequest) -> Connect:
+    """What connects a client of the kind that is tried: the blocking one unless a test is for both."""
+    chosen: Connect = getattr(request, "param", quoth.connect)
+    return chosen
 
 
 @pytest.fixture
@@ -27,12 +47,12 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def connect(stack: ExitStack) -> Connect:
+def connect(stack: ExitStack, twin: Connect) -> Connect:
     """Connects clients: `connect(broker, timeout=3.0)`."""
 
     def connect_it(broker: Any, **options: Any) -> Client:
         at = broker.url if isinstance(broker, (BrokerProcess, Wire, Meddler)) else broker
-        return stack.enter_context(quoth.connect(at, **options))
+        return stack.enter_context(twin(at, **options))
 
     return connect_it
 
@@ -47,6 +67,12 @@ def quiet_broker(start_broker: StartBroker) -> BrokerProcess:
 def client(connect: Connect, broker: BrokerProcess) -> Client:
     """A client of `broker`."""
     return connect(broker)
+
+
+@pytest.fixture
+def pooled(stack: ExitStack, broker: BrokerProcess) -> Client:
+    """A blocking client of `broker`, whose pool is looked at."""
+    return stack.enter_context(quoth.connect(broker.url))
 
 
 @pytest.fixture
@@ -72,7 +98,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> JumpingClock:
     """The clock of all calls, which look at it at least every tenth of a second."""
     clock = JumpingClock()
-    monkeypatch.setattr(channel, "RESEND_S", 0.1)
-    for module in (channel, deadline):
+    monkeypatch.setattr(exchange, "RESEND_S", 0.1)
+    for module in (channel, deadline, courier):
         monkeypatch.setattr(module, "time", clock)
     return clock

@@ -19,7 +19,7 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.logs import segments
 from kit.peers import refused
 from kit.proxies import Meddler, Wire, pass_on
-from quoth import Ack, Client, Disconnected, NotFound, RequestError, Unavailable, channel
+from quoth import Ack, Client, Disconnected, NotFound, RequestError, Unavailable, exchange
 from quothd import Broker
 from quothlog.filesystem import PosixFile
 from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, HEADERS_BYTES_MAX
@@ -38,7 +38,7 @@ def values(client: Client, topic: str) -> list[bytes]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request is sent again after a tenth of a second."""
-    monkeypatch.setattr(channel, "RESEND_S", 0.1)
+    monkeypatch.setattr(exchange, "RESEND_S", 0.1)
 
 
 # -- what is stored and told --------------------------------------------------------------------------------

@@ -380,42 +380,42 @@ def test_batches_end_where_the_topic_ends_by_then(client: Client, topic: str) ->
     assert found == [b"a", b"1", b"2", b"3", b"4"]
 
 
-def test_an_iterator_may_be_collected_at_any_moment(client: Client, topic: str, told: list[Message]) -> None:
+def test_an_iterator_may_be_collected_at_any_moment(pooled: Client, topic: str, told: list[Message]) -> None:
     """Even while its own thread gives out connections, which is when it gives back its own."""
-    left = client.batches(topic)
+    left = pooled.batches(topic)
     assert next(left).first == told[0].pointer
     cycle: list[object] = [left]
     cycle.append(cycle)
-    assert len(client._pool._slots) == 1
+    assert len(pooled._pool._slots) == 1
     del left, cycle
-    with client._pool._lock:
+    with pooled._pool._lock:
         gc.collect()
-    assert not client._pool._slots
-    assert client.read(topic, limit=1) == told[:1]
+    assert not pooled._pool._slots
+    assert pooled.read(topic, limit=1) == told[:1]
 
 
-def test_many_iterators_at_once_share_their_connections(client: Client, topic: str) -> None:
+def test_many_iterators_at_once_share_their_connections(pooled: Client, topic: str) -> None:
     """As when many topics are merged: there are descriptors for some of them only."""
     names = [f"{topic}-{number}" for number in range(100)]
     for name in names:
-        client.publish(name, [b"x", name.encode()])
-        client.publish(name, b"y")
-    several = [client.tail(name, after=0) for name in names]
+        pooled.publish(name, [b"x", name.encode()])
+        pooled.publish(name, b"y")
+    several = [pooled.tail(name, after=0) for name in names]
     for row in ("x", None, "y"):
         for name, one in zip(names, several, strict=True):
             assert next(one).value == (row or name).encode()
-    assert len(client._pool._slots) <= SLOTS_MAX
-    assert len(client._pool._idle) <= 3
+    assert len(pooled._pool._slots) <= SLOTS_MAX
+    assert len(pooled._pool._idle) <= 3
 
 
-def test_batches_that_are_left_early_hold_nothing(client: Client, topic: str, told: list[Message]) -> None:
+def test_batches_that_are_left_early_hold_nothing(pooled: Client, topic: str, told: list[Message]) -> None:
     """An iterator keeps its connection, on which more is coming, until nobody wants that any more."""
-    left = [client.batches(topic) for _ in range(20)]
+    left = [pooled.batches(topic) for _ in range(20)]
     assert [next(one).first for one in left] == [told[0].pointer] * 20
-    assert len(client._pool._slots) == 20
+    assert len(pooled._pool._slots) == 20
     left.clear()
     gc.collect()
-    assert not client._pool._slots
-    idle = len(client._pool._idle)
-    assert client.read(topic, limit=1) == told[:1]  # whatever was on its way to them
-    assert len(client._pool._idle) == idle
+    assert not pooled._pool._slots
+    idle = len(pooled._pool._idle)
+    assert pooled.read(topic, limit=1) == told[:1]  # whatever was on its way to them
+    assert len(pooled._pool._idle) == idle

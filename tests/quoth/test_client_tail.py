@@ -14,7 +14,7 @@ from kit.logs import encoded
 from kit.peers import Peers, refused
 from kit.proxies import Meddler, Wire, pass_on
 from quoth import Client, Damaged, Gap, Message, NotFound
-from quoth import client as client_module
+from quoth import reader as reader_module
 from quoth.channel import Link
 from quothwire import batch
 from quothwire.codec import Call
@@ -27,8 +27,8 @@ Connect = Callable[..., Client]
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tail asks again every fifth of a second, and soon after a refusal."""
-    monkeypatch.setattr(client_module, "TAIL_WAIT_S", 0.2)
-    monkeypatch.setattr(client_module, "AWAY_PAUSE_S", 0.02)
+    monkeypatch.setattr(reader_module, "TAIL_WAIT_S", 0.2)
+    monkeypatch.setattr(reader_module, "AWAY_PAUSE_S", 0.02)
 
 
 def values_of(tail: Iterator[Message], number: int) -> list[bytes]:
@@ -297,18 +297,18 @@ def test_topic_made_anew_is_read_whole_though_the_old_one_had_higher_pointers(
 
 
 def test_records_trimmed_in_front_of_a_tail_are_a_gap_with_their_exact_number(
-    client: Client, topic: str
+    pooled: Client, topic: str
 ) -> None:
-    client.create_topic(topic, count_limit=2)
-    acks = [client.publish(topic, b"%d" % number) for number in range(10)]
+    pooled.create_topic(topic, count_limit=2)
+    acks = [pooled.publish(topic, b"%d" % number) for number in range(10)]
     gaps: list[Gap] = []
-    tail = client.tail(topic, after=0, on_gap=gaps.append)
+    tail = pooled.tail(topic, after=0, on_gap=gaps.append)
     # One fetch brings a segment at most, and what has been fetched is not lost any more, nor what follows it.
     assert values_of(tail, 1) == [b"0"]
-    (slot,) = client._pool._slots
+    (slot,) = pooled._pool._slots
     assert slot.channel is not None
     assert slot.channel._link.socket.poll(int(DEADLINE_S * 1_000)), "what follows is here"
-    assert client.trim(topic, acks[7].first).records == 6
+    assert pooled.trim(topic, acks[7].first).records == 6
     rest = values_of(tail, 7)
     assert rest == [b"1", b"2", b"3", b"6", b"7", b"8", b"9"]
     assert gaps == [Gap(topic, acks[3].last, acks[6].first, 2, "trimmed", 4)]
@@ -405,13 +405,13 @@ def test_records_of_other_producers_are_read_too(
     assert values_of(tail, 2) == [b"simple", b"fast"]
 
 
-def test_tail_that_is_closed_gives_no_more(client: Client, topic: str) -> None:
-    client.publish(topic, [b"a", b"b"])
-    tail = client.tail(topic, after=0)
+def test_tail_that_is_closed_gives_no_more(pooled: Client, topic: str) -> None:
+    pooled.publish(topic, [b"a", b"b"])
+    tail = pooled.tail(topic, after=0)
     next(tail)
     tail.close()  # type: ignore[attr-defined]
     assert list(tail) == []
-    assert len(client._pool._idle) == 1
+    assert len(pooled._pool._idle) == 1
 
 
 def test_calls_know_their_topic(meddler: Meddler, connect: Connect, topic: str) -> None:

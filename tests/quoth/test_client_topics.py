@@ -16,7 +16,7 @@ from kit.brokers import BrokerProcess
 from kit.deadlines import eventually
 from kit.peers import refused
 from kit.proxies import Meddler
-from quoth import Client, Conflict, NotFound, RequestError, Trimmed, channel
+from quoth import Client, Conflict, NotFound, RequestError, Trimmed, exchange
 from quothd import topicfile
 from quothd.topicfile import TopicFile
 from quothwire.codec import Answer, Call
@@ -230,7 +230,7 @@ def test_rolling_seals_the_segment_unless_it_is_empty(client: Client, topic: str
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request is sent again after a tenth of a second."""
-    monkeypatch.setattr(channel, "RESEND_S", 0.1)
+    monkeypatch.setattr(exchange, "RESEND_S", 0.1)
 
 
 def lose_first_reply(operation: Operation) -> Callable[[Call, Answer], bool]:

@@ -44,7 +44,7 @@ def test_the_tree_is_the_one_that_is_documented() -> None:
     ]
     topic = ["ls", "info", "create", "set", "rm", "trim", "roll"]
     log = ["ls", "dump", "verify", "repair"]
-    bench = ["ratio", "table", "api", "latency", "memory", "steps", "peers"]
+    bench = ["ratio", "table", "api", "aio", "latency", "memory", "steps", "peers"]
     groups = {"topic": topic, "log": log, "bench": bench}
     below = [f"{group} {name}" for group, names in groups.items() for name in names]
     assert sorted(TREE) == sorted(["quoth", *(f"quoth {name}" for name in top + below)])

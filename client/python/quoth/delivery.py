@@ -14,7 +14,8 @@ from typing import Generic, TypeVar
 
 import zmq
 
-from quoth.channel import RESEND_S, Link
+from quoth.channel import Link
+from quoth.exchange import RESEND_S
 from quoth.outgoing import Parcel
 from quoth.pipeline import Pipeline
 from quothwire.errors import QuothError, error

@@ -26,12 +26,12 @@ from typing import NamedTuple, Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from quoth.channel import new_producer_id
 from quoth.client import Client
 from quoth.delivery import Delivery, Supply
 from quoth.message import Ack
 from quoth.outgoing import Failure, Parcel
 from quoth.pipeline import Pipeline
+from quoth.sequences import new_producer_id
 from quoth.stored import StoredReader
 from quothwire import batch
 from quothwire.batch import Flag, Header, Kind, Stored

@@ -21,9 +21,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from quoth.channel import BACKOFF_MAX_S, BACKOFF_S, FORGOTTEN, RETRIED, new_producer_id
+from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RETRIED
 from quoth.message import Ack
 from quoth.outgoing import Failure, Parcel
+from quoth.sequences import FORGOTTEN, new_producer_id
 from quothwire import codec
 from quothwire.codec import Answer
 from quothwire.errors import BrokerFailure, QuothError

@@ -1,7 +1,8 @@
 """The producer: gathers records into batches and keeps several on their way, in order, each stored once.
 
 `send` only appends to the batch that is being filled. One thread of the producer's own seals it when it is
-full or old enough, and hands it to the `Pipeline`, which tells what to send and what has become of it.
+full or old enough, and hands it to the `Pipeline`, which tells what to send and what has become of it. How
+one waits for room and for an end is another matter: `Producer` blocks its thread, `quoth.aio` does not.
 
     filling --full, old enough or flushed--> ready --> in flight --> settled: an `Ack` or a `Failure`
 """
@@ -73,12 +74,11 @@ class ProducerOptions(NamedTuple):
         )
 
 
-class Producer:
-    """A stream of records to one topic, made by `Client.producer`.
+class Stream:
+    """A stream of records to one topic, with everything but how one waits for it.
 
-    `send` may be called by any thread; records of one thread keep their order. Closing, or leaving the
-    `with` block, delivers everything and raises `ProducerError` with what could not be delivered. Only a
-    `KeyboardInterrupt` or another end of the program leaves the block after a second, whatever is left.
+    Any thread may call its methods. `_notify` is called, under the lock, by whichever thread has changed
+    something that somebody may wait for.
     """
 
     def __init__(self, context: Context, url: str, topic: str, options: ProducerOptions) -> None:
@@ -118,9 +118,9 @@ class Producer:
         self._thread = threading.Thread(target=self._run, name=f"quoth-producer-{topic}", daemon=True)
         self._thread.start()
 
-    # -- for the application ----------------------------------------------------------------------------
+    # -- for whoever sends and waits --------------------------------------------------------------------
 
-    def send(
+    def _put(
         self, value: bytes, *, key: bytes | None = None, headers: Mapping[str, bytes] | None = None
     ) -> None:
         """Put a record into the batch that is being filled.
@@ -156,7 +156,7 @@ class Producer:
             if len(filling.values) >= self._batch:
                 self._seal()
 
-    def future(self) -> Future[Ack]:
+    def _future(self) -> Future[Ack]:
         """What will become of the next record that is sent, and of the batch that it will be in."""
         self._stay_at_home()
         with self._changed:
@@ -166,59 +166,40 @@ class Producer:
                 self._promised.set_running_or_notify_cancel()  # what is sent cannot be cancelled
             return self._promised
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Return when everything that was sent before is stored.
-
-        Raises `ProducerError` with what could not be delivered, which is told once; `Disconnected`
-        ``timed_out`` if it is not decided within `timeout` seconds, in which case it is still on its way.
-        """
-        patience = None if timeout is None else as_seconds(timeout)
+    def _begin_flush(self) -> int:
+        """Let everything leave that was sent so far; returns up to where that is. See `_is_settled`."""
         self._stay_at_home()
         with self._changed:
             if self._closed:
                 self._check()
-            done = self._drain(patience)
+            return self._let_leave()
+
+    def _end_flush(self, *, done: bool) -> None:
+        """Tell what could not be delivered, and whether there was time for all of it."""
+        with self._changed:
             self._tell_failures()
             self._check()
             if not done:
                 raise error("timed_out", f"{self._buffered} records are still on their way")
 
-    def close(self, timeout: float | None = None) -> None:
-        """Take nothing more, flush, and end the thread. Does nothing the second time.
-
-        Raises `ProducerError` with what could not be delivered, also with what was not decided within
-        `timeout` seconds.
-        """
-        patience = None if timeout is None else as_seconds(timeout)
-        if os.getpid() != self._pid:
-            return
+    def _begin_close(self) -> int:
+        """Take nothing more, let everything leave; returns up to where that is. See `_is_settled`."""
         with self._changed:
-            if self._closed:
-                return
             self._closed = True
-            self._changed.notify_all()
-        try:
-            with self._changed:
-                self._drain(patience)
-        finally:
-            self._stopping = True
-            self._bell.ring()
-            self._thread.join()
-            self._bell.close()
+            self._notify()
+            return self._let_leave()
+
+    def _is_settled(self, number: int) -> bool:
+        """Is everything decided up to there, whatever other threads go on sending?"""
         with self._changed:
-            self._tell_failures()
+            return self._end is not None or next(iter(self._unsettled), number + 1) > number
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None or issubclass(kind, Exception):
-            self.close()
-            return
-        with suppress(ProducerError):
-            self.close(INTERRUPTED_S)
+    def _end_thread(self) -> None:
+        """End the thread; what is not decided by now has failed."""
+        self._stopping = True
+        self._bell.ring()
+        self._thread.join()
+        self._bell.close()
 
     def _stay_at_home(self) -> None:
         """Before any lock is taken: in a forked child it may be held for ever, and the thread is missing."""
@@ -238,16 +219,22 @@ class Producer:
 
     def _need_room(self) -> None:
         self._check()
-        if self._has_room():
-            return
-        if self._options.on_full == "raise":
-            raise error("busy", f"{self._buffered} records wait in the producer; this one was not taken")
-        room = self._changed.wait_for(
-            lambda: self._has_room() or self._end or self._closed, self._options.timeout
-        )
-        self._check()
-        if not room:
-            raise error("busy", f"{self._buffered} records wait and wait; this one was not taken")
+        if not self._has_room():
+            self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        raise self._busy("wait in the producer")
+
+    def _busy(self, what_they_do: str) -> QuothError:
+        return error("busy", f"{self._buffered} records {what_they_do}; this one was not taken")
+
+    def _notify(self) -> None:
+        self._changed.notify_all()
+
+    def _let_leave(self) -> int:
+        self._flushed = self._filling.number
+        self._bell.ring()
+        return self._flushed
 
     def _seal(self) -> Outgoing:
         """Close the batch that is being filled and begin another."""
@@ -255,16 +242,6 @@ class Producer:
         self._filling = Outgoing(self._filling.number + 1)
         self._bell.ring()
         return self._filling
-
-    def _drain(self, timeout: float | None) -> bool:
-        """Wait until everything that was sent so far is settled, whatever other threads go on sending."""
-        target = self._filling.number
-        self._flushed = target
-        self._bell.ring()
-        settled = self._changed.wait_for(
-            lambda: self._end or next(iter(self._unsettled), target + 1) > target, timeout
-        )
-        return bool(settled)
 
     def _tell_failures(self) -> None:
         failures, self._failures = self._failures, []
@@ -320,11 +297,11 @@ class Producer:
                 self.last = max(self.last, outcome.last)
             else:
                 self._failures.append(outcome)
-            self._changed.notify_all()
+            self._notify()
         done.tell(outcome)
         with self._changed:
             del self._unsettled[done.number]
-            self._changed.notify_all()
+            self._notify()
 
     def _finish(self, problem: QuothError) -> None:
         """The thread ends: whatever was sent may have arrived, the rest never will."""
@@ -337,4 +314,71 @@ class Producer:
         if promised is not None:
             promised.set_exception(problem)
         with self._changed:
-            self._changed.notify_all()
+            self._notify()
+
+
+class Producer(Stream):
+    """A stream of records to one topic, made by `Client.producer`.
+
+    `send` may be called by any thread; records of one thread keep their order. Closing, or leaving the
+    `with` block, delivers everything and raises `ProducerError` with what could not be delivered. Only a
+    `KeyboardInterrupt` or another end of the program leaves the block after a second, whatever is left.
+    """
+
+    send = Stream._put
+    future = Stream._future
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when everything that was sent before is stored.
+
+        Raises `ProducerError` with what could not be delivered, which is told once; `Disconnected`
+        ``timed_out`` if it is not decided within `timeout` seconds, in which case it is still on its way.
+        """
+        patience = None if timeout is None else as_seconds(timeout)
+        self._end_flush(done=self._wait_until_settled(self._begin_flush(), patience))
+
+    def close(self, timeout: float | None = None) -> None:
+        """Take nothing more, flush, and end the thread. Does nothing the second time.
+
+        Raises `ProducerError` with what could not be delivered, also with what was not decided within
+        `timeout` seconds.
+        """
+        patience = None if timeout is None else as_seconds(timeout)
+        if os.getpid() != self._pid:
+            return
+        with self._changed:
+            if self._closed:
+                return
+            number = self._begin_close()
+        try:
+            self._wait_until_settled(number, patience)
+        finally:
+            self._end_thread()
+        with self._changed:
+            self._tell_failures()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.close()
+            return
+        with suppress(ProducerError):
+            self.close(INTERRUPTED_S)
+
+    def _wait_until_settled(self, number: int, patience: float | None) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_settled(number), patience)
+
+    def _wait_for_room(self) -> None:
+        if self._options.on_full == "raise":
+            super()._wait_for_room()
+        room = self._changed.wait_for(
+            lambda: self._has_room() or self._end or self._closed, self._options.timeout
+        )
+        self._check()
+        if not room:
+            raise self._busy("wait and wait")

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
 
 from quoth.batch import Batch
-from quoth.channel import Channel, Question
 from quoth.deadline import deadline_in
+from quoth.exchange import Exchange, Steps
 from quoth.message import Gap, Message, OnGap
 from quothwire import batch as wire
 from quothwire.batch import Header
 from quothwire.codec import Answer
 from quothwire.errors import Disconnected, QuothError
 from quothwire.message import WAIT_MS_MAX, Fetch, Fetched
+from quothwire.pointer import POINTER_MAX
 
 FETCH_BYTES = 2**20
 RECORDS_MAX = 2**32
+NEWEST = -1
+"""A cursor behind the newest record, wherever that is: it has to be found before anything is read."""
+TAIL_WAIT_S = 30.0
+"""How long the broker keeps a tail's request; a longer silence is a second request."""
+AWAY_PAUSE_S = 0.5
+"""How long a tail leaves a broker alone that is away or refuses for now."""
 WAIT_S_MAX = WAIT_MS_MAX / 1_000
 
 log = logging.getLogger("quoth")
@@ -52,58 +59,93 @@ class Reader:
         self._ordinal = -1
         self._old_after = -1
         """Where the cursor stood in a topic of the same name that is no more, until that has been told."""
-        self._ahead: Question | None = None
-        """What has been asked for before it was needed, and behind which pointer that reads on."""
+        self.ahead: Exchange | None = None
+        """What is to be asked for before it is needed."""
         self._ahead_of = -1
+        """Behind which pointer that reads on."""
 
-    def go_to_end(self, reply: Fetched) -> None:
-        """Begin behind the newest record."""
+    def find_end(self, timeout: float) -> Steps[None]:
+        """Begin behind the newest record; of a topic that does not exist yet get all."""
+        try:
+            answer = yield Exchange(Fetch(after=POINTER_MAX), self.topic, deadline=deadline_in(timeout))
+        except QuothError as problem:
+            if problem.code != "unknown_topic":
+                raise
+            self.after = 0
+            return
+        reply = answer.reply
+        assert isinstance(reply, Fetched)
         self.after, self._ordinal, self._log_id = reply.newest, reply.end, reply.log
         self.seen = True
 
     def fetch(
-        self, channel: Channel, *, wait: float = 0.0, timeout: float, records_max: int = RECORDS_MAX
-    ) -> Iterator[Batch]:
+        self, *, wait: float = 0.0, timeout: float, records_max: int = RECORDS_MAX
+    ) -> Steps[Iterator[Batch]]:
         """The next batches, none if there is nothing above the cursor within `wait` seconds.
 
         timeout: seconds that the broker may take beyond that. The cursor moves, and gaps are told, while the
         batches are taken.
         """
         wait = min(wait, WAIT_S_MAX)
-        question = channel.ask(_fetch(self.after, self._ordinal, wait, records_max), self.topic)
-        return self._take(channel.answer(question, deadline=deadline_in(wait + timeout), wait=wait))
+        exchange = self._fetch(self.after, self._ordinal, wait, records_max)
+        exchange.deadline = deadline_in(wait + timeout)
+        return self._take((yield exchange))
 
-    def go_on(self, channel: Channel, *, wait: float = 0.0, timeout: float) -> Iterator[Batch]:
+    def go_on(self, *, wait: float = 0.0, timeout: float) -> Steps[Iterator[Batch]]:
         """`fetch`, for whoever will go on: what follows is on its way while these batches are taken.
 
-        It is waited for if the same channel is given the next time, and was not used for anything else.
+        That is to be asked for as soon as these steps are taken, see `ahead`.
         """
         wait = min(wait, WAIT_S_MAX)
         deadline = deadline_in(wait + timeout)
-        answer = self._answer_ahead(channel, wait, deadline)
+        answer = yield from self._answer_ahead(deadline)
         if answer is None or not (answer.payload or wait):  # there may be something by now
-            question = channel.ask(_fetch(self.after, self._ordinal, wait), self.topic)
-            answer = channel.answer(question, deadline=deadline, wait=wait)
+            exchange = self._fetch(self.after, self._ordinal, wait)
+            exchange.deadline = deadline
+            answer = yield exchange
         found = self._take(answer)
         self._ahead_of, ordinal = self._end_of(answer.payload)
         if ordinal >= 0:
-            self._ahead = channel.ask(_fetch(self._ahead_of, ordinal, wait), self.topic)
+            self.ahead = self._fetch(self._ahead_of, ordinal, wait)
         return found
 
-    def _answer_ahead(self, channel: Channel, wait: float, deadline: float) -> Answer | None:
+    def follow(self, timeout: float) -> Steps[Iterator[Batch]]:
+        """`go_on`, for a tail: the broker waits for more."""
+        return self.go_on(wait=TAIL_WAIT_S, timeout=timeout)
+
+    def pause_after(self, problem: QuothError) -> float:
+        """The seconds after which a tail goes on after an error. Raises it if the tail does not."""
+        if problem.code == "unknown_topic" and not self.seen:
+            return 0.0  # the broker has waited for it
+        if not problem.retryable:
+            raise problem
+        return AWAY_PAUSE_S
+
+    def _answer_ahead(self, deadline: float) -> Generator[Exchange, Answer, Answer | None]:
         """The answer to what was asked for in advance, None if it is of no use any more.
 
         An error may have been one when it was said: whatever there is to say now will be said again.
         """
-        question, self._ahead = self._ahead, None
-        if question is None or self._ahead_of != self.after or not channel.expects(question):
+        exchange, self.ahead = self.ahead, None
+        if exchange is None or self._ahead_of != self.after:
             return None
+        exchange.expect(deadline)
         try:
-            return channel.answer(question, deadline=deadline, wait=wait)
+            return (yield exchange)
         except Disconnected:
             raise
         except QuothError:
             return None
+
+    def _fetch(self, after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX) -> Exchange:
+        request = Fetch(
+            after=after,
+            ordinal=ordinal,
+            records_max=min(max(records_max, 1), RECORDS_MAX),
+            bytes_max=FETCH_BYTES,
+            wait_ms=math.ceil(wait * 1_000),
+        )
+        return Exchange(request, self.topic, wait=wait)
 
     def _end_of(self, payload: wire.Bytes) -> tuple[int, int]:
         """The last pointer of stored batches and the ordinal behind it; -1 for none, or for damage."""
@@ -206,16 +248,6 @@ class Reader:
         """Tell that everything up to the pointer `last` is damaged, and step over it."""
         before, self.after = self.after, max(self.after, last)
         self._on_gap(Gap(self.topic, before, last + 1, records, "damaged", ordinal))
-
-
-def _fetch(after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX) -> Fetch:
-    return Fetch(
-        after=after,
-        ordinal=ordinal,
-        records_max=min(max(records_max, 1), RECORDS_MAX),
-        bytes_max=FETCH_BYTES,
-        wait_ms=math.ceil(wait * 1_000),
-    )
 
 
 def _behind(ordinal: int, records: int) -> int:

@@ -45,16 +45,18 @@ def quantiles(figures: Sequence[float]) -> dict[str, float]:
     return {name: quantile(ascending, share) for name, share in QUANTILES.items()}
 
 
+def rotate(several: Sequence[Callable[[], Sample]], rounds: int) -> list[list[Sample]]:
+    """Measure several things in turn, each round begun by another one, after a round that does not count."""
+    measured = []
+    for number in range(rounds + 1):
+        first = number % len(several)
+        rotated = [one() for one in (*several[first:], *several[:first])]
+        measured.append([*rotated[len(several) - first :], *rotated[: len(several) - first]])
+    return measured[1:]
+
+
 def alternate(
     one: Callable[[], Sample], other: Callable[[], Sample], pairs: int
 ) -> list[tuple[Sample, Sample]]:
-    """Measure two things in turn, each of them first in every second pair, after one that does not count."""
-    measured = []
-    for number in range(pairs + 1):
-        if number % 2:
-            pair = one(), other()
-        else:
-            second = other()
-            pair = one(), second
-        measured.append(pair)
-    return measured[1:]
+    """`rotate`, for two."""
+    return [(sample, another) for sample, another in rotate((one, other), pairs)]

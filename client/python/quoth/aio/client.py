@@ -1,0 +1,275 @@
+"""The client for an event loop: everything that an application asks of a broker, as `quoth.Client` does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+from weakref import finalize
+
+from quoth import steps
+from quoth.aio.courier import Courier
+from quoth.aio.iterators import Batches, Tail
+from quoth.aio.lanes import Lanes
+from quoth.aio.producer import Producer
+from quoth.aio.walk import Walk
+from quoth.batch import Messages
+from quoth.channel import Context
+from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of
+from quoth.columns import encoder
+from quoth.deadline import deadline_in
+from quoth.exchange import Steps
+from quoth.message import Ack, Message, OnGap
+from quoth.moment import Moment, as_pointer, cursor
+from quoth.producer import BUFFER_MAX, ProducerOptions
+from quoth.reader import NEWEST, Reader
+from quothwire import batch as wire
+from quothwire.errors import Disconnected, QuothError
+from quothwire.message import (
+    DescribeTopic,
+    Ping,
+    Pong,
+    Publish,
+    RollTopic,
+    Status,
+    TopicInfo,
+    Trimmed,
+    TrimTopic,
+    UpdateTopic,
+    Welcome,
+)
+from quothwire.topic import check_topic
+
+T = TypeVar("T")
+
+
+def connect(broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S) -> Connecting:
+    """Connect to a broker and check that it answers: see `quoth.connect`.
+
+    Either `client = await connect(...)`, or `async with connect(...) as client`, which closes it.
+    """
+    url, context = address_of(broker)
+    return Connecting(url, context, timeout)
+
+
+class Connecting:
+    """A client to be: await it, or enter it."""
+
+    def __init__(self, url: str, context: Context | None, timeout: float) -> None:
+        self._broker = url, context, timeout
+        self._client: Client | None = None
+
+    def __await__(self) -> Generator[Any, None, Client]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> Client:
+        self._client = await self._connect()
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def _connect(self) -> Client:
+        client = Client(*self._broker)
+        try:
+            await client.hello()
+        except Exception:  # one that is cancelled ends with the last reference to it
+            await client.close()
+            raise
+        return client
+
+
+class Client:
+    """A broker's client for one event loop, to be made by `connect`, closed or used as a context manager.
+
+    The methods are those of `quoth.Client`, with the same arguments, results and errors. Any number of tasks
+    of the loop it was made in may call them; one thread carries what all of them ask and what is answered.
+
+    A call that is cancelled is given up: a publish was stored once or not at all, and to publish again is
+    another publish. An iterator may be waited for again and goes on where it was.
+    """
+
+    def __init__(self, url: str, context: Context | None, timeout: float) -> None:
+        self.url = url
+        self.timeout = timeout
+        self._courier = Courier(context, url)
+        finalize(self, self._courier.stop)
+        self._lanes = Lanes()
+        self._payload_bytes_max = wire.BATCH_BYTES_MAX
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; calls that are under way end with `Disconnected` ``closed``."""
+        self._courier.stop()
+        await self._courier.ended()
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        topic: str,
+        value: bytes | Sequence[bytes],
+        *,
+        key: bytes | Sequence[bytes | None] | None = None,
+        headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None = None,
+        durability: Literal["written", "synced"] | None = None,
+        timeout: float | None = None,
+    ) -> Ack:
+        """Publish one value, or several as one batch: see `quoth.Client.publish`.
+
+        Those of one task keep their order; tasks do not wait for each other. One that is cancelled is not
+        sent again: it was stored once, or not at all.
+        """
+        encode = encoder(value, key, headers, self._payload_bytes_max)
+        deadline = deadline_in(self.timeout if timeout is None else timeout)
+        sequences = await self._lanes.take(deadline)
+        reusable = None
+        try:
+            ack = await self._run(sequences.publish(Publish(durability or ""), topic, encode, deadline))
+            reusable = sequences
+        except QuothError as problem:
+            if not isinstance(problem, Disconnected):
+                reusable = sequences
+            raise
+        finally:
+            self._lanes.give_back(reusable)
+        return ack
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        batch: int = 1_000,
+        linger: float = 0.005,
+        max_buffer: int = BUFFER_MAX,
+        on_full: Literal["block", "raise"] = "block",
+        durability: Literal["written", "synced"] | None = None,
+        timeout: float = 120.0,
+    ) -> Producer:
+        """A producer that gathers records into batches and keeps several on their way.
+
+        See `quoth.Client.producer`. It has a thread of its own.
+        """
+        self._courier.check()
+        options = ProducerOptions(
+            batch, linger, max_buffer, on_full, durability, timeout, self._payload_bytes_max
+        )
+        return Producer(self._courier, check_topic(topic), options)
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    async def read(
+        self,
+        topic: str,
+        *,
+        after: int | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        limit: int = 1_000,
+        timeout: float | None = None,
+        on_gap: OnGap | None = None,
+    ) -> Messages:
+        """Records that are there now, oldest first: see `quoth.Client.read`."""
+        reader = Reader(topic, cursor(after, since, 0), on_gap)
+        end = steps.last_before(until)
+        return await self._run(steps.read(reader, end, limit, timeout or 0.0, self.timeout))
+
+    def batches(
+        self,
+        topic: str,
+        *,
+        after: int | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        on_gap: OnGap | None = None,
+    ) -> Batches:
+        """Batches that are there now, oldest first: see `quoth.Client.batches`."""
+        self._courier.check()
+        reader = Reader(topic, cursor(after, since, 0), on_gap)
+        return Batches(self, self._courier, reader, steps.last_before(until))
+
+    def tail(
+        self,
+        topic: str,
+        *,
+        after: int | None = None,
+        since: Moment | None = None,
+        on_gap: OnGap | None = None,
+    ) -> Tail:
+        """Records as they come, for ever: see `quoth.Client.tail`.
+
+        Without a beginning it begins at about now, or exactly when `await client.tail(...)` returns it.
+        """
+        self._courier.check()
+        return Tail(self, self._courier, Reader(topic, cursor(after, since, NEWEST), on_gap))
+
+    async def get(self, topic: str, pointer: int) -> Message:
+        """The record with exactly this pointer: see `quoth.Client.get`."""
+        return await self._run(steps.get(topic, pointer, self.timeout))
+
+    # -- topics -----------------------------------------------------------------------------------------
+
+    async def topics(self) -> list[str]:
+        """The names of all topics, in the order of their UTF-8 bytes."""
+        return await self._run(steps.topics(self.timeout))
+
+    async def topic(self, topic: str) -> TopicInfo:
+        """Everything about one topic. Never wakes it."""
+        return await self._run(steps.info(DescribeTopic(), topic, self.timeout))
+
+    async def create_topic(self, topic: str, **settings: Any) -> TopicInfo:
+        """Make a topic: see `quoth.Client.create_topic`."""
+        return await self._run(steps.create_topic(topic, settings, self.timeout))
+
+    async def update_topic(self, topic: str, **settings: Any) -> TopicInfo:
+        """Change settings of a topic."""
+        return await self._run(steps.info(UpdateTopic(settings), topic, self.timeout))
+
+    async def delete_topic(self, topic: str) -> Trimmed:
+        """Delete a topic and its records: see `quoth.Client.delete_topic`."""
+        return await self._run(steps.delete_topic(topic, self.timeout))
+
+    async def trim(self, topic: str, before: Moment) -> Trimmed:
+        """Remove the segments that hold only records before a pointer or a time."""
+        request = TrimTopic(as_pointer(before))
+        return await self._run(steps.ask(Trimmed, request, check_topic(topic), timeout=self.timeout))
+
+    async def roll(self, topic: str) -> TopicInfo:
+        """Seal the topic's active segment."""
+        return await self._run(steps.info(RollTopic(), topic, self.timeout))
+
+    # -- the broker -------------------------------------------------------------------------------------
+
+    async def hello(self) -> Welcome:
+        """The broker's version, limits and where it announces."""
+        welcome = await self._run(steps.hello(self.timeout))
+        self._payload_bytes_max = steps.payload_bytes_max(welcome)
+        return welcome
+
+    async def status(self) -> Status:
+        """The broker as a whole, with the states of all topics. Wakes none."""
+        return await self._run(steps.status(self.timeout))
+
+    async def ping(self) -> float:
+        """Seconds that a round trip takes, the way through the event loop included."""
+        began = time.perf_counter()
+        await self._run(steps.ask(Pong, Ping(), timeout=self.timeout))
+        return time.perf_counter() - began
+
+    async def _run(self, call: Steps[T]) -> T:
+        walk = Walk(self._courier, call)
+        try:
+            return await walk.end()
+        finally:
+            walk.drop()

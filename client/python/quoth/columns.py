@@ -1,0 +1,75 @@
+"""What an application publishes as the columns of a batch: values, keys, headers, one for every record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from quoth.sequences import Encode
+from quothwire import batch as wire
+from quothwire.errors import QuothError, error
+
+_BYTES = frozenset((bytes,))
+
+
+def encoder(
+    value: bytes | Sequence[bytes],
+    key: bytes | Sequence[bytes | None] | None,
+    headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None,
+    payload_bytes_max: int,
+) -> Encode:
+    """What makes a batch of the arguments of a publish. Raises `RequestError` if they are wrong.
+
+    So does what it returns, with ``too_large``, for a batch above so many bytes.
+    """
+    values, keys, encoded = _columns(value, key, headers)
+
+    def encode(producer: int, sequence: int) -> bytes:
+        payload = wire.encode(values, keys, encoded, producer=producer, sequence=sequence)
+        if len(payload) > payload_bytes_max:
+            text = f"a batch of {len(payload)} bytes, the broker takes {payload_bytes_max}"
+            raise error("too_large", text)
+        return payload
+
+    return encode
+
+
+def _columns(
+    value: bytes | Sequence[bytes],
+    key: bytes | Sequence[bytes | None] | None,
+    headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None,
+) -> tuple[Sequence[bytes], Sequence[bytes | None] | None, Sequence[bytes] | None]:
+    """Values, keys and encoded headers, one of each for every record."""
+    values = [value] if isinstance(value, bytes) else _several(value, "a value")
+    if not _BYTES.issuperset(map(type, values)):
+        for one in values:
+            if not isinstance(one, bytes):
+                raise _not_bytes(one, "a value")
+    count = len(values)
+    keys = None
+    if key is not None:
+        keys = [key] * count if isinstance(key, bytes) else _several(key, "a key")
+        for one in keys:
+            if one is not None and not isinstance(one, bytes):
+                raise _not_bytes(one, "a key")
+    encoded = None
+    if isinstance(headers, Mapping):
+        encoded = [wire.encode_headers(headers)] * count
+    elif headers is not None:
+        each = list(headers) if isinstance(headers, Iterable) else [headers]
+        encoded = [wire.encode_headers(one) for one in each]
+    for column, name in ((keys, "keys"), (encoded, "headers")):
+        if column is not None and len(column) != count:
+            raise error("bad_request", f"{len(column)} {name} for {count} values")
+    return values, keys, encoded
+
+
+def _several(given: Any, what: str) -> list[Any]:
+    """A list of what was given; text and buffers have elements too, but are meant as one."""
+    if isinstance(given, (str, bytearray, memoryview)) or not isinstance(given, Iterable):
+        raise _not_bytes(given, what)
+    return list(given)
+
+
+def _not_bytes(given: Any, what: str) -> QuothError:
+    return error("bad_request", f"{what} is bytes, not {type(given).__name__}", "encode it")

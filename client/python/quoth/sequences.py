@@ -1,0 +1,64 @@
+"""What makes a retry recognisable: producer ids, and how many batches each of them has stored."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from quoth.exchange import RETRIED, Exchange, Steps
+from quoth.message import Ack
+from quothwire.errors import BrokerFailure, QuothError, error
+from quothwire.message import Publish, Published
+
+FORGOTTEN = frozenset(("unknown_producer", "out_of_sequence"))
+"""Said to a producer all of whose earlier batches are settled: the broker does not have them any more. The
+topic was made anew, the producer was forgotten, or a loss of power or damage took them."""
+
+Encode = Callable[[int, int], bytes]
+"""Makes the bytes of a batch for a producer id and a sequence."""
+
+
+def new_producer_id() -> int:
+    """A random id, never 0."""
+    return secrets.randbits(63) + 1
+
+
+class Sequences:
+    """The producer ids under which one publish after the other is made, one for each topic.
+
+    Of no use any more after a publish whose outcome is not known: nobody could say what comes next.
+    """
+
+    def __init__(self) -> None:
+        self._stored: dict[str, tuple[int, int]] = {}
+
+    def publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> Steps[Ack]:
+        """Publish a batch, which is stored once whatever happens to the connection.
+
+        Raises what the broker answers, and `Disconnected` also where a refusal does not tell what became of
+        an earlier copy.
+        """
+        try:
+            return (yield from self._publish(request, topic, encode, deadline))
+        except QuothError as problem:
+            if problem.code not in FORGOTTEN:
+                raise
+        del self._stored[topic]
+        return (yield from self._publish(request, topic, encode, deadline))
+
+    def _publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> Steps[Ack]:
+        producer, stored = self._stored.setdefault(topic, (new_producer_id(), 0))
+        exchange = Exchange(request, topic, encode(producer, stored + 1), deadline=deadline)
+        try:
+            reply = (yield exchange).reply
+        except BrokerFailure:
+            del self._stored[topic]  # it may have been written before the disk failed
+            raise
+        except QuothError as problem:
+            if exchange.unheard and problem.code in RETRIED:
+                text = f"it was sent again after a silence, and then refused: {problem.text}"
+                raise error("timed_out", text) from problem
+            raise
+        assert isinstance(reply, Published)
+        self._stored[topic] = (producer, stored + 1)
+        return Ack(reply.first, reply.last, reply.count, reply.durability, reply.duplicate)

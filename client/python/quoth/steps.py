@@ -1,0 +1,150 @@
+"""What each call asks of a broker and makes of the answers, whoever takes the steps.
+
+timeout: seconds that the broker may take to answer each of the questions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from quoth.batch import Batch, Messages
+from quoth.deadline import deadline_in
+from quoth.exchange import Exchange, Steps
+from quoth.message import Gap, Message
+from quoth.moment import Moment, as_pointer
+from quoth.reader import Reader
+from quothwire import batch as wire
+from quothwire.errors import Conflict, NotFound, error
+from quothwire.message import (
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    GetStatus,
+    Hello,
+    ListTopics,
+    Request,
+    Status,
+    TopicInfo,
+    Topics,
+    Trimmed,
+    Welcome,
+)
+from quothwire.pointer import POINTER_MAX, check_pointer
+from quothwire.topic import check_topic
+
+R = TypeVar("R")
+
+
+def ask(kind: type[R], request: Request, topic: str = "", *, timeout: float) -> Steps[R]:
+    """One question; its reply is of that kind."""
+    reply = (yield Exchange(request, topic, deadline=deadline_in(timeout))).reply
+    assert isinstance(reply, kind)
+    return reply
+
+
+def hello(timeout: float) -> Steps[Welcome]:
+    """See `Client.hello`."""
+    return ask(Welcome, Hello("quoth-python"), timeout=timeout)
+
+
+def payload_bytes_max(welcome: Welcome) -> int:
+    """The largest batch that a broker takes."""
+    frame_bytes_max: int = welcome.limits.get("frame_bytes_max", wire.BATCH_BYTES_MAX)
+    return min(wire.BATCH_BYTES_MAX, frame_bytes_max)
+
+
+def status(timeout: float) -> Steps[Status]:
+    """See `Client.status`."""
+    first = last = yield from ask(Status, GetStatus(after=""), timeout=timeout)
+    states = dict(first.states)
+    while last.states:
+        last = yield from ask(Status, GetStatus(after=list(last.states)[-1]), timeout=timeout)
+        states |= last.states
+    return Status(**{name: getattr(first, name) for name in Status.__dataclass_fields__} | {"states": states})
+
+
+def topics(timeout: float) -> Steps[list[str]]:
+    """See `Client.topics`."""
+    names: list[str] = []
+    while True:
+        reply = yield from ask(Topics, ListTopics(after=names[-1] if names else ""), timeout=timeout)
+        if not reply.names:
+            return names
+        names += reply.names
+
+
+def info(request: Request, topic: str, timeout: float) -> Steps[TopicInfo]:
+    """A question that is answered with everything about a topic."""
+    return ask(TopicInfo, request, check_topic(topic), timeout=timeout)
+
+
+def create_topic(topic: str, settings: Mapping[str, Any], timeout: float) -> Steps[TopicInfo]:
+    """See `Client.create_topic`."""
+    deadline = deadline_in(timeout)
+    create = Exchange(CreateTopic(dict(settings)), check_topic(topic), deadline=deadline)
+    try:
+        reply = (yield create).reply
+    except Conflict:
+        if not create.unheard:
+            raise
+        # A copy that was not answered may have made it: the topic that was asked for is there.
+        reply = (yield Exchange(DescribeTopic(), topic, deadline=deadline)).reply
+        assert isinstance(reply, TopicInfo)
+        if reply.settings != {**reply.settings, **settings}:
+            raise
+    assert isinstance(reply, TopicInfo)
+    return reply
+
+
+def delete_topic(topic: str, timeout: float) -> Steps[Trimmed]:
+    """See `Client.delete_topic`."""
+    deadline = deadline_in(timeout)
+    found = (yield Exchange(DescribeTopic(), check_topic(topic), deadline=deadline)).reply
+    assert isinstance(found, TopicInfo)
+    delete = Exchange(DeleteTopic(found.log), topic, deadline=deadline)
+    try:
+        reply = (yield delete).reply
+    except NotFound:
+        if not delete.unheard:
+            raise
+        return Trimmed(0, 0, 0)
+    assert isinstance(reply, Trimmed)
+    return reply
+
+
+def read(reader: Reader, end: int, limit: int, patience: float, timeout: float) -> Steps[Messages]:
+    """See `Client.read`. end: the last pointer that is wanted. patience: seconds for the first record."""
+    parts: list[Batch | list[Message]] = []
+    count = 0
+    waiting_until = deadline_in(patience)
+    while count < limit and reader.after < end:
+        wait = 0.0 if count else max(0.0, waiting_until - time.monotonic())
+        found = yield from reader.fetch(wait=wait, timeout=timeout, records_max=limit - count)
+        for one in found:
+            parts.append(reader.select(one, limit - count, end))
+            count += len(parts[-1])
+            if count >= limit:
+                break
+        if not reader.looking and (count or time.monotonic() >= waiting_until):
+            break
+    return Messages(parts)
+
+
+def get(topic: str, pointer: int, timeout: float) -> Steps[Message]:
+    """See `Client.get`."""
+    gaps: list[Gap] = []
+    before = max(0, check_pointer(pointer) - 1)
+    reader = Reader(topic, before, gaps.append)
+    for message in (yield from read(reader, POINTER_MAX, 1, 0.0, timeout)):
+        if message.pointer == pointer:
+            return message
+    if any(gap.reason == "damaged" and gap.after < pointer < gap.next for gap in gaps):
+        raise error("damaged", f"topic {topic!r}: the record {pointer} does not check")
+    raise error("unknown_record", f"topic {topic!r} holds no record {pointer}")
+
+
+def last_before(until: Moment | None) -> int:
+    """The last pointer that a reading up to a moment may reach."""
+    return POINTER_MAX if until is None else as_pointer(until) - 1

@@ -1,0 +1,185 @@
+"""Event loops in tests: tests that run in one, and the asyncio client as a blocking one.
+
+As a blocking one it lives in a loop of its own, in a thread, so that one test tries it and `quoth.Client`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
+
+import quoth.aio
+from kit.deadlines import DEADLINE_S, eventually
+from quoth import Batch, Client, Message, Producer
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+THREADS = ("quoth-aio", "quoth-producer-")
+
+
+class Complaints(logging.Handler):
+    """What an event loop says of tasks and results that nobody looked after."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one down."""
+        self.said.append(record.getMessage())
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run it in an event loop of its own, which has nothing to complain of and leaves no thread behind."""
+    complaints = Complaints()
+    log = logging.getLogger("asyncio")
+    log.addHandler(complaints)
+    try:
+        return asyncio.run(asyncio.wait_for(main, 2 * DEADLINE_S))
+    finally:
+        eventually(lambda: not carriers(), "the threads of its clients end")
+        gc.collect()
+        log.removeHandler(complaints)
+        assert complaints.said == []
+
+
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Make a test of a coroutine function: `run` it."""
+
+    @wraps(test)
+    def run_it(*values: P.args, **named: P.kwargs) -> None:
+        run(test(*values, **named))
+
+    return run_it
+
+
+def carriers() -> list[str]:
+    """The threads of clients of event loops, and of producers."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(THREADS)]
+
+
+class Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="loop", daemon=True)
+        self._thread.start()
+
+    def run(self, awaited: Awaitable[T]) -> T:
+        """Await something there, and wait for it here."""
+
+        async def wait() -> T:
+            return await awaited
+
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
+
+    def call(self, function: Callable[..., T], *values: Any, **named: Any) -> T:
+        """Call something there that only makes what is awaited later."""
+
+        async def make() -> T:
+            return function(*values, **named)
+
+        return self.run(make())
+
+    def close(self) -> None:
+        """End it."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Iterating(Generic[T]):
+    """An iterator of that loop."""
+
+    def __init__(self, loop: Loop, iterator: AsyncIterator[T]) -> None:
+        self._loop = loop
+        self._iterator = iterator
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return self._loop.run(anext(self._iterator))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """End it, as a generator is."""
+        self._loop.run(cast("Any", self._iterator).aclose())
+
+
+class Awaiting:
+    """An object of that loop whose methods are awaited there."""
+
+    def __init__(self, loop: Loop, awaited: Any) -> None:
+        self._loop = loop
+        self._awaited = awaited
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._loop.run(self._awaited.__aexit__(*raised))
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._awaited, name)
+        if not iscoroutinefunction(method):
+            return method
+        return lambda *values, **named: self._loop.run(method(*values, **named))
+
+
+class LoopClient(Awaiting):
+    """A `quoth.aio.Client`, used like a `quoth.Client`."""
+
+    def __init__(self, broker: Any, **options: Any) -> None:
+        loop = Loop()
+        try:
+            client = loop.run(loop.call(quoth.aio.connect, broker, **options))
+        except BaseException:
+            loop.close()
+            raise
+        super().__init__(loop, client)
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        self._loop.close()
+
+    @property
+    def timeout(self) -> float:
+        """See `quoth.Client`."""
+        return float(self._awaited.timeout)
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._awaited.timeout = seconds
+
+    def tail(self, *values: Any, **named: Any) -> Iterator[Message]:
+        """See `quoth.Client.tail`."""
+        tail = self._loop.call(self._awaited.tail, *values, **named)
+        return Iterating(self._loop, self._loop.run(tail))
+
+    def batches(self, *values: Any, **named: Any) -> Iterator[Batch]:
+        """See `quoth.Client.batches`."""
+        return Iterating(self._loop, self._loop.call(self._awaited.batches, *values, **named))
+
+    def producer(self, *values: Any, **named: Any) -> Producer:
+        """See `quoth.Client.producer`."""
+        made = self._loop.call(self._awaited.producer, *values, **named)
+        return cast("Producer", Awaiting(self._loop, made))
+
+
+def connect(broker: Any, **options: Any) -> Client:
+    """`quoth.connect`, for a client of another kind that takes the same calls."""
+    return cast("Client", LoopClient(broker, **options))
+
+
+TWINS: dict[str, Callable[..., Client]] = {"quoth": quoth.connect, "quoth.aio": connect}

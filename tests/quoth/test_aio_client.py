@@ -1,0 +1,589 @@
+"""One thread carries everything of an event loop: many calls at once, and how a client begins and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quoth
+import quoth.aio
+from kit.brokers import BrokerProcess, StartBroker
+from kit.deadlines import DEADLINE_S, eventually, soon
+from kit.loops import carriers, in_loop, run
+from kit.peers import refused
+from kit.processes import descriptors, needs_proc, threads
+from kit.proxies import Meddler, Wire
+from quoth import Ack, BrokerFailure, Disconnected, Gap, RequestError
+from quoth.aio import Client, Tail, courier, lanes
+from quoth.aio.courier import ASKED_MAX
+from quoth.channel import Link
+from quothd import Broker
+from quothwire.errors import error
+from quothwire.message import Operation
+
+
+async def values(client: Client, topic: str) -> list[bytes]:
+    """All values of a topic."""
+    return [message.value for message in await client.read(topic, limit=100_000)]
+
+
+async def take(tail: Tail, number: int) -> list[bytes]:
+    """The next values."""
+    return [(await anext(tail)).value for _ in range(number)]
+
+
+# -- many at once -------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_hundreds_of_tails_and_publishes_share_one_thread(
+    start_broker: StartBroker,
+) -> None:
+    tails, publishers, each = 300, 100, 5
+    async with quoth.aio.connect(start_broker().url) as client:
+        names = [f"t{number}" for number in range(20)]
+        following = [await client.tail(names[number % len(names)]) for number in range(tails)]
+        wanted = publishers * each // len(names)
+        waiting = asyncio.gather(*(take(one, wanted) for one in following))
+
+        async def publish(number: int) -> None:
+            for turn in range(each):
+                await client.publish(names[number % len(names)], b"%d %d" % (number, turn))
+
+        await asyncio.gather(*(publish(number) for number in range(publishers)))
+        found = await waiting
+        assert carriers() == ["quoth-aio"]
+        for number, one in enumerate(found):
+            assert one == await values(client, names[number % len(names)])
+        for number in range(publishers):
+            mine = [value for value in found[number % len(names)] if value.startswith(b"%d " % number)]
+            assert mine == [b"%d %d" % (number, turn) for turn in range(each)]
+
+
+@in_loop
+async def test_more_publishes_than_have_their_turn_all_succeed(broker: BrokerProcess, topic: str) -> None:
+    many = 3 * lanes.PUBLISHES_MAX
+    async with quoth.aio.connect(broker.url) as client:
+        acks = await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(many)))
+        assert not any(ack.duplicate for ack in acks)
+        stored = {message.pointer: message.value for message in await client.read(topic, limit=2 * many)}
+        assert stored == {ack.first: b"%d" % number for number, ack in enumerate(acks)}
+
+
+@in_loop
+async def test_publish_whose_turn_does_not_come_in_time_says_that_nothing_was_stored(
+    meddler: Meddler, topic: str
+) -> None:
+    async with quoth.aio.connect(meddler.url) as client:
+        meddler.on_request = lambda call: call.operation is Operation.PUBLISH
+        stuck = [asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(lanes.PUBLISHES_MAX)]
+        await asyncio.sleep(0)  # they begin
+        with pytest.raises(Disconnected) as caught:
+            await client.publish(topic, b"y", timeout=0.2)
+        assert caught.value.code == "timed_out"
+        assert "nothing of it was stored" in caught.value.hint
+        for one in stuck:
+            one.cancel()
+
+
+@in_loop
+async def test_no_connection_carries_more_requests_than_a_broker_keeps_replies_for(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with quoth.aio.connect(broker.url) as client:
+        await client.create_topic(topic)
+        tails = [await client.tail(topic) for _ in range(4 * ASKED_MAX)]
+        waiting = asyncio.gather(*(take(one, 1) for one in tails))
+        await client.publish(topic, b"x")
+        assert await waiting == [[b"x"]] * len(tails)
+        assert 4 <= len(client._courier._lines) <= 5
+
+
+@in_loop
+async def test_beyond_the_most_connections_requests_share_them(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(courier, "LINES_MAX", 2)
+    monkeypatch.setattr(courier, "ASKED_MAX", 4)
+    async with quoth.aio.connect(broker.url) as client:
+        await client.create_topic(topic)
+        tails = [await client.tail(topic) for _ in range(20)]
+        waiting = asyncio.gather(*(take(one, 20) for one in tails))
+        await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(20)))
+        everything = await values(client, topic)
+        assert await waiting == [everything] * len(tails)
+        assert len(client._courier._lines) == 2
+
+
+@pytest.mark.parametrize("kinds", [["quoth.aio"] * 3, ["quoth", "quoth.aio"]], ids=" and ".join)
+def test_event_loops_in_several_threads_have_a_client_each(
+    broker: BrokerProcess, topic: str, kinds: list[str]
+) -> None:
+    async def work(me: int) -> list[Ack]:
+        async with quoth.aio.connect(broker.url) as client:
+            return [await client.publish(topic, b"%d %d" % (me, number)) for number in range(50)]
+
+    def work_blocking(me: int) -> list[Ack]:
+        with quoth.connect(broker.url) as client:
+            return [client.publish(topic, b"%d %d" % (me, number)) for number in range(50)]
+
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        done = [
+            pool.submit(work_blocking, me) if kind == "quoth" else pool.submit(asyncio.run, work(me))
+            for me, kind in enumerate(kinds)
+        ]
+        acks = [ack for one in done for ack in one.result()]
+    assert len({ack.first for ack in acks}) == 50 * len(kinds)
+    with quoth.connect(broker.url) as client:
+        found = [message.value for message in client.read(topic)]
+    for me in range(len(kinds)):
+        mine = [value for value in found if value.startswith(b"%d " % me)]
+        assert mine == [b"%d %d" % (me, number) for number in range(50)]
+
+
+def test_uvloop_is_a_loop_like_any_other(broker: BrokerProcess, topic: str) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main() -> list[bytes]:
+        async with quoth.aio.connect(broker.url) as client:
+            tail = await client.tail(topic)
+            async with client.producer(topic) as producer:
+                await producer.send(b"a")
+            await client.publish(topic, b"b")
+            return await take(tail, 2)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) == [b"a", b"b"]
+
+
+# -- a broker that goes and comes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+def test_restarts_lose_nothing_and_repeat_nothing_for_whoever_is_there(
+    start_broker: StartBroker, end: str, rng: random.Random
+) -> None:
+    broker = start_broker()
+    publishers, each = 20, 30
+
+    async def main() -> None:
+        async with quoth.aio.connect(broker.url, timeout=60.0) as client:
+            gaps: list[Gap] = []
+            tails = [await client.tail("t", on_gap=gaps.append) for _ in range(20)]
+            waiting = asyncio.gather(*(take(one, publishers * each) for one in tails))
+
+            async def publish(me: int) -> None:
+                for number in range(each):
+                    await client.publish("t", b"%d %d" % (me, number))
+
+            publishing = asyncio.gather(*(publish(me) for me in range(publishers)))
+            for _ in range(3):
+                await asyncio.sleep(rng.uniform(0, 0.2))  # any moment
+                await asyncio.to_thread(broker.kill if end == "kill" else broker.terminate)
+                await asyncio.to_thread(broker.restart)
+            await publishing
+            found = await waiting
+            assert gaps == []
+        everything = {b"%d %d" % (me, number) for me in range(publishers) for number in range(each)}
+        assert set(found[0]) == everything
+        assert all(one == found[0] for one in found)
+        for me in range(publishers):
+            mine = [value for value in found[0] if value.startswith(b"%d " % me)]
+            assert mine == [b"%d %d" % (me, number) for number in range(each)]
+
+    run(main())
+
+
+@in_loop
+async def test_a_wire_that_is_cut_disturbs_only_what_is_on_it(wire: Wire, topic: str) -> None:
+    async with quoth.aio.connect(wire.url) as client:
+        tail = await client.tail(topic)
+        for number in range(3):
+            wire.turn_deaf()
+            publishing = asyncio.ensure_future(client.publish(topic, b"%d" % number))
+            await asyncio.sleep(0)
+            wire.cut()
+            assert (await publishing).count == 1
+            assert await take(tail, 1) == [b"%d" % number]
+
+
+@pytest.mark.parametrize("given_up", ["cancelled", "timed out"])
+def test_what_was_given_up_while_the_broker_was_away_is_not_sent_later(
+    start_broker: StartBroker, given_up: str
+) -> None:
+    """Neither is anything else lost that was on the same connection."""
+    broker = start_broker()
+
+    async def main() -> None:
+        async with quoth.aio.connect(broker.url, timeout=DEADLINE_S) as client:
+            tail = await client.tail("kept")
+            waiting = asyncio.ensure_future(take(tail, 1))
+            await soon(lambda: _waits(client.status, 1), "it waits")
+            await asyncio.to_thread(broker.kill)
+            await soon(lambda: _is_lost(client), "the loss is noticed")
+            kept = asyncio.ensure_future(client.publish("kept", b"a"))
+            if given_up == "cancelled":
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(client.publish("given up", b"x"), 0.1)
+            else:
+                with refused("disconnected"):
+                    await client.publish("given up", b"x", timeout=0.1)
+            await asyncio.to_thread(broker.restart)
+            assert (await kept).count == 1
+            assert await waiting == [b"a"]
+            assert await client.topics() == ["kept"]
+            assert len(client._courier._lines) == 1
+
+    run(main())
+
+
+async def _is_lost(client: Client) -> bool:
+    return client._courier._lines[0].link.connected is False
+
+
+@in_loop
+async def test_broker_of_this_process_that_stops_closes_its_clients(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data").start()
+    async with quoth.aio.connect(broker) as client:
+        await client.publish("t", b"one")
+        producer = client.producer("t")
+        tail = await client.tail("t")
+        waiting = asyncio.ensure_future(take(tail, 1))
+        status = client.status
+        await soon(lambda: _waits(status, 1), "it waits at the broker")
+        await asyncio.to_thread(broker.stop)
+        with refused("closed"):
+            await waiting
+        with refused("closed"):
+            await client.publish("t", b"two")
+        with refused("closed"):
+            client.producer("t")
+        with refused("closed"):
+            await producer.flush(DEADLINE_S)
+        await producer.close()
+
+
+async def _waits(status: Callable[[], Awaitable[quoth.Status]], number: int) -> bool:
+    return (await status()).waits == number
+
+
+# -- beginning ----------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_connecting_is_awaited_or_entered(broker: BrokerProcess) -> None:
+    client = await quoth.aio.connect(broker.url)
+    async with client:
+        assert await client.ping() > 0
+    async with quoth.aio.connect(broker.url, timeout=3.0) as entered:
+        assert (entered.url, entered.timeout) == (broker.url, 3.0)
+    with refused("closed"):
+        await entered.ping()
+
+
+@pytest.mark.parametrize("url", ["", "localhost:5555", "tcp://127.0.0.1", "nonsense://x"])
+def test_bad_url_is_refused_at_once_and_says_how_one_looks(url: str) -> None:
+    async def main() -> None:
+        with pytest.raises(RequestError) as caught:
+            await quoth.aio.connect(url, timeout=0.3)
+        assert caught.value.code == "bad_request"
+        assert repr(url) in caught.value.text
+
+    run(main())
+
+
+@in_loop
+async def test_nobody_there_is_said_within_the_timeout_and_leaves_nothing(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    broker.kill()
+    with refused("disconnected"):
+        await quoth.aio.connect(broker.url, timeout=0.2)
+    assert carriers() == []
+
+
+@in_loop
+async def test_connecting_that_is_cancelled_leaves_nothing(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    broker.freeze()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(quoth.aio.connect(broker.url), 0.1)
+
+
+@in_loop
+async def test_address_inside_a_process_is_refused_with_the_way_to_it(tmp_path: Path) -> None:
+    with Broker(tmp_path) as broker, pytest.raises(RequestError, match="connect to the Broker"):
+        await quoth.aio.connect(broker.url)
+
+
+# -- ending -------------------------------------------------------------------------------------------------
+
+CALLS: dict[str, Callable[[Client], Any]] = {
+    "publish": lambda client: client.publish("t", b"x"),
+    "read": lambda client: client.read("t"),
+    "get": lambda client: client.get("t", 1),
+    "topics": lambda client: client.topics(),
+    "topic": lambda client: client.topic("t"),
+    "create_topic": lambda client: client.create_topic("t"),
+    "update_topic": lambda client: client.update_topic("t"),
+    "delete_topic": lambda client: client.delete_topic("t"),
+    "trim": lambda client: client.trim("t", 1),
+    "roll": lambda client: client.roll("t"),
+    "hello": lambda client: client.hello(),
+    "status": lambda client: client.status(),
+    "ping": lambda client: client.ping(),
+    "producer": lambda client: client.producer("t"),
+    "batches": lambda client: client.batches("t"),
+    "tail": lambda client: client.tail("t", after=0),
+    "tail from now on": lambda client: client.tail("t"),
+}
+
+
+def test_the_table_of_calls_is_complete() -> None:
+    public = {name for name in vars(Client) if not name.startswith("_")}
+    assert {name.split()[0] for name in CALLS} == public - {"close"}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_closed_client_refuses_everything(broker: BrokerProcess, call: str) -> None:
+    async def main() -> None:
+        async with quoth.aio.connect(broker.url) as client:
+            pass
+        with refused("closed"):
+            await CALLS[call](client)
+        await client.close()
+
+    run(main())
+
+
+@in_loop
+async def test_closing_ends_what_is_waited_for(broker: BrokerProcess, topic: str) -> None:
+    async with quoth.aio.connect(broker.url) as client:
+        await client.create_topic(topic)
+        waiting = [
+            asyncio.ensure_future(client.read(topic, timeout=60.0)),
+            asyncio.ensure_future(anext(client.tail(topic))),
+            asyncio.ensure_future(anext(client.tail(f"{topic} that is not there"))),
+        ]
+        before = (await client.status()).waits
+        await soon(lambda: _waits(client.status, before + len(waiting)), "they wait")
+        await client.close()
+        for problem in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(problem, Disconnected)
+            assert problem.code == "closed"
+
+
+@in_loop
+async def test_defect_in_the_thread_is_told_to_everyone_and_nobody_waits_for_ever(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with quoth.aio.connect(broker.url) as client:
+        waiting = asyncio.ensure_future(client.read(topic, timeout=60.0))
+        await asyncio.sleep(0)
+        with monkeypatch.context() as patched:
+            patched.setattr(Link, "receive", lambda link: 1 // 0)
+            for call in (client.ping(), waiting, client.ping()):
+                with pytest.raises(BrokerFailure) as caught:
+                    await call
+                assert "ZeroDivisionError" in caught.value.text
+                assert "report" in caught.value.hint
+
+
+@in_loop
+async def test_closing_at_any_moment_ends_calls_with_one_error(
+    broker: BrokerProcess, rng: random.Random
+) -> None:
+    for _ in range(10):
+        client = await quoth.aio.connect(broker.url)
+
+        async def call(client: Client = client) -> None:
+            while True:
+                await client.ping()
+
+        calling = [asyncio.ensure_future(call()) for _ in range(10)]
+        await asyncio.sleep(rng.uniform(0, 0.01))  # any moment
+        await client.close()
+        problems = await asyncio.gather(*calling, return_exceptions=True)
+        assert all(isinstance(one, Disconnected) and one.code == "closed" for one in problems), problems
+
+
+@needs_proc
+def test_closing_leaves_no_descriptors_and_no_threads_behind(broker: BrokerProcess, topic: str) -> None:
+    async def use() -> None:
+        async with quoth.aio.connect(broker.url) as client:
+            await client.publish(topic, b"x")
+            await anext(client.tail(topic, after=0))
+            async with client.producer(topic) as producer:
+                await producer.send(b"y")
+
+    def left() -> tuple[int, int]:
+        gc.collect()
+        return descriptors(os.getpid()), threads(os.getpid())
+
+    run(use())
+    before = left()
+    for _ in range(10):
+        run(use())
+    eventually(lambda: left() <= before, "everything is given back")
+
+
+ABANDONING = """
+import asyncio, gc, sys, threading, time
+import quoth.aio
+
+async def main():
+    client = await quoth.aio.connect(sys.argv[1])
+    await client.publish("abandoned", b"x")
+    tail = client.tail("abandoned", after=0)
+    await anext(tail)
+    waiting = client.tail("abandoned that is not there")
+    try:
+        await asyncio.wait_for(anext(waiting), 0.01)
+    except TimeoutError:
+        pass
+    producer = client.producer("abandoned", linger=60)
+    await producer.send(b"y")
+    producer.future()
+    return client, tail, waiting, producer
+
+loop = asyncio.new_event_loop()
+kept = loop.run_until_complete(main())
+loop.close()
+if sys.argv[2] == "dropped":
+    del kept
+    gc.collect()
+if sys.argv[2] != "at once":
+    deadline = time.monotonic() + 20
+    while any(thread.name.startswith("quoth") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("left", ["kept", "dropped", "at once"])
+def test_loop_that_ends_before_its_client_leaves_no_thread_and_no_warning(
+    broker: BrokerProcess, left: str
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", ABANDONING, broker.url, left],
+        capture_output=True,
+        text=True,
+        timeout=2 * DEADLINE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_client_that_nobody_has_any_more_ends_its_thread(broker: BrokerProcess, topic: str) -> None:
+    async def main() -> None:
+        client = await quoth.aio.connect(broker.url)
+        tail = client.tail(topic, after=0)
+        await client.publish(topic, b"x")
+        del client
+        assert await take(tail, 1) == [b"x"], "an iterator keeps its client"
+        del tail
+        gc.collect()
+        await soon(_no_carriers, "the thread ends")
+
+    run(main())
+
+
+async def _no_carriers() -> bool:
+    return not carriers()
+
+
+# -- at home ------------------------------------------------------------------------------------------------
+
+
+def test_another_event_loop_is_refused_with_the_remedy(broker: BrokerProcess) -> None:
+    async def main() -> None:
+        async with quoth.aio.connect(broker.url) as client:
+            with pytest.raises(RequestError) as caught:
+                await asyncio.to_thread(asyncio.run, client.ping())
+            assert caught.value.code == "bad_request"
+            assert "another event loop" in caught.value.text
+            assert await client.ping() > 0
+
+    run(main())
+
+
+FORKING = """
+import asyncio, os, sys
+import quoth.aio
+
+async def main():
+    async with quoth.aio.connect(sys.argv[1]) as client:
+        await client.publish("forked", b"parent 0")
+        pid = os.fork()
+        if not pid:
+            try:
+                client._courier.check()
+            except quoth.Disconnected as problem:
+                os._exit(0 if problem.code == "closed" else 1)
+            os._exit(2)
+        assert os.waitpid(pid, 0)[1] == 0
+        await client.publish("forked", b"parent 1")
+
+asyncio.run(main())
+"""
+
+
+def test_forked_child_is_refused_and_leaves_the_parent_unharmed(start_broker: StartBroker) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FORKING, start_broker().url],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@in_loop
+async def test_a_gap_is_told_in_the_loop_and_whoever_raises_ends_the_reading(
+    broker: BrokerProcess, topic: str
+) -> None:
+    def stop(gap: Gap) -> None:
+        assert asyncio.get_running_loop()
+        raise ValueError(gap.reason)
+
+    async with quoth.aio.connect(broker.url) as client:
+        await client.create_topic(topic, count_limit=1)
+        acks = [await client.publish(topic, b"%d" % number) for number in range(3)]
+        await client.trim(topic, acks[2].first)
+        tail = client.tail(topic, after=acks[0].last, on_gap=stop)
+        with pytest.raises(ValueError, match="trimmed"):
+            await anext(tail)
+        with pytest.raises(StopAsyncIteration):
+            await anext(tail)
+
+
+@in_loop
+async def test_refusals_that_pass_are_waited_for_without_holding_up_others(
+    meddler: Meddler, topic: str
+) -> None:
+    numbers = count()
+    async with quoth.aio.connect(meddler.url) as client:
+        meddler.on_request = lambda call: (
+            error("busy", "of the test")
+            if call.operation is Operation.PUBLISH and next(numbers) < 5
+            else False
+        )
+        publishing = asyncio.ensure_future(client.publish(topic, b"a"))
+        pings = 0
+        while not publishing.done():
+            await client.ping()
+            pings += 1
+        assert (await publishing).duplicate is False
+        assert pings >= 5
+        assert await values(client, topic) == [b"a"]

@@ -1,0 +1,117 @@
+"""An exchange in every state, with everything that can happen to it: when it is sent, when it is settled."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RESEND_S, RETRIED, Exchange
+from quothwire.codec import Answer
+from quothwire.errors import CODES, error
+from quothwire.message import Fetch, Ping, Pong
+
+NOW = 1_000.0
+
+
+def begun(deadline: float = NOW + 600, wait: float = 0.0) -> Exchange:
+    """One whose first copy was sent at `NOW`."""
+    exchange = Exchange(Ping(), deadline=deadline, wait=wait)
+    exchange.begin(1, NOW)
+    exchange.unheard += 1
+    return exchange
+
+
+def refusal(code: str) -> Answer:
+    """An answer that carries an error."""
+    return Answer(1, error(code, "of the test"), b"")
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses are as long as they may be."""
+    monkeypatch.setattr(random, "uniform", lambda low, high: high)
+
+
+def test_it_says_what_it_is_in_an_error() -> None:
+    assert Exchange(Ping()).what == "Ping"
+    assert Exchange(Fetch(), "orders").what == "Fetch orders"
+
+
+def test_an_answer_settles_it() -> None:
+    exchange = begun()
+    assert exchange.is_settled_by(Answer(1, Pong(5), b""), NOW + 1)
+    assert exchange.unheard == 0
+
+
+@pytest.mark.parametrize("code", sorted(set(CODES) - RETRIED))
+def test_a_refusal_that_does_not_pass_settles_it(code: str) -> None:
+    assert begun().is_settled_by(refusal(code), NOW + 1)
+
+
+@pytest.mark.parametrize("code", sorted(RETRIED))
+def test_a_refusal_that_passes_lets_it_rest_and_then_be_sent_again(code: str) -> None:
+    exchange = begun()
+    now, pause = NOW, BACKOFF_S
+    for _ in range(10):
+        assert not exchange.is_settled_by(refusal(code), now)
+        assert exchange.due == now + pause
+        early, now = now + pause * 0.9, now + pause
+        assert not exchange.is_to_be_sent(early, found=True, connected=True)
+        assert exchange.is_to_be_sent(now, found=False, connected=False)
+        assert not exchange.is_to_be_sent(now, found=False, connected=True)
+        exchange.unheard += 1
+        pause = min(2 * pause, BACKOFF_MAX_S)
+
+
+def test_a_refusal_settles_it_when_there_is_no_time_to_rest() -> None:
+    assert begun(deadline=NOW + BACKOFF_S / 2).is_settled_by(refusal("busy"), NOW)
+
+
+def test_an_answer_to_an_earlier_copy_settles_it_while_it_rests() -> None:
+    exchange = begun()
+    exchange.unheard += 1
+    assert not exchange.is_settled_by(refusal("busy"), NOW)
+    assert exchange.is_settled_by(Answer(1, Pong(5), b""), NOW)
+
+
+@pytest.mark.parametrize("wait", [0.0, 30.0])
+def test_silence_lets_it_be_sent_again_where_somebody_is(wait: float) -> None:
+    exchange = begun(wait=wait)
+    assert exchange.due == NOW + wait + RESEND_S
+    assert not exchange.is_to_be_sent(exchange.due - 0.1, found=False, connected=True)
+    late = exchange.due
+    assert exchange.is_to_be_sent(late, found=False, connected=True)
+    assert exchange.due == late + wait + RESEND_S
+
+
+def test_silence_of_a_broker_that_is_away_lets_it_wait_until_that_is_found() -> None:
+    exchange = begun()
+    assert not exchange.is_to_be_sent(exchange.due, found=False, connected=False)
+    assert exchange.due == NOW + 2 * RESEND_S
+    assert exchange.is_to_be_sent(NOW + RESEND_S + 1, found=True, connected=True)
+    assert exchange.due == NOW + 2 * RESEND_S + 1
+
+
+def test_a_connection_that_was_found_again_lets_it_be_sent_again_at_once() -> None:
+    assert begun().is_to_be_sent(NOW + 0.1, found=True, connected=True)
+
+
+def test_it_is_looked_at_by_its_deadline() -> None:
+    assert begun(deadline=NOW + 1).due == NOW + 1
+    exchange = begun(deadline=math.inf)
+    exchange.expect(NOW + 2)
+    assert (exchange.deadline, exchange.due) == (NOW + 2, NOW + 2)
+    exchange.expect(NOW + 60)
+    assert (exchange.deadline, exchange.due) == (NOW + 60, NOW + 2), "once too early does no harm"
+
+
+def test_begun_anew_it_has_been_heard_of_in_nothing() -> None:
+    exchange = begun()
+    first = exchange.frames
+    assert not exchange.is_settled_by(refusal("busy"), NOW)
+    exchange.begin(2, NOW + 1)
+    assert (exchange.correlation, exchange.unheard) == (2, 0)
+    assert exchange.frames != first
+    assert exchange.due == NOW + 1 + RESEND_S
