@@ -59,3 +59,9 @@ def directory(tmp_path: Path) -> Path:
         for number in range(6):
             log.append([b"%d.%d" % (number, row) for row in range(5)], keys=[b"k"] * 5)
     return directory
+
+
+@pytest.fixture(autouse=True)
+def _no_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The contexts of whoever runs the tests are no part of them."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import typer.main
 
-from quothcli.application import app
+from quothcli.application import tree
 from quothcli.serve import HELP
 from quothd.config import KEYS
 
@@ -20,7 +19,7 @@ def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from commands(below, f"{path} {name}")
 
 
-TREE = dict(commands(typer.main.get_command(app()), "quoth"))
+TREE = dict(commands(tree(), "quoth"))
 LEAVES = {path: command for path, command in TREE.items() if not getattr(command, "commands", None)}
 
 every_command = pytest.mark.parametrize("path", TREE)
@@ -28,24 +27,13 @@ every_leaf = pytest.mark.parametrize("path", LEAVES)
 
 
 def test_the_tree_is_the_one_that_is_documented() -> None:
-    top = [
-        "serve",
-        "demo",
-        "pub",
-        "tail",
-        "read",
-        "get",
-        "forward",
-        "status",
-        "ping",
-        "topic",
-        "log",
-        "bench",
-    ]
+    top = ["serve", "demo", "pub", "tail", "read", "get", "forward", "topic", "status", "ping", "top", "ctx"]
+    top += ["log", "doctor", "bench", "errors", "completion", "reference"]
     topic = ["ls", "info", "create", "set", "rm", "trim", "roll"]
     log = ["ls", "dump", "verify", "repair"]
+    ctx = ["add", "use", "ls", "rm"]
     bench = ["ratio", "table", "api", "aio", "latency", "memory", "steps", "peers"]
-    groups = {"topic": topic, "log": log, "bench": bench}
+    groups = {"topic": topic, "log": log, "ctx": ctx, "bench": bench}
     below = [f"{group} {name}" for group, names in groups.items() for name in names]
     assert sorted(TREE) == sorted(["quoth", *(f"quoth {name}" for name in top + below)])
 

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 import typer.main
 
-from quothcli import demo, forward, offline, publish, reading, serve, status, topics
-from quothcli.bench import commands as bench
+from quothcli import completion
 from quothcli.command import app as make_app
 from quothcli.command import examples_text, show_help
 from quothcli.exits import Status, complain, guarded, open_streams
-from quothcli.options import Chosen, Form, Timeout, Url
+from quothcli.options import Chosen, Ctx, Form, Timeout, Url
 
+COMMANDS = {
+    "serve": "serve",
+    "demo": "demo",
+    "pub": "publish",
+    "tail": "reading",
+    "read": "reading",
+    "get": "reading",
+    "forward": "forward",
+    "topic": "topics",
+    "status": "status",
+    "ping": "status",
+    "top": "top",
+    "ctx": "ctx",
+    "log": "offline",
+    "doctor": "doctor.command",
+    "bench": "bench.commands",
+    "errors": "errors",
+    "completion": "shells",
+    "reference": "reference",
+}
+"""The module that brings each command, in the order in which they are listed. Loading all of them takes
+longer than most commands do."""
 _TypedWrongly: Any = typer.BadParameter.__base__
 """What is raised for everything that was typed wrongly; where it comes from depends on typer's version."""
 _EXAMPLES = (
@@ -31,18 +54,29 @@ def run(arguments: Sequence[str]) -> int:
     return guarded(_run)(arguments)
 
 
-def app() -> typer.Typer:
-    """All commands."""
+def app(typed: Sequence[str] = ()) -> typer.Typer:
+    """All commands, or those of one module, if what was typed begins with a command."""
     made = make_app("Quoth, a log-based message broker: what was said, in order, for as long as you keep it.")
     made.callback(invoke_without_command=True, epilog=examples_text(_EXAMPLES))(_before)
-    for noun in (serve, demo, publish, reading, forward, topics, status, offline, bench):
-        noun.add(made)
+    only = COMMANDS.get(typed[0]) if typed else None
+    for module in [only] if only else dict.fromkeys(COMMANDS.values()):
+        import_module(f"quothcli.{module}").add(made)
     return made
+
+
+def tree(typed: Sequence[str] = ()) -> Any:
+    """The same as typer's group, ready to run, in the order in which the commands are listed."""
+    group: Any = typer.main.get_command(app(typed))
+    group.commands = {name: group.commands[name] for name in COMMANDS if name in group.commands}
+    return group
 
 
 def _run(arguments: Sequence[str]) -> int:
     """Parse and invoke, without what typer does about errors by itself: `guarded` knows better."""
-    group = typer.main.get_command(app())
+    if shell := os.environ.get(completion.VARIABLE):
+        completion.answer(shell, arguments, COMMANDS, tree)
+        return Status.DONE
+    group = tree(arguments)
     try:
         with group.make_context("quoth", list(arguments)) as context:
             return int(group.invoke(context) or Status.DONE)
@@ -73,9 +107,10 @@ def _before(
         bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_version)
     ] = False,
     url: Url = None,
+    ctx: Ctx = None,
     timeout: Timeout = None,
     form: Form = None,
 ) -> None:
     """Keep what was said before the command."""
-    context.obj = Chosen(url, timeout, form)
+    context.obj = Chosen(url, timeout, form, ctx)
     show_help(context)

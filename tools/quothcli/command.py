@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import typer
 
 from quothcli.exits import Status
+from quothcli.options import with_ctx
 
 Run = Callable[..., int | None]
 """What a command does; it returns an exit status, or None for 0."""
@@ -74,4 +75,9 @@ def spread(name: str, options: Mapping[str, Any]) -> Callable[[Run], Run]:
 
 def command(group: typer.Typer, name: str, *examples: str) -> Callable[[Function], Function]:
     """Put a function into a group as a command."""
-    return group.command(name, epilog=examples_text(examples))
+
+    def put(function: Function) -> Function:
+        group.command(name, epilog=examples_text(examples))(with_ctx(function))
+        return function
+
+    return put

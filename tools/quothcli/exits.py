@@ -20,7 +20,6 @@ from typing import ParamSpec
 
 import typer
 
-from quothcli.output import printable
 from quothwire.errors import CODES, Disconnected, NotFound, QuothError
 
 Parameters = ParamSpec("Parameters")
@@ -35,6 +34,17 @@ class Status(IntEnum):
     NOT_FOUND = 3
     TIMED_OUT = 4
     INTERRUPTED = 130
+
+
+class Refused(Exception):
+    """What a command refuses by itself: a code that no broker says, a text, a hint, the exit status."""
+
+    def __init__(self, code: str, text: str, hint: str, status: Status = Status.FAILED) -> None:
+        super().__init__(code, text, hint, status)
+        self.code = code
+        self.text = text
+        self.hint = hint
+        self.status = status
 
 
 _TYPED_WRONGLY = frozenset(("bad_request", "bad_topic", "bad_pointer", "bad_setting"))
@@ -58,6 +68,8 @@ def complain(code: str, text: str, hint: str) -> None:
 
 def say(text: str) -> None:
     """Write one line to stderr, whatever the text holds; a stderr that is gone is no reason to stop."""
+    from quothcli.output import printable  # it knows the options, which may be refused with what stands here
+
     line = printable(" ".join(text.split()))
     with contextlib.suppress(OSError, ValueError):
         print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
@@ -74,6 +86,9 @@ def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, i
             except QuothError as problem:
                 complain(problem.code, problem.text, problem.hint or "`quoth --help` lists the commands")
                 status = status_of(problem)
+            except Refused as problem:
+                complain(problem.code, problem.text, problem.hint)
+                status = problem.status
             except (KeyboardInterrupt, typer.Abort):
                 status = Status.INTERRUPTED
             sys.stdout.flush()

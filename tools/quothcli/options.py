@@ -1,22 +1,33 @@
 """What the commands share: where the broker is, how long to wait for it, how to print.
 
-Each of these options may stand before the command or behind it; behind it wins.
+Each of these options may stand before the command or behind it; behind it wins. Where the broker is says the
+first of these that is there: --url, QUOTH_URL, --ctx, QUOTH_CONTEXT, the context in use, the default.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated
+from functools import wraps
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 import quoth
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.moment import as_pointer
+from quothcli import contexts
+from quothcli.completion import context_names, topic_names
+from quothcli.exits import say
+from quothwire.errors import Disconnected
 
 URL_VARIABLE = "QUOTH_URL"
+CONTEXT_VARIABLE = "QUOTH_CONTEXT"
+DEFAULT = "the default"
+"""Who says where the broker is if nobody does."""
 
 
 class Format(StrEnum):
@@ -31,6 +42,15 @@ Url = Annotated[
     str | None,
     typer.Option(
         "--url", metavar="URL", help=f"Where the broker is (env {URL_VARIABLE}; default {DEFAULT_URL})."
+    ),
+]
+Ctx = Annotated[
+    str | None,
+    typer.Option(
+        "--ctx",
+        metavar="NAME",
+        help=f"The context that names the broker (env {CONTEXT_VARIABLE}; default: the one in use).",
+        autocompletion=context_names,
     ),
 ]
 Timeout = Annotated[
@@ -49,7 +69,10 @@ Form = Annotated[
         help="text for people, json with one object per line, raw with bare values (default text).",
     ),
 ]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+Topic = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False, autocompletion=topic_names),
+]
 After = Annotated[
     str | None,
     typer.Option(
@@ -67,6 +90,14 @@ Limit = Annotated[
 ]
 
 
+class Place(NamedTuple):
+    """Where a broker is, how long to wait for it if nobody says, and who said so."""
+
+    url: str
+    timeout: float | None
+    origin: str
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """What was chosen for one run of a command. timeout: None if nothing was said."""
@@ -74,6 +105,7 @@ class Chosen:
     url: str | None = None
     timeout: float | None = None
     form: Format | None = None
+    ctx: str | None = None
 
     @property
     def format(self) -> Format:
@@ -82,12 +114,34 @@ class Chosen:
 
     @property
     def address(self) -> str:
-        """Where the broker is."""
-        return self.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+        """Where the broker is. Raises `Refused` ``unknown_context`` or ``bad_contexts``."""
+        return self.place.url
+
+    @property
+    def place(self) -> Place:
+        """Where the broker is, and who said so. Raises as `address` does."""
+        if self.url:
+            return Place(self.url, None, "--url")
+        if url := os.environ.get(URL_VARIABLE):
+            return Place(url, None, URL_VARIABLE)
+        held = contexts.load()
+        name = self.ctx or os.environ.get(CONTEXT_VARIABLE) or held.in_use
+        if not name:
+            return Place(DEFAULT_URL, None, DEFAULT)
+        context = held.find(name)
+        return Place(context.url, context.timeout, f"context {name}")
 
     def connect(self) -> quoth.Client:
-        """Connect to the broker. Raises `Disconnected`."""
-        return quoth.connect(self.address, timeout=self.timeout or DEFAULT_TIMEOUT_S)
+        """Connect to the broker. Raises `Disconnected`, which tells where the address is from."""
+        place = self.place
+        if self.ctx and place.origin == URL_VARIABLE:
+            say(f"quoth: {URL_VARIABLE}={place.url} wins over --ctx {self.ctx}; --url would win over both")
+        try:
+            return quoth.connect(place.url, timeout=self.timeout or place.timeout or DEFAULT_TIMEOUT_S)
+        except Disconnected as problem:
+            raise type(problem)(
+                problem.code, f"{problem.text} (from {place.origin})", problem.hint
+            ) from problem
 
 
 def chosen(
@@ -95,7 +149,30 @@ def chosen(
 ) -> Chosen:
     """Put together what was said behind the command and before it."""
     before = context.find_object(Chosen) or Chosen()
-    return Chosen(url or before.url, timeout or before.timeout, form or before.form)
+    return replace(before, url=url or before.url, timeout=timeout or before.timeout, form=form or before.form)
+
+
+def with_ctx(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a command that takes --url take --ctx beside it: it finds that in what is `chosen`."""
+    signature = inspect.signature(function, eval_str=True)
+    if (known := signature.parameters.get("url")) is None or known.annotation != Url:
+        return function
+
+    @wraps(function)
+    def run(*, ctx: str | None, **typed: Any) -> Any:
+        context = typed["context"]
+        before = context.find_object(Chosen) or Chosen()
+        context.obj = replace(before, ctx=ctx or before.ctx)
+        return function(**typed)
+
+    parameters = []
+    for one in signature.parameters.values():
+        parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        if one.name == "url":
+            parameters.append(parameters[-1].replace(name="ctx", annotation=Ctx, default=None))
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
 
 
 def moment(text: str | None) -> int | None:

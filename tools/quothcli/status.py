@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import typer
 
+from quoth import Status
 from quothcli.command import command
 from quothcli.exits import say
 from quothcli.options import Form, Format, Timeout, Url, chosen
@@ -41,10 +42,14 @@ def status(context: typer.Context, url: Url = None, timeout: Timeout = None, for
         f"{found.topics:,} topics, {found.active:,} active, {found.waits:,} waiting; {found.server}, "
         f"process {found.pid}, up {found.uptime:.0f} s, {found.directory}"
     )
-    wrong = {name: found.counters.get(name, 0) for name in _WRONG}
-    if any(wrong.values()):
-        said = ", ".join(f"{name} {number:,}" for name, number in wrong.items() if number)
+    if said := damage_text(found):
         say(f"quoth: something was damaged: {said}; `quoth log verify {found.directory}` tells more")
+
+
+def damage_text(found: Status) -> str:
+    """What was damaged, as the broker has counted; empty if nothing was."""
+    wrong = {name: found.counters.get(name, 0) for name in _WRONG}
+    return ", ".join(f"{name} {number:,}" for name, number in wrong.items() if number)
 
 
 def ping(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:

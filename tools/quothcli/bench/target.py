@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import quoth
+from quothcli.address import is_here
 from quothcli.bench.processes import cpu_seconds
 from quothcli.bench.server import serving
 
@@ -38,10 +38,4 @@ def own_broker(directory: Path, **settings: object) -> Iterator[Target]:
 
 def running_broker(client: quoth.Client) -> Target:
     """The broker that a client is connected to; its process is known if it is on this machine."""
-    return Target(client.url, client.status().pid if _is_here(client.url) else 0)
-
-
-def _is_here(url: str) -> bool:
-    place = urlsplit(url)
-    host = place.hostname or ""
-    return place.scheme == "ipc" or host in ("localhost", "::1") or host.startswith("127.")
+    return Target(client.url, client.status().pid if is_here(client.url) else 0)

@@ -1,0 +1,239 @@
+"""`quoth ctx`: brokers under names, and which address a command takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from kit.brokers import BrokerProcess, free_port
+from kit.commands import Command
+from quothcli import contexts
+from quothcli.contexts import Context
+from quothcli.exits import Refused
+from quothcli.options import Chosen
+
+
+@pytest.fixture
+def file() -> Path:
+    """Where the contexts of this test are."""
+    return contexts.path()
+
+
+def test_a_broker_gets_a_name_and_is_asked_by_it(alone: Command, broker: BrokerProcess) -> None:
+    assert alone("ctx", "add", "shop", broker.url).status == 0
+    for typed in (("--ctx", "shop", "ping"), ("ping", "--ctx", "shop")):
+        assert broker.url in alone(*typed).out.decode(), typed
+    assert alone("ping", environment={"QUOTH_CONTEXT": "shop"}).status == 0
+    assert alone("ctx", "use", "shop").status == 0
+    assert broker.url in alone("ping").out.decode()
+
+
+def test_the_file_is_private_and_nothing_lies_beside_it(alone: Command, file: Path) -> None:
+    alone("ctx", "add", "shop", "tcp://10.0.0.7:5555", "--timeout", "5")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert os.listdir(file.parent) == [file.name]
+    assert json.loads(file.read_text())["contexts"] == {
+        "shop": {"url": "tcp://10.0.0.7:5555", "timeout": 5.0}
+    }
+
+
+def test_a_link_to_the_file_stays_one(alone: Command, file: Path, tmp_path: Path) -> None:
+    file.parent.mkdir(parents=True)
+    file.symlink_to(tmp_path / "elsewhere.json")
+    assert alone("ctx", "add", "shop", "tcp://10.0.0.7:5555").status == 0
+    assert file.is_symlink()
+    assert "shop" in (tmp_path / "elsewhere.json").read_text()
+
+
+def test_the_list_marks_the_one_in_use(alone: Command) -> None:
+    for name in ("b", "a"):
+        alone("ctx", "add", name, f"tcp://{name}:5555")
+    assert [line[0] for line in alone("ctx", "ls").lines] == [" ", " "]
+    alone("ctx", "use", "b")
+    told = alone("ctx", "ls")
+    assert told.lines == ["  a  tcp://a:5555", "* b  tcp://b:5555"]
+    assert "contexts.json" in told.err
+    assert alone("ctx", "ls", "--format", "raw").lines == ["a", "b"]
+    (other,) = [
+        one["name"]
+        for one in alone("ctx", "ls", "--format", "json", environment={"QUOTH_CONTEXT": "a"}).objects
+        if one["in_use"]
+    ]
+    assert other == "a"
+
+
+def test_the_list_tells_that_the_environment_wins(alone: Command) -> None:
+    alone("ctx", "add", "a", "tcp://a:5555")
+    alone("ctx", "use", "a")
+    environment = {"QUOTH_URL": "tcp://b:5555"}
+    told = alone("ctx", "ls", environment=environment)
+    assert told.lines == ["* a  tcp://a:5555  (QUOTH_URL wins)"]
+    assert "QUOTH_URL is set to tcp://b:5555" in told.err
+    (found,) = alone("ctx", "ls", "--format", "json", environment=environment).objects
+    assert (found["in_use"], found["overridden"]) == (True, True)
+
+
+def test_the_one_before(alone: Command) -> None:
+    assert alone("ctx", "use", "-").status == 3
+    for name in ("a", "b"):
+        alone("ctx", "add", name, f"tcp://{name}:5555")
+        alone("ctx", "use", name)
+    assert alone("ctx", "use", "-", "--format", "raw").lines == ["a"]
+    assert alone("ctx", "use", "-", "--format", "raw").lines == ["b"]
+    alone("ctx", "use", "b")
+    assert alone("ctx", "use", "-", "--format", "raw").lines == ["a"], "using the same again forgot it"
+
+
+def test_a_removed_one_is_not_in_use_any_more(alone: Command) -> None:
+    alone("ctx", "add", "a", "tcp://a:5555")
+    alone("ctx", "use", "a")
+    told = alone("ctx", "rm", "a")
+    assert told.status == 0
+    assert "it was in use" in told.err
+    assert contexts.load() == contexts.Contexts()
+
+
+def test_an_address_that_changes_is_told(alone: Command) -> None:
+    alone("ctx", "add", "a", "tcp://old:5555")
+    assert "tcp://old:5555" in alone("ctx", "add", "a", "tcp://new:5555").err
+
+
+@pytest.mark.parametrize("typed", ["ctx use prdo", "ctx rm prdo", "ping --ctx prdo", "--ctx prdo status"])
+def test_one_that_does_not_exist(alone: Command, typed: str) -> None:
+    alone("ctx", "add", "prod", "tcp://a:5555")
+    told = alone(*typed.split())
+    assert (told.status, told.out) == (3, b"")
+    happened, advice = told.err.splitlines()
+    assert "unknown_context: there is no context 'prdo'" in happened
+    assert "did you mean prod?" in advice
+
+
+WRONG = {
+    "a name that is a word of ours": ("-", "tcp://a:5555"),
+    "a name with a slash": ("a/b", "tcp://a:5555"),
+    "no name": ("", "tcp://a:5555"),
+    "no port": ("a", "tcp://a"),
+    "no scheme": ("a", "a:5555"),
+    "another scheme": ("a", "http://a:80"),
+}
+
+
+@pytest.mark.parametrize("typed", WRONG.values(), ids=WRONG)
+def test_typed_wrongly(alone: Command, file: Path, typed: tuple[str, str]) -> None:
+    told = alone("ctx", "add", "--", *typed)
+    assert (told.status, told.out) == (2, b"")
+    assert len(told.err.splitlines()) == 2
+    assert not file.exists()
+
+
+DAMAGED = {
+    "empty": "",
+    "cut": '{"in_use": "a", "contexts": {"a": {"ur',
+    "no object": "[]",
+    "another member": '{"in_us": "a"}',
+    "a context without an address": '{"contexts": {"a": {"timeout": 1}}}',
+    "an address that is none": '{"contexts": {"a": {"url": 7}}}',
+    "a name that is none": '{"contexts": {"a b": {"url": "tcp://a:5555"}}}',
+    "a timeout that is none": '{"contexts": {"a": {"url": "tcp://a:5555", "timeout": "soon"}}}',
+    "one in use that is not there": '{"in_use": "a"}',
+    "contexts that are none": '{"contexts": 7}',
+    "names of another kind": '{"in_use": []}',
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_file_is_named_and_kept(file: Path, content: str) -> None:
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    for what in (contexts.load, lambda: contexts.change(lambda held: held.add("b", Context("tcp://b:5555")))):
+        with pytest.raises(Refused) as refused:
+            what()
+        assert refused.value.code == "bad_contexts"
+        assert str(file) in refused.value.text
+    assert file.read_text() == content
+
+
+def test_a_damaged_file_is_no_reason_not_to_ask_a_broker(
+    alone: Command, broker: BrokerProcess, file: Path
+) -> None:
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"\xff\xfe")
+    told = alone("ping")
+    assert (told.status, told.out) == (1, b"")
+    happened, advice = told.err.splitlines()
+    assert str(file) in happened
+    assert "--url" in advice
+    assert alone("ping", "--url", broker.url).status == 0
+    assert alone("ping", environment={"QUOTH_URL": broker.url}).status == 0
+
+
+PLACES = {
+    "--url": ({"url": "tcp://u:1", "ctx": "b"}, {"QUOTH_URL": "tcp://e:1"}, "tcp://u:1"),
+    "QUOTH_URL": ({"ctx": "b"}, {"QUOTH_URL": "tcp://e:1"}, "tcp://e:1"),
+    "--ctx": ({"ctx": "b"}, {"QUOTH_CONTEXT": "c"}, "tcp://b:1"),
+    "QUOTH_CONTEXT": ({}, {"QUOTH_CONTEXT": "c"}, "tcp://c:1"),
+    "the one in use": ({}, {}, "tcp://a:1"),
+    "empty is not said": ({}, {"QUOTH_URL": "", "QUOTH_CONTEXT": ""}, "tcp://a:1"),
+}
+
+
+@pytest.mark.parametrize(("said", "environment", "url"), PLACES.values(), ids=PLACES)
+def test_what_wins(
+    monkeypatch: pytest.MonkeyPatch, said: dict[str, str], environment: dict[str, str], url: str
+) -> None:
+    for name in ("QUOTH_URL", "QUOTH_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for name in "abc":
+        contexts.change(lambda held, name=name: held.add(name, Context(f"tcp://{name}:1", 3.0)))  # type: ignore[misc]
+    contexts.change(lambda held: held.use("a"))
+    place = Chosen(**said).place  # type: ignore[arg-type]
+    assert place.url == url
+    assert place.timeout == (None if url in ("tcp://u:1", "tcp://e:1") else 3.0), (
+        "it belongs to another broker"
+    )
+
+
+def test_an_error_tells_whose_address_it_is(alone: Command) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}"
+    alone("ctx", "add", "gone", url, "--timeout", "0.05")
+    told = alone("status", "--ctx", "gone")
+    assert told.status == 4
+    assert f"no broker answers at {url} (from context gone)" in told.err
+    told = alone("status", "--timeout", "0.05", environment={"QUOTH_URL": url})
+    assert f"{url} (from QUOTH_URL)" in told.err
+
+
+def test_a_context_that_is_typed_and_loses_is_told(alone: Command, broker: BrokerProcess) -> None:
+    alone("ctx", "add", "other", "tcp://10.0.0.7:5555")
+    told = alone("ping", "--ctx", "other", environment={"QUOTH_URL": broker.url})
+    assert told.status == 0
+    assert f"QUOTH_URL={broker.url} wins over --ctx other" in told.err
+
+
+def test_commands_at_once_lose_nothing(alone: Command) -> None:
+    names = [f"broker-{number}" for number in range(6)]
+    started = [alone.start("ctx", "add", name, "tcp://a:5555") for name in names]
+    assert [one.end().status for one in started] == [0] * len(names)
+    assert alone("ctx", "ls", "--format", "raw").lines == names
+
+
+def test_what_a_killed_command_left_is_in_nobodys_way(alone: Command, file: Path) -> None:
+    file.parent.mkdir(parents=True)
+    file.with_suffix(".tmp").write_text("half of")
+    assert alone("ctx", "add", "a", "tcp://a:5555").status == 0
+    assert os.listdir(file.parent) == [file.name]
+
+
+def test_a_folder_that_cannot_be_written(alone: Command, file: Path) -> None:
+    file.parent.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.write_text("a file where a folder should be")
+    told = alone("ctx", "add", "a", "tcp://a:5555")
+    assert told.status == 1
+    assert str(file.parent) in told.err

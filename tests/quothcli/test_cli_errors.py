@@ -1,0 +1,31 @@
+"""`quoth errors` tells what the protocol's codes mean, without a broker."""
+
+from __future__ import annotations
+
+from kit.commands import Command
+from quothwire.errors import CODES
+
+
+def test_one_code(alone: Command) -> None:
+    told = alone("errors", "disk_low")
+    assert told.status == 0, told
+    assert told.lines[0] == "disk_low"
+    assert f"  hint: {CODES['disk_low'].hint}" in told.lines
+    assert "may succeed if tried again; exit status 1" in told.lines[-1]
+
+
+def test_all_codes(alone: Command) -> None:
+    told = alone("errors", "--format", "json").objects
+    assert [one["code"] for one in told] == list(CODES)
+    assert all(one["meaning"] and one["hint"] for one in told)
+    assert {one["code"]: one["retryable"] for one in told} == {
+        code: row.retryable for code, row in CODES.items()
+    }
+
+
+def test_a_code_that_does_not_exist(alone: Command) -> None:
+    told = alone("errors", "disc_low")
+    assert (told.status, told.out) == (3, b"")
+    happened, advice = told.err.splitlines()
+    assert "unknown_code: no error has the code 'disc_low'" in happened
+    assert "disk_low" in advice

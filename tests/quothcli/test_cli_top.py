@@ -1,0 +1,222 @@
+"""`quoth top`: rates of a real broker, in a pipe and on a terminal, while it goes away and comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import quoth as client
+from kit.brokers import BrokerProcess, StartBroker
+from kit.commands import Command, Running
+from kit.deadlines import DEADLINE_S, eventually
+from quothcli.watch import Sort, Watch
+
+LINE = re.compile(r"[\d.,-]+ +[\d.,-]+( k?M?B)? +[\d,]+ +[\d.,]+ k?M?B +[\d.-]+( [smhd])? +[\dwrh ]+  t-one")
+
+
+@pytest.fixture
+def connected(broker: BrokerProcess) -> Iterator[client.Client]:
+    """A client of the broker of this file."""
+    with client.connect(broker.url) as connected:
+        yield connected
+
+
+def next_object(running: Running) -> Any:
+    """The next view of one that prints JSON."""
+    return json.loads(running.line())
+
+
+def test_rates_of_an_interval(connected: client.Client, topic: str) -> None:
+    connected.publish(topic, [b"x" * 100] * 10)
+    watch = Watch(connected, Sort.RATE)
+    first = watch.look(5)
+    assert (first.seconds, first.requests_per_second) == (None, None)
+    assert [row.records_per_second for row in first.rows if row.name == topic] == [None]
+    connected.publish(topic, [b"x" * 100] * 400)
+    second = watch.look(5)
+    assert second.seconds is not None
+    row = second.rows[0]
+    assert row.name == topic
+    assert row.records == 410
+    assert row.records_per_second == pytest.approx(400 / second.seconds)
+    assert row.bytes_per_second is not None
+    assert row.bytes_per_second * second.seconds > 400 * 100
+    assert row.lag is not None
+    assert 0 <= row.lag < DEADLINE_S
+    assert second.requests_per_second is not None
+    assert second.requests_per_second > 0
+
+
+def test_what_was_removed_makes_no_negative_rate(connected: client.Client, topic: str) -> None:
+    connected.publish(topic, [b"x" * 100] * 10)
+    watch = Watch(connected, Sort.RATE)
+    watch.look(100)
+    connected.roll(topic)
+    ack = connected.publish(topic, b"new")
+    connected.trim(topic, ack.first)
+    (row,) = [row for row in watch.look(100).rows if row.name == topic]
+    assert row.records == 1
+    assert row.records_per_second is not None
+    assert row.records_per_second > 0
+    assert row.bytes_per_second is None, "nobody knows it"
+
+
+def test_a_topic_made_anew_begins_anew(connected: client.Client, topic: str) -> None:
+    connected.publish(topic, [b"x"] * 10)
+    watch = Watch(connected, Sort.RATE)
+    watch.look(100)
+    connected.delete_topic(topic)
+    connected.publish(topic, b"x")
+    (row,) = [row for row in watch.look(100).rows if row.name == topic]
+    assert (row.records, row.records_per_second) == (1, None)
+
+
+ORDERS = {
+    Sort.RATE: ["b", "c", "a"],
+    Sort.BYTES: ["c", "b", "a"],
+    Sort.NAME: ["a", "b", "c"],
+    Sort.LAG: ["a", "b", "c"],
+}
+
+
+@pytest.mark.parametrize("sort", ORDERS)
+def test_orders(start_broker: StartBroker, sort: Sort) -> None:
+    broker = start_broker(worker_timeout=600)
+    with client.connect(broker.url) as connected:
+        for name in "abc":
+            connected.publish(name, b"x")
+        watch = Watch(connected, sort)
+        watch.look(3)
+        connected.publish("b", [b"x"] * 50)
+        connected.publish("c", [b"x" * 10_000] * 2)
+        view = watch.look(3)
+        assert [row.name for row in view.rows] == ORDERS[sort]
+        assert [row.name for row in watch.look(1).rows] in (["a"], ["b"], ["c"])
+
+
+def test_many_topics_that_sleep_cost_a_page_and_are_not_woken(start_broker: StartBroker) -> None:
+    broker = start_broker(worker_timeout=0.01)
+    with client.connect(broker.url) as connected:
+        for number in range(150):
+            connected.publish(f"t{number:03}", b"x")
+        eventually(lambda: connected.status().active == 0, "all of them sleep")
+        watch = Watch(connected, Sort.RATE)
+        before = connected.status().counters["requests"]
+        for _ in range(3):
+            view = watch.look(10)
+        status = connected.status()
+        assert status.active == 0
+        assert status.counters["requests"] - before == 3 * (2 + 10) + 2, "two pages and ten topics a look"
+        assert [row.name for row in view.rows] == [f"t{number:03}" for number in range(10)]
+
+
+def test_a_topic_that_wakes_comes_up(start_broker: StartBroker) -> None:
+    broker = start_broker(worker_timeout=2)
+    with client.connect(broker.url) as connected:
+        for name in "abcd":
+            connected.publish(name, b"x")
+        eventually(lambda: connected.status().active == 0, "all of them sleep")
+        watch = Watch(connected, Sort.RATE)
+        assert [row.name for row in watch.look(2).rows] == ["a", "b"]
+        connected.publish("d", b"x")
+        assert [row.name for row in watch.look(2).rows] == ["d", "a"]
+
+
+def test_objects_for_a_script(quoth: Command, topic: str) -> None:
+    assert quoth("pub", topic, "hello").status == 0
+    told = quoth("top", "--count", "2", "--interval", "0.1", "--rows", "1000", "--format", "json")
+    assert (told.status, told.err) == (0, "")
+    assert len(told.objects) == 2
+    for found in told.objects:
+        assert (found["url"], found["away"]) == (quoth.url, None)
+        assert found["broker"]["requests_per_second"] > 0
+        assert found["broker"]["seconds"] >= 0.1
+        (row,) = [row for row in found["topics"] if row["name"] == topic]
+        assert (row["records"], row["records_per_second"]) == (1, 0.0)
+
+
+def test_tables_for_a_pipe(start_broker: StartBroker, alone: Command) -> None:
+    broker = start_broker()
+    assert alone("pub", "t-one", "hello", "--url", broker.url).status == 0
+    told = alone("top", "--count", "1", "--interval", "0.1", "--url", broker.url)
+    heading, columns, row, end = told.lines
+    assert heading.startswith(broker.url)
+    assert "1 topics, " in heading
+    assert "syncs/s" in heading
+    assert columns.split()[-1] == "TOPIC"
+    assert LINE.search(row), row
+    assert end == ""
+
+
+def test_ctrl_c_is_a_good_end(quoth: Command) -> None:
+    top = quoth.start("top", "--interval", "0.1", "--format", "json")
+    next_object(top)
+    ended = top.end(signal.SIGINT)
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_a_reader_that_has_enough_ends_it(quoth: Command) -> None:
+    reading, writing = os.pipe()
+    top = quoth.start("top", "--interval", "600", stdout=writing)
+    os.close(writing)
+    os.close(reading)
+    assert top.end().status == 0
+
+
+def test_a_broker_that_goes_away_and_comes_back(start_broker: StartBroker, alone: Command) -> None:
+    broker = start_broker()
+    top = alone.start("top", "--interval", "0.1", "--timeout", "0.2", "--format", "json", "--url", broker.url)
+    pid = next_object(top)["broker"]["pid"]
+    broker.kill()
+    away = next_object(top)
+    while away["away"] is None:
+        away = next_object(top)
+    assert away["away"] in ("timed_out", "disconnected")
+    assert broker.url in away["text"]
+    broker.restart()
+    back = next_object(top)
+    while back["away"] is not None:
+        back = next_object(top)
+    assert back["broker"]["pid"] != pid
+    assert back["broker"]["requests_per_second"] is None, "its counters began anew"
+    assert top.end(signal.SIGINT).status == 0
+
+
+def test_a_broker_that_is_not_there(alone: Command) -> None:
+    told = alone("top", "--url", "tcp://127.0.0.1:9", "--timeout", "0.05")
+    assert (told.status, told.out) == (4, b"")
+    assert len(told.err.splitlines()) == 2
+
+
+def test_a_terminal_shows_one_view_in_the_place_of_the_other(
+    start_broker: StartBroker, alone: Command
+) -> None:
+    broker = start_broker()
+    assert alone("pub", "t-one", "hello", "--url", broker.url).status == 0
+    ours, theirs = pty.openpty()
+    environment = {"TERM": "xterm", "LINES": "12", "COLUMNS": "150"}
+    top = alone.start(
+        "top", "--interval", "0.1", "--url", broker.url, environment=environment, stdout=theirs, stdin=theirs
+    )
+    os.close(theirs)
+    seen = ""
+    deadline = time.monotonic() + DEADLINE_S
+    while len(LINE.findall(seen)) < 3:
+        ready, _, _ = select.select([ours], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, seen
+        seen += os.read(ours, 65_536).decode()
+    assert "\x1b[1A" in seen or "\x1b[2A" in seen, "the cursor goes up again"
+    os.kill(top.process.pid, signal.SIGINT)
+    end = subprocess.Popen.wait(top.process, DEADLINE_S)
+    os.close(ours)
+    assert end == 0

@@ -1,0 +1,4 @@
+"""`quoth doctor`: is this machine, this directory and this broker as they should be.
+
+A check is a function that yields findings; it changes nothing, wakes nothing and leaves nothing behind.
+"""

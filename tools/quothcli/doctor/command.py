@@ -1,0 +1,92 @@
+"""The command `quoth doctor`: every check, a line each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quoth import Disconnected, Status
+from quothcli import exits
+from quothcli.address import is_here
+from quothcli.command import command
+from quothcli.doctor import broker, directory, machine
+from quothcli.doctor.finding import Finding, Findings, Verdict, fail
+from quothcli.options import Chosen, Form, Timeout, Url, chosen
+from quothcli.output import Printer, printable
+from quothd.config import Config, load
+from quothwire.errors import QuothError
+
+
+def add(app: typer.Typer) -> None:
+    """Put `doctor` into the command."""
+    command(app, "doctor", "quoth doctor", "quoth doctor /var/lib/quoth --format json")(doctor)
+
+
+def doctor(
+    context: typer.Context,
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="DIR",
+            help="A data directory, even one to come (default: the broker's, if it runs here, else that "
+            "of `quoth serve`).",
+            show_default=False,
+        ),
+    ] = None,
+    url: Url = None,
+    timeout: Timeout = None,
+    form: Form = None,
+) -> int:
+    """Check the machine, the data directory and the broker.
+
+    A line for each check: ok, warn or fail, what was found, what to do. Exit status 1 says that something
+    fails. It measures a hundred fsyncs in the directory, changes nothing and leaves nothing there.
+    """
+    asked = chosen(context, url, timeout, form)
+    printer = Printer(asked.format)
+    failed = False
+    for found in _findings(asked, data):
+        advice = f"; {found.advice}" if found.advice else ""
+        printer.answer(
+            f"{found.verdict:<4}  {found.check:<14} {found.text}{advice}",
+            found._asdict(),
+            f"{found.verdict} {found.check}",
+        )
+        printer.flush()
+        failed = failed or found.verdict is Verdict.FAIL
+    return exits.Status.FAILED if failed else exits.Status.DONE
+
+
+def _findings(asked: Chosen, data: Path | None) -> Findings:
+    config, wrong = _config()
+    yield from wrong
+    status, of_broker = _broker(asked)
+    beside = status if is_here(asked.address) else None
+    yield from machine.versions()
+    yield from machine.clock()
+    yield from machine.memory(config)
+    yield from machine.descriptors(config, beside.pid if beside is not None else None)
+    own = Path(beside.directory) if beside is not None else config.dir
+    yield from directory.check(data or own, config)
+    yield from of_broker
+
+
+def _config() -> tuple[Config, list[Finding]]:
+    """The configuration that a broker would have that is started here."""
+    try:
+        return load({}), []
+    except QuothError as problem:
+        return Config(), [fail("environment", printable(problem.text), problem.hint)]
+
+
+def _broker(asked: Chosen) -> tuple[Status | None, list[Finding]]:
+    """The broker's status, if it answers, and what there is to say of it."""
+    try:
+        with replace(asked, timeout=asked.timeout or broker.ANSWER_S).connect() as client:
+            first, status = broker.reachable(client)
+            return status, [first, *broker.answering(client, status)]
+    except Disconnected as problem:
+        return None, list(broker.silent(asked.place, problem))

@@ -1,0 +1,139 @@
+"""Looking at a broker again and again: what changed between two looks, as rates.
+
+A look costs a page of the status for every thousand topics, and a request for each topic that is described:
+those that are awake now or were at the last look, and as many more as there is room for. None of it wakes a
+topic or keeps one awake. One that woke and fell asleep again between two looks is not noticed, which takes an
+interval longer than the broker's `worker_timeout`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import islice
+
+from quoth import Client, NotFound, Status, TopicInfo
+
+_ASLEEP = "h"
+_JUST_WOKEN = 1e-9
+
+
+class Sort(StrEnum):
+    """What stands above: the most records or bytes a second, the first name, the longest lag."""
+
+    RATE = "rate"
+    BYTES = "bytes"
+    NAME = "name"
+    LAG = "lag"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A topic. Rates are None where nothing is known to compare with; lag: seconds, None if it is empty."""
+
+    name: str
+    records_per_second: float | None
+    bytes_per_second: float | None
+    records: int
+    bytes: int
+    lag: float | None
+    states: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one look tells. seconds: since the look before, None if there is none to compare with."""
+
+    status: Status
+    seconds: float | None
+    requests_per_second: float | None
+    syncs_per_second: float | None
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    at: float
+    status: Status
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+    awake: frozenset[str] = frozenset()
+
+
+class Watch:
+    """Looks at one broker, and remembers the last look."""
+
+    def __init__(self, client: Client, sort: Sort) -> None:
+        self._client = client
+        self._sort = sort
+        self._before: _Look | None = None
+
+    def look(self, rows_max: int) -> View:
+        """Look now. Raises `QuothError`; the look before stays the one to compare with."""
+        status = self._client.status()
+        awake = frozenset(name for name, states in status.states.items() if states.strip(_ASLEEP))
+        look = _Look(time.monotonic(), status, {}, awake)
+        before = self._before
+        if before is not None and before.status.uptime > status.uptime:  # another process, which counts anew
+            before = None
+        for name in self._worth(look, before, rows_max):
+            try:
+                look.topics[name] = self._client.topic(name)
+            except NotFound:  # deleted since the status was told
+                continue
+        self._before = look
+        now = time.time()
+        rows = [self._row(info, look, before, now) for info in look.topics.values()]
+        rows.sort(key=_ORDERS[self._sort])
+        seconds = look.at - before.at if before is not None else None
+        requests, syncs = (self._rate(name, look, before) for name in ("requests", "syncs"))
+        return View(status, seconds, requests, syncs, rows[:rows_max])
+
+    def _worth(self, look: _Look, before: _Look | None, rows_max: int) -> Iterator[str]:
+        """The topics to describe."""
+        states = look.status.states
+        if self._sort is Sort.NAME:
+            yield from islice(states, rows_max)
+            return
+        lively = look.awake | (before.awake if before is not None else frozenset())
+        yield from (name for name in states if name in lively)
+        yield from islice((name for name in states if name not in lively), max(0, rows_max - len(lively)))
+
+    def _row(self, info: TopicInfo, look: _Look, before: _Look | None, now: float) -> Row:
+        records = size = None
+        was = before.topics.get(info.name) if before is not None else None
+        if before is not None and was is not None and was.log == info.log:
+            seconds = look.at - before.at
+            records = (_end(info) - _end(was)) / seconds
+            if was.first_ordinal == info.first_ordinal:  # else older bytes have gone, nobody knows how many
+                size = (info.bytes - was.bytes) / seconds
+        lag = max(0.0, now - info.last / 1e6) if info.last else None
+        return Row(info.name, records, size, info.count, info.bytes, lag, info.states, info.problem)
+
+    @staticmethod
+    def _rate(counter: str, look: _Look, before: _Look | None) -> float | None:
+        if before is None:
+            return None
+        counts = [int(one.status.counters.get(counter, 0)) for one in (before, look)]
+        return (counts[1] - counts[0]) / (look.at - before.at)
+
+
+def _end(info: TopicInfo) -> int:
+    return info.first_ordinal + info.count
+
+
+def _known(rate: float | None, row: Row) -> float:
+    """A rate to sort by: a topic that has only just woken stands above those that do nothing."""
+    if rate is None:
+        return _JUST_WOKEN if row.states.strip(_ASLEEP) else 0.0
+    return rate
+
+
+_ORDERS: dict[Sort, Callable[[Row], tuple[float, str]]] = {
+    Sort.RATE: lambda row: (-_known(row.records_per_second, row), row.name),
+    Sort.BYTES: lambda row: (-_known(row.bytes_per_second, row), row.name),
+    Sort.NAME: lambda row: (0.0, row.name),
+    Sort.LAG: lambda row: (-(row.lag or 0.0), row.name),
+}
