@@ -5,10 +5,11 @@
     with Broker("/var/lib/quoth") as broker:
         print(broker.url)
 
-`main` composes it for the command line, `broker` for any program. A request goes from `frontend` (the
-sockets) through `dispatcher` (which topic, which worker, or wait) to the topic's `worker`, which owns the
-log; `readers` read sealed segments, `syncer` runs fsync. Answers and news come back as `events` through the
-`outbox`.
+`broker` is it for any program, `daemon` as a process of its own, which `main` composes for the command line;
+`sources` reads the `config`, and what happens is written down in the `logbook`. A request goes from
+`frontend` (the sockets) through `dispatcher` (which topic, which worker, or wait) to the topic's `worker`,
+which owns the log; `readers` read sealed segments, `syncer` runs fsync. Answers and news come back as
+`events` through the `outbox`.
 """
 
 from __future__ import annotations

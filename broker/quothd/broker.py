@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,8 +19,11 @@ from typing import Any, Self
 import zmq
 
 from quothd import catalog
-from quothd.config import Config, load
+from quothd.config import KEYS, Config
 from quothd.frontend import LINGER_S, FrontEnd
+from quothd.logbook import note
+from quothd.notify import Notifier
+from quothd.sources import load
 from quothlog.dirlock import DirectoryLock
 from quothlog.filesystem import PosixFileSystem
 from quothwire.errors import QuothError, error
@@ -30,13 +34,21 @@ class Broker:
 
     directory: created if it does not exist. Every other key of `Config` may be given by name. Without
     `host` or `listen` it is reached from this process only, by `url` and `context`. Use it as a context
-    manager, or call `start` and `stop`. Any thread may; a forked child may not.
+    manager, or call `start` and `stop`. Any thread may; a forked child may not. notifier: whom to tell that
+    the front end is alive, for a daemon; what the broker logs is for whoever configures logging.
     """
 
-    def __init__(self, directory: str | Path, *, config: Config | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        config: Config | None = None,
+        notifier: Notifier | None = None,
+        **settings: Any,
+    ) -> None:
         self.config = config or load({"host": "", "port": 0, **settings, "dir": directory}, environment={})
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.strays: list[str] = []
+        self._notifier = notifier or Notifier()
         self._inproc = f"inproc://quoth-{secrets.token_hex(8)}"
         self._front_end: FrontEnd | None = None
         self._ended: FrontEnd | None = None
@@ -80,13 +92,27 @@ class Broker:
             PosixFileSystem().make_directory(self.config.dir)
             self._lock = DirectoryLock(self.config.dir)
             found = catalog.scan(self.config.dir)
-            self.strays = found.strays
-            self._front_end = FrontEnd(self.context, self.config, found, self._inproc)
+            for name in found.strays:
+                note("stray_ignored", directory=self.config.dir / "topics", file=name)
+            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, self._notifier)
             self._urls = self._front_end.start().urls
         except BaseException:
             self._release()
             raise
         return self
+
+    def reload(self, config: Config) -> tuple[str, ...]:
+        """Go by another configuration from now on, but for the keys that need a restart; returns those.
+
+        Topics that exist keep their settings. Raises `Disconnected` ``closed`` if the broker does not run.
+        """
+        if self._front_end is None:
+            raise error("closed", "the broker is not running")
+        fixed = tuple(name for name in config.differing(self.config) if not KEYS[name].live)
+        config = replace(config, **{name: getattr(self.config, name) for name in fixed})
+        self._front_end.configure(config)
+        self.config = config
+        return fixed
 
     def stop(self) -> None:
         """Answer what is in work, sync, write checkpoints, unlock. Does nothing the second time.

@@ -1,90 +1,257 @@
-"""The configuration: one frozen tree, every key with its unit, its default and its reason.
+"""The configuration: one frozen tree, and what there is to know of each key in one place.
 
-An argument wins over the environment (``QUOTH_`` and the key in capitals), that over the TOML file, that over
-the default. A key that does not exist is an error that suggests the right one.
+`quothd --help`, `quoth serve --help` and the example file are made from this; `sources` reads it.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
-import os
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import MappingProxyType
+from typing import Any, NamedTuple, get_type_hints
 
 from quothlog import LogOptions
 from quothwire.batch import BATCH_BYTES_MAX
-from quothwire.errors import QuothError, error
-from quothwire.settings import TopicSettings
+from quothwire.errors import error
+from quothwire.settings import DURABILITIES, TopicSettings
 
-ENVIRONMENT_PREFIX = "QUOTH_"
+PORT_MAX = 65_534
+"""The one above it is for the announcements."""
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
+
+
+class Key(NamedTuple):
+    """What there is to know of a key.
+
+    group: what it has to do with. help: what it is, with its unit. why: the reason for its default. live: it
+    may change while the broker runs. least: the smallest number. choices: the texts, if only some will do.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    group: str
+    help: str
+    why: str
+    live: bool
+    least: float | None
+    choices: tuple[str, ...]
+
+    @property
+    def option(self) -> str:
+        """The key as an argument."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def summary(self) -> str:
+        """What it is, and its default."""
+        if isinstance(self.default, bool):
+            shown: object = "yes" if self.default else "no"
+        else:
+            shown = ",".join(self.default) if isinstance(self.default, tuple) else self.default
+        return f"{self.help} (default: {'none' if shown == '' else shown})"
+
+
+def _key(
+    group: str,
+    default: Any,
+    about: str,
+    why: str,
+    *,
+    live: bool = True,
+    least: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    told = {"group": group, "help": about, "why": why, "live": live, "least": least, "choices": choices}
+    return field(default=default, metadata=told)
+
+
+_place = partial(_key, "Where the data is, and who reaches the broker", live=False)
+_topic = partial(_key, "What a new topic gets; those that exist keep what they have")
+_disk = partial(_key, "Between memory and disk")
+_life = partial(_key, "The life of a topic")
+_limit = partial(_key, "Limits: what clients can make the broker hold")
+_check = partial(_key, "Looking through what nobody reads")
+_words = partial(_key, "What the daemon says on stderr; inside a program, logging is the program's")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """Everything that can be set for one broker. 0 stands for "no limit" where a limit may be absent.
 
-    dir: the data directory. host, port: where to listen; announcements are on port + 1; port 0 takes free
-    ones. listen: further endpoints, like ipc:///run/quoth/quoth. insecure: allow an address that others can
-    reach, without keys. auto_create: the first publish makes a topic. Times are seconds, sizes bytes.
+    Times are seconds, sizes bytes. `KEYS` tells what each key is and why its default is what it is. A value
+    that will not do raises `RequestError` ``bad_setting``.
     """
 
-    dir: Path = Path("quoth-data")
-    host: str = "127.0.0.1"
-    port: int = 5555
-    listen: tuple[str, ...] = ()
-    insecure: bool = False
-    auto_create: bool = True
+    dir: Path = _place(  # noqa: RUF009  # it makes a field
+        Path("quoth-data"),
+        "The data directory; it is made if it does not exist.",
+        "Below the directory in which the daemon is started: nothing has to be set up to try it.",
+    )
+    host: str = _place(
+        "127.0.0.1", "The address to listen on; empty: none.", "Loopback: nobody else reaches it unasked."
+    )
+    port: int = _place(
+        5555,
+        "The port; announcements are on the next one; 0: any free ones.",
+        "What clients try when nothing else is said.",
+    )
+    listen: tuple[str, ...] = _place(
+        (),
+        "Further endpoints, a list or separated by commas: ipc:///run/quoth/quoth.",
+        "One socket is enough for most; ipc saves a local client the way through TCP.",
+    )
+    insecure: bool = _place(
+        False,
+        "Allow addresses that other machines can reach; whoever reaches them may do anything.",
+        "There are no keys: whoever opens the broker to a network has to say so.",
+    )
 
-    durability: str = "written"
-    max_age: float = 0.0
-    max_bytes: int = 0
-    size_limit: int = 64 * 2**20
-    count_limit: int = 0
-    age_limit: float = 0.0
+    auto_create: bool = _topic(
+        True,
+        "Let the first publish make a topic.",
+        "Nobody has to ask first; to be switched off where a mistyped name must not make one.",
+    )
+    durability: str = _topic(
+        "written",
+        "What an acknowledgement means: written or synced.",
+        "Written survives the death of the process, synced a loss of power, for one fsync more.",
+        choices=DURABILITIES,
+    )
+    max_age: float = _topic(
+        0.0, "Seconds after which records are removed; 0: never.", "Nothing is removed that nobody limited."
+    )
+    max_bytes: int = _topic(
+        0,
+        "Bytes of a topic above which its oldest records are removed; 0: never.",
+        "Nothing is removed that nobody limited.",
+    )
+    size_limit: int = _topic(
+        64 * 2**20,
+        "Bytes at which a segment is sealed.",
+        "300 segments are 20 GB, and one is walked in 15 ms.",
+    )
+    count_limit: int = _topic(
+        0, "Records at which a segment is sealed; 0: no limit.", "Its bytes say more of what it costs."
+    )
+    age_limit: float = _topic(
+        0.0, "Seconds after which a segment is sealed; 0: no limit.", "Only who removes by age needs it."
+    )
 
-    sync_interval: float = 0.05
-    """A loss of power takes at most what came in this time, and one fsync."""
-    unsynced_bytes_max: int = 64 * 2**20
-    buffer_count_max: int = 100_000
-    """Records not yet synced; above it writers wait for an fsync."""
-    check_interval: float = 0.5
-    """How often an awake topic looks at its retention."""
-    worker_timeout: float = 1.0
-    """A topic without a request for this long hibernates."""
-    workers_max: int = 256
-    """Threads and open logs at once: 256 fit into the usual 1,024 descriptors with three each."""
-    topics_max: int = 100_000
-    """A topic costs 2 KB of memory and five files."""
-    topic_requests_max: int = 1_024
-    """Requests of one topic in work or in its queue; above it the answer is `busy`."""
-    request_bytes_max: int = 256 * 2**20
-    """Bytes of all requests in work: what clients can make the broker hold."""
-    waits_max: int = 100_000
-    frame_bytes_max: int = BATCH_BYTES_MAX + 2**20
-    """libzmq cuts the connection of whoever sends a larger frame, before taking memory for it."""
-    disk_free_min: int = 64 * 2**20
-    """Writing stops before the disk is full; reading, retention and trimming go on."""
-    recovering_after: float = 1.0
-    """A read of a topic that takes longer to open is answered `recovering`."""
-    stop_timeout: float = 30.0
-    scrub_interval: float = 86_400.0
-    """How often every sealed segment is read and checked, by a process of its own; 0: never."""
-    scrub_rate: int = 16 * 2**20
-    """Bytes a second that this reads: a tenth of a slow disk, a terabyte in 18 hours."""
+    sync_interval: float = _disk(
+        0.05,
+        "Seconds between two fsyncs of a topic that is written to.",
+        "A loss of power takes at most what came in this time, and one fsync.",
+        least=0.001,
+    )
+    unsynced_bytes_max: int = _disk(
+        64 * 2**20,
+        "Bytes not yet synced above which writers wait.",
+        "What a loss of power can take from a topic, however slow the disk is.",
+        least=BATCH_BYTES_MAX,
+    )
+    buffer_count_max: int = _disk(
+        100_000, "Records not yet synced above which writers wait.", "The same for small records.", least=1
+    )
+    disk_free_min: int = _disk(
+        64 * 2**20,
+        "Bytes of the disk below which writing stops.",
+        "Reading, retention and trimming need some of it to go on.",
+        least=0,
+    )
+
+    check_interval: float = _life(
+        0.5,
+        "Seconds between two looks at what a topic may remove.",
+        "Retention is late by no more than this.",
+        least=0.01,
+    )
+    worker_timeout: float = _life(
+        1.0,
+        "Seconds without a request after which a topic hibernates.",
+        "Asleep it costs 2 KB, no thread and no file; waking takes a millisecond.",
+        least=0.01,
+    )
+    recovering_after: float = _life(
+        1.0,
+        "Seconds after which a read of a topic that is being opened is answered.",
+        "It is told how far that is, instead of nothing.",
+        least=0,
+    )
+    stop_timeout: float = _life(
+        30.0,
+        "Seconds that stopping may take.",
+        "Then the daemon ends with what is synced, and names the topics of which not all is.",
+        least=0,
+    )
+
+    workers_max: int = _limit(
+        256,
+        "Topics that are active at once.",
+        "Threads and open logs: three descriptors each fit into the usual 1,024.",
+        least=1,
+    )
+    topics_max: int = _limit(
+        100_000, "Topics that the broker takes.", "Each costs 2 KB of memory and five files.", least=1
+    )
+    topic_requests_max: int = _limit(
+        1_024,
+        "Requests of one topic in work; above it the answer is busy.",
+        "A queue that is longer only makes everybody wait longer.",
+        least=1,
+    )
+    request_bytes_max: int = _limit(
+        256 * 2**20,
+        "Bytes of all requests in work; above it the answer is busy.",
+        "The memory that clients can fill.",
+        least=BATCH_BYTES_MAX,
+    )
+    waits_max: int = _limit(
+        100_000, "Requests that wait for records at once.", "Each costs about 0.8 KB.", least=1
+    )
+    frame_bytes_max: int = _limit(
+        BATCH_BYTES_MAX + 2**20,
+        "Bytes of the largest frame that is taken.",
+        "A batch and some: libzmq cuts a connection before it takes memory for more.",
+        least=1_024,
+        live=False,
+    )
+
+    scrub_interval: float = _check(
+        86_400.0,
+        "Seconds between two checks of all sealed segments; 0: never.",
+        "A day: damage is found while there are still copies.",
+        least=0,
+    )
+    scrub_rate: int = _check(
+        16 * 2**20,
+        "Bytes a second that are read for that.",
+        "A tenth of a slow disk; a terabyte takes 18 hours.",
+        least=1,
+    )
+
+    log_level: str = _words(
+        "info",
+        f"How much is said: {', '.join(LOG_LEVELS)}.",
+        "Info tells of starts, stops and what was removed; debug of every topic that wakes.",
+        choices=LOG_LEVELS,
+    )
+    log_format: str = _words(
+        "text",
+        "How it is said: text for people, or json, one object a line.",
+        "In both a line is one event.",
+        choices=LOG_FORMATS,
+    )
 
     def __post_init__(self) -> None:
-        for name, lowest in _LOWEST.items():
-            value = getattr(self, name)
-            highest = _SECONDS_MAX if isinstance(value, float) else math.inf
-            if not lowest <= value <= highest:
-                upward = f" and at most {highest:.0f}" if value > lowest else ""
-                raise error("bad_setting", f"{name} is at least {lowest}{upward}, not {value!r}")
-        if not 0 <= self.port <= 65_534:
-            raise error("bad_setting", f"port is 0 to 65534, not {self.port}")
+        for key in KEYS.values():
+            _check_range(key, getattr(self, key.name))
+        if not 0 <= self.port <= PORT_MAX:
+            raise error("bad_setting", f"port is 0 to {PORT_MAX}, not {self.port}")
         self.topic_settings()
 
     def topic_settings(self) -> TopicSettings:
@@ -110,96 +277,32 @@ class Config:
             disk_free_min=self.disk_free_min,
         )
 
+    def differing(self, other: Config) -> tuple[str, ...]:
+        """The names of the keys that differ from those of another configuration."""
+        return tuple(name for name in KEYS if getattr(self, name) != getattr(other, name))
 
-KEYS: tuple[str, ...] = tuple(field.name for field in fields(Config))
-_SECONDS_MAX = 1e9
+
+def _check_range(key: Key, value: Any) -> None:
+    if key.choices and value not in key.choices:
+        raise error("bad_setting", f"{key.name} is {' or '.join(key.choices)}, not {value!r}")
+    if key.least is None:
+        return
+    highest = SECONDS_MAX if isinstance(value, float) else math.inf
+    if not key.least <= value <= highest:
+        upward = f" and at most {highest:.0f}" if value > key.least else ""
+        raise error("bad_setting", f"{key.name} is at least {key.least}{upward}, not {value!r}")
+
+
+SECONDS_MAX = 1e9
 """Thirty years stand for "never": a time that is infinite cannot be waited for."""
-_LOWEST: dict[str, float] = {
-    "sync_interval": 0.001,
-    "unsynced_bytes_max": BATCH_BYTES_MAX,
-    "buffer_count_max": 1,
-    "check_interval": 0.01,
-    "worker_timeout": 0.01,
-    "workers_max": 1,
-    "topics_max": 1,
-    "topic_requests_max": 1,
-    "request_bytes_max": BATCH_BYTES_MAX,
-    "waits_max": 1,
-    "frame_bytes_max": 1_024,
-    "disk_free_min": 0,
-    "recovering_after": 0,
-    "stop_timeout": 0,
-    "scrub_interval": 0,
-    "scrub_rate": 1,
-}
 
 
-def load(
-    arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ, file: Path | None = None
-) -> Config:
-    """Put a configuration together. Raises `RequestError` ``bad_setting``, naming where it stood."""
-    chosen: dict[str, Any] = {}
-    if file is not None:
-        for key, value in _read_toml(file).items():
-            known = _known(key, str(file))
-            chosen[known] = _converted(known, value, str(file))
-    for key in KEYS:
-        name = ENVIRONMENT_PREFIX + key.upper()
-        if name in environment:
-            chosen[key] = _converted(key, environment[name], name)
-    for key, value in arguments.items():
-        if value is not None:
-            known = _known(key, "the arguments")
-            chosen[known] = _converted(known, value, f"--{key.replace('_', '-')}")
-    return Config(**chosen)
+def _keys() -> Mapping[str, Key]:
+    kinds = get_type_hints(Config)
+    return MappingProxyType(
+        {one.name: Key(one.name, kinds[one.name], one.default, **one.metadata) for one in fields(Config)}
+    )
 
 
-def _read_toml(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        raise error("bad_setting", f"{file}: {problem}") from None
-
-
-def _known(key: str, origin: str) -> str:
-    if key not in KEYS:
-        near = difflib.get_close_matches(key, KEYS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(KEYS)}"
-        raise error("bad_setting", f"{origin}: there is no key {key!r}", hint)
-    return key
-
-
-def _converted(key: str, value: Any, origin: str) -> Any:
-    """A value as its key's type: text from the environment and the command line, values from TOML."""
-    wanted = _TYPES[key]
-    try:
-        if wanted is bool:
-            return value if isinstance(value, bool) else _TRUTH[str(value).lower()]
-        if wanted is int and not isinstance(value, bool) and int(value) == float(value):
-            return int(value)
-        if wanted is float and not isinstance(value, bool):
-            return float(value)
-        if wanted is Path:
-            return Path(value).expanduser()
-        if wanted is str and isinstance(value, str):
-            return value
-        if wanted == tuple[str, ...]:
-            parts = value.split(",") if isinstance(value, str) else value
-            return tuple(str(part).strip() for part in parts if str(part).strip())
-    except (ValueError, KeyError, TypeError, OverflowError, QuothError):
-        pass
-    kind = getattr(wanted, "__name__", str(wanted))
-    raise error("bad_setting", f"{origin}: {key} cannot be {value!r}", f"it is a {kind}")
-
-
-_TYPES: dict[str, Any] = get_type_hints(Config)
-_TRUTH = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-}
+KEYS: Mapping[str, Key] = _keys()
+"""Every key by its name, in the order of the groups."""

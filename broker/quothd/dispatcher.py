@@ -7,7 +7,7 @@ from the workers, frames go out through `send`. Every job that is accepted is an
 from __future__ import annotations
 
 import heapq
-import logging
+import math
 import time
 from bisect import bisect_right, insort
 from collections import Counter
@@ -21,6 +21,7 @@ from quothd.events import (
     Answered,
     Changed,
     Deleted,
+    DiskLow,
     Due,
     Event,
     Failed,
@@ -33,12 +34,13 @@ from quothd.events import (
     Slept,
 )
 from quothd.job import Job
-from quothd.keeper import RETENTION_RETRY_US
 from quothd.lifecycle import Happening, State
+from quothd.logbook import note
 from quothd.outbox import Outbox
 from quothd.place import Place, topic_info
 from quothd.publishing import glance
 from quothd.readers import Readers
+from quothd.retention import RETRY_US
 from quothd.standin import StandIn
 from quothd.syncer import Syncer
 from quothd.topicfile import TopicFile
@@ -51,13 +53,14 @@ from quothwire.errors import QuothError, error
 from quothwire.fields import REPLY_BYTES_MAX
 from quothwire.message import Fetched, Operation
 
-log = logging.getLogger("quothd.dispatcher")
-
 Send = Callable[[list[bytes]], None]
 Announce = Callable[[str, int], None]
 
 STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
 """Names and letters in one status: topics with thousands of segments make it shorter, not larger."""
+
+DISK_LOW_S = 10.0
+"""Whoever is refused tries again; when nobody has been for so long, nobody knows how the disk is."""
 
 SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "set_aside_bytes", "stray_files")
 """Counters and gauges of topics that are summed up in the status."""
@@ -95,6 +98,7 @@ class Dispatcher:
         self._due: dict[Entry, None] = {}
         self._totals: Counter[str] = Counter()
         self._stopping = False
+        self._disk_low_at = -math.inf
         for folder in folders:
             self._enter(Entry(Place(folder.path, folder.topic, folder.problem), is_new=False))
         self._turns.open_unasked(self._entries.values())
@@ -103,6 +107,13 @@ class Dispatcher:
         """Start the threads that all topics share."""
         self._syncer.start()
         self._readers.start()
+
+    def configure(self, config: Config) -> None:
+        """Go by another configuration from now on, as every worker does once it has done what it is at."""
+        self._config = config
+        self._turns.workers_max = config.workers_max
+        for worker in self._turns.workers:
+            worker.configure(config)
 
     def _make_worker(self, place: Place) -> Worker:
         return Worker(self._directory, place, self._config, self._outbox, self._syncer, self._readers)
@@ -273,14 +284,18 @@ class Dispatcher:
                 self._learn(entry, event)
             case Changed():
                 entry.place = event.place
+            case DiskLow():
+                self._disk_low_at = now
             case Idle():
                 if entry.state is State.AWAKE and not entry.outstanding:
                     self._turns.rest(entry)
             case Slept():
+                note("topic_slept", topic=entry.name)
                 entry.place = event.place
                 self._learn(entry, event)
                 self._turns.took(entry, Happening.SLEPT, now)
             case Deleted():
+                note("topic_deleted", topic=entry.name)
                 self._turns.took(entry, Happening.DELETED, now)
                 self._forget(entry, error("unknown_topic", f"topic {entry.name!r} was deleted"))
                 self._send(event.frames)
@@ -291,6 +306,7 @@ class Dispatcher:
     def _opened(self, entry: Entry, event: Opened, now: float) -> None:
         assert entry.worker is not None
         entry.step(Happening.OPENED)
+        note("topic_made" if entry.is_new else "topic_opened", topic=entry.name)
         entry.is_new = False
         entry.place = event.place
         self._learn(entry, event)
@@ -339,11 +355,13 @@ class Dispatcher:
             self._send(job.caller.refuse(event.problem))
             self._held_bytes -= job.size
             entry.outstanding -= 1
+        if event.problem.code == "disk_low":
+            self._disk_low_at = now
         self._turns.took(entry, Happening.FAILED, now)
         if entry.is_new:
             self._forget(entry, event.problem)
         elif event.problem.retryable:  # it could not even be opened, so its retention is still to be done
-            self._retain_at(entry, time.time_ns() // 1_000 + RETENTION_RETRY_US)
+            self._retain_at(entry, time.time_ns() // 1_000 + RETRY_US)
 
     def _wake_waiting(self, entry: Entry, now: float) -> None:
         """Go on with the fetches that something new is there for, no more of them than the topic takes."""
@@ -420,6 +438,10 @@ class Dispatcher:
     def unopened(self) -> int:
         """How many topics have not been opened since the start."""
         return self._turns.unopened
+
+    def is_disk_low(self, now: float) -> bool:
+        """Has a publish been refused in the last `DISK_LOW_S`, since too little of the disk is free?"""
+        return now - self._disk_low_at < DISK_LOW_S
 
     @property
     def active(self) -> int:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import errno
 import ipaddress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import zmq
 
-from quothd.config import Config
+from quothd.config import PORT_MAX, Config
 from quothwire.errors import error
 
 ANNOUNCEMENTS_SUFFIX = "-announcements"
@@ -30,38 +31,57 @@ class Bound:
     announcements: str
 
 
+class Tcp(NamedTuple):
+    """A place to listen on that has a port."""
+
+    host: str
+    port: int
+
+
+def places(config: Config) -> list[Tcp | str]:
+    """Where a configuration wants to listen: a port, or the URL of another endpoint.
+
+    Raises `RequestError` ``bad_setting`` for what is no address, and for one that needs `insecure`.
+    """
+    found: list[Tcp | str] = [Tcp(config.host, config.port)] if config.host else []
+    for url in config.listen:
+        if url.startswith("tcp://"):
+            host, _, port = url.removeprefix("tcp://").rpartition(":")
+            if not host or not port.isdigit() or int(port) > PORT_MAX:
+                raise error("bad_setting", f"listen: {url!r} has no port", "tcp://HOST:PORT, 0 to 65534")
+            found.append(Tcp(host.strip("[]"), int(port)))
+        elif url.startswith(("ipc://", "inproc://")):
+            found.append(url)
+        else:
+            raise error("bad_setting", f"listen: {url!r}", "tcp://HOST:PORT or ipc://PATH")
+    for place in found:
+        if isinstance(place, Tcp) and not config.insecure:
+            _require_loopback(place.host)
+    return found
+
+
 def bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
-    """Bind both sockets to everything that is configured.
+    """Bind both sockets to everything that is configured, and to `inproc`.
 
     Raises `RequestError` ``bad_setting``, or OSError where somebody else listens.
     """
     urls: list[str] = []
     announcements = ""
-    if config.host:
-        _require_loopback(config.host, insecure=config.insecure)
-        url, announcements = _bind_tcp(router, announcer, config.host, config.port)
-        urls.append(url)
-    for url in (*config.listen, inproc):
-        if url.startswith("tcp://"):
-            host, _, port = url.removeprefix("tcp://").rpartition(":")
-            if not host or not port.isdigit():
-                raise error("bad_setting", f"listen: {url!r} has no port", "tcp://HOST:PORT")
-            _require_loopback(host.strip("[]"), insecure=config.insecure)
-            url, further = _bind_tcp(router, announcer, host.strip("[]"), int(port))
+    for place in (*places(config), inproc):
+        if isinstance(place, Tcp):
+            url, further = _bind_tcp(router, announcer, place)
             announcements = announcements or further
-        elif url.startswith(("ipc://", "inproc://")):
+        else:
+            url = place
             _bind(router, url)
             _bind(announcer, url + ANNOUNCEMENTS_SUFFIX)
-        else:
-            raise error("bad_setting", f"listen: {url!r}", "tcp://HOST:PORT or ipc://PATH")
         urls.append(url)
     return Bound(tuple(urls), announcements)
 
 
-def _bind_tcp(
-    router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], host: str, port: int
-) -> tuple[str, str]:
+def _bind_tcp(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], place: Tcp) -> tuple[str, str]:
     """Bind to a port and the next one; port 0 takes any two that are free and neighbours."""
+    host, port = place
     address = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
     for one in (router, announcer):
         one.set(zmq.IPV6, int(":" in host))
@@ -95,12 +115,12 @@ def _cannot(url: str, problem: zmq.ZMQError) -> Exception:
     return error("bad_setting", text, "it has to be an address of this machine")
 
 
-def _require_loopback(host: str, *, insecure: bool) -> None:
+def _require_loopback(host: str) -> None:
     try:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
         loopback = host == "localhost"
-    if not loopback and not insecure:
+    if not loopback:
         raise error(
             "bad_setting",
             f"{host} can be reached from other machines, and whoever reaches it may read, write and delete",

@@ -88,6 +88,13 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskLow:
+    """A publish was refused, since too little of the disk is free."""
+
+    worker: Sender
+
+
+@dataclass(frozen=True, slots=True)
 class Idle:
     """Nothing was asked of the worker for a while."""
 
@@ -132,6 +139,7 @@ Event = (
     | Progress
     | Informed
     | Changed
+    | DiskLow
     | Idle
     | Slept
     | Deleted

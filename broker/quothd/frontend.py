@@ -8,11 +8,10 @@ no topic. No request of one client can hold up another's: whatever takes time is
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from importlib.metadata import version
@@ -26,6 +25,8 @@ from quothd.config import Config
 from quothd.dispatcher import Dispatcher
 from quothd.endpoints import Bound, bind_pair
 from quothd.job import Job
+from quothd.logbook import note
+from quothd.notify import Notifier
 from quothd.outbox import Outbox
 from quothd.replies import FRAME_BYTES, QUEUED_MAX, Replies
 from quothd.router import Frame, Router
@@ -50,6 +51,8 @@ from quothwire.topic import TOPIC_BYTES_MAX, check_topic, decode_topic
 TURN_S = 0.005
 """Requests, answers and what is kept of them have so long each, then the next is looked at: a reply of 20,000
 frames takes longer than a thousand small ones."""
+IDLE_S_MAX = 60.0
+"""A poll counts milliseconds in 31 bits."""
 HANDSHAKE_MS = 3_000
 UNSYNCED_NAMED_MAX = 10
 LINGER_S = 0.5
@@ -64,8 +67,6 @@ UNSYNCED_HINT = (
 
 SERVER = f"quothd {version('quoth')}"
 
-log = logging.getLogger("quothd")
-
 
 class FrontEnd:
     """The broker's loop in a thread of its own; `stop` drains and ends it.
@@ -75,7 +76,12 @@ class FrontEnd:
     """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], config: Config, catalog: Catalog, inproc: str
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        config: Config,
+        catalog: Catalog,
+        inproc: str,
+        notifier: Notifier,
     ) -> None:
         self._thread = threading.Thread(target=self._run, name="quoth-front-end", daemon=True)
         self._ready: Future[Bound] = Future()
@@ -86,6 +92,8 @@ class FrontEnd:
         self._context = context
         self._config = config
         self._inproc = inproc
+        self._notifier = notifier
+        self._wanted: deque[tuple[Config, Future[None]]] = deque()
         self._began = time.monotonic()
         self._outbox = Outbox()
         self._news: dict[str, int] = {}
@@ -145,7 +153,7 @@ class FrontEnd:
             self._loop()
         except Relieved as relieved:
             if relieved.__context__ is not None:
-                log.error("went wrong while it was held up", exc_info=relieved.__context__)
+                note("held_up_failed", relieved.__context__)
         except BaseException as problem:
             self._close(problem)
         else:
@@ -162,11 +170,12 @@ class FrontEnd:
             self._end()
         finally:
             self._ended.set()
+            self._refuse_configurations()
 
     def _fail(self, problem: BaseException) -> None:
         """Tell whoever waits for the start; once it has succeeded, whoever asks for `failure`."""
         if self._ready.done():
-            log.error("the front end failed", exc_info=problem)
+            note("front_end_failed", problem)
             self.failure = problem
         else:
             self._ready.set_exception(problem)
@@ -188,6 +197,21 @@ class FrontEnd:
         elif unsynced:
             text = f"writing to {_named(unsynced)} had failed"
             self.unsynced = error("storage_failed", text, UNSYNCED_HINT)
+
+    def configure(self, config: Config) -> None:
+        """Let every part go by another configuration. Any thread.
+
+        Returns once that is so; a worker that is at something takes notice of it afterwards. Raises
+        `Disconnected` ``closed`` if the front end has ended.
+        """
+        done: Future[None] = Future()
+        self._wanted.append((config, done))
+        if self._ended.is_set():
+            self._refuse_configurations()
+        else:
+            with contextlib.suppress(OSError):
+                self._outbox.wake()
+        done.result()
 
     def stop(self) -> None:
         """Take no more requests, answer those that are in work, put every topic to sleep, end. Any thread."""
@@ -225,7 +249,14 @@ class FrontEnd:
         while not self._is_over():
             now = time.monotonic()
             self._scrubber.tick(now)
-            dues = (self._dispatcher.tick(now), self._replies.next_try(), now + self._config.check_interval)
+            if self._wanted:
+                self._configure()
+            dues = (
+                self._dispatcher.tick(now),
+                self._replies.next_try(),
+                self._notifier.tick(now, self._describe),
+                now + min(self._config.check_interval, IDLE_S_MAX),
+            )
             wait = min(due for due in dues if due is not None) - now
             more = not self._outbox.leave() or more
             ready = dict(poller.poll(0 if more else max(0, int(wait * 1_000) + 1)))
@@ -237,6 +268,34 @@ class FrontEnd:
                 self._replies.offer_again(now, now + TURN_S)
             more = self._work() or more
             self._announce_news()
+
+    def _configure(self) -> None:
+        """Go by the configurations that have come meanwhile."""
+        while self._wanted:
+            config, done = self._wanted[0]
+            self._config = config
+            self._dispatcher.configure(config)
+            self._scrubber.configure(config)
+            self._wanted.popleft()  # only now: if this breaks down, whoever waits is told at the end
+            done.set_result(None)
+
+    def _refuse_configurations(self) -> None:
+        """Tell whoever has brought one too late. Two threads may be at this."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._wanted.popleft()[1].set_exception(error("closed", "the broker has ended"))
+
+    def _describe(self) -> str:
+        """What the broker is at, in a line."""
+        dispatcher = self._dispatcher
+        if self._stop_at is not None:
+            return f"stopping, {_counted(dispatcher.active)} still awake"
+        parts = [f"serving {_counted(dispatcher.topics)} at {self._bound.urls[0]}"]
+        if dispatcher.unopened:
+            parts.append(f"opening {dispatcher.topics - dispatcher.unopened} of {dispatcher.topics}")
+        if dispatcher.is_disk_low(time.monotonic()):
+            parts.append("disk low: publishes are refused")
+        return ", ".join(parts)
 
     def _take_events(self, until: float) -> None:
         now = time.monotonic()
@@ -403,8 +462,12 @@ def _split_envelope(frames: list[Frame]) -> tuple[list[bytes] | None, list[Frame
     return None, []
 
 
+def _counted(topics: int) -> str:
+    return f"{topics} topic{'s' * (topics != 1)}"
+
+
 def _named(topics: Sequence[str]) -> str:
     """How many topics, and which."""
     names = ", ".join(map(repr, topics[:UNSYNCED_NAMED_MAX]))
     more = len(topics) - UNSYNCED_NAMED_MAX
-    return f"{len(topics)} topic{'s' * (len(topics) > 1)} ({names}{f' and {more} more' if more > 0 else ''})"
+    return f"{_counted(len(topics))} ({names}{f' and {more} more' if more > 0 else ''})"

@@ -11,7 +11,6 @@ An acknowledgement leaves once the level that was asked for is reached and the r
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -23,6 +22,7 @@ from quothd.events import (
     Answered,
     Changed,
     Deleted,
+    DiskLow,
     Event,
     Idle,
     Informed,
@@ -34,11 +34,13 @@ from quothd.events import (
 )
 from quothd.inbox import Inbox
 from quothd.job import Job
+from quothd.logbook import note
 from quothd.outbox import Outbox
 from quothd.place import Place, topic_info
 from quothd.publishing import Waiting, acknowledged, append_jobs
 from quothd.readers import Looked, Readers, Writes
 from quothd.refusals import complain, refusal
+from quothd.retention import Retention
 from quothd.router import COPY_BELOW_BYTES
 from quothd.syncer import Synced, Syncer
 from quothd.topicfile import TopicFile
@@ -48,15 +50,10 @@ from quothlog.filesystem import NotDurable
 from quothwire.errors import QuothError, error
 from quothwire.message import FETCH_BYTES_MAX, Fetched, Operation, Trimmed
 
-RETENTION_RETRY_US = 10_000_000
-"""Retention that a full or failed disk keeps from being done wakes its topic no more often than this."""
-
 QUICK_ITEMS_MAX = 128
 QUICK_BYTES_MAX = 2**19
 """So many publishes and fetches together are done within 2 ms, unless the disk has them wait. A fetch is
 taken to bring what the last one has brought, and one is quick whatever it brings."""
-
-log = logging.getLogger("quothd.worker")
 
 
 class Rest:
@@ -102,7 +99,8 @@ class Keeper:
         self._writes = Writes()
         self._last_check = self._last_used
         self._told = (log.newest, log.end_ordinal)
-        self._retained = False
+        self._retention = Retention(worker.topic, log)
+        self._is_short = False
         self._actions: dict[Operation, Callable[[Job], None]] = {
             Operation.FETCH: self._fetch,
             Operation.DESCRIBE: self._describe,
@@ -117,8 +115,8 @@ class Keeper:
 
     def begin(self) -> None:
         """Do the retention that has become due meanwhile, and say that the log is open."""
-        self._retain()
-        self._say(Opened(self._worker, replace(self._place), self._info(), self._retention_due()))
+        self._retention.run()
+        self._say(Opened(self._worker, replace(self._place), self._info(), self._retention.due()))
         self._speak()
 
     def work(self, items: Iterable[object]) -> None:
@@ -182,8 +180,8 @@ class Keeper:
             self._place.counted = self._info().counters
             self._drop_ticket()
             self._log.close()
-        except Exception:
-            log.exception("closing failed topic=%r", self._worker.topic)
+        except Exception as problem:
+            note("close_failed", problem, topic=self._worker.topic)
         self._place.failure = self._log.failure
         self._speak()
         return [item for item in (*self._unanswered, *self._burst) if isinstance(item, Job)]
@@ -211,6 +209,8 @@ class Keeper:
                 self._finish_sync(item)
             case Looked():
                 self._continue(item)
+            case Config():
+                self._configure(item)
             case Rest():
                 self._rest()
             case None:  # a nudge
@@ -218,34 +218,19 @@ class Keeper:
             case _:
                 raise AssertionError(f"{item!r} in an inbox")
 
+    def _configure(self, config: Config) -> None:
+        """Go by another configuration from now on."""
+        self._config = config
+        self._log.options = config.log_options(self._place.topic.settings, keep_all=bool(self._place.problem))
+
     def _keep_house(self, now: float) -> None:
         if now - self._last_check >= self._config.check_interval:
             self._last_check = now
-            self._retain()
+            self._retention.run()
             self._inform()
         if now - self._last_used >= self._config.worker_timeout and not self._unanswered:
             self._last_used = now
             self._say(Idle(self._worker))
-
-    def _retain(self) -> None:
-        self._retained = False
-        if self._log.failure is not None:
-            return
-        try:
-            records, size = self._log.retain()
-        except (OSError, QuothError) as problem:
-            log.warning("retention has to wait topic=%r problem=%s", self._worker.topic, problem)
-            return
-        self._retained = True
-        if records:
-            log.info("retention topic=%r records=%d bytes=%d", self._worker.topic, records, size)
-
-    def _retention_due(self) -> int | None:
-        """When to look at the retention again; once it could not be done, not at once."""
-        due = self._log.retention_due()
-        if due is None or self._retained:
-            return due
-        return max(due, time.time_ns() // 1_000 + RETENTION_RETRY_US)
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -277,8 +262,10 @@ class Keeper:
 
     def _acknowledge(self, job: Job, outcome: Appended | QuothError, durability: str) -> None:
         if isinstance(outcome, QuothError):
+            self._tell_if_short(outcome)
             self._refuse(job, outcome)
             return
+        self._is_short = False
         settings = self._place.topic.settings
         reply = acknowledged(self._log.log_id, outcome, settings.durability, durability)
         self._unsynced_since = self._unsynced_since or time.monotonic()
@@ -287,13 +274,21 @@ class Keeper:
         else:
             self._answer(job, job.caller.reply(reply))
 
+    def _tell_if_short(self, problem: QuothError) -> None:
+        """Tell that the disk is low: the front end each time, the log once until it is not any more."""
+        if problem.code == "disk_low":
+            self._say(DiskLow(self._worker))
+            if not self._is_short:
+                note("disk_low", topic=self._worker.topic, problem=problem.text)
+            self._is_short = True
+
     def _make_room(self) -> None:
         """Above the limits of what a loss of power may take, writers wait for an fsync right here."""
         if self._holds_back():
             try:
                 self._log.sync()
-            except QuothError:
-                log.exception("sync failed topic=%r", self._worker.topic)
+            except QuothError as problem:
+                note("sync_failed", topic=self._worker.topic, problem=problem)
             self._release()
 
     def _holds_back(self) -> bool:
@@ -368,7 +363,7 @@ class Keeper:
         catalog.save(place.path, topic)
         place.topic, place.problem = topic, ""
         self._log.options = self._config.log_options(changed)
-        self._retain()
+        self._retention.run()
         self._say(Changed(self._worker, replace(place)))
         self._describe(job)
 
@@ -418,7 +413,7 @@ class Keeper:
     def _finish_sync(self, synced: Synced) -> None:
         self._ticket_out = False
         if synced.problem is not None:
-            log.error("sync failed topic=%r problem=%s", self._worker.topic, synced.problem)
+            note("sync_failed", topic=self._worker.topic, problem=synced.problem)
             self._log.fail(synced.problem)
         else:
             self._log.finish_sync(synced.ticket)
@@ -482,7 +477,7 @@ class Keeper:
         return self._place.informed(self._log.info())
 
     def _inform(self) -> None:
-        self._say(Informed(self._worker, self._info(), self._retention_due()))
+        self._say(Informed(self._worker, self._info(), self._retention.due()))
 
     def _rest(self) -> None:
         """Close the log: everything synced, every acknowledgement sent."""
@@ -490,7 +485,7 @@ class Keeper:
         if self._log.failure is None:
             self._log.sync()
         self._release()
-        info, due = self._info(), self._retention_due()
+        info, due = self._info(), self._retention.due()
         self._log.close()
         self._place.failure, self._place.counted = self._log.failure, info.counters
         self.ended = True

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from quothd import catalog, topicfile
 from quothd.config import Config
+from quothd.logbook import note
 from quothd.place import Place
 from quothlog import Log
 
 TELL_EVERY_S = 0.5
-
-log = logging.getLogger("quothd.opening")
 
 
 def open_topic(directory: Path, place: Place, config: Config, tell: Callable[[int, int], None]) -> Log:
@@ -44,9 +42,9 @@ def open_topic(directory: Path, place: Place, config: Config, tell: Callable[[in
         opened.fail(place.failure)
     findings = opened.findings
     for name in findings.strays:
-        log.warning("stray file ignored topic=%r file=%r", topic.name, name)
+        note("stray_ignored", topic=topic.name, file=name)
     if findings.torn_bytes or findings.damaged_bytes:
-        log.warning("damage found topic=%r findings=%s", topic.name, findings)
+        note("topic_recovered", topic=topic.name, **findings.counters(), set_aside=findings.set_aside)
     return opened
 
 
@@ -63,4 +61,4 @@ class _Telling:
         if now >= self._due:
             self._due = now + TELL_EVERY_S
             self._tell(done, size)
-            log.info("opening topic=%r looked_through=%d of=%d bytes", self._topic, done, size)
+            note("topic_opening", topic=self._topic, bytes_done=done, bytes=size)

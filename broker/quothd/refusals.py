@@ -6,16 +6,13 @@ anything else nobody knows what the disk holds.
 
 from __future__ import annotations
 
-import logging
-
+from quothd.logbook import note
 from quothlog.filesystem import DISK_FULL, PROCESS_SHORT
 from quothwire.errors import QuothError, error
 
 _SHORT_HINT = (
     "the broker is out of threads, descriptors or memory: try again, raise its limits, or lower workers_max"
 )
-
-log = logging.getLogger("quothd.worker")
 
 
 def refusal(problem: Exception, what: str) -> QuothError:
@@ -43,7 +40,7 @@ def complain(problem: Exception, topic: str) -> None:
     """Write down what went wrong, with the way to it if nobody foresaw it."""
     told = refusal(problem, topic)
     foreseen = isinstance(problem, QuothError) or told.retryable
-    log.error("went wrong topic=%r problem=%s", topic, told, exc_info=None if foreseen else problem)
+    note("topic_failed", None if foreseen else problem, topic=topic, problem=told)
 
 
 def shortage(problem: Exception, what: str) -> QuothError:

@@ -7,7 +7,6 @@ whoever serves, so the reading is done elsewhere, at a bounded rate.
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from quothd.config import Config
+from quothd.logbook import note
 
 FIRST_ROUND_S = 60.0
 """The first round begins a minute after the start, when topics have been opened and clients are back."""
@@ -24,15 +24,13 @@ STOP_S = 1.0
 WARNINGS_MAX = 100
 """Damages that one round writes down one by one; `quoth log verify` tells all of them."""
 
-log = logging.getLogger("quothd.scrubber")
-
 
 class Scrubber:
     """Starts a round when it is due. Owned by the front end's thread."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._next = time.monotonic() + min(FIRST_ROUND_S, config.scrub_interval)
+        self._next = _first_round(config)
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._rounds = 0
@@ -46,6 +44,12 @@ class Scrubber:
         if self._thread is None or not self._thread.is_alive():
             self._next = now + self._config.scrub_interval
             self._begin()
+
+    def configure(self, config: Config) -> None:
+        """Go by another configuration from now on."""
+        if config.scrub_interval != self._config.scrub_interval:
+            self._next = _first_round(config)
+        self._config = config
 
     def counters(self) -> dict[str, int]:
         """What was done, and what the last round that was finished, or the one under way, has found."""
@@ -81,7 +85,7 @@ class Scrubber:
         except (OSError, RuntimeError) as problem:
             if self._process is not None and self._process.poll() is None:
                 self._process.kill()
-            log.warning("the sealed segments cannot be checked now problem=%s", problem)
+            note("scrub_failed", problem=problem)
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         """Count what a round tells, to its end."""
@@ -95,20 +99,26 @@ class Scrubber:
             self._rounds += 1
             self._last = self._round
         elif process.returncode > 0:
-            log.warning("checking the sealed segments failed status=%d", process.returncode)
+            note("scrub_failed", status=process.returncode)
 
     def _count(self, told: dict[str, Any]) -> None:
         """Take in what was told of one segment."""
         self._round["bytes"] += told["bytes"]
         if problem := told.get("problem"):
             self._round["damages"] += 1
-            log.warning("a topic cannot be checked problem=%s", problem)
+            note("scrub_failed", problem=problem)
         for damage in told["damages"]:
             self._round["damages"] += 1
             self._round["missing_records"] += max(0, damage["records"])
             if self._round["damages"] <= WARNINGS_MAX:
-                log.warning(
-                    "damage found file=%(path)s start=%(start)d end=%(end)d records=%(records)d "
-                    "ordinal=%(ordinal)d after=%(after)d next=%(next)d problem=%(text)r",
-                    damage,
-                )
+                note("damage_found", file=damage["path"], problem=damage["text"], **_where(damage))
+
+
+def _where(damage: dict[str, Any]) -> dict[str, int]:
+    """The stretch of the file, and the records that are missing there."""
+    return {name: damage[name] for name in ("start", "end", "records", "ordinal", "after", "next")}
+
+
+def _first_round(config: Config) -> float:
+    """When to begin with it, by the monotonic clock."""
+    return time.monotonic() + min(FIRST_ROUND_S, config.scrub_interval)

@@ -7,10 +7,11 @@ thread that is held up ends once it has done what it is at.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
+
+from quothd.logbook import note
 
 HELD_UP_S = 0.01
 """More than what is quick takes on a good disk, less than anybody notices."""
@@ -18,8 +19,6 @@ AGAIN_S = 1.0
 """Where there was no thread to be had, it is tried again so often."""
 QUIET_S = 0.1
 """After so long without anything to watch over, the stand-in sleeps."""
-
-log = logging.getLogger("quothd")
 
 
 class Relieved(Exception):
@@ -55,7 +54,7 @@ class StandIn:
             thread.start()
         except (RuntimeError, MemoryError) as problem:
             self._thread, self._again_at = None, time.monotonic() + AGAIN_S
-            log.warning("nobody stands in for the front end problem=%s", problem)
+            note("stand_in_missing", problem=problem)
 
     def is_there(self) -> bool:
         """Does somebody watch? Without, nothing may be done that a disk could hold up."""
@@ -89,7 +88,7 @@ class StandIn:
     def _run(self) -> None:
         while not self._ended:
             if self._is_held_up():
-                log.info("held up, another thread serves the other topics topic=%r", self._topic)
+                note("held_up", topic=self._topic)
                 self.start()
                 self._serve()
                 return

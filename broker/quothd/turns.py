@@ -7,7 +7,7 @@ that has had its worker longest gets no new requests and sleeps once it has answ
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from quothd.entry import Entry
 from quothd.lifecycle import Happening, State
@@ -19,16 +19,24 @@ TURN_S = 0.05
 
 
 class Turns:
-    """Gives workers to entries and takes them back. Owned by the front end's thread."""
+    """Gives workers to entries and takes them back. Owned by the front end's thread.
+
+    workers_max: where it is lowered, topics that are active stay so until they have nothing to do.
+    """
 
     def __init__(self, workers_max: int, make_worker: Callable[[Place], Worker]) -> None:
-        self._workers_max = workers_max
+        self.workers_max = workers_max
         self._make_worker = make_worker
         self._active: OrderedDict[str, Entry] = OrderedDict()
         self._queue: OrderedDict[str, Entry] = OrderedDict()
         self._leaving: list[Worker] = []
         self._unopened: list[Entry] = []
         self._opening: Entry | None = None
+
+    @property
+    def workers(self) -> Iterator[Worker]:
+        """Those of the active topics."""
+        return (entry.worker for entry in self._active.values() if entry.worker is not None)
 
     @property
     def active(self) -> int:
@@ -70,7 +78,7 @@ class Turns:
 
     def give(self, now: float) -> None:
         """Give workers to the topics that wait for one; if there are none left, the idlest goes to sleep."""
-        while self._queue and len(self._active) < self._workers_max:
+        while self._queue and len(self._active) < self.workers_max:
             _, entry = self._queue.popitem(last=False)
             entry.step(Happening.STARTED)
             entry.opening_since, entry.looked_through = now, (0, 0)
@@ -112,7 +120,7 @@ class Turns:
 
         Returns the topics that are still at work then, and those that have ended without a last fsync.
         """
-        workers = [entry.worker for entry in self._active.values() if entry.worker is not None]
+        workers = [*self.workers]
         for entry in self._active.values():
             if entry.worker is not None and entry.state is not State.CLOSING:
                 entry.worker.rest()
@@ -135,7 +143,7 @@ class Turns:
 
     def _open_next(self, now: float) -> None:
         """Open the topics that nobody has asked for since the start, one after the other."""
-        while self._unopened and len(self._active) < self._workers_max:
+        while self._unopened and len(self._active) < self.workers_max:
             if self._opening is not None and self._opening.state in (State.QUEUED, State.OPENING):
                 return
             entry = self._unopened.pop()

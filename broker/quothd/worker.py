@@ -95,6 +95,11 @@ class Worker:
         finally:
             self._lock.release()
 
+    def configure(self, config: Config) -> None:
+        """Go by another configuration from now on."""
+        self._config = config
+        self.inbox.put(config)
+
     def rest(self) -> None:
         """Close the log and end, once everything that it was given has been done."""
         self.inbox.hand_over()

@@ -174,8 +174,8 @@ def test_a_damaged_file_is_no_reason_not_to_ask_a_broker(
 
 PLACES = {
     "--url": ({"url": "tcp://u:1", "ctx": "b"}, {"QUOTH_URL": "tcp://e:1"}, "tcp://u:1"),
-    "QUOTH_URL": ({"ctx": "b"}, {"QUOTH_URL": "tcp://e:1"}, "tcp://e:1"),
-    "--ctx": ({"ctx": "b"}, {"QUOTH_CONTEXT": "c"}, "tcp://b:1"),
+    "--ctx": ({"ctx": "b"}, {"QUOTH_URL": "tcp://e:1", "QUOTH_CONTEXT": "c"}, "tcp://b:1"),
+    "QUOTH_URL": ({}, {"QUOTH_URL": "tcp://e:1", "QUOTH_CONTEXT": "c"}, "tcp://e:1"),
     "QUOTH_CONTEXT": ({}, {"QUOTH_CONTEXT": "c"}, "tcp://c:1"),
     "the one in use": ({}, {}, "tcp://a:1"),
     "empty is not said": ({}, {"QUOTH_URL": "", "QUOTH_CONTEXT": ""}, "tcp://a:1"),
@@ -208,13 +208,6 @@ def test_an_error_tells_whose_address_it_is(alone: Command) -> None:
     assert f"no broker answers at {url} (from context gone)" in told.err
     told = alone("status", "--timeout", "0.05", environment={"QUOTH_URL": url})
     assert f"{url} (from QUOTH_URL)" in told.err
-
-
-def test_a_context_that_is_typed_and_loses_is_told(alone: Command, broker: BrokerProcess) -> None:
-    alone("ctx", "add", "other", "tcp://10.0.0.7:5555")
-    told = alone("ping", "--ctx", "other", environment={"QUOTH_URL": broker.url})
-    assert told.status == 0
-    assert f"QUOTH_URL={broker.url} wins over --ctx other" in told.err
 
 
 def test_commands_at_once_lose_nothing(alone: Command) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from quothcli.application import tree
-from quothcli.serve import HELP
 from quothd.config import KEYS
 
 
@@ -27,13 +26,15 @@ every_leaf = pytest.mark.parametrize("path", LEAVES)
 
 
 def test_the_tree_is_the_one_that_is_documented() -> None:
-    top = ["serve", "demo", "pub", "tail", "read", "get", "forward", "topic", "status", "ping", "top", "ctx"]
-    top += ["log", "doctor", "bench", "errors", "completion", "reference"]
+    top = ["serve", "config", "service", "demo", "pub", "tail", "read", "get", "forward", "topic", "status"]
+    top += ["ping", "top", "ctx", "log", "doctor", "bench", "errors", "completion", "reference"]
     topic = ["ls", "info", "create", "set", "rm", "trim", "roll"]
     log = ["ls", "dump", "verify", "repair"]
+    config = ["show", "check", "example"]
+    service = ["install", "uninstall"]
     ctx = ["add", "use", "ls", "rm"]
     bench = ["ratio", "table", "api", "aio", "latency", "memory", "steps", "peers"]
-    groups = {"topic": topic, "log": log, "ctx": ctx, "bench": bench}
+    groups = {"topic": topic, "log": log, "config": config, "service": service, "ctx": ctx, "bench": bench}
     below = [f"{group} {name}" for group, names in groups.items() for name in names]
     assert sorted(TREE) == sorted(["quoth", *(f"quoth {name}" for name in top + below)])
 
@@ -76,6 +77,5 @@ def test_options_in_examples_exist(path: str) -> None:
 
 
 def test_every_key_of_the_configuration_is_an_option_of_serve() -> None:
-    assert set(HELP) == set(KEYS)
     options = {option.name for option in TREE["quoth serve"].params}
-    assert options - {"help", "config"} == set(KEYS)
+    assert options - {"help", "config", "check"} == set(KEYS)

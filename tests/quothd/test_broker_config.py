@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kit.peers import refused
-from quothd.config import KEYS, Config, load
+from quothd import example
+from quothd.check import check
+from quothd.config import KEYS, Config, Key
 from quothd.main import _parser
+from quothd.sources import load, read
 from quothwire.errors import QuothError
 
 SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
@@ -22,6 +28,8 @@ SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
     "insecure": ("true", True, "0", False, "yes", True),
     "auto_create": ("false", False, "on", True, "off", False),
     "durability": ('"synced"', "synced", "written", "written", "synced", "synced"),
+    "log_level": ('"debug"', "debug", "warning", "warning", "error", "error"),
+    "log_format": ('"json"', "json", "text", "text", "json", "json"),
 }
 FLOATS = ("4", 4.0, "5.5", 5.5, "6e1", 60.0)
 INTEGERS = ("20000000", 20_000_000, "30000000", 30_000_000, "40000000", 40_000_000)
@@ -165,3 +173,161 @@ def test_a_topic_whose_settings_are_damaged_keeps_everything() -> None:
     assert (options.max_age, options.max_bytes) == (5.0, 5_000)
     options = config.log_options(config.topic_settings(), keep_all=True)
     assert (options.max_age, options.max_bytes) == (0.0, 0)
+
+
+# -- where values come from -------------------------------------------------------------------------------
+
+
+def test_every_value_tells_where_it_comes_from(tmp_path: Path) -> None:
+    """The argument, the variable, the line of the file, or the default."""
+    file = tmp_path / "quoth.toml"
+    file.write_text(
+        '# a comment\nmax_age = 5\n\n"max_bytes" = 5\nlisten = [\n  "ipc://a",\n]\nport = 5\nhost = "::1"\n'
+    )
+    found = read({"port": "7", "dir": None}, {"QUOTH_HOST": "127.0.0.1", "QUOTH_PORT": "6"}, file)
+    names = ("port", "host", "max_age", "max_bytes", "listen", "dir")
+    assert {name: found.origin(name) for name in names} == {
+        "port": "--port", "host": "QUOTH_HOST", "max_age": f"{file}:2", "max_bytes": f"{file}:4",
+        "listen": f"{file}:5", "dir": "default",
+    }  # fmt: skip
+    assert found.changes() == ("port", "listen", "max_age", "max_bytes")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a = 1\n", 1),
+        ("max_age = 1\n\nprot = 1\n", 3),
+        ("max_age = 1\n[broker]\nport = 1\n", 2),
+        ("a.b = 1\n", 1),
+    ],
+)
+def test_a_wrong_key_is_told_with_its_line(tmp_path: Path, text: str, line: int) -> None:
+    file = tmp_path / "quoth.toml"
+    file.write_text(text)
+    with pytest.raises(QuothError) as caught:
+        load({}, {}, file)
+    assert caught.value.text.startswith(f"{file}:{line}: there is no key")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "'soon'", "true", "[]"])
+def test_a_wrong_value_is_told_with_its_line(tmp_path: Path, value: str) -> None:
+    """Whether it is of the wrong kind or out of range."""
+    file = tmp_path / "quoth.toml"
+    file.write_text(f"max_age = 5\nworker_timeout = {value}\n")
+    with pytest.raises(QuothError) as caught:
+        load({}, {}, file)
+    assert caught.value.text.startswith(f"{file}:2: worker_timeout ")
+
+
+def test_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "quoth.toml"
+    for content, said in (
+        (b"a = 1\nb\n", "line 2"),
+        (b"a = 1\nb = '\xff'\n", f"{file}:2: a byte that is not UTF-8"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(QuothError) as caught:
+            load({}, {}, file)
+        assert said in caught.value.text
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("QUOTH_PROT", "QUOTH_PORT"), ("QUOTH_WORKER_TIMOUT", "QUOTH_WORKER_TIMEOUT"),
+        ("QUOTH_DURABILTY", "QUOTH_DURABILITY"), ("QUOTH_LOGLEVEL", "QUOTH_LOG_LEVEL"),
+        ("QUOTH_URL", ""), ("QUOTH_SEED", ""), ("QUOTH_CONTEXT", ""), ("QUOTH_PYTHON", ""),
+        ("QUOTH_SOMETHING", ""), ("PROT", ""), ("QUOTH_PORT", ""),
+    ],
+)  # fmt: skip
+def test_a_variable_that_looks_like_a_misspelt_key_is_doubted(variable: str, meant: str) -> None:
+    """It is read by nobody, and no error: other programs may use the prefix."""
+    doubts = read({}, {variable: "5"}).doubts
+    assert [doubt.meant for doubt in doubts] == ([meant] if meant else [])
+
+
+# -- what there is to know of a key -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
+def test_a_key_tells_what_it_is_and_why(key: Key) -> None:
+    """In sentences; a number says what it counts."""
+    assert key.help.endswith(".")
+    assert key.why.endswith(".")
+    if key.kind in (int, float) and key.name != "port":
+        assert re.match(r"(Seconds|Bytes|Records|Requests|Topics) ", key.help), key.help
+
+
+def test_keys_of_a_group_stand_together() -> None:
+    groups = [key.group for key in KEYS.values()]
+    assert len([*groupby(groups)]) == len(set(groups))
+
+
+# -- the example ------------------------------------------------------------------------------------------
+
+EXAMPLE = Path(__file__).parents[2] / "systemd" / "quothd.toml"
+COMMENTED = [line for line in example.text().splitlines() if re.match(r"#\w+ = ", line)]
+
+
+def test_the_example_is_the_one_that_the_code_makes() -> None:
+    assert EXAMPLE.read_text() == example.text(), "quoth config example > systemd/quothd.toml"
+
+
+def test_the_example_holds_every_key_once_and_sets_none(tmp_path: Path) -> None:
+    assert [line[1:].partition(" ")[0] for line in COMMENTED] == list(KEYS)
+    assert load({}, {}, EXAMPLE) == Config()
+
+
+@pytest.mark.parametrize("line", COMMENTED)
+def test_a_line_of_the_example_changes_nothing_when_it_counts(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "quothd.toml"
+    file.write_text(example.text().replace(f"\n{line}\n", f"\n{line[1:]}\n"))
+    found = read({}, {}, file)
+    assert found.config == Config()
+    assert list(found.origins) == [line[1:].partition(" ")[0]]
+
+
+def test_a_key_and_its_reason_stand_in_every_help() -> None:
+    """One place for all of them."""
+    text = " ".join(_parser().format_help().split())
+    for key in KEYS.values():
+        assert " ".join(key.summary.split()) in text
+        assert key.why in re.sub(r"\n# ", " ", example.text())
+
+
+# -- what can be checked without a start ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"host": "0.0.0.0"}, "--insecure"),
+        ({"listen": "tcp://192.0.2.1:5555"}, "--insecure"),
+        ({"listen": "tcp://127.0.0.1"}, "no port"),
+        ({"listen": "tcp://127.0.0.1:70000"}, "no port"),
+        ({"listen": "http://127.0.0.1:80"}, "tcp://HOST:PORT or ipc://PATH"),
+        ({"listen": "ipc:///no/such/directory/quoth"}, "there is no directory /no/such/directory"),
+        ({"listen": f"ipc:///tmp/{'x' * 100}"}, "too long"),
+        ({"dir": "/dev/null"}, "/dev/null is no directory"),
+        ({"dir": "/dev/null/below"}, "/dev/null is no directory"),
+    ],
+)
+def test_what_would_keep_it_from_starting_is_found(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(QuothError) as caught:
+        check(load(settings, {}))
+    assert caught.value.code == "bad_setting"
+    assert said in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_cannot_be_written_to_is_found(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    for directory in (tmp_path, tmp_path / "below" / "it"):
+        with refused("bad_setting"):
+            check(Config(dir=directory))
+
+
+def test_a_check_makes_nothing(tmp_path: Path) -> None:
+    check(load({"dir": tmp_path / "a" / "b", "listen": f"ipc://{tmp_path}/socket,ipc://@name"}, {}))
+    assert list(tmp_path.iterdir()) == []

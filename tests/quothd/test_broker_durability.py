@@ -433,7 +433,7 @@ def test_retention_of_a_topic_that_could_not_be_opened_is_done_later(
     embed: Embed, peers: Peers, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C45, C46: though nobody asks for the topic meanwhile."""
-    monkeypatch.setattr("quothd.dispatcher.RETENTION_RETRY_US", 200_000)
+    monkeypatch.setattr("quothd.dispatcher.RETRY_US", 200_000)
     fast = peers.fast(embed(worker_timeout=0.05, check_interval=0.05))
     fast.call(CreateTopic({"max_age": 1.0}), "t")
     fast.publish("t", [b"x"])

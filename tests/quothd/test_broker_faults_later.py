@@ -71,7 +71,7 @@ def test_a_failed_fsync_of_an_opening_is_not_forgotten_by_the_next(
     broker.prefix = traced(stage.output, Fault("fdatasync", 1, f"error={problem}", segment))
     broker.restart()
     stage.meet_again()
-    broker.wait_for("went wrong topic='t1'")
+    broker.wait_for("event=topic_failed topic=t1")
     let_go(broker.pid)
     assert [life.publish(durability="synced") for _ in range(3)] == ["storage_failed"] * 3
     broker.prefix = ()

@@ -54,7 +54,7 @@ def test_rounds_are_done_by_themselves_and_find_what_is_damaged(
     flip(path, 500)
     eventually(lambda: counted(fast, "scrub_damages") == 1, "the damage is found")
     assert counted(fast, "scrub_missing_records") == 10
-    line = broker.wait_for("damage found")
+    line = broker.wait_for("event=damage_found")
     assert f"file={path} " in line
     assert " records=10 ordinal=10 " in line
     flip(path, 500)
@@ -77,7 +77,7 @@ def test_a_topic_without_any_header_block_is_told(start_broker: StartBroker, pee
     fill(fast, "a")
     for path in segments(folder(broker, "a")):
         flip(path, 20)
-    broker.wait_for("a topic cannot be checked")
+    broker.wait_for("event=scrub_failed")
     assert counted(fast, "scrub_damages") == 1
 
 

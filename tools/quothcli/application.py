@@ -18,6 +18,8 @@ from quothcli.options import Chosen, Ctx, Form, Timeout, Url
 
 COMMANDS = {
     "serve": "serve",
+    "config": "config",
+    "service": "service",
     "demo": "demo",
     "pub": "publish",
     "tail": "reading",

@@ -99,7 +99,7 @@ def _print(printer: Printer, name: str, held: Contexts) -> None:
 
 def _say_what_wins() -> None:
     """Tell of the environment, which nobody sees and which wins over the context in use."""
-    for variable, what in ((URL_VARIABLE, "any context"), (CONTEXT_VARIABLE, "the context in use")):
+    for variable in (URL_VARIABLE, CONTEXT_VARIABLE):
         if os.environ.get(variable):
-            say(f"quoth: {variable} is set to {os.environ[variable]}, which wins over {what}")
+            say(f"quoth: {variable} is set to {os.environ[variable]}, which wins over the context in use")
             return

@@ -1,7 +1,7 @@
 """What the commands share: where the broker is, how long to wait for it, how to print.
 
 Each of these options may stand before the command or behind it; behind it wins. Where the broker is says the
-first of these that is there: --url, QUOTH_URL, --ctx, QUOTH_CONTEXT, the context in use, the default.
+first of these that is there: --url, --ctx, QUOTH_URL, QUOTH_CONTEXT, the context in use, the default.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.moment import as_pointer
 from quothcli import contexts
 from quothcli.completion import context_names, topic_names
-from quothcli.exits import say
 from quothwire.errors import Disconnected
 
 URL_VARIABLE = "QUOTH_URL"
@@ -122,7 +121,7 @@ class Chosen:
         """Where the broker is, and who said so. Raises as `address` does."""
         if self.url:
             return Place(self.url, None, "--url")
-        if url := os.environ.get(URL_VARIABLE):
+        if not self.ctx and (url := os.environ.get(URL_VARIABLE)):
             return Place(url, None, URL_VARIABLE)
         held = contexts.load()
         name = self.ctx or os.environ.get(CONTEXT_VARIABLE) or held.in_use
@@ -134,8 +133,6 @@ class Chosen:
     def connect(self) -> quoth.Client:
         """Connect to the broker. Raises `Disconnected`, which tells where the address is from."""
         place = self.place
-        if self.ctx and place.origin == URL_VARIABLE:
-            say(f"quoth: {URL_VARIABLE}={place.url} wins over --ctx {self.ctx}; --url would win over both")
         try:
             return quoth.connect(place.url, timeout=self.timeout or place.timeout or DEFAULT_TIMEOUT_S)
         except Disconnected as problem:

@@ -16,7 +16,8 @@ from quothcli.doctor import broker, directory, machine
 from quothcli.doctor.finding import Finding, Findings, Verdict, fail
 from quothcli.options import Chosen, Form, Timeout, Url, chosen
 from quothcli.output import Printer, printable
-from quothd.config import Config, load
+from quothd.config import Config
+from quothd.sources import load
 from quothwire.errors import QuothError
 
 

@@ -1,0 +1,98 @@
+"""The log book: every event that the broker writes down, with its level and what it means.
+
+The names are stable, so that somebody may look for them; fields are names, numbers and texts of errors, and
+never what a record holds. Whoever embeds a broker finds them in the records of the logger "quothd", as
+`event` and `fields`, and decides what becomes of them; `logwriter` is what the daemon does.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+LOGGER = "quothd"
+
+log = logging.getLogger(LOGGER)
+
+
+class Entry(NamedTuple):
+    """A kind of event. spoken: how the daemon says it to a person, with its fields; empty: as any other."""
+
+    level: int
+    meaning: str
+    spoken: str = ""
+
+
+EVENTS: dict[str, Entry] = {
+    # the daemon
+    "serving": Entry(INFO, "the directory is locked and its topics are listed", "serving {directory}"),
+    "listening": Entry(INFO, "clients may connect here", "on {urls}"),
+    "promise": Entry(INFO, "what an acknowledgement is worth", "acknowledged means {durability}: {worth}"),
+    "ready": Entry(INFO, "it takes requests", "ready {url}"),
+    "stopping": Entry(INFO, "it was asked to end, or ends by itself", "stopping"),
+    "stopped": Entry(INFO, "the end", "everything is synced, the directory is unlocked"),
+    "unsynced": Entry(
+        ERROR, "the end, and the disk may not hold all", "not everything is synced: {problem} ({hint})"
+    ),
+    "refused": Entry(ERROR, "it cannot start like this", "{problem}"),
+    "variable_ignored": Entry(WARNING, "a variable that looks like a misspelt key is not read"),
+    "reloaded": Entry(INFO, "the file was read again, and these keys have changed"),
+    "reload_refused": Entry(ERROR, "the file was read again and is wrong: nothing has changed"),
+    "reload_needless": Entry(
+        WARNING, "there is no file to read again: the daemon was started without --config"
+    ),
+    "restart_needed": Entry(WARNING, "these keys have changed in the file and count from the next start on"),
+    "front_end_failed": Entry(ERROR, "the loop that serves everybody broke down: the broker ends"),
+    "held_up": Entry(INFO, "a disk holds up the front end: another thread goes on as that"),
+    "held_up_failed": Entry(ERROR, "what was held up went wrong in the end"),
+    "stand_in_missing": Entry(WARNING, "there is no thread that could stand in for the front end"),
+    # one topic
+    "topic_made": Entry(INFO, "a topic was made"),
+    "topic_deleted": Entry(INFO, "a topic was deleted"),
+    "topic_opening": Entry(INFO, "how far an opening is that takes long"),
+    "topic_opened": Entry(DEBUG, "a topic has woken"),
+    "topic_slept": Entry(DEBUG, "a topic sleeps: synced and closed"),
+    "topic_recovered": Entry(
+        WARNING, "bytes at the end of a log did not check; they are set aside, or stepped over"
+    ),
+    "topic_failed": Entry(ERROR, "something went wrong with a topic; whoever asked is told"),
+    "close_failed": Entry(ERROR, "a log could not be closed in order"),
+    "sync_failed": Entry(ERROR, "an fsync failed: the topic takes no writes until a restart"),
+    "disk_low": Entry(WARNING, "a publish was refused, since too little of the disk is free"),
+    "retained": Entry(INFO, "retention has removed records"),
+    "retention_delayed": Entry(WARNING, "retention could not be done now, and is tried again"),
+    "stray_ignored": Entry(WARNING, "a file or folder that is not the broker's lies there and is left alone"),
+    # looking through what nobody reads
+    "scrub_failed": Entry(WARNING, "sealed segments, or one topic, cannot be checked"),
+    "damage_found": Entry(WARNING, "sealed bytes do not check; `quoth log repair` mends what can be mended"),
+    # everybody else
+    "message": Entry(INFO, "what other libraries log, in their words"),
+}
+
+_BARE = re.compile(r"[\w./:~@%+*,-]+", re.ASCII)
+
+
+def note(event: str, problem: BaseException | None = None, /, **fields: Any) -> None:
+    """Write an event down. problem: what nobody foresaw, whose traceback goes with it."""
+    level = EVENTS[event].level
+    if log.isEnabledFor(level):
+        line = line_of(event, fields)
+        log.log(level, line, exc_info=problem, stacklevel=2, extra={"event": event, "fields": fields})
+
+
+def line_of(event: str, fields: Mapping[str, Any]) -> str:
+    """An event in one line: event=NAME, then its fields as KEY=VALUE."""
+    return " ".join([f"event={event}", *(f"{name}={_shown(value)}" for name, value in fields.items())])
+
+
+def _shown(value: Any) -> str:
+    """A value as one word, or in the quotation marks of JSON, which do no harm to a terminal."""
+    text = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    if _BARE.fullmatch(text):
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())

@@ -1,0 +1,135 @@
+"""`quoth config`: where each value comes from, whether a broker could start with it, a file to begin with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kit.commands import Command
+from kit.processes import python_of
+from quothd import example
+from quothd.config import KEYS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with two keys."""
+    file = tmp_path / "quoth.toml"
+    file.write_text('durability = "synced"\n\nport = 6000\n')
+    return file
+
+
+def test_show_tells_where_each_value_comes_from(alone: Command, file: Path) -> None:
+    told = alone(
+        "config", "show", "--config", str(file), "--no-auto-create", "--listen", "ipc:///a,ipc:///b",
+        environment={"QUOTH_PORT": "7000"},
+    )  # fmt: skip
+    assert told.status == 0
+    rows = {line.split()[0]: line for line in told.lines}
+    assert list(rows) == list(KEYS)
+    assert rows["port"].split()[1:] == ["7000", "QUOTH_PORT"]
+    assert rows["durability"].split()[1:] == ['"synced"', f"{file}:1"]
+    assert rows["auto_create"].split()[1:] == ["false", "--auto-create"]
+    assert rows["listen"].endswith("--listen")
+    assert rows["max_age"].split()[1:] == ["0.0", "default"]
+
+
+def test_show_as_json_has_values_as_they_are(alone: Command, file: Path) -> None:
+    told = alone("config", "show", "--config", str(file), "--listen", "ipc:///a", "--format", "json")
+    rows = {row.pop("key"): row for row in told.objects}
+    assert rows["port"] == {"value": 6000, "origin": f"{file}:3", "default": 5555, "reload": False}
+    assert rows["listen"]["value"] == ["ipc:///a"]
+    assert rows["dir"]["value"] == "quoth-data"
+    assert rows["max_age"]["reload"] is True
+
+
+def test_what_show_prints_raw_is_a_file(alone: Command, file: Path, tmp_path: Path) -> None:
+    """That says the same."""
+    again = tmp_path / "again.toml"
+    again.write_bytes(alone("config", "show", "--config", str(file), "--format", "raw").out)
+    told = alone("config", "show", "--config", str(again), "--format", "raw")
+    assert told.out == again.read_bytes()
+    assert b'durability = "synced"\n' in told.out
+
+
+def test_a_variable_that_was_misspelt_is_told(alone: Command) -> None:
+    told = alone("config", "show", environment={"QUOTH_PROT": "1"})
+    assert told.status == 0
+    assert told.err == "quoth: QUOTH_PROT is not read: did you mean QUOTH_PORT?\n"
+
+
+def checkers() -> list[tuple[str, ...]]:
+    """The three ways to ask."""
+    return [("config", "check"), ("serve", "--check"), ("quothd", "--check")]
+
+
+def ask(alone: Command, checker: tuple[str, ...], *arguments: str) -> tuple[int, str, str]:
+    """Ask one of them; returns its exit status and what it says."""
+    if checker[0] != "quothd":
+        told = alone(*checker, *arguments)
+        return told.status, told.out.decode(), told.err
+    done = subprocess.run(
+        [*python_of("quothd.main"), *checker[1:], *arguments], capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("checker", checkers(), ids=" ".join)
+def test_check_says_ok_and_what_differs(
+    alone: Command, checker: tuple[str, ...], file: Path, tmp_path: Path
+) -> None:
+    """And makes nothing."""
+    arguments = ("--config", str(file), "--dir", str(tmp_path / "data"), "--port", "5555")
+    status, out, err = ask(alone, checker, *arguments)
+    assert (status, err) == (0, "")
+    ok, *lines = out.splitlines()
+    assert ok == "ok"
+    assert [line.split() for line in lines[:-1]] == [
+        ["dir", "=", f'"{tmp_path / "data"}"', "--dir"],
+        ["durability", "=", '"synced"', f"{file}:1"],
+    ]
+    assert lines[-1] == "everything else is as by default"
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("checker", checkers(), ids=" ".join)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("prot = 1\n", ":1: there is no key 'prot' (did you mean port?)"),
+        ("\nport = 'x'\n", ":2: port cannot be 'x' (it is a whole number)"),
+        ('host = "0.0.0.0"\n', "--insecure"),
+        ('dir = "/dev/null/x"\n', "/dev/null is no directory"),
+        ("port\n", "is no TOML"),
+    ],
+)
+def test_check_says_what_is_wrong(
+    alone: Command, checker: tuple[str, ...], file: Path, text: str, said: str
+) -> None:
+    """In one line, with exit status 2."""
+    file.write_text(text)
+    status, out, err = ask(alone, checker, "--config", str(file))
+    assert (status, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_is_not_there(alone: Command, tmp_path: Path) -> None:
+    for command in (("config", "show"), ("config", "check"), ("serve",)):
+        told = alone(*command, "--config", str(tmp_path / "missing.toml"))
+        assert told.status == 2
+        assert f"{tmp_path / 'missing.toml'}: No such file or directory" in told.err
+
+
+def test_the_example_is_the_one_in_the_folder_and_can_be_used(alone: Command, tmp_path: Path) -> None:
+    told = alone("config", "example")
+    assert told.out.decode() == example.text() == (ROOT / "systemd" / "quothd.toml").read_text()
+    (tmp_path / "quothd.toml").write_bytes(told.out)
+    shown = alone("config", "show", "--config", str(tmp_path / "quothd.toml"), "--format", "json")
+    assert {row["origin"] for row in shown.objects} == {"default"}
+    assert json.dumps(shown.objects[0]["value"]) == '"quoth-data"'

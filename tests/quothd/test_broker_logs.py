@@ -1,0 +1,381 @@
+"""The log: one event a line, names that stay, nothing of what records hold, and no flood."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.brokers import BrokerProcess, StartBroker, free_port
+from kit.deadlines import DEADLINE_S, eventually
+from kit.peers import Peers, code_of
+from quothd import Broker, logbook, logwriter
+from quothd.config import LOG_LEVELS
+from quothd.logbook import EVENTS, LOGGER, line_of, note
+from quothd.logwriter import REPEATS_MAX, LogWriter, configure, to_journal
+from quothwire import batch, pointer
+from quothwire.message import Publish
+
+QUOTHD = Path(logbook.__file__).parent
+SPOKEN = [name for name, entry in EVENTS.items() if entry.spoken]
+LINE = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) (?P<level>\w+) event=(?P<event>\w+)( |$)"
+)
+
+
+def noted() -> set[str]:
+    """The events that the code writes down, as they stand in the calls of `note`."""
+    calls = [
+        node
+        for path in QUOTHD.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "note"
+    ]
+    names = {
+        constant.value
+        for call in calls
+        for constant in ast.walk(call.args[0])
+        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+    }
+    assert all(call.args for call in calls)
+    return names
+
+
+# -- the table --------------------------------------------------------------------------------------------
+
+
+def test_the_table_lists_what_the_code_writes_down_and_nothing_else() -> None:
+    """But for what other libraries log."""
+    assert noted() == set(EVENTS) - {logwriter.FOREIGN}
+
+
+def test_the_broker_logs_by_the_table_alone() -> None:
+    """No other call of logging stands in the code."""
+    others = [
+        f"{path.name}:{node.lineno}"
+        for path in QUOTHD.glob("*.py")
+        if path.name not in ("logbook.py", "logwriter.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import) and any(alias.name == "logging" for alias in node.names)
+    ]
+    assert others == []
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_an_event_has_a_plain_name_and_a_meaning(name: str) -> None:
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
+    assert EVENTS[name].meaning
+    assert logging.getLevelName(EVENTS[name].level).lower() in LOG_LEVELS
+
+
+# -- lines ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    """What the daemon would write to stderr."""
+    return io.StringIO()
+
+
+@pytest.fixture
+def writer(stream: io.StringIO) -> Iterator[LogWriter]:
+    """Writes to `stream` what is logged in this process."""
+    root = logging.getLogger()
+    level = root.level
+    writer = LogWriter(stream)
+    root.addHandler(writer)
+    configure(writer, "debug", "text")
+    yield writer
+    root.removeHandler(writer)
+    root.setLevel(level)
+    writer.close()
+
+
+def lines(stream: io.StringIO) -> list[str]:
+    """What was written so far."""
+    return stream.getvalue().splitlines()
+
+
+def test_a_line_of_text_is_a_time_a_level_an_event_and_its_fields(
+    writer: LogWriter, stream: io.StringIO
+) -> None:
+    """The time is UTC, in microseconds, like a pointer."""
+    before = time.time_ns() // 1_000
+    note("retained", topic="orders", records=3, bytes=4_096)
+    (line,) = lines(stream)
+    found = LINE.match(line)
+    assert found is not None
+    assert found["level"] == "info"
+    assert line.endswith("event=retained topic=orders records=3 bytes=4096")
+    assert before - 1 <= pointer.parse(found["time"], 0) <= time.time_ns() // 1_000
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("plain", "plain"),
+        ("/a/b-c.seg", "/a/b-c.seg"),
+        ("two words", '"two words"'),
+        ("", '""'),
+        ('say "so"', '"say \\"so\\""'),
+        ("a\nevent=forged", '"a\\nevent=forged"'),
+        ("\x1b[31mred", '"\\u001b[31mred"'),
+        ("\x9b31m", '"\\u009b31m"'),
+        ("grün", '"grün"'),
+        (b"\xff".decode(errors="surrogateescape"), '"\\udcff"'),
+        (("a", "b"), "a,b"),
+        (7, "7"),
+        (Path("/a b"), '"/a b"'),
+    ],
+)
+def test_a_value_is_one_word_that_harms_no_terminal(
+    writer: LogWriter, stream: io.StringIO, value: Any, shown: str
+) -> None:
+    """And it ends no line, whatever somebody has named a file or a topic."""
+    note("stray_ignored", file=value)
+    (line,) = lines(stream)
+    assert line.endswith(f" event=stray_ignored file={shown}")
+    configure(writer, "debug", "json")
+    note("stray_ignored", file=value)
+    content = json.loads(lines(stream)[1])
+    assert content["file"] == (
+        value if isinstance(value, int) else list(value) if isinstance(value, tuple) else str(value)
+    )
+
+
+def test_a_line_of_json_is_an_object_with_the_same_fields(writer: LogWriter, stream: io.StringIO) -> None:
+    configure(writer, "info", "json")
+    note("retained", topic="orders", records=3, bytes=4_096)
+    content = json.loads(lines(stream)[0])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", content.pop("time"))
+    assert content == {
+        "level": "info", "event": "retained", "topic": "orders", "records": 3, "bytes": 4_096,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_is_a_field(writer: LogWriter, stream: io.StringIO, form: str) -> None:
+    """One event, one line."""
+    configure(writer, "info", form)
+    try:
+        raise RuntimeError("a defect\nof two lines")
+    except RuntimeError as problem:
+        note("topic_failed", problem, topic="t", problem="internal")
+    (line,) = lines(stream)
+    assert "Traceback (most recent call last)" in line
+    assert "a defect" in line
+
+
+@pytest.mark.parametrize("level", LOG_LEVELS)
+def test_what_is_below_the_level_is_not_written(writer: LogWriter, stream: io.StringIO, level: str) -> None:
+    configure(writer, level, "json")
+    for name in ("topic_slept", "retained", "stray_ignored", "sync_failed"):
+        note(name)
+    written = [json.loads(line)["level"] for line in lines(stream)]
+    assert written == list(LOG_LEVELS[LOG_LEVELS.index(level) :])
+
+
+def test_what_other_libraries_log_is_an_event_too(writer: LogWriter, stream: io.StringIO) -> None:
+    logging.getLogger("other.library").warning("it is %s", "late\nagain")
+    (line,) = lines(stream)
+    assert line.endswith(' warning event=message logger=other.library text="it is late\\nagain"')
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_what_is_said_to_people_is_one_line(writer: LogWriter, stream: io.StringIO, name: str) -> None:
+    """Whatever a directory is called."""
+    fields = {field: f"\x1b{field}\n" for field in re.findall(r"{(\w+)}", EVENTS[name].spoken)}
+    note(name, **fields)
+    (line,) = lines(stream)
+    assert line.startswith("quothd: ")
+    assert line.isprintable()
+
+
+# -- repeats ----------------------------------------------------------------------------------------------
+
+
+def test_an_event_that_repeats_itself_is_cut_and_counted(writer: LogWriter, stream: io.StringIO) -> None:
+    """The number comes by itself, though nothing more is logged; other events are not cut."""
+    for number in range(REPEATS_MAX + 123):
+        note("sync_failed", topic=f"t{number}")
+    note("stray_ignored", file="x")
+    eventually(lambda: "suppressed=123" in stream.getvalue(), "the rest is counted")
+    written = lines(stream)
+    assert sum("topic=t" in line for line in written) == REPEATS_MAX
+    assert sum("event=stray_ignored" in line for line in written) == 1
+    (told,) = (line for line in written if "suppressed" in line)
+    assert told.endswith("error event=sync_failed suppressed=123")
+
+
+def test_what_was_cut_is_counted_at_the_end(writer: LogWriter, stream: io.StringIO) -> None:
+    for _ in range(REPEATS_MAX + 5):
+        note("sync_failed", topic="t")
+    writer.close()
+    assert "suppressed=5" in lines(stream)[-1]
+
+
+# -- the journal ------------------------------------------------------------------------------------------
+
+
+def test_the_journal_is_told_how_important_a_line_is(stream: io.StringIO, tmp_path: Path) -> None:
+    """And it is recognized by the device and the inode of the stream."""
+    with (tmp_path / "stream").open("w") as file:
+        status = os.fstat(file.fileno())
+        name = f"{status.st_dev}:{status.st_ino}"
+        assert to_journal(file, {"JOURNAL_STREAM": name})
+        assert not to_journal(file, {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino + 1}"})
+        assert not to_journal(file, {})
+    writer = LogWriter(stream, prioritized=True)
+    for name, priority in (("topic_slept", 7), ("ready", 6), ("stray_ignored", 4), ("sync_failed", 3)):
+        record = logging.makeLogRecord({"levelno": EVENTS[name].level, "event": name, "fields": {"url": "u"}})
+        writer.emit(record)
+        assert lines(stream)[-1].startswith(f"<{priority}>")
+
+
+_EXECUTE = "import os, sys; os.dup2(int(sys.argv[1]), 2); os.execvp(sys.argv[2], sys.argv[2:])"
+
+
+class Piped:
+    """A daemon whose stderr is a pipe of ours, from its first word on."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        read, self._write = os.pipe()
+        status = os.fstat(self._write)
+        self.name = f"{status.st_dev}:{status.st_ino}"
+        self.said = os.fdopen(read)
+        self.broker = BrokerProcess(
+            directory,
+            environment={"JOURNAL_STREAM": self.name} if settings.pop("journal", False) else {},
+            popen={"pass_fds": (self._write,)},
+            prefix=(sys.executable, "-c", _EXECUTE, str(self._write)),
+            **settings,
+        )
+
+    def __enter__(self) -> Piped:
+        self.broker.launch()
+        os.close(self._write)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.broker.close()
+        self.said.close()
+
+    def wait_for(self, text: str) -> str:
+        """The next line that contains a text."""
+        return next(line.rstrip("\n") for line in self.said if text in line)
+
+
+def test_a_daemon_whose_stderr_is_the_journal_says_so(tmp_path: Path) -> None:
+    """A real process, with a variable that names its real stderr."""
+    with Piped(tmp_path / "data", journal=True) as piped:
+        assert piped.wait_for("serving").startswith("<6>quothd: serving")
+
+
+# -- the daemon -------------------------------------------------------------------------------------------
+
+
+def test_every_line_of_a_daemon_is_json_if_that_is_asked_for(tmp_path: Path, peers: Peers) -> None:
+    """From the first to the last, with the events of a whole life."""
+    broker = BrokerProcess(tmp_path / "data", log_format="json", log_level="debug", worker_timeout=0.05)
+    try:
+        broker.launch()
+        url = json.loads(broker.wait_for('"event": "ready"'))["url"]
+        peers.fast(url).publish("t", [b"x"])
+        broker.wait_for('"event": "topic_slept"')
+        assert broker.terminate() == 0
+    finally:
+        broker.close()
+    events = [json.loads(line) for line in broker.stderr.splitlines()[:-1]]
+    names = [event["event"] for event in events]
+    assert names[:4] == ["serving", "listening", "promise", "ready"]
+    assert names[-2:] == ["stopping", "stopped"]
+    assert {"topic_made", "topic_slept"} <= set(names)
+
+
+def test_a_start_that_fails_is_json_too(start_broker: StartBroker, tmp_path: Path) -> None:
+    start_broker()
+    second = BrokerProcess(tmp_path / "data", log_format="json")
+    try:
+        second.launch()
+        assert second.wait() == 3
+    finally:
+        second.close()
+    told = json.loads(second.stderr.splitlines()[0])
+    assert told["event"] == "refused"
+    assert "in use by process" in told["problem"]
+
+
+def test_a_stderr_that_is_gone_ends_nobody(tmp_path: Path, peers: Peers) -> None:
+    """Whoever reads the log may go; the broker serves, and stops in order."""
+    with Piped(tmp_path / "data", log_level="debug") as piped:
+        fast = peers.fast(piped.wait_for("ready ").split()[-1])
+        piped.said.close()
+        fast.publish("t", [b"x"])
+        assert fast.fetch("t").values == [b"x"]
+        assert piped.broker.terminate() == 0
+
+
+def test_a_daemon_without_stderr_writes_to_no_file_of_its_own(tmp_path: Path, peers: Peers) -> None:
+    """The lowest free number is given to the next file that is opened: here that is nobody's."""
+    port = free_port()
+    quothd = (sys.executable, "-c", "from quothd.main import main; main()")
+    process = subprocess.Popen(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *quothd, "--dir", str(tmp_path), "--port", str(port)]
+    )
+    try:
+        peers.fast(f"tcp://127.0.0.1:{port}").publish("t", [b"x"])
+        if sys.platform == "linux":
+            assert os.readlink(f"/proc/{process.pid}/fd/2") == os.devnull
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_nothing_of_what_records_hold_is_ever_written(start_broker: StartBroker, peers: Peers) -> None:
+    """Neither of what was stored nor of what was refused, with everything that can be said."""
+    secret = "5ec7e7"
+    broker = start_broker(log_level="debug", worker_timeout=0.05)
+    fast, simple = peers.fast(broker), peers.simple(broker)
+    fast.call(Publish(), "t", batch.encode([secret.encode()], keys=[secret.encode()]))
+    simple.publish("t", secret.encode())
+    refused = [
+        fast.send_publish("no/topic", [secret.encode()]),
+        fast.send_publish("t", [secret.encode()], "maybe"),
+        fast.send(Publish(), "t", secret.encode()),
+    ]
+    assert all(map(code_of, fast.answers_to(refused)))
+    broker.wait_for("event=topic_slept")
+    assert broker.terminate() == 0
+    assert secret not in broker.stderr
+
+
+# -- a broker in a program ----------------------------------------------------------------------------------
+
+
+def test_a_broker_in_a_program_leaves_logging_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, peers: Peers
+) -> None:
+    """It logs to "quothd", with the event and its fields, and configures nothing."""
+    root = logging.getLogger()
+    before = list(root.handlers), root.level, list(logging.getLogger(LOGGER).handlers)
+    with caplog.at_level("DEBUG", LOGGER), Broker(tmp_path, host="127.0.0.1", log_format="json") as broker:
+        peers.fast(broker).publish("t", [b"x"])
+        after = list(root.handlers), root.level, list(logging.getLogger(LOGGER).handlers)
+    assert after == before
+    (made,) = (record for record in caplog.records if getattr(record, "event", "") == "topic_made")
+    assert made.name == LOGGER
+    assert made.fields == {"topic": "t"}  # type: ignore[attr-defined]
+    assert made.getMessage() == line_of("topic_made", {"topic": "t"}) == "event=topic_made topic=t"

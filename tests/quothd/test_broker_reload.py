@@ -1,0 +1,392 @@
+"""SIGHUP: every key either counts at once or is named as one that does not; a wrong file changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.brokers import BrokerProcess, StartBroker
+from kit.deadlines import eventually
+from kit.peers import FastPeer, Peers, code_of
+from quothd import Broker, Config
+from quothd.config import KEYS
+from quothd.example import toml
+from quothd.sources import load
+from quothwire import batch
+from quothwire.errors import Disconnected
+from quothwire.message import CreateTopic, Fetch, Ping
+
+LIVE = [name for name, key in KEYS.items() if key.live]
+FIXED = [name for name, key in KEYS.items() if not key.live]
+NEVER = 1e9
+MIB = 2**20
+
+
+# -- the daemon -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """The file of the daemon."""
+    file = tmp_path / "quoth.toml"
+    file.write_text("")
+    return file
+
+
+def reload(broker: BrokerProcess, file: Path, text: str) -> None:
+    """Put another file in its place, whole, and tell the daemon."""
+    beside = file.with_suffix(".new")
+    beside.write_text(text)
+    beside.replace(file)
+    os.kill(broker.pid, signal.SIGHUP)
+
+
+ANOTHER: dict[str, object] = {
+    "dir": "elsewhere", "host": "::1", "port": 7, "listen": ("ipc:///tmp/quoth-nowhere",), "insecure": True,
+    "auto_create": False, "durability": "synced", "log_level": "debug", "log_format": "json",
+}  # fmt: skip
+
+
+def another(name: str) -> object:
+    """A value of a key that is not its default."""
+    default = KEYS[name].default
+    return ANOTHER[name] if name in ANOTHER else default * 2 or type(default)(7)
+
+
+def test_every_key_counts_at_once_or_is_named_as_one_that_does_not(
+    start_broker: StartBroker, file: Path
+) -> None:
+    """All of them change in the file, but for the two that are given as arguments."""
+    broker = start_broker("--config", str(file))
+    names = [name for name in KEYS if name not in ("dir", "port")]
+    reload(broker, file, "".join(f"{name} = {toml(another(name))}\n" for name in names))
+    told = json.loads(broker.wait_for('"event": "restart_needed"'))
+    assert told["keys"] == [name for name in names if name in FIXED]
+    told = json.loads(broker.wait_for('"event": "reloaded"'))
+    assert told["changed"] == LIVE
+
+
+def test_level_and_format_of_the_log_change_while_it_runs(
+    start_broker: StartBroker, file: Path, peers: Peers
+) -> None:
+    broker = start_broker("--config", str(file), worker_timeout=0.05)
+    reload(broker, file, 'log_format = "json"\nlog_level = "debug"\n')
+    told = json.loads(broker.wait_for('"event": "reloaded"'))
+    assert told["changed"] == ["log_level", "log_format"]
+    peers.fast(broker).publish("t", [b"x"])
+    broker.wait_for('"event": "topic_slept"')
+    reload(broker, file, 'log_level = "error"\n')
+    eventually(lambda: not runs_debug(peers.fast(broker), broker), "it says no more than errors")
+    reload(broker, file, 'log_level = "info"\n')
+    broker.wait_for(" event=reloaded ")
+
+
+def runs_debug(fast: FastPeer, broker: BrokerProcess) -> bool:
+    """Does a topic that is made show in the log?"""
+    before = broker.stderr
+    fast.publish(f"u{time.monotonic_ns()}", [b"x"])
+    return broker.stderr != before
+
+
+def test_a_restart_brings_what_a_reload_could_not(start_broker: StartBroker, file: Path) -> None:
+    broker = start_broker("--config", str(file))
+    reload(broker, file, "frame_bytes_max = 2_000_000\nmax_age = 60\n")
+    assert "changed=max_age" in broker.wait_for("event=reloaded")
+    assert "keys=frame_bytes_max" in broker.wait_for("event=restart_needed")
+    assert broker.terminate() == 0
+    broker.restart()
+    reload(broker, file, "frame_bytes_max = 2_000_000\nmax_age = 70\n")
+    broker.wait_for("changed=max_age")
+    assert "restart_needed" not in broker.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("max_age = 'soon'\nauto_create = false\n", ":1: max_age cannot be 'soon'"),
+        ("auto_create = false\nworker_timeout = 0\n", ":2: worker_timeout is at least 0.01"),
+        ("auto_create = false\nworker_timout = 1\n", "did you mean worker_timeout?"),
+        ("auto_create = false\n]\n", "is no TOML"),
+        ("auto_create = false\nhost = '0.0.0.0'\n", "--insecure"),
+        ("auto_create = false\nlisten = ['ipc:///no/such/directory/s']\n", "no directory /no/such/directory"),
+    ],
+)
+def test_a_file_that_is_wrong_changes_nothing(
+    start_broker: StartBroker, peers: Peers, file: Path, text: str, said: str
+) -> None:
+    """Not even what is right in it."""
+    broker = start_broker("--config", str(file))
+    reload(broker, file, text)
+    assert said in broker.wait_for("error event=reload_refused")
+    peers.fast(broker).publish("made", [b"x"])
+    reload(broker, file, "auto_create = false\n")
+    broker.wait_for("event=reloaded")
+    fast = peers.fast(broker)
+    assert code_of(fast.answers_to([fast.send_publish("other", [b"x"])])[0]) == "unknown_topic"
+
+
+def test_a_file_that_is_gone_changes_nothing(start_broker: StartBroker, peers: Peers, file: Path) -> None:
+    broker = start_broker("--config", str(file))
+    file.unlink()
+    os.kill(broker.pid, signal.SIGHUP)
+    assert "No such file" in broker.wait_for("error event=reload_refused")
+    peers.fast(broker).publish("t", [b"x"])
+
+
+def test_arguments_and_environment_go_on_to_win(start_broker: StartBroker, file: Path) -> None:
+    broker = start_broker(
+        "--config", str(file), environment={"QUOTH_MAX_BYTES": "5"}, max_age=9, durability="synced"
+    )
+    reload(broker, file, "max_age = 1\nmax_bytes = 1\nwaits_max = 1\n")
+    assert broker.wait_for("event=reloaded").endswith("changed=waits_max")
+
+
+def test_without_a_file_there_is_nothing_to_read(start_broker: StartBroker, peers: Peers) -> None:
+    broker = start_broker()
+    os.kill(broker.pid, signal.SIGHUP)
+    broker.wait_for("warning event=reload_needless")
+    peers.fast(broker).publish("t", [b"x"])
+    assert broker.terminate() == 0
+
+
+def test_many_signals_at_once_are_no_matter(start_broker: StartBroker, peers: Peers, file: Path) -> None:
+    """While it is busy; and the last file is the one that counts in the end."""
+    broker = start_broker("--config", str(file))
+    fast = peers.fast(broker)
+    asked = []
+    for number in range(50):
+        reload(broker, file, f"waits_max = {number + 1}\n")
+        asked.append(fast.send_publish(f"t{number % 3}", [b"x"]))
+    assert {code_of(answer) for answer in fast.answers_to(asked)} == {""}
+    reload(broker, file, "waits_max = 77\nmax_age = 77\n")
+    made = (fast.call(CreateTopic({}), f"new{number}").settings for number in count())
+    eventually(lambda: next(made)["max_age"] == 77, "the last file counts")
+    assert broker.terminate() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="tells a terminal that was closed as Linux does")
+def test_whoever_closes_the_terminal_ends_what_runs_in_it(tmp_path: Path) -> None:
+    """There SIGHUP means that, and nobody would see what is said."""
+    ours, theirs = pty.openpty()
+    broker = BrokerProcess(tmp_path / "data", popen={"pass_fds": (theirs,)}, prefix=on_stderr(theirs))
+    try:
+        broker.launch()
+        os.close(theirs)
+        said = b""
+        while b"quothd: ready" not in said:
+            said += os.read(ours, 4_096)
+        os.close(ours)
+        os.kill(broker.pid, signal.SIGHUP)
+        assert broker.wait() == 0
+    finally:
+        broker.close()
+
+
+def on_stderr(descriptor: int) -> tuple[str, ...]:
+    """What to put in front of a command that is to write its errors there."""
+    code = "import os, sys; os.dup2(int(sys.argv[1]), 2); os.execvp(sys.argv[2], sys.argv[2:])"
+    return sys.executable, "-c", code, str(descriptor)
+
+
+# -- what a reload does, key by key ------------------------------------------------------------------------
+
+BEFORE: dict[str, Any] = {
+    "host": "127.0.0.1", "port": 0, "worker_timeout": NEVER, "sync_interval": NEVER, "check_interval": NEVER,
+    "unsynced_bytes_max": 2**40, "buffer_count_max": 10**9, "scrub_interval": 0,
+}  # fmt: skip
+
+
+class Reloaded:
+    """A broker in this process, whose configuration a test changes."""
+
+    def __init__(self, directory: Path, peers: Peers) -> None:
+        self.settings = {**BEFORE, "dir": directory}
+        self.broker = Broker(directory, config=load(self.settings, {}))
+        self.broker.start()
+        self.fast = peers.fast(self.broker)
+
+    def set(self, **settings: Any) -> None:
+        """Change keys."""
+        self.settings |= settings
+        assert self.broker.reload(load(self.settings, {})) == ()
+
+    def counted(self, name: str) -> int:
+        """A counter of the status."""
+        return int(self.fast.status(limit=0).counters[name])
+
+    def code(self, topic: str, *values: bytes) -> str:
+        """What becomes of a publish."""
+        return code_of(self.fast.answers_to([self.fast.send_publish(topic, values)])[0])
+
+
+@pytest.fixture
+def reloaded(tmp_path: Path, peers: Peers) -> Iterator[Reloaded]:
+    """A broker with a topic `t` that is awake."""
+    reloaded = Reloaded(tmp_path / "data", peers)
+    reloaded.fast.publish("t", [b"x"])
+    yield reloaded
+    reloaded.broker.stop()
+
+
+def _a_new_topic_has(name: str, value: Any) -> Callable[[Reloaded], None]:
+    def act(it: Reloaded) -> None:
+        old = it.fast.describe("t").settings
+        it.set(**{name: value})
+        made = it.fast.call(CreateTopic({}), "new")
+        assert made.settings[name] == value
+        assert it.fast.describe("t").settings == old
+
+    return act
+
+
+def _auto_create(it: Reloaded) -> None:
+    it.set(auto_create=False)
+    assert it.code("new", b"x") == "unknown_topic"
+
+
+def _syncs_after(size: int, **settings: Any) -> Callable[[Reloaded], None]:
+    def act(it: Reloaded) -> None:
+        it.set(**settings)
+        it.fast.publish("t", [b"x" * size])
+        eventually(lambda: it.counted("syncs") > 0, "the sync thread has run")
+
+    return act
+
+
+def _disk_free_min(it: Reloaded) -> None:
+    it.set(disk_free_min=2**60)
+    assert [it.code("t", b"x"), it.code("new", b"x")] == ["disk_low", "disk_low"]
+    it.set(disk_free_min=0)
+    assert it.code("t", b"x") == ""
+
+
+def _check_interval(it: Reloaded) -> None:
+    it.fast.call(CreateTopic({"max_age": 0.05, "count_limit": 1}), "short")
+    it.fast.publish("short", [b"x"])
+    it.fast.publish("short", [b"y"])
+    it.set(check_interval=0.01)
+    eventually(lambda: it.fast.describe("short").count < 2, "retention is done")
+
+
+def _worker_timeout(it: Reloaded) -> None:
+    it.set(worker_timeout=0.01)
+    eventually(lambda: it.fast.status().active == 0, "the topic sleeps")
+
+
+def _workers_max(it: Reloaded) -> None:
+    it.fast.publish("u", [b"x"])
+    assert it.fast.status().active == 2
+    it.set(workers_max=1)
+    it.fast.publish("v", [b"x"])
+    eventually(lambda: it.fast.status().active == 1, "one is active")
+
+
+def _topics_max(it: Reloaded) -> None:
+    it.set(topics_max=1)
+    assert it.code("new", b"x") == "topics_max"
+
+
+def _topic_requests_max(it: Reloaded) -> None:
+    def is_busy() -> bool:
+        asked = [it.fast.send_publish("t", [b"x"]) for _ in range(100)]
+        return "busy" in map(code_of, it.fast.answers_to(asked))
+
+    assert not is_busy()
+    it.set(topic_requests_max=1)
+    eventually(is_busy, "more than one in a turn is refused")
+
+
+def _request_bytes_max(it: Reloaded) -> None:
+    it.set(request_bytes_max=16 * MIB)
+    assert it.code("t", *[b"x" * 4 * MIB] * 3) == ""
+    largest = 16 * MIB - len(batch.encode([b""]))
+    assert it.code("t", b"x" * largest) == "busy"
+
+
+def _waits_max(it: Reloaded) -> None:
+    it.set(waits_max=1)
+    end = it.fast.describe("t").last
+    asked = [it.fast.send(Fetch(after=end, wait_ms=60_000), "t") for _ in range(2)]
+    assert code_of(it.fast.answer_to(asked[1])) == "busy"
+
+
+def _scrub_interval(it: Reloaded) -> None:
+    it.set(scrub_interval=0.01)
+    eventually(lambda: it.counted("scrub_rounds") > 0, "a round is done")
+
+
+def _is_handed_on(name: str, value: Any) -> Callable[[Reloaded], None]:
+    """What takes long to see: whoever goes by it has the new value."""
+
+    def act(it: Reloaded) -> None:
+        it.set(**{name: value})
+        front_end: Any = it.broker._front_end
+        for part in (front_end, front_end._dispatcher, front_end._scrubber):
+            assert getattr(part._config, name) == value
+
+    return act
+
+
+EFFECTS: dict[str, Callable[[Reloaded], None]] = {
+    "auto_create": _auto_create,
+    "durability": _a_new_topic_has("durability", "synced"),
+    "max_age": _a_new_topic_has("max_age", 3_600.0),
+    "max_bytes": _a_new_topic_has("max_bytes", 10**9),
+    "size_limit": _a_new_topic_has("size_limit", 10**6),
+    "count_limit": _a_new_topic_has("count_limit", 1_000),
+    "age_limit": _a_new_topic_has("age_limit", 60.0),
+    "sync_interval": _syncs_after(1, sync_interval=0.01),
+    "unsynced_bytes_max": _syncs_after(9 * MIB, unsynced_bytes_max=16 * MIB),
+    "buffer_count_max": _syncs_after(1, buffer_count_max=1),
+    "disk_free_min": _disk_free_min,
+    "check_interval": _check_interval,
+    "worker_timeout": _worker_timeout,
+    "recovering_after": _is_handed_on("recovering_after", 0.5),
+    "stop_timeout": _is_handed_on("stop_timeout", 5.0),
+    "workers_max": _workers_max,
+    "topics_max": _topics_max,
+    "topic_requests_max": _topic_requests_max,
+    "request_bytes_max": _request_bytes_max,
+    "waits_max": _waits_max,
+    "scrub_interval": _scrub_interval,
+    "scrub_rate": _is_handed_on("scrub_rate", 10**9),
+}
+"""Of every key that may change while a broker runs, but for those of the daemon's log."""
+
+
+def test_every_key_that_may_change_is_tried() -> None:
+    assert set(EFFECTS) == {name for name in LIVE if not name.startswith("log_")}
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_a_reload_has_an_effect(reloaded: Reloaded, name: str) -> None:
+    EFFECTS[name](reloaded)
+    assert reloaded.fast.call(Ping()).time
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_what_needs_a_restart_stays_and_is_named(reloaded: Reloaded, name: str) -> None:
+    before = reloaded.broker.config
+    asked = load({**reloaded.settings, name: another(name), "max_age": 5}, {})
+    assert reloaded.broker.reload(asked) == (name,)
+    assert reloaded.broker.config.differing(before) == ("max_age",)
+
+
+def test_a_broker_that_has_ended_takes_no_configuration(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    for _ in range(2):
+        with pytest.raises(Disconnected) as caught:
+            broker.reload(Config(dir=tmp_path))
+        assert caught.value.code == "closed"
+        with broker:
+            pass
