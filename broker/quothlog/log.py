@@ -151,7 +151,7 @@ class Log:
 
     def info(self) -> LogInfo:
         """Tell everything about the log as it stands."""
-        segments = [*self._sealed, self._active]
+        segments, issuer, findings = [*self._sealed, self._active], self._issuer, self.findings
         return LogInfo(
             log_id=self.log_id,
             first=self._first_pointer(),
@@ -161,12 +161,13 @@ class Log:
             bytes=sum(one.size for one in segments),
             segments=len(segments),
             states="".join("r" if one.loaded else "h" for one in self._sealed) + "w",
-            counters={
-                "clock_steps": self._issuer.clock_steps,
-                "rolls": self._rolls,
-                **self.findings.counters(),
+            counters={"clock_steps": issuer.clock_steps, "rolls": self._rolls, **findings.counters()},
+            gauges={
+                **issuer.gauges(),
+                "unseen_records": self._active.end.ordinal - self.end_ordinal,
+                "producers": len(self._producers),
+                **findings.gauges(),
             },
-            gauges={**self._issuer.gauges(), "producers": len(self._producers), **self.findings.gauges()},
         )
 
     # -- writing ----------------------------------------------------------------------------------------

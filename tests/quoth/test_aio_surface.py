@@ -29,13 +29,16 @@ IN_A_LOOP = {
 """What is called otherwise where it is awaited."""
 
 
+NOT_YET = ("read_many", "tail_many")
+
+
 def offered(kind: Any) -> dict[str, Callable[..., Any]]:
     """The public methods of a class, and those that make it a context manager."""
     special = {name for pair in IN_A_LOOP.items() for name in pair if name.startswith("__")}
     return {
         name: member
         for name, member in vars(kind).items()
-        if isfunction(member) and (not name.startswith("_") or name in special)
+        if isfunction(member) and (not name.startswith("_") or name in special) and name not in NOT_YET
     }
 
 

@@ -11,8 +11,9 @@ from quothcli import upkeep
 from quothcli.command import command, group
 from quothcli.exits import Status
 from quothcli.logs import Directory, Only, Place, places, readable, report
-from quothcli.options import After, Form, Format, Limit, chosen, moment
+from quothcli.options import After, Form, Format, Limit, Template, chosen, moment
 from quothcli.output import Printer, moment_text, printable
+from quothcli.template import chosen_template
 from quothlog import inspection
 from quothlog.inspection import Damage, Summary, Unfinished
 
@@ -27,6 +28,7 @@ def add(app: typer.Typer) -> None:
         "dump",
         "quoth log dump quoth-data --topic orders --format json",
         "quoth log dump device/readings --after 1767323045000001 --limit 10",
+        "quoth log dump quoth-data --template '{topic} {pointer} {value}'",
     )(dump)
     upkeep.add(log)
 
@@ -67,12 +69,14 @@ def dump(
     after: After = None,
     limit: Limit = None,
     form: Form = None,
+    template: Template = None,
 ) -> int:
     """Print the records of a log.
 
     What is damaged is reported on stderr, stepped over, and makes the exit status 1.
     """
-    printer = Printer(chosen(context, form=form).format)
+    asked = chosen(context, form=form)
+    printer = Printer(asked.format, chosen_template(template, asked.form))
     begin = moment(after) or 0
     status = Status.DONE
     count = 0

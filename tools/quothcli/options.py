@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -34,6 +35,7 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    JSONL = "jsonl"  # the same as json, for whoever calls it so
     RAW = "raw"
 
 
@@ -65,12 +67,47 @@ Form = Annotated[
     Format | None,
     typer.Option(
         "--format",
-        help="text for people, json with one object per line, raw with bare values (default text).",
+        help="text for people, json or jsonl with one object per line, raw with bare values (default text).",
+    ),
+]
+Template = Annotated[
+    str | None,
+    typer.Option(
+        "--template",
+        metavar="TEXT",
+        help="Print each record so, instead of a --format: fields {topic} {pointer} {time} {key} {value} "
+        "{headers[NAME]}, {time:%H:%M:%S}, {value!raw} for the bytes as they are; \\t, \\n; {{ for a brace.",
     ),
 ]
 Topic = Annotated[
     str,
     typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False, autocompletion=topic_names),
+]
+Topics = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC",
+        help="Names of topics, or patterns in quotes: 'orders.*' also takes those that are made later.",
+        show_default=False,
+        autocompletion=topic_names,
+    ),
+]
+Merge = Annotated[
+    bool,
+    typer.Option(
+        "--merge",
+        help="Print the records of several topics in the order of time, not as they come.",
+    ),
+]
+CursorFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--cursor",
+        metavar="FILE",
+        help="Go on where FILE says, and keep in it how far this came. It is saved after the output was "
+        "written, so a record may come twice after a crash, none is left out. --after and --since say where "
+        "a new FILE begins.",
+    ),
 ]
 After = Annotated[
     str | None,
@@ -109,7 +146,7 @@ class Chosen:
     @property
     def format(self) -> Format:
         """How to print."""
-        return self.form or Format.TEXT
+        return Format.JSON if self.form is Format.JSONL else self.form or Format.TEXT
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""What commands print on stdout, in the three formats.
+"""What commands print on stdout, in the three formats; records also by a template (template.py).
 
 text    for people: a line per record, POINTER, TIME, VALUE separated by tabs, then key=... and NAME=...
         where there are a key and headers; what would disturb a terminal is escaped
@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, BinaryIO
 
@@ -29,26 +29,29 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Printer:
-    """Prints what a command has to say; `flush` hands it on."""
+    """Prints what a command has to say; `flush` hands it on.
 
-    def __init__(self, form: Format) -> None:
+    template: how a record becomes bytes, if not by the format.
+    """
+
+    def __init__(self, form: Format, template: Callable[[Message], bytes] | None = None) -> None:
         self.form = form
+        self._template = template
         self._out: BinaryIO = sys.stdout.buffer
 
     def message(self, message: Message, *, with_topic: bool = False) -> None:
         """Print one record. with_topic: begin a line of text with the topic's name."""
-        if self.form is Format.RAW:
-            self._out.write(message.value + b"\n")
-        elif self.form is Format.JSON:
-            self.object(message_object(message))
-        else:
-            self.line((f"{printable(message.topic)}\t" if with_topic else "") + message_line(message))
+        self._out.write(self.encoded(message, with_topic=with_topic))
 
-    def messages(self, messages: Iterable[Message]) -> None:
-        """Print records and hand them on."""
-        for message in messages:
-            self.message(message)
-        self.flush()
+    def encoded(self, message: Message, *, with_topic: bool = False) -> bytes:
+        """What `message` prints, for whoever hands it on by himself."""
+        if self._template is not None:
+            return self._template(message)
+        if self.form is Format.RAW:
+            return message.value + b"\n"
+        if self.form is Format.JSON:
+            return _line(_encode(message_object(message)))
+        return _line((f"{printable(message.topic)}\t" if with_topic else "") + message_line(message))
 
     def object(self, content: Mapping[str, Any]) -> None:
         """Print an object as a line of JSON."""
@@ -56,7 +59,12 @@ class Printer:
 
     def line(self, text: str) -> None:
         """Print a line of text."""
-        self._out.write(text.encode("utf-8", "backslashreplace") + b"\n")
+        self._out.write(_line(text))
+
+    @property
+    def gives_objects(self) -> bool:
+        """Is each record an object of JSON?"""
+        return self.form is Format.JSON and self._template is None
 
     def answer(self, text: str, content: Mapping[str, Any], raw: str | int | float | None = None) -> None:
         """Print one result in the format that was chosen; raw: its bare value, if it is not the text."""
@@ -140,6 +148,10 @@ def bytes_text(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1_000
     return f"{size:,.0f} TB"
+
+
+def _line(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 @lru_cache(maxsize=1_000)

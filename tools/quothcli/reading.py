@@ -1,24 +1,45 @@
-"""`quoth tail`, `quoth read` and `quoth get`: records of a topic, on stdout."""
+"""`quoth tail`, `quoth read` and `quoth get`: records of topics, on stdout."""
 
 from __future__ import annotations
 
-import os
-import select
-import stat
-import sys
-import threading
-from collections.abc import Iterator
-from itertools import islice
+import math
 from typing import Annotated
 
 import typer
 
-from quoth import Client, Gap, Message
+from quoth import Reading
 from quothcli.command import command
-from quothcli.exits import Status, say
-from quothcli.options import After, Form, Limit, Since, Timeout, Topic, Url, chosen, moment, start
-from quothcli.output import Printer, ordinals_text, records_text
-from quothwire.pointer import POINTER_MAX
+from quothcli.delivery import (
+    Delivery,
+    Gaps,
+    Holds,
+    are_several,
+    end_with_reader,
+    opened,
+    tell_watermark,
+)
+from quothcli.exits import Status, say, terminable
+from quothcli.options import (
+    After,
+    CursorFile,
+    Form,
+    Limit,
+    Merge,
+    Since,
+    Template,
+    Timeout,
+    Topic,
+    Topics,
+    Url,
+    chosen,
+    moment,
+    start,
+)
+from quothcli.output import Printer
+from quothcli.template import chosen_template
+
+BEAT_S = 1.0
+"""How often a merge that is silent is looked at."""
 
 
 def add(app: typer.Typer) -> None:
@@ -29,46 +50,75 @@ def add(app: typer.Typer) -> None:
         "quoth tail greetings",
         "quoth tail orders --since -15m --format json | jq .value",
         "quoth tail orders --after 0 -n 10",
+        "quoth tail 'orders.*' payments --merge --template '{time:%H:%M:%S} {topic} {key}: {value}'",
+        "quoth tail orders --cursor orders.cursor --since -1h >> orders.txt",
     )(tail)
     command(
         app,
         "read",
         "quoth read orders --limit 10",
-        "quoth read orders --since -1d --until -1h --format json",
+        "quoth read orders --since -1d --until -1h --format jsonl | jq .key",
         "quoth read orders --format raw > orders.txt",
+        "quoth read 'orders.*' --merge --cursor nightly.cursor",
     )(read)
-    command(app, "get", "quoth get orders 1767323045000001")(get)
+    command(
+        app,
+        "get",
+        "quoth get orders 1767323045000001",
+        "quoth get orders 2026-01-02T03:04:05.000001Z --template '{headers[trace]!raw}'",
+    )(get)
 
 
 def tail(
     context: typer.Context,
-    topic: Topic,
+    topics: Topics,
     after: After = None,
     since: Since = None,
     number: Annotated[
         int | None, typer.Option("-n", "--number", metavar="N", min=1, help="Stop after N records.")
     ] = None,
+    merge: Merge = False,
+    watermark: Annotated[
+        bool,
+        typer.Option(
+            "--watermark",
+            help="With --merge, tell up to when everything has been printed: as an object between those "
+            "of --format json, else on stderr.",
+        ),
+    ] = False,
+    cursor: CursorFile = None,
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
+    template: Template = None,
 ) -> int | None:
     """Print records as they come, until Ctrl-C.
 
     It begins now unless it is told where. It waits for a topic that does not exist yet, and for a broker
     that goes away for a while.
+
+    With --cursor it goes on behind what it has written before; of a topic that FILE does not know it prints
+    all. What was written is done, whoever reads it: behind `| head -5` the next run leaves out what the pipe
+    had taken, behind -n 5 nothing.
+
+    With --merge a record is printed once no topic can have an older one to come. That takes milliseconds,
+    more with hundreds of topics; equal times go by the topics' names. Only where the broker's clock steps
+    back, a record comes late. That is said, and so is what holds up the others for long.
     """
     asked = chosen(context, url, timeout, form)
     begin = start(after, since)
-    printer = Printer(asked.format)
-    gaps = _Gaps()
+    if watermark and not merge:
+        raise typer.BadParameter("only a --merge has one", param_hint="--watermark")
+    printer = Printer(asked.format, chosen_template(template, asked.form))
+    gaps = Gaps()
     end_with_reader()
     try:
-        with asked.connect() as client:
-            for count, message in enumerate(client.tail(topic, after=begin, on_gap=gaps), 1):
-                printer.message(message)
-                printer.flush()  # who waits for records wants each of them now
-                if count == number:
-                    break
+        with terminable(), opened(cursor, begin) as kept, asked.connect() as client:
+            delivery = Delivery(printer, kept, number, with_topic=are_several(topics))
+            with client.tail_many(topics, after=begin, cursor=kept, ordered=merge, on_gap=gaps) as reading:
+                if not reading.topics:
+                    say("quoth: no topic matches yet; waiting for one")
+                _follow(reading, delivery, printer if watermark else None, merge=merge)
     except KeyboardInterrupt:
         return Status.DONE
     return gaps.status
@@ -76,7 +126,7 @@ def tail(
 
 def read(
     context: typer.Context,
-    topic: Topic,
+    topics: Topics,
     after: After = None,
     since: Since = None,
     until: Annotated[
@@ -84,18 +134,32 @@ def read(
         typer.Option("--until", metavar="TIME", help="Stop before this time, given as for --since."),
     ] = None,
     limit: Limit = None,
+    merge: Merge = False,
+    cursor: CursorFile = None,
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
+    template: Template = None,
 ) -> int | None:
-    """Print the records that are there now, oldest first, and end."""
+    """Print the records that are there now, oldest first, and end.
+
+    Of several topics each line begins with its topic, and each topic's records keep their order; with --merge
+    all of them come in the order of time. With a cursor it prints what has come since the last time.
+    """
     asked = chosen(context, url, timeout, form)
     begin, end = start(after, since), moment(until)
-    printer = Printer(asked.format)
-    gaps = _Gaps()
-    with asked.connect() as client:
-        for messages in _portions(client, topic, begin or 0, end, limit, gaps):
-            printer.messages(messages)
+    printer = Printer(asked.format, chosen_template(template, asked.form))
+    gaps = Gaps()
+    with terminable(), opened(cursor, begin) as kept, asked.connect() as client:
+        delivery = Delivery(printer, kept, limit, with_topic=are_several(topics))
+        if delivery.is_done:
+            return None
+        reading = client.read_many(topics, after=begin, until=end, cursor=kept, ordered=merge, on_gap=gaps)
+        with reading, delivery:
+            for messages in reading.portions():
+                delivery.take(messages)
+                if delivery.is_done:
+                    break
     return gaps.status
 
 
@@ -106,64 +170,27 @@ def get(
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
+    template: Template = None,
 ) -> int | None:
     """Print the record with exactly this pointer."""
     asked = chosen(context, url, timeout, form)
+    printer = Printer(asked.format, chosen_template(template, asked.form))
     wanted = moment(pointer) or 0
     with asked.connect() as client:
-        Printer(asked.format).message(client.get(topic, wanted))
+        printer.message(client.get(topic, wanted))
     return None
 
 
-class _Gaps:
-    """Says on stderr what is missing between the records. Damage makes the command fail in the end."""
-
-    def __init__(self) -> None:
-        self.status = Status.DONE
-
-    def __call__(self, gap: Gap) -> None:
-        """A gap was found."""
-        if gap.reason == "recreated":
-            say(f"quoth: topic {gap.topic!r} was deleted and made anew: older records are gone")
-        else:
-            count = "an unknown number of records" if gap.records < 0 else records_text(gap.records)
-            where = f"behind pointer {gap.after}, resumes at pointer {gap.next}"
-            say(f"quoth: {count} gone, {gap.reason}: {where}{ordinals_text(gap.ordinal, gap.records)}")
-        if gap.reason == "damaged":
-            self.status = Status.FAILED
-
-
-def _portions(
-    client: Client, topic: str, after: int, until: int | None, limit: int | None, gaps: _Gaps
-) -> Iterator[list[Message]]:
-    """The records behind a cursor and before a time, as many at once as the broker sends."""
-    end = POINTER_MAX if until is None else until - 1
-    left = limit
-    if left == 0:
-        return
-    for batch in client.batches(topic, after=after, until=until, on_gap=gaps):
-        messages = list(islice(batch.readable(gaps), left))
-        if batch.last > end:
-            messages = [message for message in messages if message.pointer <= end]
-        yield messages
-        if left is not None:
-            left -= len(messages)
-            if left <= 0:
+def _follow(reading: Reading, delivery: Delivery, marks: Printer | None, *, merge: bool) -> None:
+    """Print what comes. marks: prints watermarks."""
+    holds = Holds(reading)
+    told = 0
+    with delivery:
+        for messages in reading.portions(BEAT_S if merge else math.inf):
+            delivery.take(messages)
+            holds.look(messages)
+            if marks is not None and reading.watermark > told:
+                told = reading.watermark
+                tell_watermark(marks, told)
+            if delivery.is_done:
                 return
-
-
-def end_with_reader() -> None:
-    """End this process when whoever reads its output has gone, even while there is nothing to print."""
-    try:
-        if not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
-            return
-    except OSError:
-        return
-    threading.Thread(target=_wait_for_reader, daemon=True).start()
-
-
-def _wait_for_reader() -> None:
-    poller = select.poll()
-    poller.register(sys.stdout.fileno(), 0)  # nothing but POLLERR, which cannot be left out
-    poller.poll()
-    os._exit(Status.DONE)

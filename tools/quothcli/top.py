@@ -17,10 +17,10 @@ import typer
 
 from quoth import Disconnected, QuothError
 from quothcli.command import command
+from quothcli.delivery import end_with_reader
 from quothcli.exits import Status
 from quothcli.options import Form, Format, Timeout, Url, chosen
 from quothcli.output import Printer, bytes_text, printable
-from quothcli.reading import end_with_reader
 from quothcli.watch import Row, Sort, View, Watch
 
 ROWS = 20

@@ -10,9 +10,11 @@ with quoth.connect("tcp://127.0.0.1:5555") as client:
 
 from quoth.batch import Batch, Messages
 from quoth.client import Client, connect
+from quoth.cursor import Cursor, Position
 from quoth.message import Ack, Gap, Message
 from quoth.outgoing import Failure, ProducerError
 from quoth.producer import Producer
+from quoth.reading import Reading
 from quothwire.errors import (
     BrokerFailure,
     Conflict,
@@ -31,6 +33,7 @@ __all__ = [
     "BrokerFailure",
     "Client",
     "Conflict",
+    "Cursor",
     "Damaged",
     "Disconnected",
     "Failure",
@@ -38,9 +41,11 @@ __all__ = [
     "Message",
     "Messages",
     "NotFound",
+    "Position",
     "Producer",
     "ProducerError",
     "QuothError",
+    "Reading",
     "RequestError",
     "Status",
     "TopicInfo",

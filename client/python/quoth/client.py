@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar
 
@@ -12,6 +12,7 @@ from quoth import steps
 from quoth.batch import Batch, Messages
 from quoth.channel import Context, Link
 from quoth.columns import encoder
+from quoth.cursor import Cursor
 from quoth.deadline import deadline_in
 from quoth.exchange import Exchange, Steps
 from quoth.message import Ack, Message, OnGap
@@ -19,6 +20,7 @@ from quoth.moment import Moment, as_pointer, cursor
 from quoth.pool import Pool, Slot
 from quoth.producer import BUFFER_MAX, Producer, ProducerOptions
 from quoth.reader import NEWEST, Reader
+from quoth.reading import Plan, Reading
 from quothwire import batch as wire
 from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
@@ -223,6 +225,43 @@ class Client:
             self._run(reader.find_end(self.timeout))
         return self._tail(reader)
 
+    def read_many(
+        self,
+        topics: str | Iterable[str],
+        *,
+        after: int | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        cursor: Cursor | None = None,
+        ordered: bool = False,
+        on_gap: OnGap | None = None,
+    ) -> Reading:
+        """Records of several topics that are there now: names, and patterns such as ``orders.*``.
+
+        Arguments as for `read` and `tail_many`. Raises `NotFound` for a name that is no topic's.
+        """
+        plan = Plan(False, ordered, _start(after, since, 0), steps.last_before(until), cursor)
+        return Reading(self._pool, self.timeout, topics, plan, on_gap)
+
+    def tail_many(
+        self,
+        topics: str | Iterable[str],
+        *,
+        after: int | None = None,
+        since: Moment | None = None,
+        cursor: Cursor | None = None,
+        ordered: bool = False,
+        on_gap: OnGap | None = None,
+    ) -> Reading:
+        """Records of several topics as they come, for ever; also of new topics that match a pattern.
+
+        cursor: where to go on, whatever `after` and `since` say; a topic that it does not know is read from
+        its beginning. They say where it begins with a new one. ordered: in the order of their time, each as
+        soon as no older one can come, see `Reading`.
+        """
+        plan = Plan(True, ordered, _start(after, since, None), cursor=cursor)
+        return Reading(self._pool, self.timeout, topics, plan, on_gap)
+
     def get(self, topic: str, pointer: int) -> Message:
         """The record with exactly this pointer. Raises `NotFound`, or `Damaged` if its bytes do not check."""
         return self._run(steps.get(topic, pointer, self.timeout))
@@ -313,3 +352,7 @@ class Client:
     def _run(self, call: Steps[T]) -> T:
         with self._pool.channel() as channel:
             return channel.run(call)
+
+
+def _start(after: int | None, since: Moment | None, default: int | None) -> int | None:
+    return default if after is None and since is None else cursor(after, since, 0)

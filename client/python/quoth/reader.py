@@ -64,6 +64,16 @@ class Reader:
         self._ahead_of = -1
         """Behind which pointer that reads on."""
 
+    @property
+    def log_id(self) -> int:
+        """The id of the topic's log, 0 as long as nothing is known of it."""
+        return self._log_id
+
+    @property
+    def ordinal(self) -> int:
+        """How many records the topic's log held up to the cursor, -1 if that is not known."""
+        return self._ordinal
+
     def find_end(self, timeout: float) -> Steps[None]:
         """Begin behind the newest record; of a topic that does not exist yet get all."""
         try:
@@ -73,10 +83,21 @@ class Reader:
                 raise
             self.after = 0
             return
-        reply = answer.reply
-        assert isinstance(reply, Fetched)
+        assert isinstance(answer.reply, Fetched)
+        self.go_to_end(answer.reply)
+
+    def go_to_end(self, reply: Fetched) -> None:
+        """Begin behind the newest record."""
         self.after, self._ordinal, self._log_id = reply.newest, reply.end, reply.log
         self.seen = True
+
+    def resume(self, after: int, log_id: int, ordinal: int) -> None:
+        """Begin where another reader was done: `log_id` and `ordinal` as that one knew them, or 0 and -1."""
+        self.after, self._log_id, self._ordinal = after, log_id, ordinal
+
+    def question(self, wait: float, bytes_max: int = FETCH_BYTES) -> Fetch:
+        """What to ask the broker next, for whoever sends it by himself and hands the answer to `take`."""
+        return _fetch(self.after, self._ordinal, wait, bytes_max=bytes_max)
 
     def fetch(
         self, *, wait: float = 0.0, timeout: float, records_max: int = RECORDS_MAX
@@ -87,9 +108,9 @@ class Reader:
         batches are taken.
         """
         wait = min(wait, WAIT_S_MAX)
-        exchange = self._fetch(self.after, self._ordinal, wait, records_max)
+        exchange = self._exchange(self.after, self._ordinal, wait, records_max)
         exchange.deadline = deadline_in(wait + timeout)
-        return self._take((yield exchange))
+        return self.take((yield exchange))
 
     def go_on(self, *, wait: float = 0.0, timeout: float) -> Steps[Iterator[Batch]]:
         """`fetch`, for whoever will go on: what follows is on its way while these batches are taken.
@@ -100,13 +121,13 @@ class Reader:
         deadline = deadline_in(wait + timeout)
         answer = yield from self._answer_ahead(deadline)
         if answer is None or not (answer.payload or wait):  # there may be something by now
-            exchange = self._fetch(self.after, self._ordinal, wait)
+            exchange = self._exchange(self.after, self._ordinal, wait)
             exchange.deadline = deadline
             answer = yield exchange
-        found = self._take(answer)
+        found = self.take(answer)
         self._ahead_of, ordinal = self._end_of(answer.payload)
         if ordinal >= 0:
-            self.ahead = self._fetch(self._ahead_of, ordinal, wait)
+            self.ahead = self._exchange(self._ahead_of, ordinal, wait)
         return found
 
     def follow(self, timeout: float) -> Steps[Iterator[Batch]]:
@@ -137,15 +158,8 @@ class Reader:
         except QuothError:
             return None
 
-    def _fetch(self, after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX) -> Exchange:
-        request = Fetch(
-            after=after,
-            ordinal=ordinal,
-            records_max=min(max(records_max, 1), RECORDS_MAX),
-            bytes_max=FETCH_BYTES,
-            wait_ms=math.ceil(wait * 1_000),
-        )
-        return Exchange(request, self.topic, wait=wait)
+    def _exchange(self, after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX) -> Exchange:
+        return Exchange(_fetch(after, ordinal, wait, records_max), self.topic, wait=wait)
 
     def _end_of(self, payload: wire.Bytes) -> tuple[int, int]:
         """The last pointer of stored batches and the ordinal behind it; -1 for none, or for damage."""
@@ -156,8 +170,8 @@ class Reader:
         size, last, ordinal = wire.whole(payload, self._log_id, first.base - 1, first.ordinal)
         return (last, ordinal) if size == len(payload) else (-1, -1)
 
-    def _take(self, answer: Answer) -> Iterator[Batch]:
-        """The batches of an answer."""
+    def take(self, answer: Answer) -> Iterator[Batch]:
+        """The batches of an answer. The cursor moves, and gaps are told, while they are taken."""
         reply = answer.reply
         assert isinstance(reply, Fetched)
         self.seen = True
@@ -248,6 +262,18 @@ class Reader:
         """Tell that everything up to the pointer `last` is damaged, and step over it."""
         before, self.after = self.after, max(self.after, last)
         self._on_gap(Gap(self.topic, before, last + 1, records, "damaged", ordinal))
+
+
+def _fetch(
+    after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX, bytes_max: int = FETCH_BYTES
+) -> Fetch:
+    return Fetch(
+        after=after,
+        ordinal=ordinal,
+        records_max=min(max(records_max, 1), RECORDS_MAX),
+        bytes_max=bytes_max,
+        wait_ms=math.ceil(wait * 1_000),
+    )
 
 
 def _behind(ordinal: int, records: int) -> int:

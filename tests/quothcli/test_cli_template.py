@@ -1,0 +1,138 @@
+"""Records by a template: every field, every escape, and what is wrong with one before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.commands import Command
+from quoth import Message
+from quothcli.options import Format
+from quothcli.template import chosen_template
+
+POINTER = 1_767_323_045_000_001
+RECORD = Message("orders", POINTER, b"a\tb\xff", b"k\n", {"trace": b"\x00\xfe", "a b": "ü".encode()})
+BARE = Message("orders", POINTER, b"", None, {})
+
+TEMPLATES = {
+    "": b"",
+    "{topic} {pointer}": b"orders 1767323045000001",
+    "{time}": b"2026-01-02T03:04:05.000001Z",
+    "{time:%H:%M:%S}": b"03:04:05",
+    "{time:%d.%m.%Y %f}": b"02.01.2026 000001",
+    "{key}: {value}": rb"k\n: a\tb\xff",
+    "{key!raw}{value!raw}": b"k\na\tb\xff",
+    "{headers[trace]}/{headers[trace]!raw}": rb"\x00\xfe/" + b"\x00\xfe",
+    "{headers[a b]}": "ü".encode(),
+    "{headers[none]}|": b"|",
+    "{pointer:>20}|{key:<5}|{topic:^10}": rb"    1767323045000001|k\n  |  orders  ",
+    "{pointer:,}": b"1,767,323,045,000,001",
+    r"a\tb\nc\\d": b"a\tb\nc\\d",
+    "{{{topic}}} {{}}": b"{orders} {}",
+    "grüße": "grüße".encode(),
+}
+
+
+def printed(text: str, record: Message) -> bytes:
+    """A record by a template."""
+    template = chosen_template(text, None)
+    assert template is not None
+    return template(record)
+
+
+@pytest.mark.parametrize(("text", "line"), TEMPLATES.items())
+def test_a_record_by_a_template(text: str, line: bytes) -> None:
+    assert printed(text, RECORD) == line + b"\n"
+
+
+def test_what_a_record_does_not_have_is_nothing() -> None:
+    assert printed("<{key}|{value}|{headers[trace]}|{key!raw}>", BARE) == b"<|||>\n"
+
+
+WRONG = {
+    "{valu}": "did you mean {value}?",
+    "{header[a]}": "did you mean {headers[NAME]}?",
+    "{headers}": "did you mean {headers[NAME]}?",
+    "{value[0]}": "did you mean {value}?",
+    "{}": "there are topic, pointer, time, key, value, headers[NAME]",
+    "{xyz}": "there are topic, pointer, time, key, value, headers[NAME]",
+    "{value!r}": "is no field",
+    "{topic!raw}": "a topic is text",
+    "{value!raw:>5}": "has no format",
+    "{pointer:%Y}": "Invalid format specifier",
+    "{value:,}": "Cannot specify ','",
+    "{value:>99999999999999999}": "too wide",
+    "{value": "a single {",
+    "value}": "a single }",
+    "{a{b}}": "a single {",
+    r"\q": "there is no \\q",
+    "\\": "a single \\",
+}
+
+
+@pytest.mark.parametrize(("text", "why"), WRONG.items())
+def test_what_is_wrong_with_a_template_is_told(text: str, why: str) -> None:
+    with pytest.raises(typer.BadParameter) as caught:
+        chosen_template(text, None)
+    assert why in caught.value.message
+
+
+def test_a_template_is_a_format() -> None:
+    with pytest.raises(typer.BadParameter):
+        chosen_template("{value}", Format.JSON)
+    assert chosen_template(None, Format.JSON) is None
+
+
+@given(st.text())
+def test_any_text_is_a_template_or_is_refused(text: str) -> None:
+    try:
+        template = chosen_template(text, None)
+    except typer.BadParameter:
+        return
+    assert template is not None
+    assert template(RECORD).endswith(b"\n")
+
+
+# -- in the commands ----------------------------------------------------------------------------------------
+
+
+def test_read_tail_and_get_by_a_template(quoth: Command, topic: str, fill: Callable[..., list[int]]) -> None:
+    first, second = fill(b"one", b"two")
+    template = ("--template", r"{topic}\t{value}!")
+    lines = [f"{topic}\tone!", f"{topic}\ttwo!"]
+    assert quoth("read", topic, *template).lines == lines
+    assert quoth("tail", topic, "--after", "0", "-n", "2", *template).lines == lines
+    assert quoth("get", topic, str(second), *template).lines == lines[1:]
+    assert quoth("get", topic, str(first), "--template", "{pointer}").lines == [str(first)]
+
+
+def test_dump_by_a_template(alone: Command, directory: Path) -> None:
+    told = alone("log", "dump", str(directory), "--limit", "2", "--template", "{key}={value}")
+    assert told.lines == ["k=0.0", "k=0.1"]
+
+
+@pytest.mark.parametrize("command", [("read", "t"), ("tail", "t"), ("get", "t", "5"), ("log", "dump", ".")])
+def test_a_wrong_template_is_told_before_anything_is_read(alone: Command, command: tuple[str, ...]) -> None:
+    told = alone(*command, "--template", "{vlaue}")
+    assert (told.status, told.out) == (2, b"")
+    happened, advice = told.err.splitlines()
+    assert "did you mean {value}?" in happened
+    assert advice == f"hint: `quoth {' '.join(command[: 1 + (command[0] == 'log')])} --help` shows how"
+
+
+def test_jsonl_is_another_word_for_json(
+    quoth: Command, alone: Command, topic: str, fill: Callable[..., list[int]], directory: Path
+) -> None:
+    fill(b"one", b"two")
+    log = str(directory)
+    for told, same in [
+        (quoth("read", topic, "--format", "jsonl"), quoth("read", topic, "--format", "json")),
+        (alone("log", "ls", log, "--format", "jsonl"), alone("log", "ls", log, "--format", "json")),
+    ]:
+        assert told.objects
+        assert told == same
