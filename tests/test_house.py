@@ -21,6 +21,7 @@ PACKAGES = {
     "quothwire": "client/python/quothwire",
     "quoth": "client/python/quoth",
     "pyspark_quoth": "client/python/pyspark_quoth",
+    "pytest_quoth": "client/python/pytest_quoth",
     "quothlog": "broker/quothlog",
     "quothd": "broker/quothd",
     "quothweb": "tools/quothweb",
@@ -30,6 +31,7 @@ MAY_IMPORT = {
     "quothwire": set(),
     "quoth": {"quothwire"},
     "pyspark_quoth": {"quoth"},
+    "pytest_quoth": {"quoth", "quothd", "quothwire"},
     "quothlog": {"quothwire"},
     "quothd": {"quothlog", "quothwire"},
     "quothweb": {"quoth"},
@@ -38,6 +40,7 @@ MAY_IMPORT = {
 SPARK = "client/python/quoth/spark/"  # reads segments without a broker, so it may import quothlog too
 ONLY_UNDER = {
     "pyspark": (SPARK, "client/python/pyspark_quoth/"),
+    "pytest": ("client/python/pytest_quoth/",),
     "typer": ("tools/quothcli/",),
     "rich": ("tools/quothcli/",),
 }

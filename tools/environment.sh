@@ -42,14 +42,19 @@ find_python() {
 find_ensurepip() {
     if has_ensurepip; then return; fi
     package="$("$python" -c 'import sys; print("python{}.{}-venv".format(*sys.version_info))')"
-    if command -v apt-get >/dev/null && as_root true 2>/dev/null; then
-        say "installing $package ..."
-        as_root apt-get -qq update </dev/null >&2 || true
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes install "$package" </dev/null >&2 || true
-    fi
+    apt_install "$package"
     has_ensurepip || stop "$python cannot make environments; on Debian type: sudo apt-get install $package"
 }
 
 has_ensurepip() { "$python" -c 'import ensurepip' 2>/dev/null; }
+
+# apt_install PACKAGE...: on a Debian where we may; whoever needs them looks whether they are there afterwards.
+apt_install() {
+    if command -v apt-get >/dev/null && as_root true 2>/dev/null; then
+        say "installing $* ..."
+        as_root apt-get -qq update </dev/null >&2 || true
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes install "$@" </dev/null >&2 || true
+    fi
+}
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -82,11 +83,13 @@ def folder_at(path: Path) -> Folder | None:
     return _folder(path, text, log_id) if log_id and text not in (_NEW, _GONE) else None
 
 
-def make(directory: Path, topic: TopicFile, room: int = 0) -> Path:
+def make(
+    directory: Path, topic: TopicFile, room: int = 0, fill: Callable[[Path], None] | None = None
+) -> Path:
     """Make the folder of a new topic, durable before it returns. Raises ``disk_low``, or OSError.
 
     room: bytes that have to be free beside it. Without them it would be left behind empty: what it is made
-    for would be refused.
+    for would be refused. fill: puts a log into it before anybody sees it; what it raises is raised.
     """
     filesystem = PosixFileSystem()
     need_room(filesystem, directory, TOPIC_BYTES + room)
@@ -96,9 +99,11 @@ def make(directory: Path, topic: TopicFile, room: int = 0) -> Path:
     filesystem.make_directory(beside)
     try:
         save(beside, topic)
+        if fill is not None:
+            fill(beside)
         with durable_names(filesystem, topics):
             filesystem.rename(beside, path)
-    except OSError:
+    except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         shutil.rmtree(path, ignore_errors=True)
         raise

@@ -15,7 +15,7 @@ which it then goes on; `pointers` gives out pointers, `producers` recognises ret
 the disk through the port in `filesystem`. Around it, for programs: a `writer` gathers records and has them on
 the disk in time, a `reader` follows a log that somebody else may be writing, `marks` tell how far it has been
 carried elsewhere. Beside them, for people: `inspection` looks at a log, `repair` mends one that nobody has
-open.
+open, `archive` copies one and `restoration` brings it back.
 """
 
 from quothlog.burst import Appended

@@ -104,7 +104,7 @@ def summaries(
         if quick:
             yield _believed(part) or _walked(part, _steps(part))
         else:
-            yield _walked(part, _verified(part, advance or (lambda _bytes: None)))
+            yield _walked(part, verified(part, advance or (lambda _bytes: None)))
 
 
 def records(directory: Path, after: int = 0, *, log_id: int = 0) -> Iterator[Record | Damage | Unfinished]:
@@ -281,7 +281,7 @@ def _believed(part: Part) -> Summary | None:
     )  # fmt: skip
 
 
-def _verified(part: Part, advance: Advance) -> Iterator[Found | Damage | Unfinished]:
+def verified(part: Part, advance: Advance) -> Iterator[Found | Damage | Unfinished]:
     """The batches of a segment whose bodies check too, and what is wrong between them."""
     seen = 0
     for step in _steps(part):

@@ -27,7 +27,19 @@ every_leaf = pytest.mark.parametrize("path", LEAVES)
 
 def test_the_tree_is_the_one_that_is_documented() -> None:
     top = ["serve", "config", "service", "demo", "pub", "tail", "read", "get", "forward", "topic", "status"]
-    top += ["ping", "top", "ctx", "log", "doctor", "bench", "errors", "completion", "reference"]
+    top += [
+        "ping",
+        "top",
+        "ctx",
+        "log",
+        "backup",
+        "restore",
+        "doctor",
+        "bench",
+        "errors",
+        "completion",
+        "reference",
+    ]
     topic = ["ls", "info", "create", "set", "rm", "trim", "roll"]
     log = ["ls", "dump", "verify", "repair"]
     config = ["show", "check", "example"]

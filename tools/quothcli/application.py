@@ -32,6 +32,8 @@ COMMANDS = {
     "top": "top",
     "ctx": "ctx",
     "log": "offline",
+    "backup": "backup",
+    "restore": "backup",
     "doctor": "doctor.command",
     "bench": "bench.commands",
     "errors": "errors",

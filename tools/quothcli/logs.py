@@ -6,7 +6,7 @@ A directory may be that of an embedded log, a topic's folder, or a broker's whol
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -15,6 +15,8 @@ import typer
 from quothcli.exits import Status, say
 from quothcli.output import ordinals_text, records_text
 from quothd import catalog
+from quothd.scrub import Pace
+from quothlog import layout
 from quothlog.inspection import Damage, Unfinished
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
@@ -29,6 +31,9 @@ Directory = Annotated[
 ]
 Only = Annotated[
     str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")
+]
+Rate = Annotated[
+    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Read at most so many bytes a second.")
 ]
 
 
@@ -68,6 +73,21 @@ def data_directory(directory: Path) -> Path | None:
     if folder.name == "topics" and any(map(catalog.log_id_of, folder.iterdir())):
         return folder.parent
     return folder.parent.parent if catalog.log_id_of(folder) and folder.parent.name == "topics" else None
+
+
+def pace_of(rate: int | None) -> Pace | None:
+    """What keeps somebody to a rate, if one was said."""
+    return Pace(rate) if rate else None
+
+
+def bytes_of_segments(log: Path) -> int:
+    """What its segments take, as far as they are there: they come and go beside a broker."""
+    size = 0
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for path in log.iterdir():
+            with suppress(OSError):
+                size += path.stat().st_size if layout.floor_of(path.name) else 0
+    return size
 
 
 def report(found: Damage | Unfinished) -> Status:

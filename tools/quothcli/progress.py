@@ -11,6 +11,24 @@ Advance = Callable[[int, int], None]
 
 
 @contextmanager
+def byte_progress(
+    what: str, total: int, pace: Callable[[int], None] | None = None
+) -> Iterator[Callable[[int], None]]:
+    """Show how many bytes of all have been done; yields what is called with those since the last call.
+
+    pace: called with the same, and may take its time.
+    """
+    with progress(what, total or None, counts=False) as show:
+
+        def advance(size: int) -> None:
+            show(0, size)
+            if pace is not None:
+                pace(size)
+
+        yield advance
+
+
+@contextmanager
 def progress(
     what: str, total_bytes: int | None = None, *, quiet: bool = False, counts: bool = True
 ) -> Iterator[Advance]:

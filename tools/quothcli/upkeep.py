@@ -7,30 +7,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from quothcli.command import command
 from quothcli.exits import Status, say
-from quothcli.logs import Directory, Only, Place, data_directory, missing_text, places, readable, report
+from quothcli.logs import (
+    Directory,
+    Only,
+    Place,
+    Rate,
+    bytes_of_segments,
+    data_directory,
+    missing_text,
+    pace_of,
+    places,
+    readable,
+    report,
+)
 from quothcli.options import Form, chosen
 from quothcli.output import Printer, bytes_text, printable, records_text
-from quothcli.progress import progress
+from quothcli.progress import byte_progress
 from quothd import topicfile
-from quothd.scrub import Pace
 from quothlog import inspection, layout
 from quothlog.dirlock import DirectoryLock
 from quothlog.inspection import Summary, Unfinished
 from quothlog.repair import Mended, repair
 from quothwire.errors import error
-
-_Rate = Annotated[
-    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Read at most so many bytes a second.")
-]
-
 
 _NAMES_MAX = 3
 
@@ -44,7 +49,7 @@ def add(log: typer.Typer) -> None:
 
 
 def verify(
-    context: typer.Context, directory: Directory, only: Only = None, rate: _Rate = None, form: Form = None
+    context: typer.Context, directory: Directory, only: Only = None, rate: Rate = None, form: Form = None
 ) -> int:
     """Read every byte of a log and verify every checksum.
 
@@ -55,7 +60,7 @@ def verify(
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
     logs = places(directory, only)
-    with _shown("verifying", logs, Pace(rate) if rate else None) as advance:
+    with byte_progress("verifying", _bytes_of(logs), pace_of(rate)) as advance:
         for place in logs:
             with readable(place, directory) as trouble:
                 status = max(status, _verify(printer, place, advance))
@@ -73,7 +78,7 @@ def mend(context: typer.Context, directory: Directory, only: Only = None, form: 
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
     logs = places(directory, only)
-    with _owned(directory), _shown("repairing", logs) as advance:
+    with _owned(directory), byte_progress("repairing", _bytes_of(logs)) as advance:
         for place in logs:
             mended = 0
             with readable(place, directory) as trouble:
@@ -98,30 +103,9 @@ def _repaired(place: Place, advance: Callable[[int], None]) -> Iterator[Mended]:
         raise error("storage_failed", f"{where}{problem.strerror}") from problem
 
 
-@contextmanager
-def _shown(
-    what: str, logs: list[Place], pace: Callable[[int], None] | None = None
-) -> Iterator[Callable[[int], None]]:
-    """Show how much of all segments has been looked at; yields what is called with bytes."""
-    size = sum(map(_bytes_of_segments, logs))
-    with progress(what, size or None, counts=False) as show:
-
-        def advance(done: int) -> None:
-            show(0, done)
-            if pace is not None:
-                pace(done)
-
-        yield advance
-
-
-def _bytes_of_segments(place: Place) -> int:
-    """What there is to be looked at, as far as it is there: segments come and go beside a broker."""
-    size = 0
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for path in place.directory.iterdir():
-            with suppress(OSError):
-                size += path.stat().st_size if layout.floor_of(path.name) else 0
-    return size
+def _bytes_of(logs: list[Place]) -> int:
+    """What there is to be looked at."""
+    return sum(bytes_of_segments(place.directory) for place in logs)
 
 
 @contextmanager

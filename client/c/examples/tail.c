@@ -1,0 +1,107 @@
+/* One read after the other, each from the NEXT of the one before; the broker waits where there is nothing. */
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "quothpipe.h"
+
+#define READ_LIMIT "1000"
+#define WAIT_MS "10000"
+
+enum { WRITTEN, CLOSED, CUT_SHORT };
+
+/* Write a value and a newline. */
+static int write_line(const char *value, size_t size) {
+    size_t done = 0;
+    while (done <= size) {
+        struct iovec parts[] = {{(char *)value + done, size - done}, {"\n", 1}};
+        ssize_t written = writev(STDOUT_FILENO, parts, 2);
+        if (written >= 0) {
+            done += (size_t)written;
+        } else if (errno == EAGAIN) {
+            struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+            poll(&output, 1, -1);
+        } else if (errno != EINTR) {
+            return CLOSED;
+        }
+        if (ended_by && done <= size) return CUT_SHORT;
+    }
+    return WRITTEN;
+}
+
+/* Write the records of an answer; the cursor moves on with each line, at last to NEXT. */
+static int write_records(struct broker *broker, uint64_t *cursor) {
+    uint64_t next, pointer;
+    if (!next_frame(broker) || !frame_number(broker, &next))
+        return complain("unsupported_version", "an answer without NEXT");
+    while (next_frame(broker)) {
+        if (!frame_number(broker, &pointer) || !next_frame(broker))
+            return complain("unsupported_version", "an answer with a pointer and no value");
+        switch (write_line(zmq_msg_data(&broker->frame), zmq_msg_size(&broker->frame))) {
+            case CUT_SHORT: return DONE;
+            case CLOSED: return errno == EPIPE ? -1 : complain("os_error", "output: %s", strerror(errno));
+        }
+        *cursor = pointer;
+    }
+    *cursor = next;
+    return DONE;
+}
+
+static void ask(struct broker *broker, uint64_t number, const char *topic, uint64_t cursor) {
+    char after[24];
+    snprintf(after, sizeof after, "%" PRIu64, cursor);
+    begin_request(broker, number, "read", 1);
+    put_text(broker, topic, 1);
+    put_text(broker, after, 1);
+    put_text(broker, READ_LIMIT, 1);
+    put_text(broker, WAIT_MS, 0);
+}
+
+/* Write what comes. Returns the exit status, -1 if nobody reads the output any more. */
+static int follow(struct broker *broker, const char *topic, uint64_t *cursor) {
+    uint64_t number = 0;
+    int64_t due = 0, silent_at = NEVER, pause = 0;
+    struct answer answer;
+    while (!ended_by) {
+        int status = DONE;
+        if (now_ms() >= due) {
+            ask(broker, ++number, topic, *cursor);
+            due = NEVER;
+            silent_at = now_ms() + atoi(WAIT_MS) + broker->timeout_ms;
+        }
+        int found = wait_for(broker, STDOUT_FILENO, ZMQ_POLLERR, due < silent_at ? due : silent_at);
+        if (found & STREAM) return -1;
+        if (take_answer(broker, &answer)) {
+            if (answer.number != number) continue;
+            if (answer.ok) {
+                status = write_records(broker, cursor);
+                due = pause = 0;
+            } else if (may_be_tried_again(answer.code) || strcmp(answer.code, "unknown_topic") == 0) {
+                pause = longer(pause);
+                due = now_ms() + pause;
+            } else {
+                status = complain(answer.code, "%s", answer.text);
+            }
+        } else if (found & BROKEN || now_ms() >= silent_at) {
+            status = connect_socket(broker);
+            pause = longer(pause);
+            due = now_ms() + pause;
+        }
+        if (status != DONE) return status;
+    }
+    return 128 + ended_by;
+}
+
+int tail(struct broker *broker, const char *topic, uint64_t after) {
+    uint64_t cursor = after;
+    int status = follow(broker, topic, &cursor);
+    if (status < 0) return DONE; /* how much of it was read is not known here, so there is no cursor to tell */
+    fprintf(stderr, "quothpipe: cursor %" PRIu64 "\n", cursor);
+    return status;
+}

@@ -1,0 +1,346 @@
+"""The C example, built with warnings and wrong accesses as errors, against real brokers."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import quoth
+from kit.brokers import BrokerProcess, StartBroker, free_port
+from kit.commands import COMMAND_S, Ended, Running
+from kit.deadlines import DEADLINE_S, eventually
+
+SOURCES = Path(__file__).resolve().parents[2] / "client" / "c" / "examples"
+SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+LINES = 100_000
+
+Start = Callable[..., Running]
+
+
+def compiles(source: str, *options: str) -> bool:
+    """Does the compiler take this, with the options of the Makefile for libzmq?"""
+    found = subprocess.run(["pkg-config", "--cflags", "libzmq"], capture_output=True, text=True, check=False)
+    command = ["cc", *shlex.split(found.stdout), *options, "-x", "c", "-", "-o", os.devnull]
+    return subprocess.run(command, input=source.encode(), capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's sources, in a folder of their own."""
+    if shutil.which("cc") is None or shutil.which("make") is None:
+        pytest.skip("no C compiler or no make; on Debian type: apt-get install gcc libc6-dev make")
+    if not compiles("#include <zmq.h>", "-E"):
+        pytest.skip("no headers of libzmq; on Debian type: apt-get install libzmq3-dev")
+    folder = tmp_path_factory.mktemp("c") / "examples"
+    shutil.copytree(SOURCES, folder, ignore=shutil.ignore_patterns("quothpipe", "quothpipe-sanitized"))
+    return folder
+
+
+def make(folder: Path, *targets: str) -> str:
+    """Run make; returns what it says."""
+    done = subprocess.run(["make", *targets], cwd=folder, capture_output=True, text=True, timeout=COMMAND_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def program(folder: Path) -> Path:
+    """The example; with sanitizers, if this machine has them."""
+    if compiles("int main(void) { return 0; }", "-fsanitize=address,undefined"):
+        make(folder, "sanitize")
+        return folder / "quothpipe-sanitized"
+    make(folder)
+    return folder / "quothpipe"
+
+
+@pytest.fixture
+def start(program: Path) -> Iterator[Start]:
+    """Start the example; it is killed at the end of the test if it still runs then."""
+    started: list[Running] = []
+
+    def start_it(*arguments: str, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE) -> Running:
+        process = subprocess.Popen(
+            [program, *arguments],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **SANITIZERS},
+        )
+        started.append(Running(process))
+        return started[-1]
+
+    yield start_it
+    for one in started:
+        if one.process.poll() is None:
+            os.kill(one.process.pid, signal.SIGKILL)
+        one.process.communicate(timeout=DEADLINE_S)
+
+
+def publish(start: Start, url: str, topic: str, lines: bytes, *options: str) -> Ended:
+    """Publish lines with the example."""
+    process = start("publish", *options, url, topic, stdin=subprocess.PIPE).process
+    out, err = process.communicate(lines, timeout=COMMAND_S)
+    return Ended(process.returncode, out, err.decode())
+
+
+def write(running: Running, lines: bytes) -> None:
+    """Put lines into the pipe that a running example reads."""
+    assert running.process.stdin is not None
+    running.process.stdin.write(lines)
+    running.process.stdin.flush()
+
+
+def end(running: Running, number: int) -> Ended:
+    """End it by a signal; its output is what was not read before."""
+    process = running.process
+    assert process.stdout is not None
+    assert process.stderr is not None
+    os.kill(process.pid, number)
+    out, err = process.stdout.read(), process.stderr.read()
+    return Ended(process.wait(DEADLINE_S), out, err.decode())
+
+
+def read_lines(running: Running, count: int) -> bytes:
+    """The next lines of its output."""
+    assert running.process.stdout is not None
+    return b"".join(running.process.stdout.readline() for _ in range(count))
+
+
+def stored(broker: BrokerProcess, topic: str) -> list[bytes]:
+    """All values of a topic."""
+    with quoth.connect(broker.url) as client:
+        return [message.value for batch in client.batches(topic) for message in batch]
+
+
+def count_of(broker: BrokerProcess, topic: str) -> int:
+    """How many records a topic has."""
+    with quoth.connect(broker.url) as client:
+        return client.topic(topic).count if topic in client.topics() else 0
+
+
+def holds_more_than(broker: BrokerProcess, topic: str, count: int) -> bool:
+    """Has a topic more records than that?"""
+    return count_of(broker, topic) > count
+
+
+def arbitrary_lines(rng: random.Random, count: int) -> bytes:
+    """Lines of all kinds, empty ones and binary ones among them; the last one has no newline."""
+    kinds: list[Callable[[], bytes]] = [
+        lambda: b"",
+        lambda: b"%d" % rng.randrange(10**9),
+        lambda: rng.randbytes(rng.randrange(100)).replace(b"\n", b"\r"),
+        lambda: b"\0" * rng.randrange(3),
+    ]
+    lines = [rng.choice(kinds)() for _ in range(count - 2)]
+    return b"\n".join([*lines, rng.randbytes(200_000).replace(b"\n", b"\0"), b"\xff\0last"])
+
+
+def test_makefile_builds_it_and_cleans_up_after_itself(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    make(copy, "clean")
+    before = sorted(copy.iterdir())
+    make(copy)
+    assert subprocess.run([copy / "quothpipe"], capture_output=True, check=False).returncode == 2
+    make(copy, "clean")
+    assert sorted(copy.iterdir()) == before
+
+
+def test_lines_come_back_byte_for_byte(
+    start: Start, broker: BrokerProcess, topic: str, rng: random.Random
+) -> None:
+    lines = arbitrary_lines(rng, LINES)
+    told = publish(start, broker.url, topic, lines)
+    assert told == (0, b"", f"quothpipe: {LINES} acknowledged\n")
+    tail = start("tail", broker.url, topic)
+    assert read_lines(tail, LINES) == lines + b"\n"
+    ended = end(tail, signal.SIGTERM)
+    with quoth.connect(broker.url) as client:
+        newest = client.topic(topic).last
+    assert ended == (128 + signal.SIGTERM, b"", f"quothpipe: cursor {newest}\n")
+
+
+def test_nothing_in_nothing_out(start: Start, broker: BrokerProcess, topic: str) -> None:
+    assert publish(start, broker.url, topic, b"") == (0, b"", "quothpipe: 0 acknowledged\n")
+    assert count_of(broker, topic) == 0
+
+
+@pytest.mark.parametrize("options", [(), ("-w", "1")], ids=["pipelined", "one at a time"])
+def test_publish_loses_no_line_when_the_broker_is_killed(
+    start: Start, start_broker: StartBroker, topic: str, options: tuple[str, ...]
+) -> None:
+    broker = start_broker()
+    lines = [b"line %d" % number for number in range(60_000)]
+    running = start("publish", "-t", "60", *options, broker.url, topic, stdin=subprocess.PIPE)
+    for begin in range(0, len(lines), 20_000):
+        if begin:
+            eventually(partial(holds_more_than, broker, topic, begin - 10_000), "it publishes")
+            broker.kill()
+            broker.restart()
+        write(running, b"\n".join(lines[begin : begin + 20_000]) + b"\n")
+    ended = running.end()
+    assert ended.status == 0
+    assert ended.err.startswith(f"quothpipe: {len(lines)} acknowledged")
+    found = stored(broker, topic)
+    twice = sum(count - 1 for count in Counter(found).values())
+    told = int(ended.err.split(", ")[1].split()[0]) if ", " in ended.err else 0
+    assert set(found) == set(lines)
+    assert twice <= told
+    if options:
+        assert list(dict.fromkeys(found)) == lines
+
+
+def test_tail_goes_on_when_the_broker_is_killed(
+    start: Start, start_broker: StartBroker, topic: str, rng: random.Random
+) -> None:
+    broker = start_broker()
+    lines = arbitrary_lines(rng, LINES).split(b"\n")
+    half = LINES // 2
+    tail = start("tail", broker.url, topic)
+    publish(start, broker.url, topic, b"\n".join(lines[:half]) + b"\n")
+    got = read_lines(tail, half // 2)
+    broker.kill()
+    broker.restart()
+    publish(start, broker.url, topic, b"\n".join(lines[half:]))
+    got += read_lines(tail, LINES - half // 2)
+    assert got == b"\n".join(lines) + b"\n"
+    assert end(tail, signal.SIGINT).status == 130
+
+
+def test_the_cursor_that_it_tells_is_where_to_go_on(start: Start, broker: BrokerProcess, topic: str) -> None:
+    lines = b"".join(b"%d\n" % number for number in range(5_000))
+    publish(start, broker.url, topic, lines)
+    first = start("tail", broker.url, topic)
+    got = read_lines(first, 1_234)
+    ended = end(first, signal.SIGINT)
+    cursor = ended.err.removeprefix("quothpipe: cursor ").strip()
+    got += ended.out
+    second = start("tail", broker.url, topic, cursor)
+    publish(start, broker.url, topic, b"more\n")
+    assert got + read_lines(second, 5_001 - got.count(b"\n")) == lines + b"more\n"
+    assert end(second, signal.SIGINT).status == 130
+
+
+def test_tail_waits_for_a_topic_that_does_not_exist(start: Start, broker: BrokerProcess, topic: str) -> None:
+    tail = start("tail", broker.url, topic)
+    publish(start, broker.url, topic, b"first\n")
+    assert tail.line() == "first"
+    assert end(tail, signal.SIGINT).status == 130
+
+
+def test_publish_comes_back_to_a_broker_that_is_busy(
+    start: Start, start_broker: StartBroker, topic: str
+) -> None:
+    broker = start_broker(topic_requests_max=1)
+    lines = [b"%d" % number for number in range(LINES)]
+    told = publish(start, broker.url, topic, b"\n".join(lines), "-w", "500")
+    assert told.status == 0
+    assert f"{LINES} acknowledged\n" in told.err
+    assert "quothpipe: busy: " in told.err
+    assert "(trying again)" in told.err
+    assert sorted(stored(broker, topic)) == sorted(lines)
+
+
+def test_publish_that_is_asked_to_end_tells_what_was_acknowledged(
+    start: Start, broker: BrokerProcess, topic: str
+) -> None:
+    running = start("publish", broker.url, topic, stdin=subprocess.PIPE)
+    write(running, b"one\ntwo\nthr")
+    eventually(lambda: count_of(broker, topic) == 2, "two lines are stored")
+    assert running.end(signal.SIGTERM) == (143, b"", "quothpipe: 2 acknowledged\n")
+    assert stored(broker, topic) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("lines", [3, LINES], ids=["then silence", "and more to come"])
+def test_tail_ends_silently_when_nobody_reads_on(
+    start: Start, broker: BrokerProcess, topic: str, lines: int
+) -> None:
+    publish(start, broker.url, topic, b"line\n" * lines)
+    tail = start("tail", broker.url, topic)
+    assert read_lines(tail, 3) == b"line\n" * 3
+    assert tail.process.stdout is not None
+    assert tail.process.stderr is not None
+    tail.process.stdout.close()
+    assert (tail.process.wait(DEADLINE_S), tail.process.stderr.read()) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ([], 2, "usage: publish or tail?"),
+        (["read"], 2, "usage: publish or tail?"),
+        (["publish", "URL"], 2, "usage: URL and TOPIC"),
+        (["publish", "URL", "t", "0"], 2, "usage: URL and TOPIC"),
+        (["tail", "URL", "t", "0", "1"], 2, "usage: URL and TOPIC"),
+        (["tail", "-x", "URL", "t"], 2, "usage: no such option"),
+        (["tail", "-t", "soon", "URL", "t"], 2, "usage: -t takes 1 to 86400 seconds"),
+        (["publish", "-w", "0", "URL", "t"], 2, "usage: -w takes 1 to 1000 requests"),
+        (["tail", "URL", "t", "yesterday"], 2, "bad_pointer: yesterday is no pointer"),
+        (["tail", "URL", "t", "100000000000000000"], 2, "bad_pointer: "),
+        (["tail", "nonsense", "t"], 2, "bad_request: nonsense: Invalid argument"),
+        (["tail", "URL", "a/b"], 2, "bad_topic: 'a/b' is not a topic's name"),
+        (["publish", "URL", "a\nb"], 2, "bad_topic: "),
+    ],
+    ids=lambda value: " ".join(value).replace("\n", "-") or "nothing" if isinstance(value, list) else None,
+)
+def test_what_is_typed_wrongly_is_told(
+    start: Start, broker: BrokerProcess, arguments: list[str], status: int, said: str
+) -> None:
+    typed = [broker.url if word == "URL" else word for word in arguments]
+    process = start(*typed, stdin=subprocess.PIPE).process
+    out, err = process.communicate(b"a line\n", timeout=COMMAND_S)
+    assert (process.returncode, out) == (status, b"")
+    assert err.decode().startswith(f"quothpipe: {said}")
+
+
+@pytest.mark.parametrize("command", ["publish", "tail"])
+def test_nobody_there_is_told(start: Start, command: str) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}"
+    ended = start(command, "-t", "1", url, "t").end()
+    assert ended == (4, b"", f"quothpipe: disconnected: no broker answers at {url} within 1 s\n")
+
+
+def test_publish_tells_what_is_not_known_when_the_broker_does_not_come_back(
+    start: Start, start_broker: StartBroker, topic: str
+) -> None:
+    broker = start_broker()
+    running = start("publish", "-t", "4", broker.url, topic, stdin=subprocess.PIPE)
+    write(running, b"one\n")
+    eventually(lambda: count_of(broker, topic) == 1, "a line is stored")
+    broker.freeze()
+    write(running, b"two\nthree\n")
+    ended = running.end()
+    assert ended.status == 4
+    assert ended.err.splitlines()[-1] == "quothpipe: 1 acknowledged; of 2 more it is not known"
+    broker.kill()
+
+
+def test_a_broker_that_takes_no_frame_of_this_size_is_given_up(
+    start: Start, start_broker: StartBroker, topic: str
+) -> None:
+    """libzmq cuts the connection, again and again."""
+    broker = start_broker(frame_bytes_max=2_000)
+    told = publish(start, broker.url, topic, b"first\n" + b"x" * 5_000, "-t", "4", "-w", "1")
+    assert told.status == 4
+    assert told.err.endswith("quothpipe: 1 acknowledged; of 1 more it is not known\n")
+
+
+def test_a_line_that_no_record_can_hold_is_refused_and_those_before_it_are_kept(
+    start: Start, broker: BrokerProcess, topic: str
+) -> None:
+    longest = 16 * 2**20 - 1024
+    lines = [b"first", b"x" * longest, b"y" * (longest + 1), b"last"]
+    told = publish(start, broker.url, topic, b"\n".join(lines))
+    assert told.status == 1
+    assert f"too_large: line 3 has more than {longest} bytes" in told.err
+    assert "2 acknowledged" in told.err
+    assert stored(broker, topic) == lines[:2]

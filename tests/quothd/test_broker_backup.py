@@ -1,0 +1,85 @@
+"""What a backup does about topics that come and go while it copies them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from quothd import backup, catalog, manifest, topicfile
+from quothd.catalog import Folder
+from quothd.topicfile import TopicFile
+from quothlog import Log, LogOptions
+from quothwire.pointer import POINTER_MAX
+from quothwire.settings import TopicSettings
+
+Make = Callable[[str], Folder]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Makes a topic of a few segments."""
+
+    def make_it(name: str) -> Folder:
+        (tmp_path / "data").mkdir(exist_ok=True)
+        topic = TopicFile(name, sum(name.encode()), TopicSettings())
+        path = catalog.make(tmp_path / "data", topic)
+        options = LogOptions(count_limit=10)
+        with Log.open(path, log_id=topic.log_id, options=options, others=(topicfile.NAME,)) as log:
+            for number in range(35):
+                log.append(b"%d" % number)
+        return Folder(path, topic)
+
+    return make_it
+
+
+def run(folders: list[Folder], to: Path, advance: Callable[[int], None] = lambda _size: None) -> list[str]:
+    """Back up; returns the names of the topics that are in it."""
+    outcomes = list(backup.backup(folders, to, POINTER_MAX, advance, exact=True))
+    assert not any(outcome.problem or outcome.damages for outcome in outcomes)
+    return [outcome.folder.topic.name for outcome in outcomes if outcome.saved]
+
+
+def held(to: Path) -> dict[str, int]:
+    """The topics of a backup and how many records they have."""
+    found = manifest.load(to)
+    assert found is not None
+    for one in found.topics.values():
+        for file in one.archive.files:
+            file.check(to / one.folder)
+    return {one.topic.name: one.archive.records for one in found.topics.values()}
+
+
+@pytest.mark.parametrize("when", ["before it is looked at", "while it is copied"])
+def test_a_topic_that_is_deleted_meanwhile_is_left_out(make: Make, tmp_path: Path, when: str) -> None:
+    orders, others, to = make("orders"), make("others"), tmp_path / "to"
+
+    def delete(_size: int) -> None:
+        if orders.path.exists():
+            catalog.remove(catalog.retire(orders.path))
+
+    if when == "before it is looked at":
+        delete(0)
+    assert run([orders, others], to, delete) == ["others"]
+    assert held(to) == {"others": 35}
+
+
+def test_a_topic_that_is_deleted_while_it_is_copied_again_stays_as_it_was(make: Make, tmp_path: Path) -> None:
+    orders, to = make("orders"), tmp_path / "to"
+    assert run([orders], to) == ["orders"]
+    assert run([orders], to, lambda _size: catalog.remove(orders.path)) == []
+    assert held(to) == {"orders": 35}
+
+
+def test_a_topic_that_cannot_be_read_is_told_and_stays_as_it_was(make: Make, tmp_path: Path) -> None:
+    orders, others, to = make("orders"), make("others"), tmp_path / "to"
+    run([orders, others], to)
+    for path in orders.path.glob("*.seg"):
+        path.write_bytes(b"\0" * 200)
+    first, second = backup.backup([orders, others], to, POINTER_MAX, lambda _size: None, exact=True)
+    assert first.saved is None
+    assert first.problem is not None
+    assert first.problem.code == "damaged"
+    assert second.saved is not None
+    assert held(to) == {"orders": 35, "others": 35}

@@ -1,0 +1,270 @@
+"""A log up to a moment: copied beside its owner into files that never change, and brought back from them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import DAY, HOUR, SECOND, START, ManualClock
+from kit.damage import flip, truncate
+from kit.effort import times
+from kit.logs import encoded, fill, put, salvaged, segments
+from kit.storage import Died, FaultyDisk
+from quothlog import Appended, Log, LogOptions, inspection
+from quothlog.archive import Archive, Archiver, discard
+from quothlog.filesystem import FileSystem, PosixFileSystem
+from quothlog.inspection import Damage
+from quothlog.restoration import restore
+from quothwire.errors import Damaged
+from quothwire.record import Record
+
+OpenLog = Callable[..., Log]
+SMALL = LogOptions(count_limit=10)
+
+
+def archived(
+    log: Log,
+    target: Path,
+    clock: ManualClock,
+    until: int | None = None,
+    *,
+    advance: Callable[[int], None] = lambda _size: None,
+    filesystem: FileSystem | None = None,
+) -> tuple[Archive, list[Damage], int]:
+    """Copy a log as it was at a moment, or is now; returns it, the damages, the bytes copied."""
+    moment = clock.now() if until is None else until
+    disk = filesystem or PosixFileSystem()
+    exact = until is not None
+    archiver = Archiver(log.directory, log.log_id, target, moment, exact=exact, filesystem=disk, clock=clock)
+    damages = list(archiver.run(advance))
+    discard(disk, target, archiver.archive)
+    return archiver.archive, damages, archiver.copied
+
+
+def restored(
+    source: Path, archive: Archive, at: Path, log_id: int, clock: ManualClock, until: int | None = None
+) -> Log:
+    """Bring a log back and open it."""
+    at.mkdir()
+    restore(source, archive, at, log_id, until=until, clock=clock)
+    return Log.open(at, log_id=log_id, clock=clock)
+
+
+def up_to(records: list[Record], batches: list[Appended], moment: int) -> list[Record]:
+    """The records of the batches that begin up to a moment."""
+    ends = [one.last for one in batches if one.first <= moment]
+    return [record for record in records if ends and record.pointer <= ends[-1]]
+
+
+def test_any_moment_of_any_history_comes_back(tmp_path: Path, rng: random.Random) -> None:
+    for number in range(times(25, 1_000)):
+        here = tmp_path / str(number)
+        clock = ManualClock(START)
+        history: list[Appended] = []
+        with Log.open(here / "log", options=LogOptions(count_limit=rng.randrange(1, 30)), clock=clock) as log:
+            for row in range(rng.randrange(1, 60)):
+                clock.step(rng.choice((0, 1, 3, SECOND, HOUR, -SECOND)))
+                history.append(log.append([b"%d.%d" % (row, i) for i in range(rng.randrange(1, 6))]))
+                if rng.random() < 0.1:
+                    log.roll()
+                if rng.random() < 0.05:
+                    log.trim(history[rng.randrange(len(history))].first)
+            records = list(log.read())
+            moment = rng.choice(
+                [START, history[-1].last, *(rng.choice(history).first + i for i in (-1, 0, 2))]
+            )
+            archive, damages, _ = archived(log, here / "kept", clock, moment)
+            earlier = rng.choice(history).first - rng.randrange(2)
+            newest, log_id = log.newest, log.log_id
+            clock.set(START - rng.choice((0, DAY)))
+        assert damages == []
+        with restored(here / "kept", archive, here / "back", log_id, clock) as log:
+            assert list(log.read()) == up_to(records, history, moment)
+            assert log.append(b"new").first > newest + 10 * SECOND
+            assert [record.value for record in log.read(newest)] == [b"new"]
+        assert not any(one.damages for one in inspection.summaries(here / "back"))
+        if earlier < moment:
+            with restored(here / "kept", archive, here / "earlier", log_id, clock, earlier) as log:
+                assert list(log.read()) == up_to(records, history, earlier)
+                assert log.append(b"new").first > newest + 10 * SECOND
+        shutil.rmtree(here)
+
+
+def test_a_batch_belongs_to_the_moment_of_its_first_record(
+    log: Log, clock: ManualClock, tmp_path: Path
+) -> None:
+    first = log.append([b"0", b"1", b"2", b"3"]).first
+    for moment, expected in ((first - 1, 0), (first, 4), (first + 2, 4)):
+        archive, _, _ = archived(log, tmp_path / "kept", clock, moment)
+        assert (archive.records, archive.last) == (expected, first + 3 if expected else archive.last)
+
+
+def test_ordinals_and_producers_stay(open_log: OpenLog, clock: ManualClock, tmp_path: Path) -> None:
+    log = open_log(options=SMALL)
+    raws = [encoded([b"%d" % number], producer=7, sequence=number) for number in range(1, 36)]
+    stored = put(log, *raws)
+    log.trim(stored[12].first)
+    archive, _, _ = archived(log, tmp_path / "kept", clock, stored[29].last)
+    put(log, *(encoded([b"later"], producer=7, sequence=number) for number in (36, 37)))
+    clock.step(DAY)
+    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
+        assert (back.log_id, back.first_ordinal, back.end_ordinal) == (log.log_id, 10, 30)
+        assert put(back, *raws[20:30]) == [replace(one, duplicate=True) for one in stored[20:30]]
+        assert not put(back, raws[30])[0].duplicate
+        assert back.end_ordinal == 31
+
+
+def test_only_what_is_new_is_copied(open_log: OpenLog, clock: ManualClock, tmp_path: Path) -> None:
+    log, kept = open_log(options=SMALL), tmp_path / "kept"
+    fill(log, 35)
+    archived(log, kept, clock)
+    before = {path.name: path.stat() for path in kept.iterdir()}
+    assert archived(log, kept, clock)[2] == 0
+    fill(log, 20)
+    archive, _, copied = archived(log, kept, clock)
+    after = {path.name: path.stat() for path in kept.iterdir()}
+    assert copied == sum(after[name].st_size for name in after.keys() - before.keys())
+    assert sorted(after) == sorted(file.name for file in archive.files)
+    stayed = before.keys() & after.keys()
+    assert len(stayed) == 6, "three sealed segments and their indexes"
+    for name in stayed:
+        assert (before[name].st_ino, before[name].st_mtime_ns) == (
+            after[name].st_ino,
+            after[name].st_mtime_ns,
+        )
+
+
+def test_a_log_ahead_of_the_clock_is_whole_unless_a_moment_was_said(
+    log: Log, clock: ManualClock, tmp_path: Path
+) -> None:
+    fill(log, 3)
+    clock.step(-DAY)
+    fill(log, 3)
+    assert archived(log, tmp_path / "kept", clock)[0].records == 6
+    assert archived(log, tmp_path / "kept", clock, clock.now())[0].records == 0
+
+
+def test_what_retention_removes_meanwhile_makes_no_hole(
+    open_log: OpenLog, clock: ManualClock, tmp_path: Path
+) -> None:
+    log = open_log(options=SMALL)
+    told = fill(log, 55)
+
+    def trim_once(_size: int) -> None:
+        log.trim(told[25].pointer)
+
+    archive, damages, _ = archived(log, tmp_path / "kept", clock, advance=trim_once)
+    assert (damages, archive.first_ordinal, archive.end_ordinal) == ([], 20, 55)
+    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
+        assert list(back.read()) == told[20:]
+
+
+def test_a_log_of_which_nothing_stays_meanwhile_is_copied_as_it_is_then(
+    open_log: OpenLog, clock: ManualClock, tmp_path: Path
+) -> None:
+    log = open_log(options=SMALL)
+    told = fill(log, 35)
+    later: list[Record] = []
+
+    def begin_anew(_size: int) -> None:
+        if not later:
+            log.roll()
+            log.trim(told[-1].pointer + 1)
+            later.extend(fill(log, 15))
+
+    archive, damages, _ = archived(log, tmp_path / "kept", clock, advance=begin_anew)
+    assert (damages, archive.first_ordinal, archive.end_ordinal) == ([], 35, 35)
+    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
+        assert list(back.read()) == []
+        assert (back.first_ordinal, back.end_ordinal) == (35, 35)
+
+
+def test_the_owner_rolls_and_appends_meanwhile(open_log: OpenLog, clock: ManualClock, tmp_path: Path) -> None:
+    log = open_log(options=SMALL)
+    told = fill(log, 35)
+
+    def go_on(_size: int) -> None:
+        fill(log, 7)
+
+    archive, damages, _ = archived(log, tmp_path / "kept", clock, advance=go_on)
+    assert damages == []
+    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
+        assert list(back.read()) == told
+
+
+@pytest.mark.parametrize("segment", [0, 1, -1], ids=["first", "middle", "last"])
+def test_what_is_damaged_is_copied_as_it_is(
+    open_log: OpenLog, clock: ManualClock, tmp_path: Path, segment: int
+) -> None:
+    log = open_log(options=SMALL)
+    fill(log, 35)
+    path = segments(log.directory)[segment]
+    flip(path, path.stat().st_size // 2)
+    survived = salvaged(log)
+    archive, damages, _ = archived(log, tmp_path / "kept", clock)
+    assert [one.path for one in damages] == [path]
+    assert archive.records == 35
+    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
+        assert salvaged(back) == survived
+
+
+def test_a_segment_without_its_header_block_is_copied(
+    open_log: OpenLog, clock: ManualClock, tmp_path: Path
+) -> None:
+    log = open_log(options=SMALL)
+    fill(log, 35)
+    for path in (segments(log.directory)[1], segments(log.directory)[-1]):
+        flip(path, 20)
+    survived = salvaged(log)
+    archive, damages, _ = archived(log, tmp_path / "kept", clock)
+    assert len(damages) == 2
+    with restored(tmp_path / "kept", archive, tmp_path / "back", log.log_id, clock) as back:
+        assert salvaged(back) == survived
+
+
+@pytest.mark.parametrize("written", [0, 40])
+def test_wherever_it_breaks_off_the_next_copy_goes_on(
+    open_log: OpenLog, clock: ManualClock, tmp_path: Path, written: int
+) -> None:
+    log = open_log(options=SMALL)
+    told = fill(log, 35)
+    until = clock.now()
+    for nth in count(1):
+        kept, disk = tmp_path / f"kept-{nth}", FaultyDisk()
+        disk.die(nth, written)
+        with suppress(Died):
+            archived(log, kept, clock, until, filesystem=disk)
+            break
+        whole = sum(path.stat().st_size for path in kept.iterdir() if path.suffix != ".tmp")
+        archive, _, copied = archived(log, kept, clock, until)
+        assert copied == archive.bytes - whole, "what was finished is not copied again"
+        assert sorted(path.name for path in kept.iterdir()) == sorted(file.name for file in archive.files)
+        with restored(kept, archive, tmp_path / f"back-{nth}", log.log_id, clock) as back:
+            assert list(back.read()) == told
+    assert nth > 20
+
+
+def test_a_file_that_is_not_what_it_was_is_found(log: Log, clock: ManualClock, tmp_path: Path) -> None:
+    fill(log, 3)
+    archive, _, _ = archived(log, tmp_path / "kept", clock)
+    (file,) = archive.files
+    path = tmp_path / "kept" / file.name
+    file.check(path.parent)
+    for offset in range(file.bytes):
+        flip(path, offset)
+        with pytest.raises(Damaged, match="does not check"):
+            file.check(path.parent)
+        flip(path, offset)
+    truncate(path, file.bytes - 1)
+    with pytest.raises(Damaged, match="does not check"):
+        file.check(path.parent)
+    path.unlink()
+    with pytest.raises(Damaged, match="is missing"):
+        file.check(path.parent)
