@@ -9,7 +9,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from kit.brokers import BrokerProcess
 from kit.deadlines import eventually, pause
@@ -20,10 +22,10 @@ EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
 
 
 @contextmanager
-def running(name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(name: str, *arguments: str, **popen: Any) -> Iterator[subprocess.Popen[bytes]]:
     """An example, until it is killed."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, **popen) as process:
         try:
             yield process
         finally:
@@ -69,3 +71,29 @@ def test_every_record_counts_once_whenever_the_consumer_is_killed(
     publish()
     with running("sqlite_cursor.py", broker.url, topic, str(path)):
         eventually(lambda: summed_up(path) == expected(), f"everything is counted: {expected()}")
+
+
+def test_a_channel_loses_nothing_when_either_end_is_killed(tmp_path: Path, rng: random.Random) -> None:
+    """What is got twice follows a kill: the last lines once more, from where the cursor was."""
+    directory, got = str(tmp_path / "jobs"), tmp_path / "got"
+    put = 0
+
+    def lines() -> list[int]:
+        return [int(line) for line in got.read_bytes().splitlines()] if got.exists() else []
+
+    for _ in range(times(4, 40)):
+        with (
+            got.open("ab") as out,
+            running("channel.py", "get", directory, stdout=out),
+            running("channel.py", "put", directory, stdin=subprocess.PIPE) as putting,
+        ):
+            assert putting.stdin is not None
+            for _ in range(rng.randint(1, 400)):
+                putting.stdin.write(b"%d\n" % put)
+                put += 1
+            putting.stdin.flush()
+            eventually(lambda: lines()[-1:] == [put - 1], f"all {put} lines come")  # noqa: B023
+            pause(rng.uniform(0, 0.01))
+    found = lines()
+    assert sorted(set(found)) == list(range(put))
+    assert all(other <= one + 1 for one, other in pairwise(found)), "a line was left out"
