@@ -18,6 +18,7 @@ from quothwire.message import REPLIES, REQUESTS, Operation, TopicInfo
 from quothwire.settings import NAMES
 
 ROOT = Path(__file__).parent.parent
+BROKER_PAGES = ("broker/FORMAT.md", "broker/DESIGN.md")
 PROTOCOL = (ROOT / "client" / "PROTOCOL.md").read_text()
 README = (ROOT / "README.md").read_text()
 
@@ -63,6 +64,23 @@ def test_the_embedded_broker_and_log_in_the_readme_work() -> None:
     printed = _run(_python_blocks(README)[1])
     assert "b'hello'" in printed
     assert "[b'21.5', b'21.6']" in printed
+
+
+def test_the_client_for_asyncio_in_the_readme_works(tmp_path: Path) -> None:
+    """README's third Python block, with the address of a real broker as its argument."""
+    with Broker(tmp_path, host="127.0.0.1") as broker:
+        printed = _run(_python_blocks(README)[2], broker.url)
+    assert "b'one'" in printed
+    assert "b'two'" in printed
+
+
+def test_the_fixtures_in_the_readme_work(tmp_path: Path) -> None:
+    """README's last Python block, as a file of tests of its own."""
+    plugins, test = _python_blocks(README)[3].split("\n\n\n")
+    (tmp_path / "conftest.py").write_text(plugins)
+    (tmp_path / "test_orders.py").write_text(test)
+    printed = _run("import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))", "-q", str(tmp_path))
+    assert "1 passed" in printed
 
 
 def test_the_protocol_names_every_error_code_and_whether_to_try_again() -> None:
@@ -114,7 +132,7 @@ def test_the_table_of_limits_names_only_keys_that_exist_and_all_that_are_limits(
 
 def test_the_documents_name_only_files_that_exist() -> None:
     """A path in code in one of the documents can be opened."""
-    for document in ("README.md", "client/PROTOCOL.md", "broker/FORMAT.md", "broker/DESIGN.md"):
+    for document in ("README.md", "client/PROTOCOL.md", "client/c/README.md", *BROKER_PAGES):
         text = (ROOT / document).read_text()
         folders = ("", "broker", "client/python", "tools", "tests")
         for path in re.findall(r"`((?:client|broker|tools|tests|quoth[a-z]*)/[\w./-]+)`", text):

@@ -17,7 +17,7 @@ from quoth.stored import StoredReader
 from quothcli.command import command
 from quothcli.exits import Status, say, terminable
 from quothcli.logs import data_directory
-from quothcli.options import Form, Timeout, chosen
+from quothcli.options import Form, Timeout, Url, chosen
 from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import Advance, progress
 from quothlog import marks
@@ -36,7 +36,12 @@ _SourceArgument = Annotated[
     ),
 ]
 _Target = Annotated[
-    str, typer.Argument(metavar="URL", help="The broker that gets the records.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="[URL]",
+        help="The broker that gets the records (default: as for every command).",
+        show_default=False,
+    ),
 ]
 _Topic = Annotated[
     str | None,
@@ -68,8 +73,8 @@ def add(app: typer.Typer) -> None:
     command(
         app,
         "forward",
-        "quoth forward device/readings tcp://broker:5555 --topic readings",
-        "quoth forward device/readings tcp://broker:5555 --trim --rate 50000",
+        "quoth forward device/readings --once",
+        "quoth forward device/readings tcp://broker:5555 --topic readings --trim --rate 50000",
         "quoth forward tcp://127.0.0.1:5555 tcp://broker:5555 --topic orders --once",
     )(forward)
 
@@ -77,13 +82,14 @@ def add(app: typer.Typer) -> None:
 def forward(
     context: typer.Context,
     source: _SourceArgument,
-    url: _Target,
+    target: _Target = None,
     topic: _Topic = None,
     origin: _Origin = None,
     once: _Once = False,
     trim: _Trim = False,
     rate: _Rate = None,
     state: _State = None,
+    url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
 ) -> int:
@@ -93,7 +99,8 @@ def forward(
     a broker that is restarted. Killed at any moment and started again, it goes on where it was. A record is
     done when the broker has synced it.
     """
-    asked = chosen(context, None, timeout, form)
+    asked = chosen(context, target or url, timeout, form)
+    url = asked.address
     with ExitStack() as stack:
         stack.enter_context(terminable())
         origins, name, mark = _source(source, url, topic, origin, asked.timeout, stack)
