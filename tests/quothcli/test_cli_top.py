@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ from kit.commands import Command, Running
 from kit.deadlines import DEADLINE_S, eventually
 from quothcli.watch import Sort, Watch
 
-LINE = re.compile(r"[\d.,-]+ +[\d.,-]+( k?M?B)? +[\d,]+ +[\d.,]+ k?M?B +[\d.-]+( [smhd])? +[\dwrh ]+  t-one")
+LINE = re.compile(
+    r"[\d.,-]+ +[\d.,-]+( k?M?B)? +[\d,]+ +[\d.,]+ k?M?B +[\d.-]+( [smhd])? +- +[\dwrh ]+  t-one"
+)
 
 
 @pytest.fixture
@@ -51,10 +54,33 @@ def test_rates_of_an_interval(connected: client.Client, topic: str) -> None:
     assert row.records_per_second == pytest.approx(400 / second.seconds)
     assert row.bytes_per_second is not None
     assert row.bytes_per_second * second.seconds > 400 * 100
-    assert row.lag is not None
-    assert 0 <= row.lag < DEADLINE_S
+    assert row.age is not None
+    assert 0 <= row.age < DEADLINE_S
+    assert (row.lag, row.lag_seconds) == (None, None)
     assert second.requests_per_second is not None
     assert second.requests_per_second > 0
+
+
+def test_lag_is_what_a_cursor_has_not_done_yet(
+    connected: client.Client, topic: str, quoth: Command, tmp_path: Path
+) -> None:
+    """While its owner goes on with it, in records and in seconds."""
+    file = tmp_path / "billing.cursor"
+    pointers = [connected.publish(topic, b"%d" % number).last for number in range(10)]
+    with client.Cursor(file) as cursor, connected.tail_many(topic, after=0, cursor=cursor) as tail:
+        for _ in range(4):
+            cursor.advance(next(tail))
+        cursor.save()
+        (row,) = Watch(connected, Sort.LAG, file).look(1).rows
+        assert (row.name, row.lag) == (topic, 6)
+        assert row.lag_seconds == pytest.approx((pointers[-1] - pointers[3]) / 1e6)
+        told = quoth("top", "--count", "1", "--interval", "0.1", "--rows", "1", "--cursor", str(file))
+        assert re.search(rf" 6  \S+ +{re.escape(topic)}$", told.lines[2]), told.lines
+        for _ in range(6):
+            cursor.advance(next(tail))
+        cursor.save()
+        (row,) = Watch(connected, Sort.LAG, file).look(1).rows
+        assert (row.lag, row.lag_seconds) == (0, 0.0)
 
 
 def test_what_was_removed_makes_no_negative_rate(connected: client.Client, topic: str) -> None:

@@ -93,7 +93,7 @@ def forward(
     timeout: Timeout = None,
     form: Form = None,
 ) -> int:
-    """Forward a log to a topic of a broker, each record exactly once.
+    """Carry a log to a topic of a broker, each record exactly once.
 
     It goes on for ever unless it is told otherwise: it waits for records, for a network that comes back, for
     a broker that is restarted. Killed at any moment and started again, it goes on where it was. A record is

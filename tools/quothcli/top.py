@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import count as counting
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -28,9 +29,7 @@ ROWS = 20
 _ABOVE = 3
 _ANSWER_S = 2.0
 """A broker that takes longer is shown as away; it is asked again after the interval."""
-_HEADINGS = (
-    f"{'RECORDS/S':>11} {'BYTES/S':>9} {'RECORDS':>15} {'BYTES':>8} {'LAG':>9}  {'SEGMENTS':<10}  TOPIC"
-)
+_HEADINGS = f"{'RECORDS/S':>11} {'BYTES/S':>9} {'RECORDS':>15} {'BYTES':>8} {'AGE':>9} {'LAG':>9}  {'SEGMENTS':<10}  TOPIC"
 
 
 def add(app: typer.Typer) -> None:
@@ -39,7 +38,7 @@ def add(app: typer.Typer) -> None:
         app,
         "top",
         "quoth top",
-        "quoth top --sort lag --interval 5",
+        "quoth top --sort lag --cursor billing.cursor --interval 5",
         "quoth top --count 1 --format json | jq '.topics[0]'",
     )(top)
 
@@ -47,7 +46,7 @@ def add(app: typer.Typer) -> None:
 def top(
     context: typer.Context,
     sort: Annotated[
-        Sort, typer.Option("--sort", help="What stands above: rate, bytes (a second), name, lag.")
+        Sort, typer.Option("--sort", help="What stands above: rate, bytes (a second), name, age, lag.")
     ] = Sort.RATE,
     interval: Annotated[
         float,
@@ -63,14 +62,22 @@ def top(
             "--rows", metavar="N", min=0, help=f"Show N topics (default: a screen of them, else {ROWS})."
         ),
     ] = None,
+    cursor: Annotated[
+        Path | None,
+        typer.Option(
+            "--cursor",
+            metavar="FILE",
+            help="The cursor of a consumer (`quoth tail --cursor`), to see his lag.",
+        ),
+    ] = None,
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
 ) -> int:
     """Watch the broker and its busiest topics, until Ctrl-C.
 
-    Rates are of the last interval, this command's own requests among them. Lag is how long ago the newest
-    record was written. Topics that sleep are not woken; they fill the rows that are left, by name. One that
+    Rates are of the last interval, this command's own requests among them. Age is how long ago the newest
+    record was written, lag how many records a consumer's cursor is behind. Topics that sleep are not woken; they fill the rows that are left, by name. One that
     woke and slept again within the interval is not noticed. A broker that goes away is waited for. Elsewhere
     than on a terminal a table, or an object, is printed every interval.
     """
@@ -81,7 +88,7 @@ def top(
     try:
         with asked.connect() as client, _screen() if live else _paper(printer) as show:
             client.timeout = min(client.timeout, asked.timeout or _ANSWER_S)
-            watch = Watch(client, sort)
+            watch = Watch(client, sort, cursor)
             for number in counting():
                 view = _look(watch, _rows(live) if rows is None else rows)
                 if number or live:
@@ -151,13 +158,14 @@ def _lines(url: str, view: View | QuothError) -> list[str]:
 
 def _line(row: Row) -> str:
     size = "-" if row.bytes_per_second is None else bytes_text(row.bytes_per_second)
-    lag = "-" if row.lag is None else _span(row.lag)
+    age = "-" if row.age is None else _span(row.age)
+    lag = "-" if row.lag_seconds is None else _span(row.lag_seconds) if row.lag is None else f"{row.lag:,}"
     letters = " ".join(
         f"{number}{letter}" if number > 1 else letter for letter, number in Counter(row.states).items()
     )
     problem = f"  {printable(row.problem)}" if row.problem else ""
     rates = f"{_rate(row.records_per_second):>11} {size:>9}"
-    holds = f"{row.records:>15,} {bytes_text(row.bytes):>8} {lag:>9}"
+    holds = f"{row.records:>15,} {bytes_text(row.bytes):>8} {age:>9} {lag:>9}"
     return f"{rates} {holds}  {letters:<10}  {printable(row.name)}{problem}"
 
 

@@ -8,37 +8,47 @@ interval longer than the broker's `worker_timeout`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
+from pathlib import Path
 
 from quoth import Client, NotFound, Status, TopicInfo
+from quoth.cursor import Position, positions_in
 
 _ASLEEP = "h"
 _JUST_WOKEN = 1e-9
 
 
 class Sort(StrEnum):
-    """What stands above: the most records or bytes a second, the first name, the longest lag."""
+    """What stands above: the most records or bytes a second, the first name, the newest record, the most lag."""
 
     RATE = "rate"
     BYTES = "bytes"
     NAME = "name"
+    AGE = "age"
     LAG = "lag"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A topic. Rates are None where nothing is known to compare with; lag: seconds, None if it is empty."""
+    """A topic. Rates are None where nothing is known to compare with.
+
+    age: seconds since its newest record, None if there is none. lag: how many records a cursor is behind, None
+    if that is not known, lag_seconds: how much older what it has done is than the newest record.
+    """
 
     name: str
     records_per_second: float | None
     bytes_per_second: float | None
     records: int
     bytes: int
-    lag: float | None
+    age: float | None
+    lag: int | None
+    lag_seconds: float | None
     states: str
     problem: str
 
@@ -63,29 +73,31 @@ class _Look:
 
 
 class Watch:
-    """Looks at one broker, and remembers the last look."""
+    """Looks at one broker, and remembers the last look. cursor: the file of a consumer's, to see his lag."""
 
-    def __init__(self, client: Client, sort: Sort) -> None:
+    def __init__(self, client: Client, sort: Sort, cursor: Path | None = None) -> None:
         self._client = client
         self._sort = sort
+        self._cursor = cursor
         self._before: _Look | None = None
 
     def look(self, rows_max: int) -> View:
         """Look now. Raises `QuothError`; the look before stays the one to compare with."""
         status = self._client.status()
+        done = positions_in(self._cursor) if self._cursor is not None else {}
         awake = frozenset(name for name, states in status.states.items() if states.strip(_ASLEEP))
         look = _Look(time.monotonic(), status, {}, awake)
         before = self._before
         if before is not None and before.status.uptime > status.uptime:  # another process, which counts anew
             before = None
-        for name in self._worth(look, before, rows_max):
+        for name in dict.fromkeys([*done, *self._worth(look, before, rows_max)]):
             try:
                 look.topics[name] = self._client.topic(name)
             except NotFound:  # deleted since the status was told
                 continue
         self._before = look
         now = time.time()
-        rows = [self._row(info, look, before, now) for info in look.topics.values()]
+        rows = [self._row(info, look, before, now, done.get(info.name)) for info in look.topics.values()]
         rows.sort(key=_ORDERS[self._sort])
         seconds = look.at - before.at if before is not None else None
         requests, syncs = (self._rate(name, look, before) for name in ("requests", "syncs"))
@@ -101,7 +113,9 @@ class Watch:
         yield from (name for name in states if name in lively)
         yield from islice((name for name in states if name not in lively), max(0, rows_max - len(lively)))
 
-    def _row(self, info: TopicInfo, look: _Look, before: _Look | None, now: float) -> Row:
+    def _row(
+        self, info: TopicInfo, look: _Look, before: _Look | None, now: float, done: Position | None
+    ) -> Row:
         records = size = None
         was = before.topics.get(info.name) if before is not None else None
         if before is not None and was is not None and was.log == info.log:
@@ -109,8 +123,10 @@ class Watch:
             records = (_end(info) - _end(was)) / seconds
             if was.first_ordinal == info.first_ordinal:  # else older bytes have gone, nobody knows how many
                 size = (info.bytes - was.bytes) / seconds
-        lag = max(0.0, now - info.last / 1e6) if info.last else None
-        return Row(info.name, records, size, info.count, info.bytes, lag, info.states, info.problem)
+        age = max(0.0, now - info.last / 1e6) if info.last else None
+        return Row(
+            info.name, records, size, info.count, info.bytes, age, *_lag(info, done), info.states, info.problem
+        )  # fmt: skip
 
     @staticmethod
     def _rate(counter: str, look: _Look, before: _Look | None) -> float | None:
@@ -118,6 +134,16 @@ class Watch:
             return None
         counts = [int(one.status.counters.get(counter, 0)) for one in (before, look)]
         return (counts[1] - counts[0]) / (look.at - before.at)
+
+
+def _lag(info: TopicInfo, done: Position | None) -> tuple[int | None, float | None]:
+    """Records and seconds that a cursor is behind."""
+    if done is None:
+        return None, None
+    if info.last <= done.after:
+        return 0, 0.0
+    here = info.log == done.log and done.ordinal >= 0
+    return _end(info) - done.ordinal if here else None, (info.last - max(done.after, info.first)) / 1e6
 
 
 def _end(info: TopicInfo) -> int:
@@ -135,5 +161,6 @@ _ORDERS: dict[Sort, Callable[[Row], tuple[float, str]]] = {
     Sort.RATE: lambda row: (-_known(row.records_per_second, row), row.name),
     Sort.BYTES: lambda row: (-_known(row.bytes_per_second, row), row.name),
     Sort.NAME: lambda row: (0.0, row.name),
-    Sort.LAG: lambda row: (-(row.lag or 0.0), row.name),
+    Sort.AGE: lambda row: (row.age if row.age is not None else math.inf, row.name),
+    Sort.LAG: lambda row: (-(row.lag_seconds or 0.0), row.name),
 }

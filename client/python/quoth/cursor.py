@@ -171,6 +171,12 @@ class Cursor:
         self._changed = False
 
 
+def positions_in(path: str | os.PathLike[str]) -> dict[str, Position]:
+    """What a cursor's file says now, for whoever only looks; nothing if there is none. Raises as `Cursor`."""
+    at = Path(path)
+    return _decode(at, _content(at)) if _check_place(at) else {}
+
+
 class _Stretch(NamedTuple):
     """Consecutive records of a log."""
 
