@@ -29,7 +29,10 @@ ROWS = 20
 _ABOVE = 3
 _ANSWER_S = 2.0
 """A broker that takes longer is shown as away; it is asked again after the interval."""
-_HEADINGS = f"{'RECORDS/S':>11} {'BYTES/S':>9} {'RECORDS':>15} {'BYTES':>8} {'AGE':>9} {'LAG':>9}  {'SEGMENTS':<10}  TOPIC"
+_HEADINGS = (
+    f"{'RECORDS/S':>11} {'BYTES/S':>9} {'RECORDS':>15} {'BYTES':>8} {'AGE':>9} {'LAG':>9}"
+    f"  {'SEGMENTS':<10}  TOPIC"
+)
 
 
 def add(app: typer.Typer) -> None:
@@ -77,9 +80,10 @@ def top(
     """Watch the broker and its busiest topics, until Ctrl-C.
 
     Rates are of the last interval, this command's own requests among them. Age is how long ago the newest
-    record was written, lag how many records a consumer's cursor is behind. Topics that sleep are not woken; they fill the rows that are left, by name. One that
-    woke and slept again within the interval is not noticed. A broker that goes away is waited for. Elsewhere
-    than on a terminal a table, or an object, is printed every interval.
+    record was written, lag how many records a consumer's cursor is behind. Topics that sleep are not woken;
+    they fill the rows that are left, by name. One that woke and slept again within the interval is not
+    noticed. A broker that goes away is waited for. Elsewhere than on a terminal a table, or an object, is
+    printed every interval.
     """
     asked = chosen(context, url, timeout, form)
     printer = Printer(asked.format)

@@ -24,7 +24,7 @@ _JUST_WOKEN = 1e-9
 
 
 class Sort(StrEnum):
-    """What stands above: the most records or bytes a second, the first name, the newest record, the most lag."""
+    """What stands above: most records or bytes a second, the first name, the newest record, most lag."""
 
     RATE = "rate"
     BYTES = "bytes"
@@ -37,8 +37,8 @@ class Sort(StrEnum):
 class Row:
     """A topic. Rates are None where nothing is known to compare with.
 
-    age: seconds since its newest record, None if there is none. lag: how many records a cursor is behind, None
-    if that is not known, lag_seconds: how much older what it has done is than the newest record.
+    age: seconds since its newest record, None if there is none. lag: how many records a cursor is behind,
+    None if that is not known, lag_seconds: how much older what it has done is than the newest record.
     """
 
     name: str
@@ -124,9 +124,8 @@ class Watch:
             if was.first_ordinal == info.first_ordinal:  # else older bytes have gone, nobody knows how many
                 size = (info.bytes - was.bytes) / seconds
         age = max(0.0, now - info.last / 1e6) if info.last else None
-        return Row(
-            info.name, records, size, info.count, info.bytes, age, *_lag(info, done), info.states, info.problem
-        )  # fmt: skip
+        lag = _lag(info, done)
+        return Row(info.name, records, size, info.count, info.bytes, age, *lag, info.states, info.problem)
 
     @staticmethod
     def _rate(counter: str, look: _Look, before: _Look | None) -> float | None:
