@@ -57,17 +57,20 @@ class Marks:
 
 
 class View(NamedTuple):
-    """What a read needs. below: what all its pointers lie below."""
+    """What a read needs. below: what all its pointers lie below. sight: up to which offset it was looked for
+    batches when the end was found: what lies behind the last one tells whether one before it is in its place.
+    """
 
     file: File
     sparse: SparseIndex
     marks: Marks
     end: Position
     below: int
+    sight: int
 
     def up_to(self, end: Position) -> View:
         """The same, ending there."""
-        return View(self.file, self.sparse, self.marks, end, self.below)
+        return View(self.file, self.sparse, self.marks, end, self.below, end.offset)
 
     def bytes_of(self, records: int) -> int:
         """How many bytes so many records will take, somewhat more than on average, so that they do."""
@@ -104,7 +107,7 @@ def first_above(view: View, log_id: int, after: int) -> tuple[Position, Found | 
     """The first batch with records above `after`, and the boundary behind the last one that can be read
     before it."""
     here = view.sparse.before(after)
-    for step in walk(view.file, here, view.end.offset, log_id, below=view.below):
+    for step in walk(view.file, here, view.sight, log_id, below=view.below):
         if isinstance(step, Found):
             if step.header.last > after:
                 return here, step
@@ -220,7 +223,7 @@ def _start(view: View, log_id: int, after: int) -> tuple[Position, Header, memor
 
 def _extract_any(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
     """The extract wherever it lies, and whatever is damaged in front of it."""
-    file, sparse, _, end, below = view
+    file, sparse, _, end, below, sight = view
     here, first = first_above(view, log_id, after)
     if first is None:
         return None
@@ -232,7 +235,7 @@ def _extract_any(view: View, log_id: int, after: int, records_max: int, bytes_ma
         stop = end
     else:
         stop = max(stop, sparse.leap(offset_max, ordinal_max))
-        for step in walk(file, stop, end.offset, log_id, below=below):
+        for step in walk(file, stop, sight, log_id, below=below):
             if not isinstance(step, Found):
                 break
             if step.end.offset > offset_max or step.end.ordinal > ordinal_max:

@@ -236,7 +236,7 @@ class Segment:
             if isinstance(step, Found):
                 here = step.end
                 index.note(here)
-        return View(file, index, Marks(), here, below)
+        return View(file, index, Marks(), here, below, self.size)
 
 
 class ActiveSegment(Segment):
@@ -271,7 +271,7 @@ class ActiveSegment(Segment):
 
     def view(self) -> View:
         """See `Segment.view`."""
-        return View(self.file, self.index, self.marks, self.end, POINTER_MAX + 1)
+        return View(self.file, self.index, self.marks, self.end, POINTER_MAX + 1, self.end.offset)
 
     def append(self, batches: list[tuple[Header, bytes, Buffer]]) -> None:
         """Write (header, stamped header, body) of batches in one go, all of them or none.

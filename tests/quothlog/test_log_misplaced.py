@@ -307,3 +307,22 @@ def test_header_blocks_of_a_long_history_are_not_kept_in_memory(open_log: OpenLo
         block_bytes = segments(directory)[-1].stat().st_size
     log = open_log()
     assert peak_of(lambda: sum(1 for _ in log.read())) < 20 * block_bytes
+
+
+def test_a_cut_batch_at_the_end_still_tells_that_one_before_it_is_out_of_place(
+    open_log: OpenLog, directory: Path
+) -> None:
+    """The last batch of three stands first and is broken, the second one is cut: the first one is whole."""
+    log = open_log(log_id=LOG_ID)
+    told = fill(log, 3)
+    log.roll()
+    told += fill(log, 1)
+    log.close()
+    path = segments(directory)[0]
+    data = path.read_bytes()
+    first, second, third = (data[slice(*place)] for place in pairwise(boundaries(path, LOG_ID)))
+    broken = third[:-8] + bytes([third[-8] ^ 1]) + third[-7:]
+    block = data[: boundaries(path, LOG_ID)[0]]
+    path.write_bytes(block + broken + first + second[: batch.HEADER_BYTES])
+    found = salvaged(open_log())
+    assert [record.value for record in found] == [told[0].value, told[3].value]
