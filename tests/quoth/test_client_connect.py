@@ -172,6 +172,8 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "batches": lambda client: next(client.batches("t")),
     "tail": lambda client: client.tail("t"),
     "tail after": lambda client: next(client.tail("t", after=0)),
+    "read_many": lambda client: client.read_many("t"),
+    "tail_many": lambda client: client.tail_many("t", after=0),
     "topics": lambda client: client.topics(),
     "topic": lambda client: client.topic("t"),
     "create_topic": lambda client: client.create_topic("t"),

@@ -61,15 +61,15 @@ def bash(path: str, line: str, url: str = "") -> list[str]:
 
 
 LINES = {
-    "quoth re": ["read", "reference"],
+    "quoth re": ["read", "reference", "restore"],
     "quoth topic r": ["rm", "roll"],
     "quoth --url tcp://a:1 pi": ["ping"],
     "quoth read orders --si": ["--since"],
     "quoth pub orders --d": ["--durability"],
     "quoth read --ct": ["--ctx"],
-    "quoth --format ": ["json", "raw", "text"],
-    "quoth read orders --format=j": ["json"],
-    "quoth top --sort ": ["bytes", "lag", "name", "rate"],
+    "quoth --format ": ["json", "jsonl", "raw", "text"],
+    "quoth read orders --format=j": ["json", "jsonl"],
+    "quoth top --sort ": ["age", "bytes", "lag", "name", "rate"],
     "quoth errors disk": ["disk_low"],
     "quoth completion f": ["fish"],
     "quoth pub t --file /etc/": [],
@@ -124,7 +124,7 @@ def test_other_shells_hand_over_words(quoth: Command) -> None:
         environment: Mapping[str, str] = {VARIABLE: shell}
         assert "a topic" in quoth("read", "a", environment=environment).lines
         assert quoth("read", "x", "--format=js", environment=environment).lines[0] == "--format=json"
-        assert quoth("", environment=environment).lines[:2] == ["serve", "demo"]
+        assert quoth("", environment=environment).lines[:2] == ["serve", "config"]
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
