@@ -19,7 +19,7 @@ from kit.deadlines import DEADLINE_S
 from quothcli.bench import load, schedule
 from quothcli.bench.latency import COLUMNS
 from quothcli.bench.report import Report
-from quothcli.options import Format
+from quothcli.formats import Format
 from quothcli.output import Printer
 from quothwire import codec
 from quothwire.errors import Unavailable, error

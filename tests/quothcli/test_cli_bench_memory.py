@@ -11,7 +11,7 @@ from kit.processes import needs_proc
 from quothcli.bench.figures import Spread
 from quothcli.bench.memory import APPEND_GOAL, COLUMNS, RECORD_GOAL
 from quothcli.bench.report import Report
-from quothcli.options import Format
+from quothcli.formats import Format
 from quothcli.output import Printer
 
 SHORT = (

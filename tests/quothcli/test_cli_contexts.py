@@ -12,9 +12,9 @@ import pytest
 from kit.brokers import BrokerProcess, free_port
 from kit.commands import Command
 from quothcli import contexts
+from quothcli.chosen import Chosen
 from quothcli.contexts import Context
 from quothcli.exits import Refused
-from quothcli.options import Chosen
 
 
 @pytest.fixture

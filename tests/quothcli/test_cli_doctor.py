@@ -16,9 +16,9 @@ from kit.brokers import BrokerProcess, StartBroker, free_port
 from kit.commands import Command, Ended
 from kit.processes import listing, needs_proc
 from quoth import Disconnected
+from quothcli.chosen import Chosen
 from quothcli.doctor import broker as broker_checks
 from quothcli.doctor import directory
-from quothcli.options import Chosen
 from quothd.config import Config
 
 DAMAGE = b"half a batch"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kit.commands import Command
 from quoth import Message
-from quothcli.options import Format
+from quothcli.formats import Format
 from quothcli.template import chosen_template
 
 POINTER = 1_767_323_045_000_001

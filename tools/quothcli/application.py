@@ -11,10 +11,11 @@ import typer
 import typer.main
 
 from quothcli import completion
+from quothcli.chosen import Chosen
 from quothcli.command import app as make_app
 from quothcli.command import examples_text, show_help
 from quothcli.exits import Status, complain, guarded, open_streams
-from quothcli.options import Chosen, Ctx, Form, Timeout, Url
+from quothcli.options import Ctx, Form, Timeout, Url
 
 COMMANDS = {
     "serve": "serve",

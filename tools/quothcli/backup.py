@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from quoth.moment import now
+from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, say
 from quothcli.logs import Rate, bytes_of_segments, pace_of, report
-from quothcli.options import Form, chosen, moment
+from quothcli.options import Form, moment
 from quothcli.output import Printer, bytes_text, moment_text, printable, records_text
 from quothcli.progress import byte_progress
 from quothd import backup as saving

@@ -84,7 +84,7 @@ def _candidates(command: Any, before: list[str], unfinished: str) -> list[str]:
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """The broker's topics that begin like this; none if it does not answer at once."""
-    from quothcli.options import Chosen, chosen  # they name this function
+    from quothcli.chosen import Chosen, chosen  # only here: a shell asks for commands first of all
 
     typed = [one.params for one in (context, context.find_root())]
     url, ctx = (next((one[name] for one in typed if one.get(name)), None) for name in ("url", "ctx"))

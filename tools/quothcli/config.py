@@ -7,10 +7,11 @@ from typing import Any
 
 import typer
 
+from quothcli.chosen import chosen
 from quothcli.command import command, group, spread
 from quothcli.exits import say
 from quothcli.keys import File, key_options
-from quothcli.options import Form, chosen
+from quothcli.options import Form
 from quothcli.output import Printer
 from quothd import example
 from quothd.config import KEYS

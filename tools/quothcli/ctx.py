@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from quothcli import contexts
+from quothcli.chosen import CONTEXT_VARIABLE, URL_VARIABLE, chosen
 from quothcli.command import command, group
 from quothcli.completion import context_names
 from quothcli.contexts import Context, Contexts
 from quothcli.exits import say
-from quothcli.options import CONTEXT_VARIABLE, URL_VARIABLE, Form, Timeout, chosen
+from quothcli.options import Form, Timeout
 from quothcli.output import Printer
 
 _Name = Annotated[

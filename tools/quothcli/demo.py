@@ -23,10 +23,12 @@ from xxhash import xxh3_128
 
 import quoth
 from quoth import Client
+from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, complain, say, terminable
+from quothcli.formats import Format
 from quothcli.lines import Stream, portions
-from quothcli.options import Form, Format, chosen
+from quothcli.options import Form
 from quothcli.output import Printer, bytes_text, moment_text, records_text, shown
 from quothcli.progress import progress
 

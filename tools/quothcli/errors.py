@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Refused, Status, status_of
-from quothcli.options import Form, chosen
+from quothcli.options import Form
 from quothcli.output import Printer
 from quothwire.errors import CODES, error
 

@@ -14,10 +14,11 @@ from quoth.client import DEFAULT_TIMEOUT_S, Client
 from quoth.filelock import FileLock
 from quoth.forwarder import Forwarder, Losses, Source, Standing
 from quoth.stored import StoredReader
+from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, say, terminable
 from quothcli.logs import data_directory
-from quothcli.options import Form, Timeout, Url, chosen
+from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import Advance, progress
 from quothlog import marks

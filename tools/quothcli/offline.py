@@ -8,10 +8,12 @@ import typer
 
 from quoth import Message
 from quothcli import upkeep
+from quothcli.chosen import chosen
 from quothcli.command import command, group
 from quothcli.exits import Status
+from quothcli.formats import Format
 from quothcli.logs import Directory, Only, Place, places, readable, report
-from quothcli.options import After, Form, Format, Limit, Template, chosen, moment
+from quothcli.options import After, Form, Limit, Template, moment
 from quothcli.output import Printer, moment_text, printable
 from quothcli.template import chosen_template
 from quothlog import inspection

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, BinaryIO
 
 from quoth import Message
-from quothcli.options import Format
+from quothcli.formats import Format
 from quothwire import pointer as pointers
 
 _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {

@@ -11,11 +11,12 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from quoth import Ack, Client, Producer
+from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.drafts import Draft, Read, check_files, drafts, files, json_object, keyed, plain
 from quothcli.exits import say
 from quothcli.lines import JSON_LINE_BYTES_MAX, portions
-from quothcli.options import Form, Timeout, Topic, Url, chosen
+from quothcli.options import Form, Timeout, Topic, Url
 from quothcli.output import Printer, records_text
 from quothcli.progress import Advance, progress
 from quothwire import pointer as pointers

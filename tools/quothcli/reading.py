@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from quoth import Reading
+from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.delivery import (
     Delivery,
@@ -31,7 +32,6 @@ from quothcli.options import (
     Topic,
     Topics,
     Url,
-    chosen,
     moment,
     start,
 )

@@ -17,9 +17,10 @@ from typing import Annotated, NamedTuple
 import typer
 import xxhash
 
+from quothcli.chosen import chosen
 from quothcli.command import command, group
 from quothcli.exits import Status, complain, say
-from quothcli.options import Form, chosen
+from quothcli.options import Form
 from quothcli.output import Printer
 from quothd import example
 

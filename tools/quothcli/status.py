@@ -7,9 +7,11 @@ from dataclasses import asdict
 import typer
 
 from quoth import Status
+from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import say
-from quothcli.options import Form, Format, Timeout, Url, chosen
+from quothcli.formats import Format
+from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, printable
 
 _WRONG = ("torn_bytes", "damaged_bytes", "set_aside_bytes", "scrub_damages", "scrub_missing_records")

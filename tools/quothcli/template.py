@@ -18,7 +18,7 @@ from difflib import get_close_matches
 import typer
 
 from quoth import Message
-from quothcli.options import Format
+from quothcli.formats import Format
 from quothcli.output import printable, shown, time_text
 
 FIELDS = ("topic", "pointer", "time", "key", "value", "headers[NAME]")

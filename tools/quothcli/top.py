@@ -17,10 +17,12 @@ from typing import Annotated, Any
 import typer
 
 from quoth import Disconnected, QuothError
+from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.delivery import end_with_reader
 from quothcli.exits import Status
-from quothcli.options import Form, Format, Timeout, Url, chosen
+from quothcli.formats import Format
+from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable
 from quothcli.watch import Row, Sort, View, Watch
 

@@ -10,9 +10,11 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from quothcli.chosen import chosen
 from quothcli.command import command, group, spread
 from quothcli.exits import Status, complain
-from quothcli.options import Form, Format, Timeout, Topic, Url, chosen, moment
+from quothcli.formats import Format
+from quothcli.options import Form, Timeout, Topic, Url, moment
 from quothcli.output import Printer, bytes_text, moment_text, printable, records_text
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import typer
 
+from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, say
 from quothcli.logs import (
@@ -27,7 +28,7 @@ from quothcli.logs import (
     readable,
     report,
 )
-from quothcli.options import Form, chosen
+from quothcli.options import Form
 from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import byte_progress
 from quothd import topicfile

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from quothcli.bench.target import Target, own_broker, running_broker
-from quothcli.options import Chosen
+from quothcli.chosen import Chosen
 
 PAIRS_MIN = 9
 """Below that a median says little on a shared machine."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import zmq
 
 from quothcli.bench.figures import Spread
-from quothcli.options import Format
+from quothcli.formats import Format
 from quothcli.output import Printer, bytes_text
 
 _GAP = "  "

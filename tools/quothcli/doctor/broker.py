@@ -7,8 +7,8 @@ from importlib.metadata import version
 
 from quoth import Client, Disconnected, Status
 from quothcli.address import host_and_port
+from quothcli.chosen import DEFAULT, Place
 from quothcli.doctor.finding import Finding, Findings, fail, ok, warn
-from quothcli.options import DEFAULT, Place
 from quothcli.status import damage_text
 
 ANSWER_S = 1.0

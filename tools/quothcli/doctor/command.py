@@ -11,10 +11,11 @@ import typer
 from quoth import Disconnected, Status
 from quothcli import exits
 from quothcli.address import is_here
+from quothcli.chosen import Chosen, chosen
 from quothcli.command import command
 from quothcli.doctor import broker, directory, machine
 from quothcli.doctor.finding import Finding, Findings, Verdict, fail
-from quothcli.options import Chosen, Form, Timeout, Url, chosen
+from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, printable
 from quothd.config import Config
 from quothd.sources import load

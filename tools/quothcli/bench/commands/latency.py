@@ -14,8 +14,9 @@ from quothcli.bench.processes import Clients
 from quothcli.bench.rates import Payload
 from quothcli.bench.report import Report
 from quothcli.bench.topics import Topics
+from quothcli.chosen import chosen
 from quothcli.command import command
-from quothcli.options import Form, chosen
+from quothcli.options import Form
 from quothcli.output import Printer
 from quothwire.errors import error
 

@@ -8,8 +8,9 @@ import typer
 
 from quothcli.bench.options import PAIRS_MIN, Directory, Pairs, folder
 from quothcli.bench.peers import comparison
+from quothcli.chosen import chosen
 from quothcli.command import command
-from quothcli.options import Form, chosen
+from quothcli.options import Form
 from quothcli.output import Printer
 
 

@@ -13,8 +13,9 @@ from quothcli.bench.processes import Clients
 from quothcli.bench.ratio import COLUMNS, FIGURES, Bench
 from quothcli.bench.report import Report
 from quothcli.bench.target import own_broker
+from quothcli.chosen import chosen
 from quothcli.command import command
-from quothcli.options import Form, chosen
+from quothcli.options import Form
 from quothcli.output import Printer
 
 

@@ -9,8 +9,9 @@ import typer
 from quothcli.bench.options import Directory, folder
 from quothcli.bench.report import Report
 from quothcli.bench.steps import COLUMNS, TRIAL_S, TRIALS, Bench
+from quothcli.chosen import chosen
 from quothcli.command import command
-from quothcli.options import Form, chosen
+from quothcli.options import Form
 from quothcli.output import Printer
 
 
