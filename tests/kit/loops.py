@@ -16,7 +16,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import quoth.aio
 from kit.deadlines import DEADLINE_S, eventually
-from quoth import Batch, Client, Message, Producer
+from quoth import Batch, Client, Message, Producer, Reading
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -117,6 +117,31 @@ class Iterating(Generic[T]):
         self._loop.run(cast("Any", self._iterator).aclose())
 
 
+class LoopReading(Iterating[Message]):
+    """A `quoth.aio.Reading`, used like a `quoth.Reading`."""
+
+    def __init__(self, loop: Loop, reading: quoth.aio.Reading) -> None:
+        super().__init__(loop, reading)
+        self._reading = reading
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reading, name)
+
+    def close(self) -> None:
+        """End it."""
+        self._loop.run(self._reading.close())
+
+    def portions(self, *values: Any) -> Iterator[list[Message]]:
+        """See `quoth.Reading.portions`."""
+        return Iterating(self._loop, self._loop.call(self._reading.portions, *values))
+
+
 class Awaiting:
     """An object of that loop whose methods are awaited there."""
 
@@ -167,6 +192,14 @@ class LoopClient(Awaiting):
         tail = self._loop.call(self._awaited.tail, *values, **named)
         return Iterating(self._loop, self._loop.run(tail))
 
+    def tail_many(self, *values: Any, **named: Any) -> Reading:
+        """See `quoth.Client.tail_many`."""
+        return self._reading(self._awaited.tail_many, *values, **named)
+
+    def read_many(self, *values: Any, **named: Any) -> Reading:
+        """See `quoth.Client.read_many`."""
+        return self._reading(self._awaited.read_many, *values, **named)
+
     def batches(self, *values: Any, **named: Any) -> Iterator[Batch]:
         """See `quoth.Client.batches`."""
         return Iterating(self._loop, self._loop.call(self._awaited.batches, *values, **named))
@@ -175,6 +208,10 @@ class LoopClient(Awaiting):
         """See `quoth.Client.producer`."""
         made = self._loop.call(self._awaited.producer, *values, **named)
         return cast("Producer", Awaiting(self._loop, made))
+
+    def _reading(self, begin: Callable[..., quoth.aio.Reading], *values: Any, **named: Any) -> Reading:
+        reading = self._loop.run(self._loop.call(begin, *values, **named))
+        return cast("Reading", LoopReading(self._loop, reading))
 
 
 def connect(broker: Any, **options: Any) -> Client:

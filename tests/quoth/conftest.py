@@ -22,7 +22,8 @@ Connect = Callable[..., Client]
 
 
 TRIED_WITH_BOTH = tuple(
-    f"test_client_{subject}" for subject in ("deadline", "model", "publish", "read", "tail", "topics")
+    f"test_client_{subject}"
+    for subject in ("cursor", "deadline", "model", "publish", "read", "reading", "tail", "topics")
 )
 
 

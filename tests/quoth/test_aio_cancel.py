@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -16,13 +17,15 @@ from kit.effort import times
 from kit.loops import in_loop, run
 from kit.peers import refused
 from kit.proxies import Meddler, pass_on
-from quoth import RequestError
-from quoth.aio import Client, lanes
+from quoth import Cursor, Message, RequestError
+from quoth.aio import Client, Reading, Tail, lanes
 from quothwire.errors import error
 from quothwire.message import Operation
 
 T = TypeVar("T")
 BRIEF_S = 0.1
+
+tailings = pytest.mark.parametrize("tailing", [Client.tail, Client.tail_many])
 
 
 async def cancelled(waiting: asyncio.Future[T]) -> None:
@@ -83,13 +86,14 @@ def test_batches_that_are_waited_for_in_bits_give_every_batch_once(
     run(main())
 
 
+@tailings
 @in_loop
 async def test_wait_that_is_cancelled_leaves_its_message_to_the_next_one(
-    meddler: Meddler, topic: str
+    meddler: Meddler, topic: str, tailing: Callable[..., Tail | Reading]
 ) -> None:
     """Also when the reply comes while nobody waits."""
     async with quoth.aio.connect(meddler.url) as client:
-        tail = await client.tail(topic)
+        tail = await tailing(client, topic)
         for number in range(3):
             waiting = asyncio.ensure_future(anext(tail))
             await asyncio.sleep(0)
@@ -99,8 +103,11 @@ async def test_wait_that_is_cancelled_leaves_its_message_to_the_next_one(
             assert (await anext(tail)).value == b"%d" % number
 
 
+@tailings
 @in_loop
-async def test_beginning_that_is_cancelled_is_the_same_beginning_later(meddler: Meddler, topic: str) -> None:
+async def test_beginning_that_is_cancelled_is_the_same_beginning_later(
+    meddler: Meddler, topic: str, tailing: Callable[..., Tail | Reading]
+) -> None:
     async with quoth.aio.connect(meddler.url) as client:
         await client.publish(topic, b"old")
         asked = asyncio.Event()
@@ -111,7 +118,7 @@ async def test_beginning_that_is_cancelled_is_the_same_beginning_later(meddler: 
             return False
 
         meddler.on_reply = hold_back
-        tail = client.tail(topic)
+        tail = tailing(client, topic)
         waiting = asyncio.ensure_future(anext(tail))
         await asyncio.sleep(0)
         await cancelled(waiting)
@@ -121,7 +128,10 @@ async def test_beginning_that_is_cancelled_is_the_same_beginning_later(meddler: 
         assert (await anext(tail)).value == b"new"
 
 
-def test_tail_outlives_restarts_in_bits(start_broker: StartBroker, rng: random.Random) -> None:
+@tailings
+def test_tail_outlives_restarts_in_bits(
+    start_broker: StartBroker, rng: random.Random, tailing: Callable[..., Tail | Reading]
+) -> None:
     broker = start_broker()
 
     def crash() -> None:
@@ -130,7 +140,7 @@ def test_tail_outlives_restarts_in_bits(start_broker: StartBroker, rng: random.R
 
     async def main() -> None:
         async with quoth.aio.connect(broker.url) as client:
-            tail = await client.tail("t")
+            tail = await tailing(client, "t")
             for number in range(3):
                 await client.publish("t", b"%d a" % number)
                 restarting = asyncio.ensure_future(asyncio.to_thread(crash))
@@ -142,10 +152,13 @@ def test_tail_outlives_restarts_in_bits(start_broker: StartBroker, rng: random.R
     run(main())
 
 
+@tailings
 @in_loop
-async def test_two_tasks_cannot_wait_for_one_iterator(broker: BrokerProcess, topic: str) -> None:
+async def test_two_tasks_cannot_wait_for_one_iterator(
+    broker: BrokerProcess, topic: str, tailing: Callable[..., Tail | Reading]
+) -> None:
     async with quoth.aio.connect(broker.url) as client:
-        tail = await client.tail(topic)
+        tail = await tailing(client, topic)
         waiting = asyncio.ensure_future(anext(tail))
         await asyncio.sleep(0)
         with pytest.raises(RequestError) as caught:
@@ -160,18 +173,26 @@ async def test_two_tasks_cannot_wait_for_one_iterator(broker: BrokerProcess, top
 async def test_iterator_that_is_closed_gives_no_more(broker: BrokerProcess, topic: str) -> None:
     async with quoth.aio.connect(broker.url) as client:
         await client.publish(topic, [b"a", b"b"])
-        for one in (client.tail(topic, after=0), client.batches(topic)):
+        for one in (
+            client.tail(topic, after=0),
+            client.batches(topic),
+            client.tail_many(topic, after=0),
+            client.read_many(topic, ordered=True),
+        ):
             await anext(one)
             await one.aclose()
             assert [found async for found in one] == []
 
 
+@tailings
 @in_loop
-async def test_iterators_that_are_left_early_leave_nothing_behind(broker: BrokerProcess, topic: str) -> None:
+async def test_iterators_that_are_left_early_leave_nothing_behind(
+    broker: BrokerProcess, topic: str, tailing: Callable[..., Tail | Reading]
+) -> None:
     async with quoth.aio.connect(broker.url) as client:
         await client.publish(topic, b"a")
         for _ in range(100):
-            async for _message in client.tail(topic, after=0):
+            async for _message in tailing(client, topic, after=0):
                 break
         await soon(lambda: _asks_nothing(client), "nothing is asked for any more")
         assert len(client._courier._lines) <= 2
@@ -179,6 +200,116 @@ async def test_iterators_that_are_left_early_leave_nothing_behind(broker: Broker
 
 async def _asks_nothing(client: Client) -> bool:
     return not any(line.asked for line in client._courier._lines)
+
+
+# -- several topics -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as they come"])
+def test_reading_that_is_waited_for_in_bits_gives_every_record_once(
+    broker: BrokerProcess, topic: str, rng: random.Random, ordered: bool
+) -> None:
+    names = [f"{topic}.{letter}" for letter in "abc"]
+    number_of = times(150, 2_000)
+
+    async def main() -> None:
+        async with quoth.aio.connect(broker.url) as client:
+            for name in names:
+                await client.create_topic(name)
+
+            async def publish(name: str, rng: random.Random) -> None:
+                for number in range(number_of):
+                    await client.publish(name, b"%d" % number)
+                    await asyncio.sleep(rng.choice((0, 0, 1e-3, 2e-3)))
+
+            async with client.tail_many(f"{topic}.*", ordered=ordered) as tail:
+                publishing = asyncio.gather(*(publish(name, random.Random(rng.random())) for name in names))
+                found = [await patiently(tail, rng) for _ in range(number_of * len(names))]
+                await publishing
+                assert tail.late == 0
+            for name in names:
+                assert [one.value for one in found if one.topic == name] == [
+                    b"%d" % number for number in range(number_of)
+                ]
+            if ordered:
+                assert found == sorted(found, key=lambda one: (one.pointer, one.topic))
+
+    run(main())
+
+
+def test_cursor_that_is_advanced_in_bits_goes_on_behind_what_was_handed_out(
+    broker: BrokerProcess, topic: str, rng: random.Random, tmp_path: Path
+) -> None:
+    """Though more is at hand each time, and waits are given up when it comes."""
+    names = [f"{topic}.{letter}" for letter in "ab"]
+
+    async def main() -> None:
+        async with quoth.aio.connect(broker.url) as client:
+            for number in range(60):
+                await client.publish(names[number % 2], [b"%d" % number] * rng.randint(1, 20))
+            everything = [one async for one in client.read_many(names, ordered=True)]
+            found: list[Message] = []
+            while len(found) < len(everything):
+                with Cursor(tmp_path / "cursor") as cursor:
+                    tail = client.tail_many(names, after=0, cursor=cursor, ordered=True)
+                    for _ in range(min(rng.randint(1, 100), len(everything) - len(found))):
+                        found.append(await patiently(tail, rng))
+                        cursor.advance(found[-1])
+                    await cancelled(asyncio.ensure_future(anext(tail)))
+                    await asyncio.to_thread(cursor.save)
+            assert found == everything
+
+    run(main())
+
+
+@in_loop
+async def test_beginning_of_a_pattern_that_is_cancelled_at_any_moment_is_made_later(
+    broker: BrokerProcess, topic: str, seed: int
+) -> None:
+    rng = random.Random(seed)
+    async with quoth.aio.connect(broker.url) as client:
+        for number in range(times(30, 500)):
+            await client.publish(f"{topic}.a", b"old")
+            tail = client.tail_many([f"{topic}.*", "other"], ordered=bool(number % 2))
+            try:
+                await asyncio.wait_for(_begun(tail), rng.choice((0, 1e-4, 1e-3, 2e-3)))
+            except TimeoutError:
+                await tail
+            assert tail.topics == ["other", f"{topic}.a"]
+            await client.publish(f"{topic}.a", b"new")
+            assert (await anext(tail)).value == b"new"
+            await tail.close()
+
+
+async def _begun(reading: Reading) -> None:
+    await reading
+
+
+@in_loop
+async def test_silence_lasts_while_nobody_waits_for_its_end(broker: BrokerProcess, topic: str) -> None:
+    """Waits that are shorter than it do not put it off."""
+    async with quoth.aio.connect(broker.url) as client:
+        portions = client.tail_many(topic).portions(0.3)
+        given_up = 0
+        portion = None
+        while portion is None:
+            try:
+                portion = await asyncio.wait_for(anext(portions), 0.05)
+            except TimeoutError:
+                given_up += 1
+        assert portion == []
+        assert given_up
+
+
+@in_loop
+async def test_reading_that_is_closed_ends_whoever_waits_for_it(broker: BrokerProcess, topic: str) -> None:
+    async with quoth.aio.connect(broker.url) as client:
+        tail = await client.tail_many(topic)
+        waiting = asyncio.ensure_future(anext(tail, None))
+        await asyncio.sleep(0)
+        await tail.close()
+        assert await waiting is None
+        await soon(lambda: _asks_nothing(client), "nothing is asked for any more")
 
 
 # -- publishes ----------------------------------------------------------------------------------------------

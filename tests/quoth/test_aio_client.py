@@ -25,7 +25,7 @@ from kit.peers import refused
 from kit.processes import descriptors, needs_proc, threads
 from kit.proxies import Meddler, Wire
 from quoth import Ack, BrokerFailure, Disconnected, Gap, RequestError
-from quoth.aio import Client, Tail, courier, lanes
+from quoth.aio import Client, Reading, Tail, courier, lanes
 from quoth.aio.courier import ASKED_MAX
 from quoth.channel import Link
 from quothd import Broker
@@ -38,7 +38,7 @@ async def values(client: Client, topic: str) -> list[bytes]:
     return [message.value for message in await client.read(topic, limit=100_000)]
 
 
-async def take(tail: Tail, number: int) -> list[bytes]:
+async def take(tail: Tail | Reading, number: int) -> list[bytes]:
     """The next values."""
     return [(await anext(tail)).value for _ in range(number)]
 
@@ -69,6 +69,21 @@ async def test_hundreds_of_tails_and_publishes_share_one_thread(
         for number in range(publishers):
             mine = [value for value in found[number % len(names)] if value.startswith(b"%d " % number)]
             assert mine == [b"%d %d" % (number, turn) for turn in range(each)]
+
+
+@in_loop
+async def test_readings_of_hundreds_of_topics_share_one_thread(start_broker: StartBroker) -> None:
+    async with quoth.aio.connect(start_broker().url) as client:
+        names = [f"t{number}" for number in range(300)]
+        await asyncio.gather(*(client.create_topic(name) for name in names))
+        async with client.tail_many("t*") as first, client.tail_many(names, ordered=True) as second:
+            reading = asyncio.gather(take(first, len(names)), take(second, len(names)))
+            acks = await asyncio.gather(*(client.publish(name, name.encode()) for name in names))
+            as_they_came, ordered = await reading
+        assert carriers() == ["quoth-aio"]
+    assert sorted(as_they_came) == sorted(name.encode() for name in names)
+    stored = sorted((ack.first, name.encode()) for ack, name in zip(acks, names, strict=True))
+    assert ordered == [value for _, value in stored]
 
 
 @in_loop
@@ -346,6 +361,8 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "batches": lambda client: client.batches("t"),
     "tail": lambda client: client.tail("t", after=0),
     "tail from now on": lambda client: client.tail("t"),
+    "read_many": lambda client: client.read_many("t"),
+    "tail_many": lambda client: client.tail_many("*"),
 }
 
 
@@ -423,6 +440,7 @@ def test_closing_leaves_no_descriptors_and_no_threads_behind(broker: BrokerProce
         async with quoth.aio.connect(broker.url) as client:
             await client.publish(topic, b"x")
             await anext(client.tail(topic, after=0))
+            await anext(client.tail_many(topic, after=0))
             async with client.producer(topic) as producer:
                 await producer.send(b"y")
 
@@ -451,10 +469,12 @@ async def main():
         await asyncio.wait_for(anext(waiting), 0.01)
     except TimeoutError:
         pass
+    many = client.tail_many("abandoned*", after=0, ordered=True)
+    await anext(many)
     producer = client.producer("abandoned", linger=60)
     await producer.send(b"y")
     producer.future()
-    return client, tail, waiting, producer
+    return client, tail, waiting, many, producer
 
 loop = asyncio.new_event_loop()
 kept = loop.run_until_complete(main())
@@ -484,10 +504,13 @@ def test_loop_that_ends_before_its_client_leaves_no_thread_and_no_warning(
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_client_that_nobody_has_any_more_ends_its_thread(broker: BrokerProcess, topic: str) -> None:
+@pytest.mark.parametrize("tailing", [Client.tail, Client.tail_many])
+def test_client_that_nobody_has_any_more_ends_its_thread(
+    broker: BrokerProcess, topic: str, tailing: Callable[..., Tail | Reading]
+) -> None:
     async def main() -> None:
         client = await quoth.aio.connect(broker.url)
-        tail = client.tail(topic, after=0)
+        tail = tailing(client, topic, after=0)
         await client.publish(topic, b"x")
         del client
         assert await take(tail, 1) == [b"x"], "an iterator keeps its client"
@@ -549,9 +572,10 @@ def test_forked_child_is_refused_and_leaves_the_parent_unharmed(start_broker: St
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("tailing", [Client.tail, Client.tail_many])
 @in_loop
 async def test_a_gap_is_told_in_the_loop_and_whoever_raises_ends_the_reading(
-    broker: BrokerProcess, topic: str
+    broker: BrokerProcess, topic: str, tailing: Callable[..., Tail | Reading]
 ) -> None:
     def stop(gap: Gap) -> None:
         assert asyncio.get_running_loop()
@@ -561,7 +585,7 @@ async def test_a_gap_is_told_in_the_loop_and_whoever_raises_ends_the_reading(
         await client.create_topic(topic, count_limit=1)
         acks = [await client.publish(topic, b"%d" % number) for number in range(3)]
         await client.trim(topic, acks[2].first)
-        tail = client.tail(topic, after=acks[0].last, on_gap=stop)
+        tail = tailing(client, topic, after=acks[0].last, on_gap=stop)
         with pytest.raises(ValueError, match="trimmed"):
             await anext(tail)
         with pytest.raises(StopAsyncIteration):

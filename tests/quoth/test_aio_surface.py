@@ -17,19 +17,22 @@ from kit.deadlines import DEADLINE_S
 TWINS: dict[str, tuple[Any, Any]] = {
     "Client": (quoth.Client, quoth.aio.Client),
     "Producer": (quoth.Producer, quoth.aio.Producer),
+    "Reading": (quoth.Reading, quoth.aio.Reading),
 }
 IN_A_LOOP = {
     "Iterator[Batch]": "Batches",
     "Iterator[Message]": "Tail",
+    "Iterator[list[Message]]": "Portions",
     "Future[Ack]": "asyncio.Future[Ack]",
     "Client": "Connecting",
     "__enter__": "__aenter__",
     "__exit__": "__aexit__",
+    "__iter__": "__aiter__",
+    "__next__": "__anext__",
 }
 """What is called otherwise where it is awaited."""
-
-
-NOT_YET = ("read_many", "tail_many")
+ONLY_IN_A_LOOP = {"aclose"}
+"""What asynchronous iterators have besides."""
 
 
 def offered(kind: Any) -> dict[str, Callable[..., Any]]:
@@ -38,8 +41,13 @@ def offered(kind: Any) -> dict[str, Callable[..., Any]]:
     return {
         name: member
         for name, member in vars(kind).items()
-        if isfunction(member) and (not name.startswith("_") or name in special) and name not in NOT_YET
+        if isfunction(member) and (not name.startswith("_") or name in special)
     }
+
+
+def told(kind: Any) -> set[str]:
+    """The public properties of a class."""
+    return {name for name, member in vars(kind).items() if isinstance(member, property)}
 
 
 def taken(function: Callable[..., Any]) -> list[tuple[str, Any, Any, Any]]:
@@ -67,7 +75,11 @@ def methods() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("kind", TWINS)
 def test_both_have_the_same_methods(kind: str) -> None:
     blocking, awaited = (set(offered(one)) for one in TWINS[kind])
-    assert {IN_A_LOOP.get(name, name) for name in blocking} == awaited
+    assert {IN_A_LOOP.get(name, name) for name in blocking} == awaited - ONLY_IN_A_LOOP
+
+
+def test_a_reading_tells_the_same() -> None:
+    assert told(quoth.Reading) == told(quoth.aio.Reading) != set()
 
 
 @pytest.mark.parametrize(("kind", "name"), methods())

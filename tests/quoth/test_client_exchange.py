@@ -65,6 +65,13 @@ def test_a_refusal_that_passes_lets_it_rest_and_then_be_sent_again(code: str) ->
         pause = min(2 * pause, BACKOFF_MAX_S)
 
 
+@pytest.mark.parametrize("code", sorted(RETRIED))
+def test_a_refusal_that_passes_is_an_answer_to_whoever_wants_it(code: str) -> None:
+    exchange = Exchange(Ping(), retried=frozenset())
+    exchange.begin(1, NOW)
+    assert exchange.is_settled_by(refusal(code), NOW + 1)
+
+
 def test_a_refusal_settles_it_when_there_is_no_time_to_rest() -> None:
     assert begun(deadline=NOW + BACKOFF_S / 2).is_settled_by(refusal("busy"), NOW)
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from time import process_time
 
 import pytest
 
-import quoth
 from kit.brokers import BrokerProcess, StartBroker
-from kit.deadlines import DEADLINE_S, eventually
+from kit.deadlines import eventually
 from kit.effort import times
-from kit.peers import refused
+from kit.peers import Context, Peers, refused
 from kit.proxies import Meddler, Wire, pass_on
 from kit.tracing import Fault, Tracer, needs_strace
-from quoth import Client, Message, NotFound, Reading
-from quoth import reading as reading_module
-from quoth.exchange import Exchange
+from quoth import Client, Message, NotFound, Reading, gathering
 from quothd import Broker
 from quothwire import batch
 from quothwire.errors import error
@@ -36,8 +33,8 @@ orders = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as t
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """It asks again every fifth of a second, and looks for new topics as often."""
-    monkeypatch.setattr(reading_module, "WAIT_S", 0.2)
-    monkeypatch.setattr(reading_module, "LIST_S", 0.2)
+    monkeypatch.setattr(gathering, "WAIT_S", 0.2)
+    monkeypatch.setattr(gathering, "LIST_S", 0.2)
 
 
 def values_of(reading: Reading, number: int) -> list[bytes]:
@@ -104,8 +101,8 @@ def test_a_name_that_holds_a_star_is_written_in_brackets(client: Client, topic: 
         assert values_of(reading, 9) == [b"a star"]
 
 
-def test_a_broker_inside_this_process_is_read_too(tmp_path: Path) -> None:
-    with Broker(tmp_path) as broker, quoth.connect(broker) as client:
+def test_a_broker_inside_this_process_is_read_too(tmp_path: Path, twin: Connect) -> None:
+    with Broker(tmp_path) as broker, twin(broker) as client:
         client.publish("a", b"1")
         client.publish("b", b"2")
         with client.read_many("?", ordered=True) as reading:
@@ -296,12 +293,32 @@ def test_a_topic_that_holds_up_the_others_is_named_with_the_reason(
         assert (tail.waiting_for, tail.late) == ({}, 0)
 
 
-def test_what_was_not_taken_of_a_portion_comes_later(client: Client, topic: str) -> None:
+def test_a_broker_that_is_away_while_a_record_is_held_back_is_the_reason(
+    context: Context, broker: BrokerProcess, connect: Connect, client: Client, topic: str
+) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    for name in names:
+        client.publish(name, b"a")
+    with Meddler(context, broker.url) as meddler:
+        through_it = connect(meddler)
+        meddler.on_request = lambda call: call.topic == names[1].encode() and RECOVERING
+        tail = through_it.tail_many(names, after=0, ordered=True)
+        for portion in tail.portions(0.1):
+            assert portion == []
+            if tail.waiting_for == {names[1]: RECOVERING.text}:
+                break
+    away = {names[1]: f"no broker answers at {meddler.url}"}
+    eventually(lambda: next(tail.portions(0.1)) == [] and tail.waiting_for == away, "it is seen to be away")
+    tail.close()
+
+
+def test_what_was_not_taken_of_a_portion_comes_later(
+    client: Client, peers: Peers, broker: BrokerProcess, topic: str
+) -> None:
     """Whoever leaves a loop and begins another one misses nothing."""
     raw = batch.encode([b"a", b"b", b"c"], headers=[b"", b"\xff nonsense", b""])
     with client.tail_many(topic, after=0, on_gap=lambda _: None) as tail:
-        with client._pool.channel() as channel:
-            channel.settle(Exchange(Publish(), topic, raw, deadline=time.monotonic() + DEADLINE_S))
+        peers.fast(broker).call(Publish(), topic, raw)
         assert [one.value for one in next(tail.portions())] == [b"a"]
         assert [one.value for one in next(tail.portions())] == [b"c"]
 
@@ -316,8 +333,7 @@ def test_a_broker_that_is_away_is_named(start_broker: StartBroker, connect: Conn
             next(reading)
 
 
-def test_a_closed_client_ends_a_reading_and_does_not_wait_for_it(broker: BrokerProcess, topic: str) -> None:
-    client = quoth.connect(broker.url)
+def test_a_closed_client_ends_a_reading_and_does_not_wait_for_it(client: Client, topic: str) -> None:
     client.publish(topic, [b"a", b"b"])
     tail = client.tail_many(topic, after=0)
     assert values_of(tail, 1) == [b"a"]
@@ -334,6 +350,43 @@ def test_a_closed_reading_gives_no_more(client: Client, topic: str) -> None:
     tail = client.tail_many(topic, after=0)
     tail.close()
     assert list(tail) == []
+
+
+# -- silence ------------------------------------------------------------------------------------------------
+
+
+def test_silence_costs_nothing(client: Client, topic: str) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    with client.tail_many(names) as tail:
+        before = process_time()
+        assert next(tail.portions(2.0)) == []
+        assert process_time() - before < 0.5
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_record_that_is_held_back_for_long_costs_nothing(
+    meddler: Meddler, connect: Connect, client: Client, topic: str
+) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    for name in names:
+        client.publish(name, b"a")
+    with connect(meddler).read_many(names, ordered=True) as reading:
+        meddler.on_request = lambda call: call.topic == names[1].encode() and RECOVERING
+        before = process_time()
+        assert next(reading.portions(2.0)) == []
+        assert reading.waiting_for == {names[1]: RECOVERING.text}
+        assert process_time() - before < 0.5
+        meddler.on_request = pass_on
+        assert values_of(reading, 3) == [b"a", b"a"]
+
+
+def test_whoever_does_not_want_to_wait_gets_what_has_come(client: Client, topic: str) -> None:
+    client.publish(topic, b"a")
+    with client.tail_many(topic, after=0) as tail:
+        found = eventually(lambda: next(tail.portions(0)), "it has come")
+        assert [one.value for one in found] == [b"a"]
+        with refused("bad_request"):
+            next(tail.portions(float("nan")))
 
 
 # -- the watermark ------------------------------------------------------------------------------------------

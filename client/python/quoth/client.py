@@ -15,12 +15,13 @@ from quoth.columns import encoder
 from quoth.cursor import Cursor
 from quoth.deadline import deadline_in
 from quoth.exchange import Exchange, Steps
+from quoth.gathering import Plan
 from quoth.message import Ack, Message, OnGap
 from quoth.moment import Moment, as_pointer, cursor
 from quoth.pool import Pool, Slot
 from quoth.producer import BUFFER_MAX, Producer, ProducerOptions
 from quoth.reader import NEWEST, Reader
-from quoth.reading import Plan, Reading
+from quoth.reading import Reading
 from quothwire import batch as wire
 from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
@@ -240,7 +241,7 @@ class Client:
 
         Arguments as for `read` and `tail_many`. Raises `NotFound` for a name that is no topic's.
         """
-        plan = Plan(False, ordered, _start(after, since, 0), steps.last_before(until), cursor)
+        plan = Plan(False, ordered, beginning(after, since, 0), steps.last_before(until), cursor)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
     def tail_many(
@@ -259,7 +260,7 @@ class Client:
         its beginning. They say where it begins with a new one. ordered: in the order of their time, each as
         soon as no older one can come, see `Reading`.
         """
-        plan = Plan(True, ordered, _start(after, since, None), cursor=cursor)
+        plan = Plan(True, ordered, beginning(after, since, None), cursor=cursor)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
     def get(self, topic: str, pointer: int) -> Message:
@@ -354,5 +355,6 @@ class Client:
             return channel.run(call)
 
 
-def _start(after: int | None, since: Moment | None, default: int | None) -> int | None:
+def beginning(after: int | None, since: Moment | None, default: int | None) -> int | None:
+    """The cursor at which several topics begin. Raises `RequestError` as `cursor` does."""
     return default if after is None and since is None else cursor(after, since, 0)

@@ -37,12 +37,13 @@ stored; what became of an earlier one they do not tell."""
 class Exchange:
     """A request on its way. Owned by one thread, from `begin` until it is settled.
 
-    deadline: by the monotonic clock. wait: seconds that the broker itself may take to answer. unheard: copies
-    that no answer came for; each of them may have taken effect. due: when to look again if nothing happens.
+    deadline: by the monotonic clock. wait: seconds that the broker itself may take to answer. retried: the
+    refusals that are no outcome; to whoever has none of them every refusal is an answer. unheard: copies that
+    no answer came for; each of them may have taken effect. due: when to look again if nothing happens.
     """
 
     __slots__ = (
-        "_backoff", "_payload", "_request", "_resend_at", "_resting", "_topic",
+        "_backoff", "_payload", "_request", "_resend_at", "_resting", "_retried", "_topic",
         "correlation", "deadline", "due", "frames", "unheard", "wait",
     )  # fmt: skip
 
@@ -54,6 +55,7 @@ class Exchange:
         *,
         deadline: float = math.inf,
         wait: float = 0.0,
+        retried: frozenset[str] = RETRIED,
     ) -> None:
         self.deadline = deadline
         self.wait = wait
@@ -62,6 +64,7 @@ class Exchange:
         self.frames: list[bytes] = []
         self.due = self._resend_at = math.inf
         self._resting = False
+        self._retried = retried
         self._backoff = BACKOFF_S
         self._request = request
         self._topic = topic
@@ -89,7 +92,7 @@ class Exchange:
         """Is that its outcome? Otherwise it rests and is sent again."""
         self.unheard -= 1
         problem = answer.reply
-        if not isinstance(problem, QuothError) or problem.code not in RETRIED:
+        if not isinstance(problem, QuothError) or problem.code not in self._retried:
             return True
         until = now + random.uniform(0.5, 1.0) * self._backoff
         if until > self.deadline:

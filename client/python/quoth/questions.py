@@ -1,11 +1,12 @@
 """Questions to a broker, any number of them on their way over one connection, for whoever reads many topics.
 
-Answers overtake each other. What gets none in time, or was on its way when the connection was lost, is sent
-again, see `Exchange`; refusals are answers, too, and what to do about them is the asker's affair.
+Answers overtake each other. What gets none in time, was refused for now or was on its way when the connection
+was lost is sent again, as the `Exchange` says.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Iterator
@@ -17,56 +18,43 @@ from quoth.channel import Context, Link
 from quoth.exchange import Exchange
 from quothwire.codec import Answer
 from quothwire.errors import error
-from quothwire.message import Request
-
-LOOK_S = 1.0
-"""How often it is looked for what has been silent for too long."""
 
 
 class Questions:
-    """One link and what was asked over it, which may change nothing. Belongs to one thread.
+    """One link and what was asked over it, which may change nothing. Belongs to one thread."""
 
-    patience: seconds that an answer may take beyond what the broker was told to wait; of what is asked from
-    now on.
-    """
-
-    def __init__(self, context: Context, url: str, patience: float) -> None:
-        self.patience = patience
+    def __init__(self, context: Context, url: str) -> None:
         self._link = Link(context, url)
         self._correlation = secrets.randbits(32)
         self._asked: dict[int, Exchange] = {}
-        self._look_at = 0.0
+        self._due = math.inf
+        """No exchange is due before."""
 
     @property
     def connected(self) -> bool:
         """Is the broker there, as far as is known?"""
         return bool(self._link.connected)
 
-    def ask(self, request: Request, topic: str = "", *, wait: float = 0.0) -> int:
-        """Send a request; returns the correlation id that its answer will have."""
+    def ask(self, exchange: Exchange) -> None:
+        """Send a request. Raises ``closed``, or ``bad_request`` for what cannot be encoded."""
         self._correlation += 1
-        now = time.monotonic()
-        exchange = Exchange(request, topic, deadline=now + wait + self.patience, wait=wait)
-        exchange.begin(self._correlation, now)
+        exchange.begin(self._correlation, time.monotonic())
         self._asked[self._correlation] = exchange
         with _alive():
             self._send(exchange)
-        return self._correlation
 
-    def hear(self, seconds: float) -> list[Answer]:
-        """The answers that have come, none after so many seconds of silence.
+    def hear(self, seconds: float) -> list[tuple[Exchange, Answer]]:
+        """What has been answered, refusals included; nothing after so many seconds of silence.
 
         Raises `Disconnected` for an answer that took too long, or ``closed``.
         """
         with _alive():
             until = time.monotonic() + seconds
             while True:
-                now = time.monotonic()
-                found = self._link.wait(min(until - now, LOOK_S))
+                found = self._link.wait(min(until, self._due) - time.monotonic())
                 answers = list(self._received())
                 now = time.monotonic()
-                if found or now >= self._look_at:
-                    self._look_at = now + LOOK_S
+                if found or now >= self._due:
                     self._look(now, found=found)
                 if answers or now >= until:
                     return answers
@@ -75,23 +63,31 @@ class Questions:
         """Close the connection."""
         self._link.close()
 
-    def _received(self) -> Iterator[Answer]:
+    def _received(self) -> Iterator[tuple[Exchange, Answer]]:
         while (answer := self._link.receive()) is not None:
-            if self._asked.pop(answer.correlation, None) is not None:
-                yield answer
+            exchange = self._asked.get(answer.correlation)
+            if exchange is None:
+                continue
+            if exchange.is_settled_by(answer, time.monotonic()):
+                del self._asked[answer.correlation]
+                yield exchange, answer
+            else:
+                self._due = min(self._due, exchange.due)
 
     def _look(self, now: float, *, found: bool) -> None:
-        """Send again what may have been lost."""
+        """Send again what may have been lost, and what may be sent again by now."""
         for exchange in self._asked.values():
             if now >= exchange.deadline:
                 raise self._link.nobody(exchange.what)
             if exchange.is_to_be_sent(now, found=found, connected=self.connected):
                 self._send(exchange)
+        self._due = min((exchange.due for exchange in self._asked.values()), default=math.inf)
 
     def _send(self, exchange: Exchange) -> None:
         with suppress(zmq.Again):
             self._link.send(exchange.frames)
             exchange.unheard += 1
+        self._due = min(self._due, exchange.due)
 
 
 @contextmanager

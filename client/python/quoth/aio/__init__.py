@@ -15,5 +15,6 @@ asyncio.run(main())
 from quoth.aio.client import Client, connect
 from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
+from quoth.aio.reading import Portions, Reading
 
-__all__ = ["Batches", "Client", "Producer", "Tail", "connect"]
+__all__ = ["Batches", "Client", "Portions", "Producer", "Reading", "Tail", "connect"]

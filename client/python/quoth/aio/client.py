@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from weakref import finalize
@@ -13,13 +13,16 @@ from quoth.aio.courier import Courier
 from quoth.aio.iterators import Batches, Tail
 from quoth.aio.lanes import Lanes
 from quoth.aio.producer import Producer
+from quoth.aio.reading import Reading
 from quoth.aio.walk import Walk
 from quoth.batch import Messages
 from quoth.channel import Context
-from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of
+from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of, beginning
 from quoth.columns import encoder
+from quoth.cursor import Cursor
 from quoth.deadline import deadline_in
 from quoth.exchange import Steps
+from quoth.gathering import Plan
 from quoth.message import Ack, Message, OnGap
 from quoth.moment import Moment, as_pointer, cursor
 from quoth.producer import BUFFER_MAX, ProducerOptions
@@ -213,6 +216,44 @@ class Client:
         """
         self._courier.check()
         return Tail(self, self._courier, Reader(topic, cursor(after, since, NEWEST), on_gap))
+
+    def read_many(
+        self,
+        topics: str | Iterable[str],
+        *,
+        after: int | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        cursor: Cursor | None = None,
+        ordered: bool = False,
+        on_gap: OnGap | None = None,
+    ) -> Reading:
+        """Records of several topics that are there now: see `quoth.Client.read_many`, and `tail_many`."""
+        self._courier.check()
+        plan = Plan(False, ordered, beginning(after, since, 0), steps.last_before(until), cursor)
+        return Reading(self, self._courier, topics, plan, on_gap)
+
+    def tail_many(
+        self,
+        topics: str | Iterable[str],
+        *,
+        after: int | None = None,
+        since: Moment | None = None,
+        cursor: Cursor | None = None,
+        ordered: bool = False,
+        on_gap: OnGap | None = None,
+    ) -> Reading:
+        """Records of several topics as they come, for ever: see `quoth.Client.tail_many`.
+
+        Without a beginning it begins at about now, that of patterns when it is first waited for; exactly when
+        `await client.tail_many(...)` returns it, or `async with` enters it.
+
+        cursor: a `quoth.Cursor`. Its `save` waits for the disk, and everything in the loop with it; whoever
+        minds lets the task that reads say `await asyncio.to_thread(cursor.save)`.
+        """
+        self._courier.check()
+        plan = Plan(True, ordered, beginning(after, since, None), cursor=cursor)
+        return Reading(self, self._courier, topics, plan, on_gap)
 
     async def get(self, topic: str, pointer: int) -> Message:
         """The record with exactly this pointer: see `quoth.Client.get`."""

@@ -40,12 +40,13 @@ LOOK_S = 1.0
 class Ticket:
     """An exchange that was handed in, and what has become of it. Of the loop, but for the exchange."""
 
-    __slots__ = ("exchange", "outcome", "waiter")
+    __slots__ = ("exchange", "on_settled", "outcome", "waiter")
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, on_settled: Callable[[Ticket], None] | None) -> None:
         self.exchange = exchange
         self.outcome: Answer | QuothError | None = None
         self.waiter: Future[None] | None = None
+        self.on_settled = on_settled
 
     def settle(self, outcome: Answer | QuothError) -> None:
         """This is what came of it, unless something else has before."""
@@ -53,6 +54,8 @@ class Ticket:
             self.outcome = outcome
             if self.waiter is not None and not self.waiter.done():
                 self.waiter.set_result(None)
+            if self.on_settled is not None:
+                self.on_settled(self)
 
 
 class Line:
@@ -110,17 +113,28 @@ class Courier:
         if get_running_loop() is not self.relay.loop:
             raise error("bad_request", "this client belongs to another event loop", "connect in this one")
 
-    def ask(self, exchange: Exchange) -> Ticket:
-        """Hand in an exchange. Raises what `check` raises, and what cannot be encoded."""
+    @property
+    def connected(self) -> bool:
+        """Is the broker there, as far as is known?"""
+        return any(line.link.connected for line in tuple(self._lines))
+
+    def ask(self, exchange: Exchange, on_settled: Callable[[Ticket], None] | None = None) -> Ticket:
+        """Hand in an exchange; the loop tells `on_settled` of its outcome.
+
+        Raises what `check` raises, and what cannot be encoded.
+        """
         self.check()
         self._correlation += 1
         exchange.begin(self._correlation, time.monotonic())
-        ticket = Ticket(exchange)
+        ticket = Ticket(exchange, on_settled)
         self._put(self._send_first, ticket)
         return ticket
 
     async def outcome(self, ticket: Ticket) -> Answer | QuothError:
-        """Wait for what becomes of it. Whoever is cancelled here may wait again."""
+        """Wait for what becomes of it: an answer, which may be a refusal, or the error that none came.
+
+        Whoever is cancelled here may wait again.
+        """
         while ticket.outcome is None:
             ticket.waiter = self.relay.loop.create_future()
             await ticket.waiter
@@ -205,7 +219,7 @@ class Courier:
     def _take(self, line: Line, ticket: Ticket, answer: Answer) -> None:
         if ticket.exchange.is_settled_by(answer, time.monotonic()):
             del line.asked[answer.correlation]
-            self._tell(ticket, answer.reply if isinstance(answer.reply, QuothError) else answer)
+            self._tell(ticket, answer)
         else:
             self._note_due(ticket)
 

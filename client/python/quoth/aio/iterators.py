@@ -1,4 +1,4 @@
-"""Reading on in an event loop: objects, not generators, because a wait for one may be cancelled.
+"""Reading a topic on in an event loop: objects, not generators, because a wait for one may be cancelled.
 
 What is read is taken out at the very end of `__anext__`, when nothing is waited for any more, and what is on
 its way stays on its way. So a wait that is cancelled loses nothing: the next one goes on where it was.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Reading(ABC, Generic[T]):
+class TopicIterator(ABC, Generic[T]):
     """What both iterators share. One task at a time waits for it; an error ends it."""
 
     def __init__(self, client: Client, courier: Courier, reader: Reader) -> None:
@@ -105,7 +105,7 @@ class Reading(ABC, Generic[T]):
             self._courier.drop(ahead)
 
 
-class Batches(Reading[Batch]):
+class Batches(TopicIterator[Batch]):
     """Made by `Client.batches`. end: the last pointer that is wanted."""
 
     def __init__(self, client: Client, courier: Courier, reader: Reader, end: int) -> None:
@@ -123,7 +123,7 @@ class Batches(Reading[Batch]):
         self._found = takewhile(lambda one: one.first <= self._last, found)
 
 
-class Tail(Reading[Message]):
+class Tail(TopicIterator[Message]):
     """Made by `Client.tail`. When it was awaited it has begun: all that is published later is in it."""
 
     def __init__(self, client: Client, courier: Courier, reader: Reader) -> None:

@@ -58,6 +58,8 @@ class Walk(Generic[T]):
             return next(self._steps)
         if isinstance(outcome, QuothError):
             return self._steps.throw(outcome)
+        if isinstance(outcome.reply, QuothError):
+            return self._steps.throw(outcome.reply)
         return self._steps.send(outcome)
 
     def _ask(self, exchange: Exchange) -> Ticket:

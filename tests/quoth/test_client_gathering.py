@@ -1,0 +1,132 @@
+"""Gathering several topics: what is asked when, and what the answers mean, without a broker and a clock."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RETRIED, Exchange
+from quoth.gathering import LIST_S, ROUND_REST, Gathering, Plan
+from quothwire.codec import Answer
+from quothwire.errors import QuothError, error
+from quothwire.message import Fetched, Pong, Reply, Topics
+
+NOW = 1_000.0
+NOTHING = Fetched(next=0, newest=7, end=3, gone=0, damaged=0, log=5)
+"""The answer of a topic of three records, whose end was asked for."""
+
+
+def gathering(*topics: str, follow: bool = True, ordered: bool = True, start: int | None = None) -> Gathering:
+    """One that may take three seconds for what does not wait."""
+    return Gathering(topics, Plan(follow, ordered, start), None, 3.0)
+
+
+def asked(gathering: Gathering, now: float = NOW, every: float = math.inf) -> dict[str, Exchange]:
+    """What it asks now."""
+    return {exchange.what: exchange for exchange in gathering.ask(now, every)}
+
+
+def answer(reply: Reply | QuothError) -> Answer:
+    """An answer without records."""
+    return Answer(0, reply, b"")
+
+
+def test_everything_is_asked_once_until_it_is_answered() -> None:
+    reading = gathering("a", "b", start=0, ordered=False)
+    assert reading.is_begun
+    assert reading.due == 0.0
+    first = asked(reading)
+    assert set(first) == {"Fetch a", "Fetch b"}
+    assert (asked(reading), reading.due) == ({}, math.inf)
+    reading.take(first["Fetch a"], answer(NOTHING), NOW)
+    assert set(asked(reading)) == {"Fetch a"}
+
+
+def test_it_begins_once_it_knows_where_every_topic_ends() -> None:
+    reading = gathering("a", "x.*", ordered=False)
+    listing = asked(reading)
+    assert set(listing) == {"ListTopics"}
+    reading.take(listing["ListTopics"], answer(Topics(["b", "x.1"])), NOW)
+    ends = asked(reading)
+    assert set(ends) == {"Fetch a", "Fetch x.1"}
+    reading.take(ends["Fetch x.1"], answer(NOTHING), NOW)
+    assert (reading.is_begun, asked(reading), reading.due) == (False, {}, math.inf)
+    reading.take(ends["Fetch a"], answer(error("unknown_topic", "of the test")), NOW)
+    assert (reading.is_begun, reading.topics) == (True, ["a", "x.1"])
+    assert set(asked(reading)) == {"Fetch a", "Fetch x.1"}
+    assert reading.due == NOW + LIST_S
+    assert set(asked(reading, NOW + LIST_S)) == {"ListTopics"}
+
+
+def test_a_refusal_in_the_beginning_ends_it_with_its_error() -> None:
+    for topics in ("a", "*"):
+        reading = gathering(topics)
+        (exchange,) = reading.ask(NOW, math.inf)
+        with pytest.raises(QuothError, match="of the test"):
+            reading.take(exchange, answer(error("internal", "of the test")), NOW)
+
+
+@pytest.mark.parametrize("code", sorted(RETRIED))
+def test_a_refusal_that_passes_is_waited_out_in_the_beginning_and_an_answer_later(code: str) -> None:
+    reading = gathering("a", ordered=False)
+    refusal = answer(error(code, "of the test"))
+    end = asked(reading)["Fetch a"]
+    assert not end.is_settled_by(refusal, NOW)
+    reading.take(end, answer(NOTHING), NOW)
+    now, pause = NOW, BACKOFF_S
+    for _ in range(10):
+        fetch = asked(reading, now)["Fetch a"]
+        assert fetch.is_settled_by(refusal, now)
+        reading.take(fetch, refusal, now)
+        assert reading.due == now + pause
+        assert asked(reading, now + 0.9 * pause) == {}
+        now, pause = now + pause, min(2 * pause, BACKOFF_MAX_S)
+
+
+def test_whoever_follows_waits_for_ever_and_whoever_reads_does_not() -> None:
+    assert asked(gathering("a", start=0, ordered=False))["Fetch a"].deadline == math.inf
+    reading = gathering("a", follow=False, start=0)
+    fetch = asked(reading)["Fetch a"]
+    assert fetch.deadline == NOW + 3.0
+    refusal = answer(error("recovering", "of the test"))
+    reading.take(fetch, refusal, NOW)
+    fetch = asked(reading, NOW + 2.9)["Fetch a"]
+    reading.take(fetch, refusal, NOW + 2.9)
+    fetch = asked(reading, NOW + 3.5)["Fetch a"]
+    with pytest.raises(QuothError, match="of the test"):
+        reading.take(fetch, refusal, NOW + 3.5)
+
+
+def begun_with_nothing() -> Gathering:
+    """One that follows whatever topics come, of which there are none."""
+    reading = gathering("*")
+    reading.take(asked(reading)["ListTopics"], answer(Topics([])), NOW)
+    return reading
+
+
+def test_a_round_settles_what_is_to_come_up_to_the_clock_of_the_broker() -> None:
+    reading = begun_with_nothing()
+    reading.take(asked(reading, every=0.0)["Ping"], answer(Pong(50)), NOW)
+    reading.take(asked(reading)["ListTopics"], answer(Topics([])), NOW)
+    assert reading.watermark == 0
+    asked(reading)
+    assert reading.watermark == 50
+
+
+def test_a_round_whose_list_is_refused_settles_nothing() -> None:
+    reading = begun_with_nothing()
+    reading.take(asked(reading, every=0.0)["Ping"], answer(Pong(50)), NOW)
+    reading.take(asked(reading)["ListTopics"], answer(error("busy", "of the test")), NOW)
+    asked(reading)
+    assert reading.watermark == 0
+
+
+def test_a_round_that_took_long_is_followed_by_a_longer_rest() -> None:
+    reading = begun_with_nothing()
+    ping = asked(reading, every=0.0)["Ping"]
+    reading.waited(0.2)
+    reading.take(ping, answer(Pong(50)), NOW)
+    reading.take(asked(reading)["ListTopics"], answer(Topics([])), NOW)
+    assert "Ping" not in asked(reading, NOW + 0.2 * ROUND_REST - 0.01, every=0.0)
+    assert "Ping" in asked(reading, NOW + 0.2 * ROUND_REST, every=0.0)
