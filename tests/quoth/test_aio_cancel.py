@@ -47,6 +47,21 @@ async def patiently(iterator: AsyncIterator[T], rng: random.Random) -> T:
 # -- iterators ----------------------------------------------------------------------------------------------
 
 
+def test_an_iterator_that_another_task_closes_ends(broker: BrokerProcess, topic: str) -> None:
+    async def main() -> None:
+        async with quoth.aio.connect(broker.url) as client:
+            await client.publish(topic, b"seen")
+            tail = client.tail(topic, after=0)
+            assert (await anext(tail)).value == b"seen"
+            waiting = asyncio.ensure_future(anext(tail, None))
+            await asyncio.sleep(0)
+            await tail.aclose()
+            assert await asyncio.wait_for(waiting, 10) is None
+            assert await anext(tail, None) is None
+
+    run(main())
+
+
 def test_tail_that_is_waited_for_in_bits_gives_every_message_once(
     broker: BrokerProcess, topic: str, rng: random.Random
 ) -> None:

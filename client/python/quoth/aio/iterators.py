@@ -70,6 +70,9 @@ class TopicIterator(ABC, Generic[T]):
                 for one in self._found:
                     return one
                 await self._find_more()
+        except QuothError:
+            if not self._is_over:  # else another task has ended it meanwhile
+                raise
         finally:
             self._is_awaited = False
         raise StopAsyncIteration

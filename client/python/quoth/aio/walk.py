@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from quoth.aio.courier import Courier, Ticket
 from quoth.exchange import Exchange, Steps
 from quothwire.codec import Answer
-from quothwire.errors import QuothError
+from quothwire.errors import QuothError, error
 
 T = TypeVar("T")
 
@@ -34,11 +34,12 @@ class Walk(Generic[T]):
         return self._result
 
     def drop(self) -> None:
-        """Nobody wants to know any more: nothing more is asked."""
-        if self._ticket is not None:
-            self._courier.drop(self._ticket)
-            self._ticket = None
+        """Nobody wants to know any more: nothing more is asked. Who waits all the same gets ``closed``."""
+        ticket, self._ticket = self._ticket, None
         self._steps.close()
+        if ticket is not None:
+            self._courier.drop(ticket)
+            ticket.settle(error("closed", "nobody waits for it any more"))
 
     def _go_on(self, outcome: Answer | QuothError | None) -> None:
         """Take one more step, with the outcome of the one before."""
