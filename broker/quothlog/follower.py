@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -20,6 +21,7 @@ from quothlog import inspection, layout, segment
 from quothlog.filesystem import File
 from quothlog.inspection import Damage, Unfinished
 from quothlog.layout import Position
+from quothlog.names import Names
 from quothlog.scan import Found
 from quothlog.snapshot import DISK, Part, floors_in
 from quothwire import batch
@@ -69,6 +71,8 @@ class Follower:
         self.log_id = log_id
         self._durable = durable
         self._on_missing = on_missing
+        self._names = Names(self.directory)
+        self._floors: list[int] = []
         self.seek(after)
 
     def seek(self, after: int) -> None:
@@ -140,7 +144,7 @@ class Follower:
     def _look_around(self, bytes_max: int) -> list[Stored]:
         """What follows elsewhere: in the next segment, or behind something that is damaged."""
         try:
-            floors = floors_in(self.directory)
+            floors = self._listed()
             sight = self._sight(floors)
             if sight == self._vain:
                 return []
@@ -155,6 +159,16 @@ class Follower:
         self._vain = sight
         return []
 
+    def _listed(self) -> list[int]:
+        """The floors of the segments, listed anew if they may be others by now."""
+        if self._names.may_differ():
+            try:
+                self._floors = floors_in(self.directory)
+            except OSError:
+                self._names.forget()
+                raise
+        return self._floors
+
     def _sight(self, floors: list[int]) -> object:
         """What will have changed once there is more to be found."""
         if not floors:
@@ -164,9 +178,10 @@ class Follower:
 
     def _step_over(self, floors: list[int]) -> bool:
         """Open the next segment, if it goes on exactly where the one ends that is open."""
-        following = next((floor for floor in floors if floor > self._floor), None)
-        if self._file is None or following is None:
+        row = bisect_right(floors, self._floor)
+        if self._file is None or row == len(floors):
             return False
+        following = floors[row]
         file = DISK.open(self.directory / layout.segment_name(following))
         try:
             block = segment.read_block(file)
@@ -186,7 +201,7 @@ class Follower:
         for part, step in inspection.steps(self.directory, self.after, log_id=self.log_id, bodies=True):
             if isinstance(step, Found):
                 self._open(part, step)
-                self._tell(wrong, step.header)
+                self._tell(wrong, part, step.header)
                 return True
             wrong.append(step)
         return False
@@ -198,7 +213,7 @@ class Follower:
         self.log_id, self._floor = part.log_id, part.floor
         self._here = Position(found.offset, found.header.base - 1, found.header.ordinal)
 
-    def _tell(self, wrong: Iterable[Damage | Unfinished], first: Header) -> None:
+    def _tell(self, wrong: list[Damage | Unfinished], part: Part, first: Header) -> None:
         """Tell what is missing between the cursor and a batch."""
         expected = self._ordinal
         if first.base <= self.after:
@@ -214,3 +229,5 @@ class Follower:
         if 0 <= expected < first.ordinal:
             trimmed = first.ordinal - expected
             self._on_missing(Missing(self.after, first.base, trimmed, self._ordinal, "trimmed"))
+        elif expected < 0 and not wrong and part.block is not None and 0 < self.after < part.block.previous:
+            self._on_missing(Missing(self.after, first.base, -1, -1, "trimmed"))

@@ -1,13 +1,14 @@
 """Marks: how far somebody has carried the records of a log to a safe place, so that it may let go of them.
 
-A mark is a small file in the log's directory, NAME.forward, replaced atomically. Its author holds no lock;
-the log's owner looks at it, and removes the segments all of whose records every mark has passed, if one of
-them asks for that. While nobody owns the log, `trim_unowned` does it.
+A mark is a small file in the log's directory, NAME.forward, replaced atomically, as long as there is room for
+a second one. Its author holds no lock; the log's owner looks at it, and removes the segments all of whose
+records every mark has passed, if one of them asks for that. While nobody owns the log, `trim_unowned` does.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import pairwise
@@ -16,9 +17,10 @@ from typing import Any
 
 from quothlog import layout
 from quothlog.dirlock import DirectoryLock
-from quothlog.filesystem import PosixFileSystem, durable_names, write_durably
+from quothlog.filesystem import DISK_FULL, PosixFileSystem, durable_names, write_durably
 from quothlog.snapshot import floors_in
 from quothwire.errors import Conflict, QuothError, error
+from quothwire.pointer import POINTER_MAX
 
 VERSION = 0
 _BYTES_MAX = 2**16
@@ -29,8 +31,26 @@ def write_mark(path: Path, content: Mapping[str, Any]) -> None:
 
     content: `pointer` (everything up to it is safe) and `trim` (it may go), beside what its author needs.
     """
-    text = json.dumps({"version": VERSION, **content}, indent=1) + "\n"
-    write_durably(PosixFileSystem(), path, [text.encode()])
+    text = (json.dumps({"version": VERSION, **content}, indent=1) + "\n").encode()
+    try:
+        write_durably(PosixFileSystem(), path, [text])
+    except OSError as problem:
+        if problem.errno not in DISK_FULL:
+            raise
+        _write_over(path, text, problem)
+
+
+def _write_over(path: Path, text: bytes, problem: OSError) -> None:
+    """Put a mark where the old one lies: the full disk has no room for another, and this one makes it.
+
+    Whatever a crash leaves of the two releases nothing unless it is whole.
+    """
+    try:
+        with path.open("r+b", buffering=0) as file:
+            file.write(text.ljust(os.fstat(file.fileno()).st_size))
+            os.fsync(file.fileno())
+    except OSError:
+        raise problem from None
 
 
 def read_mark(path: Path) -> dict[str, Any] | None:
@@ -44,21 +64,28 @@ def read_mark(path: Path) -> dict[str, Any] | None:
         content = None
     if not isinstance(content, dict) or content.get("version") != VERSION:
         raise error("damaged", f"{path} is no mark of version {VERSION}", "remove it to begin anew")
-    if not isinstance(content.get("pointer"), int) or not isinstance(content.get("trim"), bool):
+    pointer = content.get("pointer")
+    if (
+        not isinstance(pointer, int)
+        or not 0 <= pointer < POINTER_MAX
+        or not isinstance(content.get("trim"), bool)
+    ):
         raise error("damaged", f"{path} says no pointer", "remove it to begin anew")
     return content
 
 
+def is_mark_of(path: Path, directory: Path) -> bool:
+    """Is a file of this name a mark of the log in that directory?"""
+    return path.suffix == layout.MARK_SUFFIX and path.parent.resolve() == directory.resolve()
+
+
 def released(directory: Path) -> int:
     """Everything up to this pointer may go; 0 if nothing may. A mark that cannot be read releases nothing."""
-    marks = []
-    for path in directory.glob(f"*{layout.MARK_SUFFIX}"):
-        try:
-            mark = read_mark(path)
-        except (QuothError, OSError):
-            return 0
-        if mark is not None:
-            marks.append(mark)
+    try:
+        found = [read_mark(path) for path in directory.glob(f"*{layout.MARK_SUFFIX}")]
+    except (QuothError, OSError):
+        return 0
+    marks = [mark for mark in found if mark is not None]
     wanted = any(mark["trim"] for mark in marks)
     return min((int(mark["pointer"]) for mark in marks), default=0) if wanted else 0
 

@@ -37,7 +37,8 @@ class Reader:
     """Records behind a cursor, oldest first. One thread at a time; as many readers as you like.
 
     It takes no lock and changes nothing, so it needs no writer and disturbs none. What has been written may
-    be read before it is synced: a loss of power may take it then, and its pointer is not given out again.
+    be read before it is synced: a loss of power may take it then. So may a full disk, of what was appended
+    as several batches at once, which `Writer` and `Log.append` do not do.
     """
 
     def __init__(

@@ -15,15 +15,16 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Condition, Thread
+from threading import TIMEOUT_MAX, Condition, Thread
 from types import TracebackType
 from typing import Self
 
 from quothlog import marks
 from quothlog.log import Log
+from quothlog.names import Names
 from quothlog.retention import LogOptions
 from quothwire import batch
-from quothwire.errors import Conflict, QuothError, error
+from quothwire.errors import Conflict, QuothError, Unavailable, error
 
 FLUSH_RECORDS, FLUSH_SECONDS = 1_000, 1.0
 BUFFER_BYTES_MAX = batch.BATCH_BYTES_MAX - 1_024
@@ -32,6 +33,8 @@ BATCH_BYTES = 2**20
 """A batch is flushed when it holds this much, whatever its number of records."""
 RECORD_BYTES = 16
 """What a record takes beside its bytes, about."""
+DISK_FREE_MIN = 2**20
+"""What is left free on the disk, unless the options say otherwise: to remove records takes a new segment."""
 OWNER_S, OWNER_PAUSE_S = 1.0, 0.01
 """Whoever frees forwarded segments owns the log for a moment: so long a new writer waits for it."""
 
@@ -67,8 +70,9 @@ class Writer:
         self._changed = Condition()
         self._begin()
         self._released = 0
+        self._names = Names(Path(directory))
         self._closed = False
-        self.log = _open(directory, options)
+        self.log = _open(directory, options or LogOptions(disk_free_min=DISK_FREE_MIN))
         self._thread = Thread(target=self._keep_time, name=f"quothlog-{self.log.directory.name}", daemon=True)
         self._thread.start()
 
@@ -106,7 +110,7 @@ class Writer:
                 self._changed.notify()
             self._values.append(value)
             self._keys.append(key)
-            self._headers.append(headers or {})
+            self._headers.append(dict(headers or {}))  # the caller's own may change before it is written
             self._size += size
             if len(self._values) >= self._flush_records and self.problem is None:
                 self._try_to_flush()
@@ -164,9 +168,7 @@ class Writer:
     def _flush(self) -> None:
         try:
             if self._values:
-                keys = self._keys if any(key is not None for key in self._keys) else None
-                headers = self._headers if any(self._headers) else None
-                self.log.append(self._values, keys=keys, headers=headers)
+                self._append()
                 self._begin()
             self.log.sync()
             self._release()
@@ -175,15 +177,32 @@ class Writer:
             raise
         self.problem = None
 
-    def _release(self) -> None:
-        """Remove what has been forwarded, see `marks`."""
-        pointer = marks.released(self.log.directory)
-        if pointer > self._released:
-            try:
-                self.log.trim(pointer + 1)
-                self._released = pointer
-            except OSError as problem:
-                log.warning("%s: not removed yet: %s", self.log.directory, problem)
+    def _append(self) -> None:
+        """Write all records as one batch; what has been forwarded makes room for them."""
+        keys = self._keys if any(key is not None for key in self._keys) else None
+        headers = self._headers if any(self._headers) else None
+        try:
+            self.log.append(self._values, keys=keys, headers=headers)
+        except Unavailable:
+            self._names.forget()  # on a full disk a mark is written over, and no name changes
+            if not self._release():
+                raise
+            self.log.append(self._values, keys=keys, headers=headers)
+
+    def _release(self) -> bool:
+        """Remove what has been forwarded, see `marks`. Was there anything?"""
+        try:
+            if not self._names.may_differ():
+                return False
+            pointer = marks.released(self.log.directory)
+            if pointer <= self._released:
+                return False
+            self.log.trim(pointer + 1)
+            self._released = pointer
+        except (OSError, QuothError) as problem:
+            self._names.forget()
+            log.warning("%s: not removed yet: %s", self.log.directory, problem)
+        return True
 
     # -- the thread -------------------------------------------------------------------------------------
 
@@ -196,10 +215,10 @@ class Writer:
                     self._due = now + self._flush_seconds
                     with suppress(QuothError):  # whoever writes next is told
                         self._try_to_flush()
-                self._changed.wait(self._due - now if self._values else None)
+                self._changed.wait(min(self._due - now, TIMEOUT_MAX) if self._values else None)
 
 
-def _open(directory: str | Path, options: LogOptions | None) -> Log:
+def _open(directory: str | Path, options: LogOptions) -> Log:
     """Open the log; one that is only owned for a moment is waited for."""
     until = time.monotonic() + OWNER_S
     while True:

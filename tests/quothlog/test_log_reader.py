@@ -259,6 +259,20 @@ def test_what_retention_removed_is_told_exactly_to_whoever_had_begun(
     assert values_of(read_all(directory)) == [b"8", b"9", b"10", b"11"]
 
 
+def test_what_retention_removed_is_told_to_whoever_comes_back(open_log: OpenLog, directory: Path) -> None:
+    """How many there were nobody knows then; nothing is told to whoever has had all that is gone."""
+    log = open_log(options=LogOptions(count_limit=2))
+    for number in range(12):
+        log.append([b"%d" % number])
+    records = list(log.read())
+    log.trim(records[8].pointer)
+    told: list[Missing] = []
+    with Reader(directory, records[3].pointer, on_missing=told.append) as reader:
+        assert list(reader) == records[8:]
+    assert told == [Missing(records[3].pointer, records[8].pointer, -1, -1, "trimmed")]
+    assert read_all(directory, records[7].pointer) == records[8:]
+
+
 def test_another_log_in_the_same_place_is_refused(open_log: OpenLog, directory: Path) -> None:
     log = open_log()
     log.append([b"a"])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,6 +20,7 @@ from typing import Any
 import pytest
 
 from kit.deadlines import DEADLINE_S, eventually
+from kit.disks import mounted
 from kit.logs import segments
 from quothlog import Log, LogOptions, Reader, Writer
 from quothlog.marks import write_mark
@@ -38,6 +43,19 @@ for number in range(1_000_000):
 def stored(directory: Path) -> list[bytes]:
     with Reader(directory) as reader:
         return [record.value for record in reader]
+
+
+@contextlib.contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    """Nothing can be opened meanwhile."""
+    with contextlib.ExitStack() as stack:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                stack.enter_context(Path(os.devnull).open("rb"))
+        yield
 
 
 def holds(directory: Path, count: int) -> bool:
@@ -160,6 +178,57 @@ def test_on_a_full_disk_records_wait_and_nothing_is_lost(directory: Path) -> Non
     writer.write(b"last")
     writer.close()
     assert stored(directory) == [b"first", *[value] * (next(taken) - 1), b"last"]
+
+
+def test_on_a_full_disk_what_is_forwarded_makes_room(tmp_path: Path) -> None:
+    """Though the mark finds none either: it is written over the old one."""
+    with mounted("tmpfs", tmp_path) as disk:
+        log = disk.path / "log"
+        with Writer(log, flush_seconds=LATE, options=LogOptions(size_limit=2**17)) as writer:
+            write_mark(log / "a.forward", {"pointer": 0, "trim": True})
+            taken = 0
+            with pytest.raises(QuothError, match="disk_low"):  # noqa: PT012
+                while True:
+                    writer.write(b"%d" % taken + bytes(50_000))
+                    taken += 1
+                    writer.flush()
+            disk.fill()
+            with Reader(log) as reader:
+                records = list(reader)
+            assert len(records) < taken
+            write_mark(log / "a.forward", {"pointer": records[-1].pointer, "trim": True})
+            assert not list(log.glob("*.tmp"))
+            writer.flush()
+            left = stored(log)
+            assert [int(value.rstrip(b"\0")) for value in left] == list(range(taken - len(left), taken))
+            assert len(left) < len(records)
+
+
+def test_what_was_handed_over_may_change_afterwards(directory: Path) -> None:
+    headers: dict[str, bytes] = {}
+    with Writer(directory, flush_seconds=LATE) as writer:
+        for number in range(3):
+            headers["n"] = b"%d" % number
+            writer.write(b"", headers=headers)
+    with Reader(directory) as reader:
+        assert [dict(record.headers) for record in reader] == [{"n": b"%d" % number} for number in range(3)]
+
+
+def test_time_may_be_no_reason_to_flush(directory: Path) -> None:
+    with Writer(directory, flush_records=2, flush_seconds=math.inf) as writer:
+        for number in range(40):
+            writer.write(b"")
+            assert len(stored(directory)) == (number + 1) // 2 * 2
+
+
+def test_time_is_kept_though_descriptors_were_short(directory: Path) -> None:
+    with Writer(directory, flush_seconds=0.02) as writer:
+        with no_more_descriptors():
+            for number in range(1, 4):
+                writer.write(b"%d" % number)
+                eventually(lambda: writer.log.end_ordinal == number, "the record is written")  # noqa: B023
+        writer.write(b"4")
+        eventually(partial(holds, directory, 4), "and the next one, too")
 
 
 @pytest.mark.parametrize("wrong", [{"flush_records": 0}, {"flush_seconds": 0}, {"flush_records": 100_001}])

@@ -64,7 +64,8 @@ _State = Annotated[
     typer.Option(
         "--state",
         metavar="FILE",
-        help="Where it is kept how far it is (default: in the directory, or below XDG_STATE_HOME).",
+        help="Where it is kept how far it is (default: in the directory, where it also holds back what "
+        "others trim, or below XDG_STATE_HOME).",
     ),
 ]
 
@@ -108,6 +109,9 @@ def forward(
         if trim and not isinstance(origins, LogSource):
             raise typer.BadParameter("only an embedded log can be trimmed", param_hint="--trim")
         path = state or mark
+        if trim and isinstance(origins, LogSource) and not marks.is_mark_of(path, origins.directory):
+            text = f"to trim, it has to lie in {origins.directory}, as NAME{MARK_SUFFIX}"
+            raise typer.BadParameter(text, param_hint="--state")
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         stack.callback(lock.release)
@@ -119,6 +123,7 @@ def forward(
         forwarder = Forwarder(
             origins, client, name, standing=keeper.standing, save=keeper.save, events=watch, rate=rate or 0
         )
+        keeper.save(forwarder.standing)  # whether to trim may have changed, and others are not to trim it
         try:
             forwarder.run(until_end=once)
         except BaseException:
@@ -169,7 +174,6 @@ class _Keeper:
             if (found.get("url"), found.get("topic")) != (url, topic):
                 raise error("bad_request", f"{path} belongs to {found.get('topic')} at {found.get('url')}")
             self.standing = _standing(path, found)
-            self.save(self.standing)  # whether to trim may have changed
 
     def save(self, standing: Standing) -> None:
         """Write it, and free what it releases."""

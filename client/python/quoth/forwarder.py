@@ -4,7 +4,7 @@ The batches go as they are, under a producer id of their log, numbered by their 
 them in order and recognises a retry, and what it holds tells how far the forwarding is: after anything that
 leaves that open, a crash of whoever forwards, of the source or of the broker, or a long silence, the topic is
 asked which of these batches it holds, and the next one is sent. A `Standing` that is saved now and then makes
-that quick, and tells the source what it may let go of.
+that quick, and tells the source what it may let go of. One that turns out to be wrong is done without.
 
     resolve: what does the topic hold?  -->  a leg: batches on their way, in order, until something goes wrong
         ^                                                                       |
@@ -31,7 +31,6 @@ from quoth.delivery import Delivery, Supply
 from quoth.message import Ack
 from quoth.outgoing import Failure, Parcel
 from quoth.pipeline import Pipeline
-from quoth.sequences import new_producer_id
 from quoth.stored import StoredReader
 from quothwire import batch
 from quothwire.batch import Flag, Header, Kind, Stored
@@ -59,6 +58,8 @@ KNOWN_MAX = 10_000
 between two saves."""
 _PASSING = frozenset(("storage_failed", "internal"))
 """Troubles of the broker that may pass with its restart."""
+_LOST_TRACK = frozenset(("unknown_producer", "out_of_sequence", "sequence_reused", "forgotten_sequence"))
+"""What a broker says whose topic is not where the forwarder thinks that it is."""
 
 
 class Standing(NamedTuple):
@@ -126,9 +127,11 @@ class _Known(NamedTuple):
 
 @dataclass(eq=False, kw_only=True)
 class _Parcel(Parcel):
-    """A batch of the source. acknowledged: the newest pointer that it got."""
+    """A batch of the source. begins: the broker takes it whatever came before. acknowledged: the newest
+    pointer that it got."""
 
     header: Header
+    begins: bool
     acknowledged: int = 0
 
 
@@ -161,6 +164,9 @@ class Forwarder:
         self._known: OrderedDict[int, _Known] = OrderedDict()
         self._compared_from = 0
         """Batches of ours up to this sequence are in the topic, whatever they hold."""
+        self._gone: list[tuple[int, int]] = []
+        """Ordinals, from and before, of ours that the topic held: trimmed there since, or damaged."""
+        self._target_log = 0
         self._expected = -1
         """The ordinal that the next batch should have, -1 if that is not known."""
         self._unknown = False
@@ -201,13 +207,14 @@ class Forwarder:
         self._client.hello()
         self._source.seek(self.standing.pointer)
         self._expected = self.standing.ordinal
-        self._known.clear()
         self._compared_from = 0
+        self._known.clear()
+        self._gone.clear()
         try:
             info = self._client.topic(self.topic)
         except NotFound:
             info = None
-        here = info.log if info is not None else 0
+        self._target_log = here = info.log if info is not None else 0
         if self.standing.target_log not in (0, here):
             self._events.began_anew(f"topic {self.topic!r} was deleted; what it held is not sent again")
             self.standing = self.standing._replace(target=0, target_log=here)
@@ -215,11 +222,18 @@ class Forwarder:
         if info is None or (not self.standing.producer and not self._learn_source()):
             return
         self.standing = self.standing._replace(target_log=here)
+        self._look_through()
+
+    def _look_through(self) -> None:
+        """Find the batches of this producer in the topic, behind those that are known to be there."""
         reader = StoredReader(self._client, self.topic, self.standing.target)
-        while found := reader.take(0.0):
-            for one in found:
-                if one.header.producer == self.standing.producer:
-                    self._recognise(one)
+        with suppress(NotFound):  # it was deleted just now, which the broker's next answer tells
+            while found := reader.take(0.0):
+                for one in found:
+                    if one.header.producer == self.standing.producer:
+                        self._recognise(one)
+            if self._known:
+                self._client.roll(self.topic)  # it shows what may not be synced yet; what is sealed is
 
     def _learn_source(self) -> bool:
         """Which log is it? False as long as it holds nothing."""
@@ -232,10 +246,13 @@ class Forwarder:
     def _recognise(self, one: Stored) -> None:
         """A batch of ours, in the topic."""
         header = one.header
+        ordinal = header.sequence - 1
+        if self._expected < ordinal:  # a broker takes no holes, so there was something once
+            self._gone.append((max(0, self._expected), ordinal))
         self._known[header.sequence] = _Known(header.records, _fingerprint(one.data), header.last)
         if len(self._known) > KNOWN_MAX:
             self._compared_from, _ = self._known.popitem(last=False)
-        self._expected = header.sequence - 1 + header.records
+        self._expected = ordinal + header.records
 
     # -- a leg ------------------------------------------------------------------------------------------
 
@@ -282,55 +299,81 @@ class Forwarder:
         if header.kind != Kind.DATA:
             return
         self._check_source()
-        if header.end_ordinal <= self._expected:
-            sequence = header.ordinal + 1
-            known = self._known.get(sequence)
-            same = known is not None and known[:2] == (header.records, _fingerprint(one.data))
-            if same or sequence <= self._compared_from:
-                self._pass_over(header, known)
-                return
+        if self._has_arrived(one):
+            self._pass_over(header)
+            return
+        if header.ordinal < self._expected:
+            self._begin_producer(header)
+            self._prepare(one)
+            return
         begins = self._unknown or self._expected < 0
         if 0 <= self._expected < header.ordinal:
             self._events.lost(Losses(header.ordinal - self._expected, self.standing.pointer, header.base))
-            begins = True
-        elif header.ordinal < self._expected:
-            self._begin_producer(header)
             begins = True
         flags = Flag.ORDINAL | (Flag.START if begins else 0)
         payload = batch.claimed(one.data, header, self.standing.producer, header.ordinal + 1, int(flags))
         self._unknown = False
         self._expected = header.end_ordinal
-        self._ready.append(_Parcel(header=header, payload=payload, began=math.inf))
+        self._ready.append(_Parcel(header=header, payload=payload, began=math.inf, begins=begins))
         self._ready_bytes += len(payload)
 
+    def _has_arrived(self, one: Stored) -> bool:
+        """Does the topic hold it, or did it once?"""
+        header = one.header
+        if header.end_ordinal > self._expected:
+            return False
+        known = self._known.get(header.ordinal + 1)
+        if known is not None and known[:2] == (header.records, _fingerprint(one.data)):
+            return True
+        gone = any(first <= header.ordinal and header.end_ordinal <= end for first, end in self._gone)
+        return gone or header.ordinal < self._compared_from
+
     def _check_source(self) -> None:
-        """Raises ``damaged`` if it is another log than before."""
+        """Raises ``damaged`` if it is another log than before, ``bad_request`` if it is the topic's own."""
         log_id = self._source.log_id
+        if log_id == self._target_log:
+            raise error("bad_request", f"topic {self.topic!r} is the source itself", "name another topic")
         if not self.standing.source:
             self.standing = self.standing._replace(source=log_id, producer=self.standing.producer or log_id)
+            if self._target_log:
+                self._look_through()
         elif self.standing.source != log_id:
             text = f"the source is another log now, {log_id:016x} instead of {self.standing.source:016x}"
             raise error("damaged", text, "forward it anew, without the standing of the old one")
 
-    def _pass_over(self, header: Header, known: _Known | None) -> None:
+    def _pass_over(self, header: Header) -> None:
         """It is in the topic, and so is all before it."""
+        known = self._known.get(header.ordinal + 1)
         target = known.last if known is not None else self.standing.target
         self.standing = self.standing._replace(pointer=header.last, ordinal=header.end_ordinal, target=target)
 
     def _begin_producer(self, header: Header) -> None:
-        """The source has lost what it had shown, as by a loss of power, and gives its ordinals to others."""
+        """The source has lost what it had shown, as by a loss of power, and gives its ordinals to others.
+
+        They go under an id that follows from the first of them, so that the topic tells of them later, too.
+        """
         self._events.began_anew(
             f"the source has lost records up to ordinal {self._expected}, sent all the same"
         )
         self._known.clear()
-        self.standing = self.standing._replace(producer=new_producer_id(), ordinal=header.ordinal)
+        self._gone.clear()
+        self._compared_from = 0
+        producer = xxh3_64_intdigest(b"%d %d" % (header.base, self.standing.producer)) or 1
+        self.standing = self.standing._replace(producer=producer, ordinal=header.ordinal)
+        self._expected = header.ordinal
+        self._unknown = True
         self._keep(now=True)
+        self._look_through()
 
     # -- the supply of the delivery ---------------------------------------------------------------------
 
     def _take(self, now: float, may_leave: Callable[[_Parcel], bool]) -> _Parcel | None:
-        if not self._ready or now < self._free_at or not may_leave(self._ready[0]):
+        if not self._ready or now < self._free_at or self._is_held() or not may_leave(self._ready[0]):
             return None
+        if self._is_too_large(self._ready[0]):
+            size, most = len(self._ready[0].payload), self._client._payload_bytes_max
+            hint = "all before it has arrived; raise frame_bytes_max of that broker"
+            raise error("too_large", f"a batch of {size} bytes, at most {most}", hint)
         parcel = self._ready.popleft()
         parcel.began = now
         self._ready_bytes -= len(parcel.payload)
@@ -339,8 +382,16 @@ class Forwarder:
         self._sent.append(parcel)
         return parcel
 
+    def _is_held(self) -> bool:
+        """Has the next one to wait for what is on its way? What begins could overtake it there."""
+        head = self._ready[0]
+        return bool(self._sent) and (head.begins or self._is_too_large(head))
+
+    def _is_too_large(self, parcel: _Parcel) -> bool:
+        return len(parcel.payload) > self._client._payload_bytes_max
+
     def _leaves_at(self) -> float:
-        return self._free_at if self._ready else math.inf
+        return self._free_at if self._ready and not self._is_held() else math.inf
 
     def _began(self) -> float:
         return math.inf
@@ -363,11 +414,18 @@ class Forwarder:
 
     def _judge(self, problem: QuothError) -> QuothError:
         """What ends a leg, as an error that tells whether another one may succeed."""
-        if problem.code in ("unknown_producer", "out_of_sequence", "sequence_reused", "forgotten_sequence"):
-            self._unknown = problem.code == "unknown_producer"
-            text = f"the broker lost track of it: {problem.text}"
-            return error("out_of_sequence", text, "what the topic holds will tell where to go on")
-        return problem
+        if problem.code not in _LOST_TRACK:
+            return problem
+        self._unknown = problem.code == "unknown_producer"
+        if not self._unknown and not self._progressed:
+            if self.standing.target:
+                self._events.began_anew(f"topic {self.topic!r} is not as it was; all of it is looked through")
+                self.standing = Standing(self.standing.source, self.standing.producer)
+            elif problem.code == "forgotten_sequence":
+                text = f"topic {self.topic!r} held records of this source, and does not tell any more which"
+                return error(problem.code, text, "go on with the state of before, or with another topic")
+        text = f"the broker lost track of it: {problem.text}"
+        return error("out_of_sequence", text, "what the topic holds will tell where to go on")
 
     def _keep(self, *, now: bool) -> None:
         """Save the standing, now or when its time has come."""
