@@ -12,6 +12,7 @@ import selectors
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -87,7 +88,8 @@ class Wire(_Thread):
     """A TCP connection to a broker that can be cut, or pass nothing in one direction.
 
     deaf: what the broker says is thrown away. dead: nothing is read from either side. Use `cut` to end that:
-    a connection that has lost something cannot go on.
+    a connection that has lost something cannot go on. rate: bytes a second that pass to the broker, 0 for as
+    many as there are. passed: how many have.
     """
 
     def __init__(self, broker_url: str) -> None:
@@ -95,6 +97,8 @@ class Wire(_Thread):
         self.deaf = False
         self.dead = False
         self.cuts = 0
+        self.rate = 0
+        self.passed = 0
         host, _, port = broker_url.removeprefix("tcp://").rpartition(":")
         self._broker = (host, int(port))
         self._selector = selectors.DefaultSelector()
@@ -162,10 +166,15 @@ class Wire(_Thread):
         pair = self._pairs[end]
         try:
             if events & selectors.EVENT_READ:
-                piece = end.recv(_PIECE)
+                slow = self.rate and end is pair.ends[0]
+                piece = end.recv(max(1, self.rate // 50) if slow else _PIECE)
                 if not piece:
                     self._end(pair)
                     return
+                if slow:
+                    time.sleep(len(piece) / self.rate)
+                if end is pair.ends[0]:
+                    self.passed += len(piece)
                 if end is pair.ends[0] or not self.deaf:
                     self._send(pair, pair.other[end], piece)
             if events & selectors.EVENT_WRITE:

@@ -23,7 +23,7 @@ from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
 
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
-HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 5_000, 15_000
+HEARTBEAT_MS, HEARTBEAT_TIMEOUT_S = 5_000, 15.0
 COPY_BELOW_BYTES = 64 * 2**10
 _NOW, _NOW_AND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 """As plain numbers: flags that are members of an enumeration cost 1 us a frame."""
@@ -40,8 +40,10 @@ T = TypeVar("T")
 class Link:
     """A DEALER with its monitor. `connected` is None until the first handshake."""
 
-    def __init__(self, context: Context, url: str) -> None:
+    def __init__(self, context: Context, url: str, silence: float = HEARTBEAT_TIMEOUT_S) -> None:
+        """silence: seconds after which a connection is given up on which nothing whole arrives."""
         self.url = url
+        self._silence = silence
         self.reconnects = 0
         self.connected: bool | None = True if url.startswith("inproc:") else None
         try:
@@ -113,7 +115,7 @@ class Link:
             self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
             self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
             self.socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-            self.socket.set(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+            self.socket.set(zmq.HEARTBEAT_TIMEOUT, math.ceil(self._silence * 1_000))
             self.socket.set(zmq.IPV6, int("[" in self.url))
             return self.socket.get_monitor_socket(_EVENTS)
         except zmq.ZMQError:

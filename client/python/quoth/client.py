@@ -160,9 +160,9 @@ class Client:
         )
         return Producer(self._pool.context, self.url, check_topic(topic), options)
 
-    def _link(self) -> Link:
+    def _link(self, silence: float) -> Link:
         """A connection of its own, for whoever keeps many requests on their way. He closes it."""
-        return Link(self._pool.context, self.url)
+        return Link(self._pool.context, self.url, silence)
 
     # -- reading ----------------------------------------------------------------------------------------
 

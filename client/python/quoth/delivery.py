@@ -41,14 +41,24 @@ class Supply(Generic[P]):
 class Delivery(Generic[P]):
     """Carries what a supply has. Owned by one thread.
 
-    timeout: seconds after which a batch that could not be delivered has failed.
+    timeout: seconds after which a batch that could not be delivered has failed. resends: everything is sent
+    again after a silence, not only when a lost connection was found again.
     """
 
-    def __init__(self, link: Link, pipeline: Pipeline[P], supply: Supply[P], timeout: float) -> None:
+    def __init__(
+        self,
+        link: Link,
+        pipeline: Pipeline[P],
+        supply: Supply[P],
+        timeout: float,
+        *,
+        resends: bool = True,
+    ) -> None:
         self._link = link
         self._pipeline = pipeline
         self._supply = supply
         self._timeout = timeout
+        self._resends = resends
         self._heard_at = time.monotonic()
 
     def turn(self, seconds: float = TURN_S) -> None:
@@ -102,7 +112,7 @@ class Delivery(Generic[P]):
             pipeline.again_at = None
             self._heard_at = now
             return
-        if now - self._heard_at > RESEND_S and link.connected:
+        if self._resends and now - self._heard_at > RESEND_S and link.connected:
             pipeline.again_at = self._heard_at = now
         if self._is_expired(pipeline.oldest, now):
             pipeline.give_up(link.nobody(pipeline.what))

@@ -26,10 +26,12 @@ from typing import NamedTuple, Protocol
 
 from xxhash import xxh3_64_intdigest
 
+from quoth.channel import Link
 from quoth.client import Client
 from quoth.delivery import Delivery, Supply
 from quoth.message import Ack
 from quoth.outgoing import Failure, Parcel
+from quoth.patience import Patience
 from quoth.pipeline import Pipeline
 from quoth.stored import StoredReader
 from quothwire import batch
@@ -38,9 +40,6 @@ from quothwire.errors import NotFound, QuothError, error
 from quothwire.message import Publish
 from quothwire.topic import check_topic
 
-PATIENCE_S = 30.0
-"""A batch that is not acknowledged for so long is looked for in the topic: half of the time for which a
-broker remembers a producer for certain."""
 PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
 """Between two attempts; longer each time, unless something was stored in between."""
 SAVE_S = 0.2
@@ -179,6 +178,7 @@ class Forwarder:
         self._saved_at = -math.inf
         self._free_at = -math.inf
         self._progressed = False
+        self._patience = Patience()
 
     def run(self, *, until_end: bool = False) -> None:
         """Forward, through everything that may pass, for ever; until_end: until the source has nothing more.
@@ -262,9 +262,11 @@ class Forwarder:
         self._ready.clear()
         self._sent.clear()
         self._ready_bytes = 0
-        link = self._client._link()
+        patience = self._patience.seconds
+        link = self._client._link(patience)
         pipeline: Pipeline[_Parcel] = Pipeline(self.topic, Publish("synced"), self._settle, renumbers=False)
-        delivery = Delivery(link, pipeline, Supply(self._take, self._leaves_at, self._began), PATIENCE_S)
+        supply = Supply(self._take, self._leaves_at, self._began)
+        delivery = Delivery(link, pipeline, supply, patience, resends=False)
         lingering = 0.0 if until_end else IDLE_S
         moved_at = time.monotonic()
         try:
@@ -274,15 +276,23 @@ class Forwarder:
                     return
                 if self._ready or self._sent:
                     delivery.turn()
+                self._check_link(link)
                 if self._sent or not self._ready or moved_at < self._free_at:
                     moved_at = time.monotonic()
                 elif time.monotonic() - moved_at > GONE_S:
                     raise link.nobody(f"forwarding to {self.topic}")
                 self._keep(now=not self._sent)
+            if not self._progressed:
+                self._patience.expired()
             raise self._problem
         finally:
             link.close()
             self._keep(now=True)
+
+    def _check_link(self, link: Link) -> None:
+        """What begins is not sent twice: the broker may have forgotten it since a link was lost."""
+        if link.reconnects and any(one.begins for one in self._sent):
+            raise link.nobody(f"forwarding to {self.topic}")
 
     def _read_ahead(self, wait: float) -> bool:
         """Have some batches ready; False if there is nothing more."""
@@ -384,8 +394,11 @@ class Forwarder:
 
     def _is_held(self) -> bool:
         """Has the next one to wait for what is on its way? What begins could overtake it there."""
+        if not self._sent:
+            return False
         head = self._ready[0]
-        return bool(self._sent) and (head.begins or self._is_too_large(head))
+        size = sum(len(one.payload) for one in self._sent) + len(head.payload)
+        return head.begins or self._is_too_large(head) or size > self._patience.window
 
     def _is_too_large(self, parcel: _Parcel) -> bool:
         return len(parcel.payload) > self._client._payload_bytes_max
@@ -403,6 +416,7 @@ class Forwarder:
             self._problem = self._problem or self._judge(outcome.error)
             return
         parcel.acknowledged = outcome.last
+        self._patience.acknowledged(time.monotonic() - parcel.began)
         while self._sent and self._sent[0].acknowledged:
             done = self._sent.popleft()
             header = done.header

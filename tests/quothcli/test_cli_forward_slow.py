@@ -1,0 +1,89 @@
+"""Forwarding over a slow link: a batch that takes longer than is waited for arrives in the end, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import quoth
+from kit.brokers import BrokerProcess
+from kit.proxies import Wire
+from quoth import Client, QuothError, patience
+from quoth.forwarder import Forwarder, Losses, Standing
+from quoth.patience import PATIENCE_MAX_S, PATIENCE_S, WINDOW_BYTES, WINDOW_BYTES_MAX, Patience
+from quothcli.forward import LogSource
+from quothlog import Log
+
+SIZE = 300_000
+RATE = 150_000
+
+
+class Watching:
+    """What is told, counted."""
+
+    def __init__(self) -> None:
+        self.waited: list[str] = []
+        self.records = 0
+
+    def forwarded(self, records: int, size: int) -> None:
+        """See `Events`."""
+        self.records += records
+
+    def waits(self, problem: QuothError, seconds: float) -> None:
+        """See `Events`."""
+        self.waited.append(problem.code)
+
+    def lost(self, losses: Losses) -> None:
+        """See `Events`."""
+        raise AssertionError(losses)
+
+    def began_anew(self, text: str) -> None:
+        """See `Events`."""
+        raise AssertionError(text)
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[Wire]:
+    """A link on which a batch takes two seconds."""
+    with Wire(broker.url) as wire:
+        wire.rate = RATE
+        yield wire
+
+
+def test_batches_that_take_longer_than_is_waited_for_arrive_once(
+    wire: Wire, broker: BrokerProcess, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.4)
+    values = [bytes([number]) * SIZE for number in range(3)]
+    with Log.open(tmp_path / "log") as log:
+        for value in values:
+            log.append(value)
+    watching = Watching()
+    saved: list[Standing] = []
+    with Client(wire.url, None, 20.0) as slow:
+        forwarder = Forwarder(
+            LogSource(tmp_path / "log"), slow, topic, standing=None, save=saved.append, events=watching
+        )
+        forwarder.run(until_end=True)
+    assert watching.waited, "it was slow"
+    assert saved[-1].ordinal == 3
+    assert wire.passed < 3 * SIZE * len(values)
+    with quoth.connect(broker.url) as client:
+        assert [message.value for message in client.read(topic)] == values
+
+
+def test_quick_answers_open_the_window_and_slow_ones_make_patient() -> None:
+    learnt = Patience()
+    assert (learnt.seconds, learnt.window) == (PATIENCE_S, WINDOW_BYTES)
+    for _ in range(20):
+        learnt.acknowledged(0.01)
+    assert (learnt.seconds, learnt.window) == (PATIENCE_S, WINDOW_BYTES_MAX)
+    learnt.acknowledged(100.0)
+    assert (learnt.seconds, learnt.window) == (400.0, WINDOW_BYTES_MAX // 2)
+    for _ in range(20):
+        learnt.expired()
+    assert (learnt.seconds, learnt.window) == (PATIENCE_MAX_S, 0)
+    learnt.acknowledged(0.01)
+    assert (learnt.seconds, learnt.window) == (PATIENCE_S, WINDOW_BYTES)
