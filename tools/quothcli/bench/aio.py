@@ -7,8 +7,9 @@ beforehand, it decodes what it gets, and does nothing about silence, refusals, g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -219,6 +220,10 @@ COLUMNS = (
 )
 
 
+Stocks = Callable[[], AbstractContextManager[Stock]]
+"""What one measurement is made with."""
+
+
 class Bench:
     """Measures one figure after the other, each with all three in turn."""
 
@@ -235,20 +240,26 @@ class Bench:
         """Measure what writes at each level, then what reads, a row for each."""
         for name, uses in WRITES.items():
             for durability in durabilities:
-                (topic,) = self._topics.make(1, durability)
-                self._measure(name, durability, uses, Stock(topic, self._values), budget, rounds)
-                self._topics.delete([topic])
+                self._measure(name, durability, uses, partial(self._made, durability), budget, rounds)
         (topic,) = self._topics.make(1, READ_AT)
         (cursors,) = self._topics.fill([topic])
         stock = Stock(topic, self._values, len(cursors) * len(self._values))
         for name, uses in READS.items():
-            self._measure(name, READ_AT, uses, stock, budget, rounds)
+            self._measure(name, READ_AT, uses, lambda: nullcontext(stock), budget, rounds)
+
+    @contextmanager
+    def _made(self, durability: str) -> Iterator[Stock]:
+        """A topic for one measurement: one that all wrote to would soon know more producers than it may."""
+        (topic,) = self._topics.make(1, durability)
+        yield Stock(topic, self._values)
+        self._topics.delete([topic])
 
     def _measure(
-        self, name: str, durability: str, uses: Uses, stock: Stock, budget: Budget, rounds: int
+        self, name: str, durability: str, uses: Uses, stocks: Stocks, budget: Budget, rounds: int
     ) -> None:
         def rate(kind: str) -> float:
-            done = self._clients.run(_use, (self._target.url, kind, uses, stock, budget))
+            with stocks() as stock:
+                done = self._clients.run(_use, (self._target.url, kind, uses, stock, budget))
             return float(done[0].result / elapsed(done))
 
         measured = rotate([partial(rate, kind) for kind in KINDS], rounds)
