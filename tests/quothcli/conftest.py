@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess
+from kit import forwarding
+from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command, Running
 from kit.deadlines import DEADLINE_S
+from quoth import Client, connect
 from quothlog import Log, LogOptions
 
 
@@ -65,3 +67,22 @@ def directory(tmp_path: Path) -> Path:
 def _no_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The contexts of whoever runs the tests are no part of them."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def target(start_broker: StartBroker, tmp_path: Path) -> BrokerProcess:
+    """The broker that a forwarding leads to."""
+    return start_broker(directory=tmp_path / "target")
+
+
+@pytest.fixture
+def client(target: BrokerProcess) -> Iterator[Client]:
+    """A client of `target`."""
+    with connect(target.url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def readings(tmp_path: Path) -> Path:
+    """Where the embedded log is that is forwarded."""
+    return tmp_path / forwarding.TOPIC

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
@@ -26,6 +26,7 @@ from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command, Running
 from kit.deadlines import DEADLINE_S, eventually
 from kit.effort import times
+from kit.forwarding import TOPIC, fill, mark_of, value
 from kit.logs import segments
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
@@ -35,7 +36,6 @@ from quothwire.codec import Call
 from quothwire.errors import QuothError, error
 from quothwire.message import Operation
 
-TOPIC = "readings"
 BLOWS = 14
 
 WRITER = """
@@ -57,46 +57,12 @@ with Writer(sys.argv[1], flush_records=20, flush_seconds=0.01, options=options) 
 """Writes the ordinal of each record as its value, and goes on where the log ends."""
 
 
-def value(number: int) -> bytes:
-    return b"%d" % number
-
-
-def fill(directory: Path, numbers: range, batch: int = 7, count_limit: int = 0) -> None:
-    """Write numbers to an embedded log."""
-    with Log.open(directory, options=LogOptions(count_limit=count_limit)) as log:
-        for first in range(numbers.start, numbers.stop, batch):
-            log.append([value(number) for number in range(first, min(first + batch, numbers.stop))])
-
-
 def stored(client: Client, topic: str = TOPIC) -> list[bytes]:
     """All values of a topic; nothing is missing between them."""
     found: list[bytes] = []
     for batch in client.batches(topic, on_gap=lambda gap: pytest.fail(f"{gap}")):
         found += batch.values
     return found
-
-
-def mark_of(directory: Path) -> Path:
-    (found,) = directory.glob("*.forward")
-    return found
-
-
-@pytest.fixture
-def target(start_broker: StartBroker, tmp_path: Path) -> BrokerProcess:
-    """The broker that gets the records."""
-    return start_broker(directory=tmp_path / "target")
-
-
-@pytest.fixture
-def client(target: BrokerProcess) -> Iterator[Client]:
-    with client_package.connect(target.url) as connected:
-        yield connected
-
-
-@pytest.fixture
-def readings(tmp_path: Path) -> Path:
-    """Where the embedded log is."""
-    return tmp_path / TOPIC
 
 
 def test_records_arrive_as_they_are_under_the_name_of_the_directory(

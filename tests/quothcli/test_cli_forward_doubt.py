@@ -3,63 +3,29 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-import pytest
-
 import quoth as client_package
+from kit import forwarding
 from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command
+from kit.forwarding import TOPIC, mark_of, value
 from kit.logs import segments
 from kit.peers import Context
 from kit.proxies import Meddler
 from quoth import Client
-from quothlog import Log, LogOptions
+from quothlog import Log
 from quothwire.codec import Call
 from quothwire.errors import QuothError, error
 from quothwire.message import Operation
 
-TOPIC = "readings"
-
-
-def value(number: int) -> bytes:
-    return b"%d" % number
-
-
-def fill(directory: Path, numbers: range, batch: int = 5, count_limit: int = 0) -> None:
-    """Write numbers to an embedded log."""
-    with Log.open(directory, options=LogOptions(count_limit=count_limit)) as log:
-        for first in range(numbers.start, numbers.stop, batch):
-            log.append([value(number) for number in range(first, min(first + batch, numbers.stop))])
+fill = partial(forwarding.fill, batch=5)
 
 
 def stored(client: Client, topic: str = TOPIC) -> list[bytes]:
     """All values of a topic."""
     return [one.value for one in client.read(topic, limit=100_000)]
-
-
-def mark_of(directory: Path) -> Path:
-    (found,) = directory.glob("*.forward")
-    return found
-
-
-@pytest.fixture
-def target(start_broker: StartBroker, tmp_path: Path) -> BrokerProcess:
-    """The broker that gets the records."""
-    return start_broker(directory=tmp_path / "target")
-
-
-@pytest.fixture
-def client(target: BrokerProcess) -> Iterator[Client]:
-    with client_package.connect(target.url) as connected:
-        yield connected
-
-
-@pytest.fixture
-def readings(tmp_path: Path) -> Path:
-    """Where the embedded log is."""
-    return tmp_path / TOPIC
 
 
 def test_trimmed_topic_gets_nothing_again_though_the_state_is_lost(

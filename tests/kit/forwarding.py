@@ -1,0 +1,27 @@
+"""What the tests of forwarding share: a log of numbers, and where it is kept how far it has been carried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quothlog import Log, LogOptions
+
+TOPIC = "readings"
+
+
+def value(number: int) -> bytes:
+    """What stands for a number."""
+    return b"%d" % number
+
+
+def fill(directory: Path, numbers: range, batch: int = 7, count_limit: int = 0) -> None:
+    """Write numbers to an embedded log."""
+    with Log.open(directory, options=LogOptions(count_limit=count_limit)) as log:
+        for first in range(numbers.start, numbers.stop, batch):
+            log.append([value(number) for number in range(first, min(first + batch, numbers.stop))])
+
+
+def mark_of(directory: Path) -> Path:
+    """The one mark that lies there."""
+    (found,) = directory.glob("*.forward")
+    return found
