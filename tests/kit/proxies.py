@@ -12,7 +12,6 @@ import selectors
 import socket
 import struct
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -20,6 +19,7 @@ from typing import Self
 
 import zmq
 
+from kit.deadlines import pause
 from kit.peers import Context
 from quothwire import codec
 from quothwire.codec import Answer, Call
@@ -172,7 +172,7 @@ class Wire(_Thread):
                     self._end(pair)
                     return
                 if slow:
-                    time.sleep(len(piece) / self.rate)
+                    pause(len(piece) / self.rate)
                 if end is pair.ends[0]:
                     self.passed += len(piece)
                 if end is pair.ends[0] or not self.deaf:

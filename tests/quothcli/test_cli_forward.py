@@ -24,7 +24,7 @@ import pytest
 import quoth as client_package
 from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command, Running
-from kit.deadlines import DEADLINE_S, eventually
+from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.effort import times
 from kit.forwarding import TOPIC, fill, mark_of, value
 from kit.logs import segments
@@ -363,7 +363,7 @@ class Siege:
     def lay(self, blows: int, *others: Callable[[], None]) -> None:
         """So many blows, of these and of others, at random."""
         for _ in range(blows):
-            time.sleep(self._rng.random() * 0.4)  # as long as it takes to start; and in the middle of work
+            pause(self._rng.random() * 0.4)  # as long as it takes to start; and in the middle of work
             choice = (self.kill_forwarder, self.kill_target, self._wire.cut, self.swallow, *others)
             blow = self._rng.choice(choice)
             print(blow)
@@ -382,7 +382,7 @@ class Siege:
     def swallow(self) -> None:
         """What the broker says is lost for a while, and nobody is told."""
         self._wire.turn_deaf()
-        time.sleep(self._rng.random() * 0.2)
+        pause(self._rng.random() * 0.2)
         self._wire.cut()
 
     def end(self, client: Client, goal: int) -> list[bytes]:
