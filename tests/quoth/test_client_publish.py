@@ -14,12 +14,12 @@ import pytest
 
 import quoth
 from kit.brokers import StartBroker
-from kit.clocks import JumpingClock
 from kit.deadlines import DEADLINE_S, eventually
 from kit.logs import segments
 from kit.peers import refused
 from kit.proxies import Meddler, Wire, pass_on
 from quoth import Ack, Client, Disconnected, NotFound, RequestError, Unavailable, exchange
+from quoth.exchange import Exchange
 from quothd import Broker
 from quothlog.filesystem import PosixFile
 from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, HEADERS_BYTES_MAX
@@ -325,22 +325,22 @@ def test_passing_refusal_is_tried_again_until_it_passes(
 
 @pytest.mark.parametrize("code", ["busy", "recovering", "stopping"])
 def test_passing_refusal_is_raised_at_the_deadline_and_nothing_is_stored(
-    meddler: Meddler, connect: Connect, topic: str, code: str, clock: JumpingClock
+    meddler: Meddler, connect: Connect, topic: str, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes when the fifth copy has been refused."""
+    """It comes when the fifth copy has been refused: that refusal is taken when the time is over."""
     client = connect(meddler)
-    numbers = count(1)
+    refusals, is_settled_by = count(1), Exchange.is_settled_by
 
-    def refuse(call: Call) -> QuothError:
-        if next(numbers) == 5:
-            clock.jump(2 * DEADLINE_S)
-        return error(code, "of the test")
+    def take(exchange: Exchange, answer: Answer, now: float) -> bool:
+        return is_settled_by(exchange, answer, now + 2 * DEADLINE_S * (next(refusals) == 5))
 
-    meddler.on_request = refuse
+    monkeypatch.setattr(Exchange, "is_settled_by", take)
+    meddler.on_request = lambda call: error(code, "of the test")
     with pytest.raises(Unavailable) as caught:
         client.publish(topic, b"a", timeout=2 * DEADLINE_S)
     assert caught.value.code == code
-    assert next(numbers) == 6
+    assert next(refusals) == 6
+    monkeypatch.undo()
     meddler.on_request = pass_on
     client.publish(topic, b"b")
     assert values(client, topic) == [b"b"]
