@@ -58,6 +58,10 @@ def backup(
         saved: list[SavedTopic] = []
         for folder in folders:
             outcome = _save(filesystem, folder, to, until, advance, exact=exact)
+            before = whole.topics.get(folder.path.name)
+            if outcome.saved and before and before.archive.segments and not outcome.saved.archive.segments:
+                text = f"{folder.path} has no segment any more"
+                outcome.saved, outcome.problem = None, error("damaged", text, _AFTER_A_LOSS)
             if outcome.saved is not None:
                 whole.topics[folder.path.name] = outcome.saved
                 saved.append(outcome.saved)
@@ -108,4 +112,5 @@ def _save(
     return outcome
 
 
+_AFTER_A_LOSS = "the topic stays in the backup as it was: restore it"
 _AFTER_A_FULL_DISK = "the last backup there is as it was; free some space and try again, it goes on"

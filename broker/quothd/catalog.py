@@ -83,6 +83,11 @@ def folder_at(path: Path) -> Folder | None:
     return _folder(path, text, log_id) if log_id and text not in (_NEW, _GONE) else None
 
 
+def place_of(directory: Path, topic: TopicFile) -> Path:
+    """Where the folder of a topic lies."""
+    return directory / "topics" / f"{slug(topic.name)}~{topic.log_id:016x}"
+
+
 def make(
     directory: Path, topic: TopicFile, room: int = 0, fill: Callable[[Path], None] | None = None
 ) -> Path:
@@ -93,9 +98,10 @@ def make(
     """
     filesystem = PosixFileSystem()
     need_room(filesystem, directory, TOPIC_BYTES + room)
-    topics = directory / "topics"
+    path = place_of(directory, topic)
+    assert not path.exists(), "what lies there would be removed if this went wrong"
+    topics = path.parent
     beside = topics / f"{_NEW}~{topic.log_id:016x}"
-    path = topics / f"{slug(topic.name)}~{topic.log_id:016x}"
     filesystem.make_directory(beside)
     try:
         save(beside, topic)

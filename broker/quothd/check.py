@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from quothd.config import Config
@@ -18,10 +19,16 @@ def check(config: Config) -> None:
 
     Nothing is made, bound or locked: a broker that runs may be asked about its next configuration.
     """
-    _check_directory(config.dir)
-    for place in places(config):
-        if isinstance(place, str) and place.startswith("ipc://"):
-            _check_socket(Path(place.removeprefix("ipc://")))
+    wanted = places(config)
+    try:
+        _check_directory(config.dir)
+        for place in wanted:
+            if isinstance(place, str) and re.match("ipc://(?!@)", place):  # @: an abstract name, no file
+                _check_socket(Path(place.removeprefix("ipc://")))
+    except OSError as problem:  # who asks may not look there
+        raise error(
+            "bad_setting", f"{problem.filename}: {problem.strerror}", "whose directory is it?"
+        ) from None
 
 
 def _check_directory(directory: Path) -> None:
@@ -37,8 +44,6 @@ def _check_directory(directory: Path) -> None:
 
 
 def _check_socket(path: Path) -> None:
-    if path.name.startswith("@"):  # an abstract name: no file, no directory
-        return
     if len(os.fsencode(path)) + len(ANNOUNCEMENTS_SUFFIX) > IPC_PATH_BYTES_MAX:
         most = IPC_PATH_BYTES_MAX - len(ANNOUNCEMENTS_SUFFIX)
         raise error("bad_setting", f"listen: {path} is too long for a socket", f"at most {most} bytes")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -287,7 +286,7 @@ def _check_range(key: Key, value: Any) -> None:
         raise error("bad_setting", f"{key.name} is {' or '.join(key.choices)}, not {value!r}")
     if key.least is None:
         return
-    highest = SECONDS_MAX if isinstance(value, float) else math.inf
+    highest = SECONDS_MAX if isinstance(value, float) else NUMBER_MAX
     if not key.least <= value <= highest:
         upward = f" and at most {highest:.0f}" if value > key.least else ""
         raise error("bad_setting", f"{key.name} is at least {key.least}{upward}, not {value!r}")
@@ -295,6 +294,8 @@ def _check_range(key: Key, value: Any) -> None:
 
 SECONDS_MAX = 1e9
 """Thirty years stand for "never": a time that is infinite cannot be waited for."""
+NUMBER_MAX = 2**62
+"""libzmq counts in 63 bits and a sign."""
 
 
 def _keys() -> Mapping[str, Key]:

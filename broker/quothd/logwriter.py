@@ -70,9 +70,12 @@ class LogWriter(logging.Handler):
             self._stream.flush()
 
     def _write_suppressed(self, event: str, level: int, count: int) -> None:
+        fields: dict[str, Any] = {"suppressed": count}
+        if event not in EVENTS:
+            event, fields = FOREIGN, {"logger": event, **fields}
         self.acquire()
         try:
-            self._write(level, time.time(), event, {"suppressed": count})
+            self._write(level, time.time(), event, fields)
         finally:
             self.release()
 
@@ -80,7 +83,7 @@ class LogWriter(logging.Handler):
 class Repeats(logging.Filter):
     """Lets `REPEATS_MAX` records of an event through in `WINDOW_S`, and tells of the others when it is over.
 
-    tell: called with the event, its level, and how many were left out.
+    tell: called with the event, or the logger of another library, its level, and how many were left out.
     """
 
     def __init__(self, tell: Callable[[str, int, int], None]) -> None:
@@ -172,10 +175,18 @@ def _content(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
     if event in EVENTS:
         fields = dict(getattr(record, "fields", {}))
     else:
-        event, fields = FOREIGN, {"logger": record.name, "text": record.getMessage()}
+        event, fields = FOREIGN, {"logger": record.name, "text": _message(record)}
     if record.exc_info and record.exc_info[1] is not None:
         fields["traceback"] = "".join(traceback.format_exception(record.exc_info[1])).rstrip()
     return event, fields
+
+
+def _message(record: logging.LogRecord) -> str:
+    """What another library says; both its words and their arguments if they do not fit: no trouble for it."""
+    try:
+        return record.getMessage()
+    except Exception:
+        return f"{record.msg!r} {record.args!r}"
 
 
 def _text(level: int, moment: float, event: str, fields: Mapping[str, Any]) -> str:

@@ -82,7 +82,8 @@ def restore(
         taken = {folder.topic.name for folder in catalog.scan(directory).folders}
         for one in topics:
             name = check_topic(rename or one.topic.name)
-            if name in taken:
+            place = catalog.place_of(directory, replace(one.topic, name=name))
+            if name in taken or place.exists():  # one whose settings are damaged may go by another name
                 text = f"there is a topic {name!r} for {directory} already; nothing was restored"
                 raise error("topic_exists", text, _AFTER_A_NAME_THAT_IS_TAKEN)
             taken.add(name)

@@ -161,7 +161,7 @@ def _converted(key: Key, given: _Given) -> Any:
     """A value as its key's type: text from the environment and the command line, values from TOML."""
     try:
         value = _convert(key.kind, given.value)
-    except (ValueError, KeyError, TypeError, OverflowError):
+    except (ValueError, KeyError, TypeError, OverflowError, RuntimeError):
         text = f"{given.origin}: {key.name} cannot be {given.value!r}"
         raise error("bad_setting", text, f"it is {_KINDS[key.kind]}") from None
     try:
@@ -172,7 +172,7 @@ def _converted(key: Key, given: _Given) -> Any:
 
 
 def _convert(kind: Any, value: Any) -> Any:
-    """Raises ValueError, KeyError, TypeError or OverflowError."""
+    """Raises ValueError, KeyError, TypeError, OverflowError, or RuntimeError for the home of nobody."""
     if kind is bool:
         return value if isinstance(value, bool) else _TRUTH[str(value).lower()]
     if isinstance(value, bool):

@@ -92,12 +92,12 @@ class Follower:
             while self.take():
                 pass
 
-    def take(self, bytes_max: int = TAKE_BYTES) -> list[Stored]:
-        """The next batches, at least one if there is any; none at the end of the log.
+    def take(self) -> list[Stored]:
+        """The next batches, about `TAKE_BYTES` of them and at least one if there is any; none at the end.
 
         Raises OSError, or `Damaged` if the directory holds another log now.
         """
-        return self._read_on(bytes_max) or self._look_around(bytes_max)
+        return self._read_on() or self._look_around()
 
     def wait(self, seconds: float | None) -> list[Stored]:
         """`take`, as soon as there is something; none after so many seconds, None: it waits for ever."""
@@ -117,13 +117,13 @@ class Follower:
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _read_on(self, bytes_max: int) -> list[Stored]:
+    def _read_on(self) -> list[Stored]:
         """What follows in the segment that is open."""
         file, here = self._file, self._here
         room = file.size() - here.offset if file is not None else 0
         if file is None or room < batch.HEADER_BYTES:
             return []
-        data = memoryview(file.read(min(room, bytes_max), here.offset))
+        data = memoryview(file.read(min(room, TAKE_BYTES), here.offset))
         with suppress(QuothError):
             size = batch.parse_header(data, self.log_id).size
             if len(data) < size <= room:
@@ -141,7 +141,7 @@ class Follower:
             self.after, self._ordinal = self._here.pointer, self._here.ordinal
         return found
 
-    def _look_around(self, bytes_max: int) -> list[Stored]:
+    def _look_around(self) -> list[Stored]:
         """What follows elsewhere: in the next segment, or behind something that is damaged."""
         try:
             floors = self._listed()
@@ -149,9 +149,9 @@ class Follower:
             if sight == self._vain:
                 return []
             if self._step_over(floors):
-                return self.take(bytes_max)
+                return self.take()
             if self._find():
-                return self._read_on(bytes_max)
+                return self._read_on()
         except FileNotFoundError:  # there is no log yet, or retention was faster
             if not self.directory.is_dir():
                 raise
@@ -216,18 +216,21 @@ class Follower:
     def _tell(self, wrong: list[Damage | Unfinished], part: Part, first: Header) -> None:
         """Tell what is missing between the cursor and a batch."""
         expected = self._ordinal
+        reason: Literal["trimmed", "damaged"] = "trimmed"
+        text = ""
         if first.base <= self.after:
             return
         for one in wrong:
-            if isinstance(one, Damage) and one.records:
-                self._on_missing(
-                    Missing(
-                        one.after, one.next, one.records, one.ordinal, "damaged", f"{one.path}: {one.text}"
-                    )
-                )
-                expected += max(0, one.records) if expected >= 0 else 0
+            if not isinstance(one, Damage) or not one.records:
+                continue
+            said = f"{one.path}: {one.text}"
+            if one.records < 0 <= expected:  # how many, the gap tells
+                reason, text = "damaged", said
+                continue
+            self._on_missing(Missing(one.after, one.next, one.records, one.ordinal, "damaged", said))
+            expected += one.records if expected >= 0 else 0
         if 0 <= expected < first.ordinal:
-            trimmed = first.ordinal - expected
-            self._on_missing(Missing(self.after, first.base, trimmed, self._ordinal, "trimmed"))
+            gap = first.ordinal - expected
+            self._on_missing(Missing(self.after, first.base, gap, self._ordinal, reason, text))
         elif expected < 0 and not wrong and part.block is not None and 0 < self.after < part.block.previous:
             self._on_missing(Missing(self.after, first.base, -1, -1, "trimmed"))

@@ -11,14 +11,14 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import pairwise
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from quothlog import layout
 from quothlog.dirlock import DirectoryLock
 from quothlog.filesystem import DISK_FULL, PosixFileSystem, durable_names, write_durably
-from quothlog.snapshot import floors_in
+from quothlog.snapshot import segments
 from quothwire.errors import Conflict, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
@@ -95,9 +95,7 @@ def trim_unowned(directory: Path) -> int:
 
     It holds the log's lock for that moment. An owner does it himself, so then nothing is done here.
     """
-    pointer = released(directory)
-    floors = floors_in(directory)
-    gone = [floor for floor, following in pairwise(floors) if following <= pointer + 1]
+    gone = _wholly_up_to(directory, released(directory))
     if not gone:
         return 0
     try:
@@ -117,3 +115,15 @@ def trim_unowned(directory: Path) -> int:
     finally:
         lock.release()
     return size
+
+
+def _wholly_up_to(directory: Path, pointer: int) -> list[int]:
+    """The floors of the segments that hold only pointers up to this one. Names alone do not tell: a copy of
+    a segment under another name ends none."""
+    if not pointer:
+        return []
+    try:
+        old = takewhile(lambda part: part.misplaced or part.below <= pointer + 1, segments(directory, 0))
+        return [part.floor for part in old if not part.misplaced]
+    except FileNotFoundError:
+        return []

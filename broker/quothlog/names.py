@@ -1,7 +1,8 @@
 """Whether the names in a directory may have changed, for whoever would list it again and again.
 
-A directory's time of change tells, which is as fine as the system's clock tick: two changes within one tick
-look like one. So a change is trusted to be the last of its tick only once it is a second old.
+A directory's time of change tells, which is as fine as the system's clock tick, or as two seconds on the FAT
+of a memory card: two changes within one tick look like one. So a change is trusted to be the last of its tick
+only once it is three seconds old.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-_SETTLED_NS = 10**9
+_SETTLED_NS = 3 * 10**9
 
 
 class Names:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from quothd import backup, catalog, manifest, topicfile
+from kit.logs import segments
+from quothd import backup, catalog, manifest, restore, topicfile
 from quothd.catalog import Folder
 from quothd.topicfile import TopicFile
 from quothlog import Log, LogOptions
+from quothwire.errors import Conflict
 from quothwire.pointer import POINTER_MAX
 from quothwire.settings import TopicSettings
 
@@ -83,3 +85,30 @@ def test_a_topic_that_cannot_be_read_is_told_and_stays_as_it_was(make: Make, tmp
     assert first.problem.code == "damaged"
     assert second.saved is not None
     assert held(to) == {"orders": 35, "others": 35}
+
+
+def test_a_topic_that_has_lost_its_segments_stays_as_it_was(make: Make, tmp_path: Path) -> None:
+    """No log that ever had one is without: the backup may be all that is left of it."""
+    orders, to = make("orders"), tmp_path / "to"
+    run([orders], to)
+    for path in segments(orders.path):
+        path.unlink()
+    (outcome,) = backup.backup([orders], to, POINTER_MAX, lambda _size: None, exact=True)
+    assert outcome.saved is None
+    assert outcome.problem is not None
+    assert outcome.problem.code == "damaged"
+    assert held(to) == {"orders": 35}
+
+
+@pytest.mark.parametrize("name", ["orders", "ö" * 90], ids=["short", "long"])
+def test_what_lies_where_a_topic_is_restored_stays(make: Make, tmp_path: Path, name: str) -> None:
+    """Also if its settings are damaged, so that the folder tells no more than the beginning of its name."""
+    topic, to = make(name), tmp_path / "to"
+    run([topic], to)
+    (topic.path / topicfile.NAME).write_bytes(b"damaged")
+    before = {path.name: path.read_bytes() for path in topic.path.iterdir()}
+    with pytest.raises(Conflict, match="already"):
+        list(
+            restore.restore(to, restore.chosen(to, [], None), tmp_path / "data", "", None, lambda _size: None)
+        )
+    assert {path.name: path.read_bytes() for path in topic.path.iterdir()} == before

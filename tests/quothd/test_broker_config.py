@@ -128,7 +128,8 @@ WRONG_VALUES: list[tuple[str, Any]] = [
     ("check_interval", "-1"), ("durability", "maybe"), ("durability", 5), ("max_age", "-1"),
     ("max_age", "inf"),
     ("max_age", "nan"), ("size_limit", "1.5"), ("size_limit", "0"), ("workers_max", "0"), ("waits_max", "0"),
-    ("frame_bytes_max", "10"), ("request_bytes_max", "10"), ("unsynced_bytes_max", "1"),
+    ("frame_bytes_max", "10"), ("frame_bytes_max", str(2**63)),
+    ("request_bytes_max", "10"), ("unsynced_bytes_max", "1"),
     ("insecure", "maybe"),
     ("auto_create", 7), ("dir", 5), ("host", 5), ("listen", 5), ("stop_timeout", "-1"),
 ]  # fmt: skip
@@ -308,6 +309,7 @@ def test_a_key_and_its_reason_stand_in_every_help() -> None:
         ({"listen": "tcp://127.0.0.1:70000"}, "no port"),
         ({"listen": "http://127.0.0.1:80"}, "tcp://HOST:PORT or ipc://PATH"),
         ({"listen": "ipc:///no/such/directory/quoth"}, "there is no directory /no/such/directory"),
+        ({"listen": "ipc:///no/such/directory/@quoth"}, "there is no directory /no/such/directory"),
         ({"listen": f"ipc:///tmp/{'x' * 100}"}, "too long"),
         ({"dir": "/dev/null"}, "/dev/null is no directory"),
         ({"dir": "/dev/null/below"}, "/dev/null is no directory"),
@@ -328,6 +330,19 @@ def test_a_directory_that_cannot_be_written_to_is_found(tmp_path: Path) -> None:
             check(Config(dir=directory))
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look anywhere")
+def test_a_directory_into_which_nobody_may_look_is_found(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(0)
+    below = tmp_path / "closed" / "below"
+    for settings in ({"dir": below / "it"}, {"dir": tmp_path, "listen": f"ipc://{below}/it"}):
+        with refused("bad_setting"):
+            check(load(settings, {}))
+
+
 def test_a_check_makes_nothing(tmp_path: Path) -> None:
-    check(load({"dir": tmp_path / "a" / "b", "listen": f"ipc://{tmp_path}/socket,ipc://@name"}, {}))
+    check(
+        load(
+            {"dir": tmp_path / "a" / "b", "listen": f"ipc://{tmp_path}/socket,ipc://@name,ipc://@a/name"}, {}
+        )
+    )
     assert list(tmp_path.iterdir()) == []

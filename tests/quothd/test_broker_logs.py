@@ -218,6 +218,26 @@ def test_an_event_that_repeats_itself_is_cut_and_counted(writer: LogWriter, stre
     assert told.endswith("error event=sync_failed suppressed=123")
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_other_libraries_repeat_is_cut_and_counted_too(
+    writer: LogWriter, stream: io.StringIO, form: str
+) -> None:
+    configure(writer, "info", form)
+    for _ in range(REPEATS_MAX + 5):
+        logging.getLogger("other.library").warning("again")
+    writer.close()
+    written = lines(stream)
+    assert len(written) == REPEATS_MAX + 1
+    assert all(word in written[-1] for word in ("message", "other.library", "suppressed"))
+
+
+def test_words_of_another_library_that_do_not_fit_their_arguments_are_written_as_they_are(
+    writer: LogWriter, stream: io.StringIO
+) -> None:
+    writer.handle(logging.LogRecord("other.library", logging.WARNING, "", 0, "%d files", ("many",), None))
+    assert "'%d files' ('many',)" in lines(stream)[0]
+
+
 def test_what_was_cut_is_counted_at_the_end(writer: LogWriter, stream: io.StringIO) -> None:
     for _ in range(REPEATS_MAX + 5):
         note("sync_failed", topic="t")

@@ -116,6 +116,7 @@ def test_a_restart_brings_what_a_reload_could_not(start_broker: StartBroker, fil
         ("max_age = 'soon'\nauto_create = false\n", ":1: max_age cannot be 'soon'"),
         ("auto_create = false\nworker_timeout = 0\n", ":2: worker_timeout is at least 0.01"),
         ("auto_create = false\nworker_timout = 1\n", "did you mean worker_timeout?"),
+        ("auto_create = false\ndir = '~no-such-user/x'\n", ":2: dir cannot be '~no-such-user/x'"),
         ("auto_create = false\n]\n", "is no TOML"),
         ("auto_create = false\nhost = '0.0.0.0'\n", "--insecure"),
         ("auto_create = false\nlisten = ['ipc:///no/such/directory/s']\n", "no directory /no/such/directory"),

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from kit.damage import flip
 from kit.deadlines import DEADLINE_S
 from kit.logs import segments
 from quothlog import Log, LogOptions, Missing, Reader
-from quothlog.layout import BLOCK_BYTES
+from quothlog.layout import BLOCK_BYTES, FOOTER_MAGIC
 from quothwire.errors import QuothError
 from quothwire.record import Record
 
@@ -236,6 +237,25 @@ def test_damage_behind_which_nothing_lies_yet_is_told_once_something_does(
         log.append([b"c"])
         assert values_of(list(reader)) == [b"c"]
     assert [(one.reason, one.records, one.ordinal) for one in told] == [("damaged", 1, 1)]
+
+
+def test_damage_that_does_not_say_how_much_it_took_is_told_once(open_log: OpenLog, directory: Path) -> None:
+    """The end of a segment and the beginning of the next one: what follows tells how many there were."""
+    log = open_log(options=LogOptions(count_limit=4))
+    log.append(b"0")
+    told: list[Missing] = []
+    with Reader(directory, on_missing=told.append) as reader:
+        assert values_of(list(reader)) == [b"0"]
+        pointers = [log.append(b"%d" % number).first for number in range(1, 12)]
+        first, second, _ = segments(directory)
+        footer = first.read_bytes().rindex(FOOTER_MAGIC)
+        for path, offset in ((first, footer - 8), (first, footer + 20), (second, 20)):
+            flip(path, offset)
+        assert values_of(list(reader)) == [b"%d" % number for number in range(1, 12) if number != 3]
+    (missing,) = told
+    assert (missing.reason, missing.records) == ("damaged", 1)
+    assert missing.after < pointers[2] < missing.next
+    assert str(directory) in missing.text
 
 
 def test_what_retention_removed_is_told_exactly_to_whoever_had_begun(

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.disks import mounted
 from kit.logs import segments
 from quothlog import Log, LogOptions, Reader, Writer
-from quothlog.marks import write_mark
+from quothlog.layout import segment_name
+from quothlog.marks import trim_unowned, write_mark
 from quothlog.writer import BUFFER_BYTES_MAX, OWNER_S
 from quothwire.errors import QuothError
 
@@ -270,3 +272,19 @@ def test_lets_go_of_what_a_mark_says_is_safe(directory: Path) -> None:
     with Log.open(directory) as log:
         assert [record.value for record in log.read()] == [b"30"]
         assert log.findings.strays == []
+
+
+def test_a_log_that_nobody_owns_lets_go_of_what_is_safe(directory: Path) -> None:
+    """And of nothing else, though a copy of a segment seems to be where the next one begins."""
+    with Log.open(directory, options=LogOptions(count_limit=5)) as log:
+        for number in range(13):
+            log.append(b"%d" % number)
+        pointers = [record.pointer for record in log.read()]
+    shutil.copy(segments(directory)[-1], directory / segment_name(pointers[7]))
+    kept = {4: 0, 8: 5, 9: 10, 12: 10}
+    write_mark(directory / "a.forward", {"pointer": pointers[12], "trim": False})
+    assert trim_unowned(directory) == 0
+    for safe, first in kept.items():
+        write_mark(directory / "a.forward", {"pointer": pointers[safe], "trim": True})
+        trim_unowned(directory)
+        assert stored(directory) == [b"%d" % number for number in range(first or 5, 13)]
