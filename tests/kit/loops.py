@@ -65,6 +65,11 @@ def carriers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith(THREADS)]
 
 
+async def no_carriers() -> bool:
+    """Have all of them ended?"""
+    return not carriers()
+
+
 class Loop:
     """An event loop in a thread."""
 

@@ -16,14 +16,13 @@ from kit.loops import TWINS
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
 from quoth import Client, channel, deadline, exchange
-from quoth.aio import courier
 
 Connect = Callable[..., Client]
 
 
 TRIED_WITH_BOTH = tuple(
     f"test_client_{subject}"
-    for subject in ("cursor", "deadline", "model", "publish", "read", "reading", "tail", "topics")
+    for subject in ("cursor", "deadline", "late", "model", "publish", "read", "reading", "tail", "topics")
 )
 
 
@@ -100,6 +99,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> JumpingClock:
     """The clock of all calls, which look at it at least every tenth of a second."""
     clock = JumpingClock()
     monkeypatch.setattr(exchange, "RESEND_S", 0.1)
-    for module in (channel, deadline, courier):
+    for module in (channel, deadline):
         monkeypatch.setattr(module, "time", clock)
     return clock

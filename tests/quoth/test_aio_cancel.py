@@ -128,11 +128,11 @@ async def test_beginning_that_is_cancelled_is_the_same_beginning_later(
         asked = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def hold_back(*_: object) -> bool:
+        def note_reply(*_: object) -> bool:
             loop.call_soon_threadsafe(asked.set)
             return False
 
-        meddler.on_reply = hold_back
+        meddler.on_reply = note_reply
         tail = tailing(client, topic)
         waiting = asyncio.ensure_future(anext(tail))
         await asyncio.sleep(0)

@@ -20,7 +20,7 @@ import quoth
 import quoth.aio
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually, soon
-from kit.loops import carriers, in_loop, run
+from kit.loops import carriers, in_loop, no_carriers, run
 from kit.peers import refused
 from kit.processes import descriptors, needs_proc, threads
 from kit.proxies import Meddler, Wire
@@ -516,13 +516,9 @@ def test_client_that_nobody_has_any_more_ends_its_thread(
         assert await take(tail, 1) == [b"x"], "an iterator keeps its client"
         del tail
         gc.collect()
-        await soon(_no_carriers, "the thread ends")
+        await soon(no_carriers, "the thread ends")
 
     run(main())
-
-
-async def _no_carriers() -> bool:
-    return not carriers()
 
 
 # -- at home ------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import quoth.aio
 from kit.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, soon
-from kit.loops import carriers, in_loop, run
+from kit.loops import carriers, in_loop, no_carriers, run
 from kit.peers import refused
 from kit.proxies import Meddler, Wire, pass_on
 from quoth import ProducerError, RequestError, Unavailable
@@ -338,6 +339,20 @@ async def test_exception_in_the_block_comes_out_and_what_was_sent_is_delivered(
         with pytest.raises(ValueError, match="of the test"):
             await block()
         assert await values(client, topic) == [b"a"]
+
+
+@in_loop
+async def test_an_open_producer_keeps_its_client(broker: BrokerProcess, topic: str) -> None:
+    client = await quoth.aio.connect(broker.url)
+    producer = client.producer(topic, linger=60)
+    await producer.send(b"a")
+    del client
+    gc.collect()
+    await producer.close()
+    assert producer.acknowledged == 1
+    del producer
+    gc.collect()
+    await soon(no_carriers, "the threads end")
 
 
 @in_loop

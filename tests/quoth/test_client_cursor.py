@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -233,6 +234,20 @@ def test_a_cursor_that_is_closed_may_be_opened_again(path: Path) -> None:
     Cursor(path).close()
 
 
+def test_a_cursor_that_was_closed_does_not_save_what_it_is_told_later(path: Path) -> None:
+    """Another one has the file by then."""
+    closed = Cursor(path)
+    closed.close()
+    with Cursor(path) as cursor:
+        cursor.advance("orders", 9)
+        cursor.save()
+        closed.advance("orders", 5)
+        with refused("closed"):
+            closed.save()
+        closed.close()
+    assert kept(path) == {"orders": 9}
+
+
 def test_a_forked_child_neither_saves_nor_keeps_the_lock(path: Path) -> None:
     cursor = Cursor(path)
     cursor.advance("orders", 5)
@@ -243,15 +258,17 @@ def test_a_forked_child_neither_saves_nor_keeps_the_lock(path: Path) -> None:
             cursor.save()
         except BaseException as problem:
             os.write(writing, getattr(problem, "code", repr(problem)).encode())
-            os.close(writing)
-            os.read(0, 0)
+            signal.pause()
         os._exit(0)
-    os.close(writing)
-    assert os.read(reading, 100) == b"closed"
-    os.close(reading)
-    cursor.close()
-    assert kept(path) == {"orders": 5}
-    os.waitpid(child, 0)
+    try:
+        os.close(writing)
+        assert os.read(reading, 100) == b"closed"
+        os.close(reading)
+        cursor.close()
+        assert kept(path) == {"orders": 5}, "while the child is there"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 # -- crashes ------------------------------------------------------------------------------------------------

@@ -76,6 +76,15 @@ def test_a_refusal_settles_it_when_there_is_no_time_to_rest() -> None:
     assert begun(deadline=NOW + BACKOFF_S / 2).is_settled_by(refusal("busy"), NOW)
 
 
+@pytest.mark.parametrize("code", sorted(RETRIED))
+def test_a_refusal_does_not_settle_it_while_nothing_was_heard_of_an_earlier_copy(code: str) -> None:
+    exchange = begun(deadline=NOW + BACKOFF_S / 2)
+    exchange.unheard += 1
+    assert not exchange.is_settled_by(refusal(code), NOW)
+    assert exchange.due == exchange.deadline
+    assert exchange.is_settled_by(refusal(code), NOW)
+
+
 def test_an_answer_to_an_earlier_copy_settles_it_while_it_rests() -> None:
     exchange = begun()
     exchange.unheard += 1

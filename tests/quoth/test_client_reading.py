@@ -325,8 +325,9 @@ def test_what_was_not_taken_of_a_portion_comes_later(
 
 def test_a_broker_that_is_away_is_named(start_broker: StartBroker, connect: Connect) -> None:
     broker = start_broker()
-    client = connect(broker, timeout=0.5)
+    client = connect(broker)
     client.publish("a", b"1")
+    client.timeout = 0.5
     with client.read_many("a") as reading:
         broker.kill()
         with refused("disconnected"):

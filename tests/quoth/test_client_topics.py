@@ -20,6 +20,7 @@ from quoth import Client, Conflict, NotFound, RequestError, Trimmed, exchange
 from quothd import topicfile
 from quothd.topicfile import TopicFile
 from quothwire.codec import Answer, Call
+from quothwire.errors import QuothError, error
 from quothwire.message import TOPICS_MAX, Operation, Status
 from quothwire.settings import TopicSettings
 
@@ -245,6 +246,35 @@ def test_making_a_topic_whose_reply_was_lost_succeeds(meddler: Meddler, connect:
     client = connect(meddler)
     meddler.on_reply = lose_first_reply(Operation.CREATE)
     assert client.create_topic(topic, max_age=5).settings["max_age"] == 5
+
+
+CHANGES: dict[Operation, Callable[[Client, str], object]] = {
+    Operation.CREATE: lambda client, topic: client.create_topic(f"{topic} anew"),
+    Operation.UPDATE: lambda client, topic: client.update_topic(topic, max_age=5),
+    Operation.DELETE: lambda client, topic: client.delete_topic(topic),
+    Operation.TRIM: lambda client, topic: client.trim(topic, 1),
+    Operation.ROLL: lambda client, topic: client.roll(topic),
+}
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("operation", CHANGES, ids=lambda operation: operation.name.lower())
+def test_refusal_of_a_copy_does_not_tell_what_became_of_an_earlier_one(
+    meddler: Meddler, connect: Connect, client: Client, topic: str, operation: Operation
+) -> None:
+    client.publish(topic, b"a")
+    other = connect(meddler)
+    numbers = count()
+
+    def lose_and_refuse(call: Call) -> bool | QuothError:
+        if call.operation is not operation:
+            return False
+        return error("busy", "of the test") if next(numbers) else True
+
+    meddler.on_request = lose_and_refuse
+    other.timeout = 1.0
+    with refused("timed_out"):
+        CHANGES[operation](other, topic)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -175,8 +175,8 @@ class Channel:
         link = self._link
         while True:
             found = link.wait(exchange.due - now)
+            now = time.monotonic()  # what has come by then is taken before it is given up
             answer = self._received(exchange.correlation)
-            now = time.monotonic()
             if answer is not None:
                 if exchange.is_settled_by(answer, now):
                     return _without_error(answer)

@@ -73,7 +73,6 @@ class Cursor:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.realpath(path))  # a link stays one: what it leads to is replaced
-        self._pid = os.getpid()
         self._changed = False
         self._stretches: dict[str, deque[_Stretch]] = {}
         there = _check_place(self.path)
@@ -95,7 +94,7 @@ class Cursor:
     def close(self) -> None:
         """Save what was advanced, and let others have the file. Does nothing the second time."""
         try:
-            if os.getpid() == self._pid:
+            if self._lock.is_held:
                 self.save()
         finally:
             self._lock.release()
@@ -165,8 +164,8 @@ class Cursor:
         """
         if not self._changed:
             return
-        if os.getpid() != self._pid:
-            raise error("closed", "a cursor stays with the process that opened it")
+        if not self._lock.is_held:
+            raise error("closed", "the cursor was closed, or stayed with the process that opened it")
         _write_durably(self.path, _encode(self._positions))
         self._changed = False
 

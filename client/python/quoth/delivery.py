@@ -68,9 +68,16 @@ class Delivery(Generic[P]):
         self._fill_window(now)
         if self._link.wait(min(self._pause(time.monotonic()), seconds)):
             self._pipeline.again_at = time.monotonic()
+        self._take_answers()
+
+    def _take_answers(self) -> bool:
+        """Take those that have come; False if there were none."""
+        heard = False
         while (answer := self._link.receive()) is not None:
+            heard = True
             self._heard_at = time.monotonic()
             self._pipeline.take(answer, self._heard_at)
+        return heard
 
     def _pause(self, now: float) -> float:
         """How long there is nothing to do unless something comes."""
@@ -115,7 +122,8 @@ class Delivery(Generic[P]):
         if self._resends and now - self._heard_at > RESEND_S and link.connected:
             pipeline.again_at = self._heard_at = now
         if self._is_expired(pipeline.oldest, now):
-            pipeline.give_up(link.nobody(pipeline.what))
+            if not self._take_answers():  # some may have come since the last turn
+                pipeline.give_up(link.nobody(pipeline.what))
         elif link.connected and pipeline.again_at is not None and now >= pipeline.again_at:
             for frames in pipeline.next_round():
                 self._send(frames, now)

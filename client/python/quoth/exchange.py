@@ -89,17 +89,20 @@ class Exchange:
         self.due = min(self.due, deadline)
 
     def is_settled_by(self, answer: Answer, now: float) -> bool:
-        """Is that its outcome? Otherwise it rests and is sent again."""
+        """Is that its outcome? Otherwise it rests and is sent again, if there is time for that.
+
+        A refusal of one copy does not tell what became of an earlier one that nothing was heard of.
+        """
         self.unheard -= 1
         problem = answer.reply
         if not isinstance(problem, QuothError) or problem.code not in self._retried:
             return True
         until = now + random.uniform(0.5, 1.0) * self._backoff
-        if until > self.deadline:
+        if until > self.deadline and not self.unheard:
             return True
         self._backoff = min(2 * self._backoff, BACKOFF_MAX_S)
         self._resting = True
-        self.due = until
+        self.due = min(until, self.deadline)
         return False
 
     def is_to_be_sent(self, now: float, *, found: bool, connected: bool) -> bool:

@@ -49,6 +49,11 @@ class FileLock:
     def __del__(self) -> None:
         self.release()
 
+    @property
+    def is_held(self) -> bool:
+        """Has it not been released, nor stayed with a parent process?"""
+        return self._fd >= 0
+
     def release(self) -> None:
         """Give the file free. Does nothing the second time."""
         fd, self._fd = getattr(self, "_fd", -1), -1

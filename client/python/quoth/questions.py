@@ -52,8 +52,8 @@ class Questions:
             until = time.monotonic() + seconds
             while True:
                 found = self._link.wait(min(until, self._due) - time.monotonic())
-                answers = list(self._received())
-                now = time.monotonic()
+                now = time.monotonic()  # what has come by then is taken before anything is given up
+                answers = list(self._received(now))
                 if found or now >= self._due:
                     self._look(now, found=found)
                 if answers or now >= until:
@@ -63,12 +63,12 @@ class Questions:
         """Close the connection."""
         self._link.close()
 
-    def _received(self) -> Iterator[tuple[Exchange, Answer]]:
+    def _received(self, now: float) -> Iterator[tuple[Exchange, Answer]]:
         while (answer := self._link.receive()) is not None:
             exchange = self._asked.get(answer.correlation)
             if exchange is None:
                 continue
-            if exchange.is_settled_by(answer, time.monotonic()):
+            if exchange.is_settled_by(answer, now):
                 del self._asked[answer.correlation]
                 yield exchange, answer
             else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from quoth.exchange import RETRIED, Exchange, Steps
+from quoth.exchange import Exchange, Steps
 from quoth.message import Ack
-from quothwire.errors import BrokerFailure, QuothError, error
+from quothwire.errors import BrokerFailure, QuothError
 from quothwire.message import Publish, Published
 
 FORGOTTEN = frozenset(("unknown_producer", "out_of_sequence"))
@@ -35,8 +35,7 @@ class Sequences:
     def publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> Steps[Ack]:
         """Publish a batch, which is stored once whatever happens to the connection.
 
-        Raises what the broker answers, and `Disconnected` also where a refusal does not tell what became of
-        an earlier copy.
+        Raises what the broker answers, or `Disconnected`.
         """
         try:
             return (yield from self._publish(request, topic, encode, deadline))
@@ -48,16 +47,11 @@ class Sequences:
 
     def _publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> Steps[Ack]:
         producer, stored = self._stored.setdefault(topic, (new_producer_id(), 0))
-        exchange = Exchange(request, topic, encode(producer, stored + 1), deadline=deadline)
+        payload = encode(producer, stored + 1)
         try:
-            reply = (yield exchange).reply
+            reply = (yield Exchange(request, topic, payload, deadline=deadline)).reply
         except BrokerFailure:
             del self._stored[topic]  # it may have been written before the disk failed
-            raise
-        except QuothError as problem:
-            if exchange.unheard and problem.code in RETRIED:
-                text = f"it was sent again after a silence, and then refused: {problem.text}"
-                raise error("timed_out", text) from problem
             raise
         assert isinstance(reply, Published)
         self._stored[topic] = (producer, stored + 1)

@@ -168,7 +168,7 @@ class Client:
         options = ProducerOptions(
             batch, linger, max_buffer, on_full, durability, timeout, self._payload_bytes_max
         )
-        return Producer(self._courier, check_topic(topic), options)
+        return Producer(self, self._courier, check_topic(topic), options)
 
     # -- reading ----------------------------------------------------------------------------------------
 

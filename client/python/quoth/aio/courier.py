@@ -176,12 +176,13 @@ class Courier:
     def _run(self) -> None:
         try:
             while not self._stopping and not self.relay.loop.is_closed():
-                ready = dict(self._poller.poll(self._pause()))
+                now = time.monotonic()  # what has come by then is taken before anything is given up
+                ready = dict(self._poller.poll(self._pause(now)))
                 if self._bell.fd in ready:
                     self._take_inbox()
                 for line in self._lines:
                     self._take_answers(line, ready)
-                self._look_at_clock(time.monotonic())
+                self._look_at_clock(now)
                 for line in [line for line in self._lines if line.is_stale]:
                     self._renew(line)
             self._finish("closed", "the client is closed")
@@ -190,9 +191,9 @@ class Courier:
         except BaseException as defect:
             self._finish("internal", f"the client's thread ended: {defect!r}", "please report this")
 
-    def _pause(self) -> int:
+    def _pause(self, now: float) -> int:
         """Milliseconds for which there is nothing to do unless something comes."""
-        return math.ceil(max(0.0, min(self._due - time.monotonic(), LOOK_S)) * 1_000)
+        return math.ceil(max(0.0, min(self._due - now, LOOK_S)) * 1_000)
 
     def _take_inbox(self) -> None:
         self._bell.hush()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from quoth.aio.courier import Courier
 from quoth.deadline import as_seconds
@@ -17,6 +17,9 @@ from quoth.message import Ack
 from quoth.outgoing import ProducerError
 from quoth.producer import INTERRUPTED_S, ProducerOptions, Stream
 from quothwire.errors import Unavailable
+
+if TYPE_CHECKING:
+    from quoth.aio.client import Client
 
 TURN = 1_000
 """Records after which others in the loop have a turn, even while there is room for more."""
@@ -30,7 +33,9 @@ class Producer(Stream):
     is left after a second, whatever is left.
     """
 
-    def __init__(self, courier: Courier, topic: str, options: ProducerOptions) -> None:
+    def __init__(self, client: Client, courier: Courier, topic: str, options: ProducerOptions) -> None:
+        self._client = client
+        """Kept, since the connections end with it."""
         self._relay = courier.relay
         self._news = asyncio.Event()
         self._waiting = 0
