@@ -414,3 +414,21 @@ def test_what_it_says_to_people(place: Place, client: quoth.Client, tmp_path: Pa
     assert told.err == ""
     assert told.lines[0].startswith("orders: 1,000 records up to 20")
     assert place.restore(tmp_path / "again")[0]["last"] == last
+
+
+def test_a_reader_that_has_enough_holds_back_no_topic(
+    place: Place, client: quoth.Client, tmp_path: Path
+) -> None:
+    """What they print is not what they are for."""
+    names = ["a", "b", "c"]
+    for name in names:
+        client.publish(name, b"1")
+    at = tmp_path / "restored"
+    for typed in (("backup", place.data, place.to), ("restore", place.to, at)):
+        reading, writing = os.pipe()
+        os.close(reading)
+        ended = place.command.start(*map(str, typed), stdout=writing).end()
+        os.close(writing)
+        assert ended.status == 0, ended.err
+    verified = place.command("log", "verify", str(at), "--format", "json").objects
+    assert sorted(row["topic"] for row in verified) == names

@@ -13,7 +13,7 @@ from kit.brokers import BrokerProcess, free_port
 from kit.commands import Command
 from quothcli import contexts
 from quothcli.chosen import Chosen
-from quothcli.contexts import Context
+from quothcli.contexts import Context, Contexts
 from quothcli.exits import Refused
 
 
@@ -230,3 +230,17 @@ def test_a_folder_that_cannot_be_written(alone: Command, file: Path) -> None:
     told = alone("ctx", "add", "a", "tcp://a:5555")
     assert told.status == 1
     assert str(file.parent) in told.err
+
+
+def test_who_has_no_home_has_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", "/dev/null")
+    assert contexts.load() == Contexts()
+
+    def nobody_knows() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nobody_knows)
+    assert contexts.load() == Contexts()
+    with pytest.raises(FileNotFoundError, match="has no home"):
+        contexts.change(lambda held: held.add("shop", Context("tcp://10.0.0.7:5555")))

@@ -91,6 +91,23 @@ def test_somebody_else_at_the_port(alone: Command, tmp_path: Path, stranger: int
     assert f"127.0.0.1:{stranger} and speaks no ZeroMQ" in ports[0]["text"]
 
 
+@pytest.mark.parametrize(
+    ("url", "verdicts_of_ports"),
+    [
+        ("tcp://127.0.0.1:99999", ["fail"]),
+        ("tcp://[::1:5", ["fail"]),
+        ("tcp://127.0.0.1:65535", ["ok"]),
+        ("tcp://a..b:5", ["ok", "ok"]),
+    ],
+)
+def test_an_address_that_can_be_none(
+    alone: Command, tmp_path: Path, url: str, verdicts_of_ports: list[str]
+) -> None:
+    told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.05", "--format", "json")
+    assert (told.status, verdicts(told)["broker"]) == (1, "fail")
+    assert [one["verdict"] for one in told.objects if one["check"] == "port"] == verdicts_of_ports
+
+
 def test_a_broker_that_hangs(alone: Command, start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker()
     broker.freeze()

@@ -102,6 +102,15 @@ def test_without_its_state_it_looks_what_the_topic_holds(
     assert stored(client) == [*map(value, range(500)), b"of somebody else", *map(value, range(500, 600))]
 
 
+def test_a_folder_that_holds_no_log_yet_is_named(
+    alone: Command, target: BrokerProcess, readings: Path
+) -> None:
+    readings.mkdir()
+    told = alone("forward", str(readings), target.url, "--once", "--format", "raw")
+    assert (told.status, told.lines) == (0, ["0"])
+    assert f"there is no log in {readings} yet" in told.err
+
+
 def test_follows_a_writer_and_ends_when_it_is_asked_to(
     alone: Command, target: BrokerProcess, client: Client, readings: Path
 ) -> None:
@@ -180,6 +189,17 @@ def test_what_is_damaged_at_the_source_is_told_and_the_rest_arrives(
     assert told.status == 1
     assert "7 records behind pointer" in told.err
     assert stored(client) == [value(number) for number in range(70) if not 28 <= number < 35]
+
+
+def test_a_broker_typed_wrongly_leaves_no_mark_that_holds_back_others(
+    alone: Command, readings: Path, target: BrokerProcess
+) -> None:
+    fill(readings, range(10))
+    assert alone("forward", str(readings), "no-address", "--once").status == 2
+    assert list(readings.glob("*.forward")) == []
+    assert alone("forward", str(readings), target.url, "--once").status == 0
+    assert alone("forward", str(readings), target.url, "--once", "--topic", "a/b").status == 2
+    assert len(list(readings.glob("*.forward"))) == 1
 
 
 def test_trim_frees_what_is_forwarded_with_and_without_a_writer(

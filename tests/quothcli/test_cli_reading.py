@@ -208,6 +208,19 @@ def test_nobody_ever_reads(quoth: Command, topic: str, fill: Fill, command: str)
     assert (ended.status, ended.err) == (0, "")
 
 
+def test_a_stderr_that_nobody_reads_ends_nothing(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    reading, writing = os.pipe()
+    os.close(reading)
+    options = ["--merge", "--watermark", "--after", "0", "-n", "2", "--format", "raw"]
+    tail = quoth.start("tail", topic, *options, stderr=writing)
+    os.close(writing)
+    assert tail.line() == "one"
+    fill(b"two")
+    assert tail.line() == "two"
+    assert tail.end().status == 0
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("command", ["read", "tail -n 1 --after 0"])
 def test_a_full_disk(quoth: Command, topic: str, fill: Fill, command: str) -> None:

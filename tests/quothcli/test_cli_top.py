@@ -10,7 +10,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -224,25 +224,71 @@ def test_a_broker_that_is_not_there(alone: Command) -> None:
     assert len(told.err.splitlines()) == 2
 
 
+class Screen:
+    """A terminal of a size that a command writes to, and what is seen on it."""
+
+    def __init__(self, lines: int, columns: int) -> None:
+        self.environment = {"TERM": "xterm", "LINES": str(lines), "COLUMNS": str(columns)}
+        self.seen = ""
+        self._ours, self._theirs = pty.openpty()
+
+    def show(self, command: Command, *arguments: str) -> Running:
+        """Start a command on it."""
+        running = command.start(
+            *arguments, environment=self.environment, stdout=self._theirs, stdin=self._theirs
+        )
+        os.close(self._theirs)
+        return running
+
+    def wait_for(self, is_there: Callable[[str], bool]) -> None:
+        """Until that is true of all that has been seen."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_there(self.seen):
+            ready, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, self.seen
+            self.seen += os.read(self._ours, 65_536).decode()
+
+    def close(self) -> None:
+        """Nobody looks any more."""
+        os.close(self._ours)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 128 + signal.SIGTERM)])
 def test_a_terminal_shows_one_view_in_the_place_of_the_other(
-    start_broker: StartBroker, alone: Command
+    start_broker: StartBroker, alone: Command, number: int, status: int
 ) -> None:
     broker = start_broker()
     assert alone("pub", "t-one", "hello", "--url", broker.url).status == 0
-    ours, theirs = pty.openpty()
-    environment = {"TERM": "xterm", "LINES": "12", "COLUMNS": "150"}
-    top = alone.start(
-        "top", "--interval", "0.1", "--url", broker.url, environment=environment, stdout=theirs, stdin=theirs
-    )
-    os.close(theirs)
-    seen = ""
-    deadline = time.monotonic() + DEADLINE_S
-    while len(LINE.findall(seen)) < 3:
-        ready, _, _ = select.select([ours], [], [], max(0.0, deadline - time.monotonic()))
-        assert ready, seen
-        seen += os.read(ours, 65_536).decode()
-    assert "\x1b[1A" in seen or "\x1b[2A" in seen, "the cursor goes up again"
-    os.kill(top.process.pid, signal.SIGINT)
+    screen = Screen(lines=12, columns=150)
+    top = screen.show(alone, "top", "--interval", "0.1", "--url", broker.url)
+    screen.wait_for(lambda seen: len(LINE.findall(seen)) >= 3)
+    assert "\x1b[1A" in screen.seen or "\x1b[2A" in screen.seen, "the cursor goes up again"
+    os.kill(top.process.pid, number)
+    screen.wait_for(lambda seen: "\x1b[?25h" in seen)  # the cursor that was hidden
     end = subprocess.Popen.wait(top.process, DEADLINE_S)
-    os.close(ours)
-    assert end == 0
+    screen.close()
+    assert end == status
+
+
+@pytest.mark.parametrize(
+    ("columns", "headings"),
+    [
+        (20, "TOPIC"),
+        (40, "RECORDS/S TOPIC"),
+        (60, "RECORDS/S AGE LAG TOPIC"),
+        (80, "RECORDS/S BYTES/S AGE LAG TOPIC"),
+        (120, "RECORDS/S BYTES/S RECORDS BYTES AGE LAG SEGMENTS TOPIC"),
+    ],
+)
+def test_a_narrow_terminal_shows_names_before_anything_else(
+    start_broker: StartBroker, alone: Command, columns: int, headings: str
+) -> None:
+    broker = start_broker()
+    assert alone("pub", "t-one", "hello", "--url", broker.url).status == 0
+    screen = Screen(lines=12, columns=columns)
+    top = screen.show(alone, "top", "--interval", "0.1", "--url", broker.url)
+    screen.wait_for(lambda seen: "t-one" in seen)
+    os.kill(top.process.pid, signal.SIGINT)
+    assert subprocess.Popen.wait(top.process, DEADLINE_S) == 0
+    screen.close()
+    assert headings in " ".join(screen.seen.split())

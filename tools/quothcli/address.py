@@ -15,7 +15,10 @@ def is_here(url: str) -> bool:
 
 
 def host_and_port(url: str, reached: str = "") -> tuple[str, int]:
-    """Where a tcp address leads. reached: where a broker was reached that says it listens everywhere."""
+    """Where a tcp address leads. reached: where a broker was reached that says it listens everywhere.
+
+    Raises ValueError for what is none.
+    """
     place = urlsplit(url)
     host = place.hostname or ""
     if host in _ANY_HOST:

@@ -11,7 +11,7 @@ import typer
 from quoth.moment import now
 from quothcli.chosen import chosen
 from quothcli.command import command
-from quothcli.exits import Status, say
+from quothcli.exits import Status, read_or_not, say
 from quothcli.logs import Rate, bytes_of_segments, pace_of, report
 from quothcli.options import Form, moment
 from quothcli.output import Printer, bytes_text, moment_text, printable, records_text
@@ -147,31 +147,33 @@ def _print_outcome(printer: Printer, outcome: Outcome) -> Status:
         say(f"quoth: {problem.code}: {name}: {problem.text}" if problem else f"quoth: {name}: was deleted")
         return Status.FAILED if problem else status
     archive = saved.archive
-    printer.answer(
-        f"{printable(name)}: {records_text(archive.records)}, {bytes_text(archive.bytes)}, "
-        f"of which {bytes_text(outcome.copied)} are new",
-        {
-            "topic": name,
-            "folder": saved.folder,
-            "until": archive.until,
-            "records": archive.records,
-            "last": archive.last,
-            "segments": len(archive.segments),
-            "bytes": archive.bytes,
-            "copied": outcome.copied,
-            "damages": [damage._asdict() | {"path": str(damage.path)} for damage in outcome.damages],
-        },
-        name,
-    )
-    printer.flush()
+    with read_or_not():
+        printer.answer(
+            f"{printable(name)}: {records_text(archive.records)}, {bytes_text(archive.bytes)}, "
+            f"of which {bytes_text(outcome.copied)} are new",
+            {
+                "topic": name,
+                "folder": saved.folder,
+                "until": archive.until,
+                "records": archive.records,
+                "last": archive.last,
+                "segments": len(archive.segments),
+                "bytes": archive.bytes,
+                "copied": outcome.copied,
+                "damages": [damage._asdict() | {"path": str(damage.path)} for damage in outcome.damages],
+            },
+            name,
+        )
+        printer.flush()
     return status
 
 
 def _print_restored(printer: Printer, found: Restored) -> None:
     upto = f" up to {moment_text(found.last)}" if found.records else ""
-    printer.answer(
-        f"{printable(found.name)}: {records_text(found.records)}{upto}",
-        {"topic": found.name, "directory": str(found.path), "records": found.records, "last": found.last},
-        found.name,
-    )
-    printer.flush()
+    with read_or_not():
+        printer.answer(
+            f"{printable(found.name)}: {records_text(found.records)}{upto}",
+            {"topic": found.name, "directory": str(found.path), "records": found.records, "last": found.last},
+            found.name,
+        )
+        printer.flush()

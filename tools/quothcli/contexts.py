@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from quothcli.exits import Refused, Status
+from quothcli.homes import config_home
 
 PREVIOUS = "-"
 """Typed instead of a name: the context that was in use before."""
@@ -95,18 +96,16 @@ class Contexts:
 
 
 def path() -> Path:
-    """Where the file is, whether or not it exists."""
-    configured = os.environ.get("XDG_CONFIG_HOME", "")
-    folder = Path(configured) if configured.startswith("/") else Path("~/.config").expanduser()
-    return folder / "quoth" / "contexts.json"
+    """Where the file is, whether or not it exists. Raises FileNotFoundError if this user has no home."""
+    return config_home() / "quoth" / "contexts.json"
 
 
 def load() -> Contexts:
     """Read the file; no file holds no context. Raises `Refused` ``bad_contexts``, or OSError."""
-    file = path()
     try:
+        file = path()
         text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # or no home, or /dev/null for one
         return Contexts()
     except UnicodeDecodeError as problem:
         raise _damaged(file, str(problem)) from None

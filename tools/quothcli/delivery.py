@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 
 from quoth import Cursor, Gap, Message, Reading
 from quoth.selection import is_pattern
@@ -167,12 +167,18 @@ def end_with_reader() -> None:
 
 
 def _wait_for_reader() -> None:
-    poller = select.poll()
-    poller.register(sys.stdout.fileno(), 0)  # nothing but POLLERR, which cannot be left out
-    poller.poll()
+    _end_of_reader().poll()
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGPIPE)
 
 
-def _reader_has_gone(number: int, _frame: object) -> NoReturn:
+def _end_of_reader() -> select.poll:
+    poller = select.poll()
+    poller.register(sys.stdout.fileno(), 0)  # nothing but POLLERR, which cannot be left out
+    return poller
+
+
+def _reader_has_gone(number: int, _frame: object) -> None:
+    if not _end_of_reader().poll(0):
+        return  # it was the reader of another pipe, like that of stderr
     signal.signal(number, signal.SIG_IGN)  # once is enough, and the cursor is still to be saved
     raise SystemExit(Status.DONE)

@@ -4,7 +4,8 @@
     1  it failed                  4  nobody answered in time
     2  it was typed wrongly     130  interrupted
 
-Whoever reads the output may stop reading at any time; that ends a command silently, with 0.
+Whoever reads the output may stop reading at any time; that ends a command silently, with 0. One that copies
+or mends goes on to its end all the same.
 """
 
 from __future__ import annotations
@@ -111,6 +112,15 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def read_or_not() -> Iterator[None]:
+    """Print inside, and go on if nobody reads it any more: for a command whose work is not what it prints."""
+    try:
+        yield
+    except BrokenPipeError:
+        forget_stdout()
 
 
 def open_streams() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +15,8 @@ from quoth.forwarder import Forwarder, Losses, Source, Standing
 from quoth.stored import StoredReader
 from quothcli.chosen import chosen
 from quothcli.command import command
-from quothcli.exits import Status, say, terminable
+from quothcli.exits import Status, say, status_of, terminable
+from quothcli.homes import state_home
 from quothcli.logs import data_directory
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable, records_text
@@ -24,11 +24,9 @@ from quothcli.progress import Advance, progress
 from quothlog import marks
 from quothlog.follower import Follower
 from quothlog.layout import MARK_SUFFIX
+from quothlog.snapshot import floors_in
 from quothwire.batch import Stored
 from quothwire.errors import QuothError, error
-
-STATE_VARIABLE = "XDG_STATE_HOME"
-
 
 _SourceArgument = Annotated[
     str,
@@ -126,8 +124,10 @@ def forward(
         keeper.save(forwarder.standing)  # whether to trim may have changed, and others are not to trim it
         try:
             forwarder.run(until_end=once)
-        except BaseException:
+        except BaseException as problem:
             watch.summary()
+            if isinstance(problem, QuothError) and status_of(problem) is Status.USAGE and not watch.records:
+                keeper.withdraw()
             raise
     content = {
         "topic": name,
@@ -170,6 +170,7 @@ class _Keeper:
         self._about = {"from": source, "url": url, "topic": topic, "trim": trimmed is not None}
         self._trimmed = trimmed
         found = marks.read_mark(path)
+        self._is_new = found is None
         if found is not None:
             if (found.get("url"), found.get("topic")) != (url, topic):
                 raise error("bad_request", f"{path} belongs to {found.get('topic')} at {found.get('url')}")
@@ -180,6 +181,11 @@ class _Keeper:
         marks.write_mark(self._path, {**self._about, **standing._asdict()})
         if self._trimmed is not None:
             marks.trim_unowned(self._trimmed.directory)
+
+    def withdraw(self) -> None:
+        """Take back a mark that this run has made: what was typed wrongly is to hold back no trimming."""
+        if self._is_new:
+            self._path.unlink(missing_ok=True)
 
 
 def _standing(path: Path, found: dict[str, Any]) -> Standing:
@@ -243,7 +249,11 @@ def _source(
         if name is None:
             raise typer.BadParameter("say which topic of that broker", param_hint="--topic")
         client = stack.enter_context(Client(source, None, timeout or DEFAULT_TIMEOUT_S))
-        return StoredReader(client, origin or name), name, _state_folder() / _mark(source, origin, url, name)
+        return (
+            StoredReader(client, origin or name),
+            name,
+            state_home() / "quoth" / _mark(source, origin, url, name),
+        )
     if origin is not None:
         raise typer.BadParameter("an embedded log has no topics", param_hint="--from")
     directory = Path(source)
@@ -251,6 +261,8 @@ def _source(
         raise error(
             "bad_request", f"{directory} belongs to a broker", "forward its topics by the URL of that broker"
         )
+    if not floors_in(directory):
+        say(f"quoth: there is no log in {directory} yet")
     name = topic or directory.resolve().name
     return LogSource(directory), name, directory / _mark(url, name)
 
@@ -258,7 +270,3 @@ def _source(
 def _mark(*about: str | None) -> str:
     """A name for the standing of a forwarding."""
     return xxh3_64_hexdigest("\0".join(one or "" for one in about).encode()) + MARK_SUFFIX
-
-
-def _state_folder() -> Path:
-    return Path(os.environ.get(STATE_VARIABLE) or Path.home() / ".local" / "state") / "quoth"

@@ -20,6 +20,7 @@ import xxhash
 from quothcli.chosen import chosen
 from quothcli.command import command, group
 from quothcli.exits import Status, complain, say
+from quothcli.homes import config_home
 from quothcli.options import Form
 from quothcli.output import Printer
 from quothd import example
@@ -158,9 +159,7 @@ def uninstall(
 
 def _plan(quothd: Path, *, user: bool, prefix: Path | None) -> Plan:
     if user:
-        config = (prefix or Path.home()) / ".config"
-        if prefix is None and os.environ.get("XDG_CONFIG_HOME"):
-            config = Path(os.environ["XDG_CONFIG_HOME"])
+        config = config_home() if prefix is None else prefix / ".config"
         units = config / "systemd" / "user"
         parts: tuple[Part, ...] = (
             Part(units / UNIT, _unit(f"user/{UNIT}", quothd)),

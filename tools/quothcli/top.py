@@ -6,13 +6,13 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import count as counting
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,7 +20,7 @@ from quoth import Disconnected, QuothError
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.delivery import end_with_reader
-from quothcli.exits import Status
+from quothcli.exits import Status, terminable
 from quothcli.formats import Format
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable
@@ -31,9 +31,27 @@ ROWS = 20
 _ABOVE = 3
 _ANSWER_S = 2.0
 """A broker that takes longer is shown as away; it is asked again after the interval."""
-_HEADINGS = (
-    f"{'RECORDS/S':>11} {'BYTES/S':>9} {'RECORDS':>15} {'BYTES':>8} {'AGE':>9} {'LAG':>9}"
-    f"  {'SEGMENTS':<10}  TOPIC"
+_NAME_COLUMNS = 24
+"""So much of a topic's name is to be seen on a screen, whatever else is not."""
+
+
+class _Column(NamedTuple):
+    """A column in front of the names; the highest rank goes first where there is no room."""
+
+    heading: str
+    layout: str
+    rank: int
+    text: Callable[[Row], str]
+
+
+_COLUMNS = (
+    _Column("RECORDS/S", ">11", 0, lambda row: _rate(row.records_per_second)),
+    _Column("BYTES/S", ">9", 3, lambda row: _size(row.bytes_per_second)),
+    _Column("RECORDS", ">15", 4, lambda row: f"{row.records:,}"),
+    _Column("BYTES", ">8", 5, lambda row: bytes_text(row.bytes)),
+    _Column("AGE", ">9", 2, lambda row: _span_or_not(row.age)),
+    _Column("LAG", ">9", 1, lambda row: _span_or_not(row.lag_seconds) if row.lag is None else f"{row.lag:,}"),
+    _Column("SEGMENTS", "<10", 6, lambda row: _segments(row.states)),
 )
 
 
@@ -92,7 +110,7 @@ def top(
     live = printer.form is Format.TEXT and sys.stdout.isatty()
     end_with_reader()
     try:
-        with asked.connect() as client, _screen() if live else _paper(printer) as show:
+        with terminable(), asked.connect() as client, _screen() if live else _paper(printer) as show:
             client.timeout = min(client.timeout, asked.timeout or _ANSWER_S)
             watch = Watch(client, sort, cursor)
             for number in counting():
@@ -142,12 +160,15 @@ def _screen() -> Iterator[Show]:
     from rich.text import Text
 
     with Live(auto_refresh=False) as live:
-        yield lambda url, view: live.update(
-            Text("\n".join(_lines(url, view)), no_wrap=True, overflow="ellipsis"), refresh=True
-        )
+
+        def show(url: str, view: View | QuothError) -> None:
+            lines = _lines(url, view, _columns(live.console.width))
+            live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+        yield show
 
 
-def _lines(url: str, view: View | QuothError) -> list[str]:
+def _lines(url: str, view: View | QuothError, columns: Sequence[_Column] = _COLUMNS) -> list[str]:
     at = datetime.now(UTC).strftime("%H:%M:%SZ")
     if isinstance(view, QuothError):
         what = "away" if isinstance(view, Disconnected) else "not now"
@@ -157,22 +178,27 @@ def _lines(url: str, view: View | QuothError) -> list[str]:
         f"{url}  {at}  {status.server}, process {status.pid}, up {_span(status.uptime)}: "
         f"{status.topics:,} topics, {status.active:,} active, {status.waits:,} waiting, "
         f"{_rate(view.requests_per_second)} requests/s, {_rate(view.syncs_per_second)} syncs/s",
-        _HEADINGS,
-        *map(_line, view.rows),
+        f"{_heading(columns)}TOPIC",
+        *(_line(row, columns) for row in view.rows),
     ]
 
 
-def _line(row: Row) -> str:
-    size = "-" if row.bytes_per_second is None else bytes_text(row.bytes_per_second)
-    age = "-" if row.age is None else _span(row.age)
-    lag = "-" if row.lag_seconds is None else _span(row.lag_seconds) if row.lag is None else f"{row.lag:,}"
-    letters = " ".join(
-        f"{number}{letter}" if number > 1 else letter for letter, number in Counter(row.states).items()
-    )
+def _columns(width: int) -> list[_Column]:
+    """Those that leave room for the names."""
+    columns = [*_COLUMNS]
+    while columns and len(_heading(columns)) + _NAME_COLUMNS > width:
+        columns.remove(max(columns, key=lambda column: column.rank))
+    return columns
+
+
+def _heading(columns: Sequence[_Column]) -> str:
+    return "".join(f"{column.heading:{column.layout}}  " for column in columns)
+
+
+def _line(row: Row, columns: Sequence[_Column]) -> str:
     problem = f"  {printable(row.problem)}" if row.problem else ""
-    rates = f"{_rate(row.records_per_second):>11} {size:>9}"
-    holds = f"{row.records:>15,} {bytes_text(row.bytes):>8} {age:>9} {lag:>9}"
-    return f"{rates} {holds}  {letters:<10}  {printable(row.name)}{problem}"
+    before = "".join(f"{column.text(row):{column.layout}}  " for column in columns)
+    return f"{before}{printable(row.name)}{problem}"
 
 
 def _content(url: str, view: View | QuothError) -> dict[str, Any]:
@@ -188,6 +214,20 @@ def _content(url: str, view: View | QuothError) -> dict[str, Any]:
 
 def _rate(rate: float | None) -> str:
     return "-" if rate is None else f"{rate:,.0f}" if rate >= 10 else f"{rate:,.1f}"
+
+
+def _size(size: float | None) -> str:
+    return "-" if size is None else bytes_text(size)
+
+
+def _segments(states: str) -> str:
+    """How many there are of each letter."""
+    counts = Counter(states).items()
+    return " ".join(f"{number}{letter}" if number > 1 else letter for letter, number in counts)
+
+
+def _span_or_not(seconds: float | None) -> str:
+    return "-" if seconds is None else _span(seconds)
 
 
 def _span(seconds: float) -> str:

@@ -14,7 +14,7 @@ import typer
 
 from quothcli.chosen import chosen
 from quothcli.command import command
-from quothcli.exits import Status, say
+from quothcli.exits import Status, read_or_not, say
 from quothcli.logs import (
     Directory,
     Only,
@@ -198,15 +198,16 @@ def _print_mended(printer: Printer, place: Place, one: Mended) -> Status:
         say(f"quoth: {one.path}: {one.problem}; it is as it was")
         return Status.FAILED
     done = f"{one.bytes:,} bytes were no batches, kept in {one.kept.name}" if one.kept else "index made anew"
-    printer.answer(
-        f"{printable(place.topic)}: {one.path.name}: {done}",
-        {
-            "topic": place.topic,
-            "segment": str(one.path),
-            "kept": str(one.kept) if one.kept else None,
-            "bytes": one.bytes,
-        },
-        str(one.path),
-    )
-    printer.flush()
+    with read_or_not():
+        printer.answer(
+            f"{printable(place.topic)}: {one.path.name}: {done}",
+            {
+                "topic": place.topic,
+                "segment": str(one.path),
+                "kept": str(one.kept) if one.kept else None,
+                "bytes": one.bytes,
+            },
+            str(one.path),
+        )
+        printer.flush()
     return Status.DONE

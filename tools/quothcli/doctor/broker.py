@@ -9,10 +9,12 @@ from quoth import Client, Disconnected, Status
 from quothcli.address import host_and_port
 from quothcli.chosen import DEFAULT, Place
 from quothcli.doctor.finding import Finding, Findings, fail, ok, warn
+from quothcli.output import printable
 from quothcli.status import damage_text
 
 ANSWER_S = 1.0
 _BORROWED_MAX_US = 60_000_000
+_PORT_MAX = 65_535
 _GREETING = b"\xff"
 """What a ZeroMQ socket says first."""
 
@@ -85,8 +87,12 @@ def _ports(url: str) -> Findings:
     """Who is at the ports of a broker that does not answer."""
     if not url.startswith("tcp://"):
         return
-    host, port = host_and_port(url)
-    for number in (port, port + 1):
+    try:
+        host, port = host_and_port(url)
+    except ValueError as problem:  # libzmq takes it, and looks for it for ever
+        yield fail("port", f"{printable(url)} is no address: {problem}", "like tcp://127.0.0.1:5555")
+        return
+    for number in range(port, min(port + 1, _PORT_MAX) + 1):
         if _listens(host, number):
             what = "speaks ZeroMQ, but does not answer" if _speaks(host, number) else "speaks no ZeroMQ"
             advice = "a broker that hangs, or another program: end it, or give the broker another --port"
@@ -98,7 +104,7 @@ def _ports(url: str) -> Findings:
 def _listens(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), ANSWER_S).close()
-    except OSError:
+    except (OSError, UnicodeError):  # the latter of a name that can be none
         return False
     return True
 

@@ -66,7 +66,7 @@ def _findings(asked: Chosen, data: Path | None) -> Findings:
     config, wrong = _config()
     yield from wrong
     status, of_broker = _broker(asked)
-    beside = status if is_here(asked.address) else None
+    beside = status if status is not None and is_here(asked.address) else None
     yield from machine.versions()
     yield from machine.clock()
     yield from machine.memory(config)
