@@ -26,7 +26,8 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import Context, refused
 from kit.processes import descriptors, needs_proc, threads
 from kit.proxies import Wire
-from quoth import Client, Disconnected, RequestError
+from quoth import Client, Disconnected, RequestError, channel
+from quoth.channel import Link
 from quothd import Broker
 
 Connect = Callable[..., Client]
@@ -199,6 +200,34 @@ def test_closed_client_refuses_everything(broker: BrokerProcess, call: str) -> N
     with refused("closed"):
         CALLS[call](client)
     client.close()
+
+
+@pytest.mark.parametrize(("of", "step"), [(zmq.Socket, "get_monitor_socket"), (Link, "wait")])
+def test_ctrl_c_while_a_connection_is_made_ends_the_call_and_leaves_no_socket(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, of: type, step: str
+) -> None:
+    with quoth.connect(broker.url) as client:
+        client._pool._idle.pop()._link.close()
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(of, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.topics()
+
+
+def test_closing_waits_for_no_socket_that_nobody_can_close(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the making of a socket and the line that keeps it leaves one."""
+    monkeypatch.setattr(channel, "TERMINATE_S", 0.01)
+    client = quoth.connect(broker.url)
+    with client._pool.context.socket(zmq.DEALER):
+        client.close()
+        (ending,) = [thread for thread in threading.enumerate() if thread.name == "quoth-end"]
+    ending.join(DEADLINE_S)
+    assert not ending.is_alive()
 
 
 def test_closing_ends_what_other_threads_wait_for(

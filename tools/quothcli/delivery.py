@@ -162,6 +162,8 @@ def end_with_reader() -> None:
             return
     except OSError:
         return
+    if _end_of_reader().poll(0):
+        raise SystemExit(Status.DONE)
     signal.signal(signal.SIGPIPE, _reader_has_gone)
     threading.Thread(target=_wait_for_reader, daemon=True).start()
 

@@ -10,6 +10,7 @@ import errno
 import math
 import secrets
 import struct
+import threading
 import time
 from contextlib import suppress
 from typing import TypeVar
@@ -24,6 +25,7 @@ from quothwire.errors import QuothError, error
 
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_S = 5_000, 15.0
+TERMINATE_S = 1.0
 COPY_BELOW_BYTES = 64 * 2**10
 _NOW, _NOW_AND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 """As plain numbers: flags that are members of an enumeration cost 1 us a frame."""
@@ -118,7 +120,7 @@ class Link:
             self.socket.set(zmq.HEARTBEAT_TIMEOUT, math.ceil(self._silence * 1_000))
             self.socket.set(zmq.IPV6, int("[" in self.url))
             return self.socket.get_monitor_socket(_EVENTS)
-        except zmq.ZMQError:
+        except BaseException:
             self.socket.close(linger=0)
             raise
 
@@ -128,6 +130,16 @@ class Link:
             self.socket.disable_monitor()
         self.monitor.close(linger=0)
         self.socket.close(linger=0)
+
+
+def terminate(context: Context) -> None:
+    """End a context: what other threads wait for in it ends with ContextTerminated.
+
+    It waits for them, but not for ever: nobody closes a socket that Ctrl-C has left half made.
+    """
+    ending = threading.Thread(target=context.term, name="quoth-end", daemon=True)
+    ending.start()
+    ending.join(TERMINATE_S)
 
 
 class Channel:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import zmq
 
-from quoth.channel import Channel, Context
+from quoth.channel import Channel, Context, terminate
 from quothwire.errors import Disconnected, QuothError, error
 
 SLOTS_MAX = 32
@@ -97,8 +97,7 @@ class Pool:
         for channel in idle:
             channel.close()
         if self._given is None:
-            # Waits for channels that are in a call: theirs end with ContextTerminated.
-            self._context.term()
+            terminate(self._context)
 
     def _take(self, slot: Slot | None) -> Channel:
         context = self.context
