@@ -1,0 +1,33 @@
+"""What the tests on Spark share: one session for all of them, in one process.
+
+A session takes eight seconds to start, so there is one a run. Whatever uses it is marked `spark`, and
+`tools/check` runs those by themselves.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kit.sparks import java_is_there, session
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses a Spark session."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The Spark session: two tasks at a time, four attempts each."""
+    if not java_is_there():
+        pytest.skip("there is no Java 17 or newer: apt-get install openjdk-17-jre-headless")
+    directory = tmp_path_factory.mktemp("spark")
+    with session("local[2,4]", directory) as spark:
+        yield spark
+    shutil.rmtree(directory, ignore_errors=True)
