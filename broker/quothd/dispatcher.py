@@ -66,6 +66,7 @@ SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "set_aside_bytes", "stray_
 """Counters and gauges of topics that are summed up in the status."""
 
 _MAKES_TOPIC = (Operation.PUBLISH, Operation.CREATE)
+_READS = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 
 
 class Dispatcher:
@@ -149,7 +150,7 @@ class Dispatcher:
         recovering = (
             entry.state is State.OPENING and now - entry.opening_since > self._config.recovering_after
         )
-        if recovering and job.operation is Operation.FETCH:
+        if recovering and job.operation in _READS:
             raise error("recovering", entry.recovery(now))
         entry.outstanding += 1
         self._held_bytes += job.size

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quothd.caller import Caller
+from quothwire.errors import error
 from quothwire.message import Operation
 
 
@@ -32,8 +33,25 @@ class Job:
         return self.request
 
     def begin_fetch(self, now: float) -> None:
-        """Set where a fetch stands and until when it waits, the first time it is looked at."""
+        """Set where a fetch stands and until when it waits, the first time it is looked at.
+
+        Raises ``bad_request`` for one that ends before it begins.
+        """
         if self.after < 0:
             request = self.decode()
+            if request.until:
+                check_range(request.after, request.until)
             self.after = request.after
-            self.deadline = now + request.wait_ms / 1_000 if request.wait_ms else 0.0
+            if request.wait_ms and not self.is_past_end:
+                self.deadline = now + request.wait_ms / 1_000
+
+    @property
+    def is_past_end(self) -> bool:
+        """Does a fetch begin at its end?"""
+        return bool(0 < self.request.until <= self.request.after)
+
+
+def check_range(after: int, until: int) -> None:
+    """Raise ``bad_request`` for a range that ends before it begins."""
+    if until < after:
+        raise error("bad_request", f"a range that begins after {after} and ends at {until}", "swap the two")

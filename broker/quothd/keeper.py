@@ -38,17 +38,17 @@ from quothd.logbook import note
 from quothd.outbox import Outbox
 from quothd.place import Place, topic_info
 from quothd.publishing import Waiting, acknowledged, append_jobs
-from quothd.readers import Looked, Readers, Writes
+from quothd.readers import Looked, Readers
+from quothd.reads import Reads
 from quothd.refusals import complain, refusal
 from quothd.retention import Retention
 from quothd.router import COPY_BELOW_BYTES
 from quothd.syncer import Synced, Syncer
 from quothd.topicfile import TopicFile
 from quothlog import Appended, Log, LogInfo
-from quothlog.extract import Extract
 from quothlog.filesystem import NotDurable
 from quothwire.errors import QuothError, error
-from quothwire.message import FETCH_BYTES_MAX, Fetched, Operation, Trimmed
+from quothwire.message import Operation, Trimmed
 
 QUICK_ITEMS_MAX = 128
 QUICK_BYTES_MAX = 2**19
@@ -86,7 +86,7 @@ class Keeper:
         self._inbox = inbox
         self._outbox = outbox
         self._syncer = syncer
-        self._readers = readers
+        self._reads = Reads(log, readers, inbox.bring, self._answer, self._park)
         self._burst: deque[object] = deque()
         self._said: list[Event] = []
         self._unanswered: dict[Job, None] = {}
@@ -95,14 +95,12 @@ class Keeper:
         self._ticket_out = False
         self._unsynced_since = 0.0
         self._last_used = time.monotonic()
-        self._found_bytes = 0
-        self._writes = Writes()
         self._last_check = self._last_used
         self._told = (log.newest, log.end_ordinal)
         self._retention = Retention(worker.topic, log)
         self._is_short = False
         self._actions: dict[Operation, Callable[[Job], None]] = {
-            Operation.FETCH: self._fetch,
+            **self._reads.actions,
             Operation.DESCRIBE: self._describe,
             Operation.CREATE: self._describe,
             Operation.UPDATE: self._update,
@@ -163,7 +161,7 @@ class Keeper:
                 if item.operation is Operation.PUBLISH:
                     written += item.size
                 elif item.operation is Operation.FETCH:
-                    found += self._found_bytes
+                    found += self._reads.found_bytes
                 else:
                     break
             if isinstance(item, Rest) or written > written_max or count == QUICK_ITEMS_MAX:
@@ -208,7 +206,7 @@ class Keeper:
             case Synced():
                 self._finish_sync(item)
             case Looked():
-                self._continue(item)
+                self._guard(item.job, lambda _: self._reads.go_on(item))
             case Config():
                 self._configure(item)
             case Rest():
@@ -255,7 +253,7 @@ class Keeper:
         if not jobs:
             return
         self._last_used = time.monotonic()
-        self._writes.note(sum(job.size for job in jobs))
+        self._reads.writes.note(sum(job.size for job in jobs))
         self._make_room()
         for job, outcome, durability in append_jobs(self._log, jobs):
             self._acknowledge(job, outcome, durability)
@@ -301,54 +299,10 @@ class Keeper:
         much = 2 * self._log.unsynced_bytes > self._config.unsynced_bytes_max
         return much or 2 * self._log.unsynced_records > self._config.buffer_count_max
 
-    def _fetch(self, job: Job) -> None:
-        request = job.decode()
-        if job.after < 0:
-            job.begin_fetch(time.monotonic())
-        lookup = self._log.lookup(job.after, request.records_max, min(request.bytes_max, FETCH_BYTES_MAX))
-        if lookup is None:
-            self._nothing(job)
-        elif lookup.sealed and (found := lookup.read_at_hand()) is not None:
-            self._found(job, found)
-        elif lookup.sealed:
-            self._readers.submit(job, self._writes.make_way(lookup), self._inbox.bring)
-        else:
-            self._found(job, lookup.read())
-
-    def _continue(self, looked: Looked) -> None:
-        """Go on with a fetch after a reader has looked into a sealed segment."""
-
-        def action(job: Job) -> None:
-            if looked.problem is not None:
-                raise looked.problem
-            if looked.found is not None:
-                self._found(job, looked.found)
-            else:
-                job.after = looked.lookup.beyond
-                self._fetch(job)
-
-        self._guard(looked.job, action)
-
-    def _found(self, job: Job, found: Extract | None) -> None:
-        if found is None:
-            self._nothing(job)
-            return
-        request = job.request
-        self._found_bytes = len(found.data)
-        gone, damaged = self._log.loss(request.after, request.ordinal, found)
-        newest, end = self._log.newest, self._log.end_ordinal
-        reply = Fetched(self._log.log_id, found.next, newest, gone, end, damaged)
-        self._answer(job, job.caller.reply(reply, found.data))
-
-    def _nothing(self, job: Job) -> None:
-        if job.deadline:
-            job.after = max(job.after, self._log.newest)  # what lies below is gone, so it is no news
-            del self._unanswered[job]
-            self._say(Parked(self._worker, job))
-            return
-        newest, end = self._log.newest, self._log.end_ordinal
-        reply = Fetched(self._log.log_id, job.request.after, newest, 0, end)
-        self._answer(job, job.caller.reply(reply))
+    def _park(self, job: Job) -> None:
+        """Leave a fetch that finds nothing to the front end."""
+        del self._unanswered[job]
+        self._say(Parked(self._worker, job))
 
     def _describe(self, job: Job) -> None:
         job.decode()

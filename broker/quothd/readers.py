@@ -1,4 +1,4 @@
-"""The reader threads: sealed segments are read here, so that a cold disk never holds up a worker."""
+"""The reader threads: sealed segments are looked at here, so that a cold disk never holds up a worker."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from quothd.job import Job
-from quothlog.extract import Extract
 from quothlog.lookup import Lookup
 
 READERS = 2
@@ -22,12 +21,19 @@ STEP_BYTES = 2**17
 STEP_SHARE = 8
 
 
+class Question(Protocol):
+    """What is to be looked up in sealed segments."""
+
+    def read(self) -> Any:
+        """The answer. In any thread."""
+
+
 class Looked(NamedTuple):
-    """A job whose lookup has been read: the batches, nothing, or the problem."""
+    """A job whose question has been answered, or the problem."""
 
     job: Job
-    lookup: Lookup
-    found: Extract | None
+    question: Question
+    found: Any
     problem: Exception | None
 
 
@@ -55,10 +61,10 @@ class Writes:
 
 
 class Readers:
-    """A few threads that read lookups and call back with what they found, in their own thread."""
+    """A few threads that answer questions and call back with what they found, in their own thread."""
 
     def __init__(self) -> None:
-        self._lookups: SimpleQueue[tuple[Job, Lookup, Callable[[Looked], None]] | None] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[Job, Question, Callable[[Looked], None]] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._run, name=f"quoth-reader-{i}", daemon=True) for i in range(READERS)
         ]
@@ -68,23 +74,23 @@ class Readers:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, job: Job, lookup: Lookup, back: Callable[[Looked], None]) -> None:
-        """Read a lookup and call back."""
-        self._lookups.put((job, lookup, back))
+    def submit(self, job: Job, question: Question, back: Callable[[Looked], None]) -> None:
+        """Answer a question and call back."""
+        self._questions.put((job, question, back))
 
     def stop(self, until: float) -> None:
         """End after what was submitted; wait for it until the monotonic clock says so."""
         for _ in self._threads:
-            self._lookups.put(None)
+            self._questions.put(None)
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
-        while (submitted := self._lookups.get()) is not None:
-            job, lookup, back = submitted
+        while (submitted := self._questions.get()) is not None:
+            job, question, back = submitted
             try:
-                looked = Looked(job, lookup, lookup.read(), None)
+                looked = Looked(job, question, question.read(), None)
             except Exception as problem:
-                looked = Looked(job, lookup, None, problem)
+                looked = Looked(job, question, None, problem)
             back(looked)

@@ -37,6 +37,15 @@ class Extract(NamedTuple):
     expected: int
 
 
+def up_to(found: Extract, log_id: int, until: int) -> tuple[bytes, int]:
+    """The batches of an extract that begin up to a pointer below its end, perhaps none; where to go on."""
+    data = found.data
+    size, last, _ = batch.whole(data, log_id, 0, found.ordinal, until)
+    if size < len(data) and (header := batch.parse_header(data, log_id, size)).base <= until:
+        size, last = size + header.size, header.last
+    return data[:size], max(last, until)
+
+
 class Marks:
     """Boundaries behind which somebody may read on, by the pointer in front of them. Any thread may."""
 

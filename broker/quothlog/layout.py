@@ -194,10 +194,11 @@ def block_size(head: bytes) -> int:
     return BLOCK_BYTES + table_bytes + -table_bytes % 8
 
 
-def named_in(head: bytes) -> tuple[int, int]:
-    """The log and the floor that a block which begins with these `BLOCK_BYTES` names. Raises likewise."""
-    log_id, floor, *_ = _parse_block(head)
-    return log_id, floor
+def named_in(head: bytes) -> tuple[int, int, Position]:
+    """The log and the floor that a block which begins with these `BLOCK_BYTES` names, and where the batches
+    behind it begin. Raises likewise."""
+    log_id, floor, previous, ordinal, *_ = _parse_block(head)
+    return log_id, floor, Position(block_size(head), previous, ordinal)
 
 
 def decode_block(data: bytes) -> Block:

@@ -24,16 +24,17 @@ from quothlog.burst import Appended, Burst
 from quothlog.clock import Clock, SystemClock
 from quothlog.dirlock import DirectoryLock
 from quothlog.extract import Extract
-from quothlog.filesystem import DISK_FULL, PROCESS_SHORT, Buffer, FileSystem, PosixFileSystem, durable_names
+from quothlog.filesystem import DISK_FULL, Buffer, FileSystem, PosixFileSystem, durable_names
 from quothlog.findings import Findings
 from quothlog.layout import Block
 from quothlog.loginfo import LogInfo
-from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup, records_in
+from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup, records_above
 from quothlog.loss import Loss, loss_before
 from quothlog.pointers import HORIZON_US, PointerIssuer
+from quothlog.ranges import Survey
 from quothlog.recovery import Watch, open_directory
 from quothlog.retention import LogOptions, due_for_roll, expired, next_due, outgrown, room_in, wholly_below
-from quothlog.room import disk_low, need_room
+from quothlog.room import need_room, shortage
 from quothlog.segment import ActiveSegment
 from quothlog.ticket import SyncTicket
 from quothwire import batch
@@ -275,13 +276,18 @@ class Log:
         check_pointer(after)
         if after >= self._visible.pointer:
             return None
-        sealed = self._sealed
-        if not sealed or after + 1 >= self._active.floor:
+        if self._is_in_active(after):
             return Lookup(self._active, self._visible, after, after, records_max, bytes_max)
-        one, following = sealed.holding(after)
-        sealed.keep(one)
+        one, following = self._sealed.holding(after)
+        self._sealed.keep(one)
         beyond = min((following or self._active).floor - 1, POINTER_MAX)
         return Lookup(one, None, after, beyond, records_max, bytes_max)
+
+    def survey(self, after: int) -> Survey:
+        """The log as readers may see it now, for questions about what lies above a pointer."""
+        check_pointer(after)
+        sealed = [] if self._is_in_active(after) else self._sealed
+        return Survey([*sealed, self._active.as_of(self._visible)], self._visible)
 
     def fetch(
         self, after: int, records_max: int = UNLIMITED, bytes_max: int = DEFAULT_BYTES
@@ -299,12 +305,7 @@ class Log:
 
         A batch that does not check raises `Damaged`, which tells where to read on behind it.
         """
-        left = UNLIMITED if limit is None else limit
-        while left > 0 and (found := self.fetch(after, records_max=left)) is not None:
-            for records in records_in(found, self.log_id, after):
-                yield from records[:left]
-                left -= len(records)
-            after = found.next
+        return records_above(self.fetch, self.log_id, after, UNLIMITED if limit is None else limit)
 
     def loss(self, after: int, ordinal: int, found: Extract) -> Loss:
         """What is missing between a cursor and an extract; ordinal: -1 if the reader knows none."""
@@ -355,6 +356,10 @@ class Log:
         self._lock.release()
 
     # -- inside -----------------------------------------------------------------------------------------
+
+    def _is_in_active(self, after: int) -> bool:
+        """Are all records above a pointer in the active segment?"""
+        return not self._sealed or after + 1 >= self._active.floor
 
     def _begin(self) -> ActiveSegment:
         """The segment to go on with; on a full disk the old one, for reading, until there is room."""
@@ -432,13 +437,9 @@ class Log:
 
     def _as_error(self, problem: OSError | QuothError, size: int) -> QuothError:
         """What is told of something that went wrong; size: the bytes that were to be written."""
-        if isinstance(problem, OSError) and problem.errno in DISK_FULL:
-            needed = self.options.disk_free_min + size
-            return disk_low(self._filesystem, self.directory, needed, problem.strerror)
-        if isinstance(problem, OSError) and problem.errno in PROCESS_SHORT:
-            return error("busy", f"{problem.strerror}", "nothing was stored; try again, or raise the limit")
-        if isinstance(problem, QuothError) and problem.code != "storage_failed":
-            return problem
+        passing = shortage(problem, self._filesystem, self.directory, self.options.disk_free_min + size)
+        if passing is not None:
+            return passing
         self.fail(problem if isinstance(problem, OSError) else OSError(problem.text))
         return self._failure or error("storage_failed", str(problem))
 

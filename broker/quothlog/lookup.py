@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from quothlog.extract import Extract, extract
@@ -14,6 +14,9 @@ from quothwire.record import Record, closed_records_of
 
 DEFAULT_BYTES = 2**20
 UNLIMITED = 2**63
+
+Fetch = Callable[[int, int], Extract | None]
+"""The extract above a pointer, of at most so many records where that is possible."""
 
 
 class Lookup(NamedTuple):
@@ -52,7 +55,16 @@ class Lookup(NamedTuple):
         return extract(view, self.segment.log_id, self.after, self.records_max, self.bytes_max)
 
 
-def records_in(found: Extract, log_id: int, after: int) -> Iterator[list[Record]]:
+def records_above(fetch: Fetch, log_id: int, after: int, limit: int) -> Iterator[Record]:
+    """So many records above a pointer, as far as there are any. fetch: the extract above a pointer."""
+    while limit > 0 and (found := fetch(after, limit)) is not None:
+        for records in _records_in(found, log_id, after):
+            yield from records[:limit]
+            limit -= len(records)
+        after = found.next
+
+
+def _records_in(found: Extract, log_id: int, after: int) -> Iterator[list[Record]]:
     """The records above a pointer, batch by batch; `Damaged` at one that does not check."""
     for raw in batch.split(found.data, log_id):
         try:

@@ -8,6 +8,7 @@ belongs to the log's owner.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 
@@ -30,7 +31,7 @@ from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
-_NOBODY = (0, 0)
+_NOBODY = (0, 0, Position(0, 0, 0))
 
 
 class Segment:
@@ -47,11 +48,12 @@ class Segment:
         self.removed = False
         self._below = 0
         self._misplaced: bool | None = None
-        self._name: tuple[int, int] | None = None
+        self._head: tuple[int, int, Position] | None = None
         self._checks: bool | None = None
         self._kept = False
         self._block: Block | None = None
         self._start: Position | None = None
+        self._stop = 0
         self._view: View | None = None
 
     @property
@@ -93,7 +95,7 @@ class Segment:
     def is_misplaced(self) -> bool:
         """Does its header block check, and say that this is another segment, or one of another log?"""
         if self._misplaced is None:
-            self._misplaced = self._named() not in (_NOBODY, (self.log_id, self.floor))
+            self._misplaced = not self._is_named() and self._named() != _NOBODY
             if self._misplaced:
                 try:
                     read_block(self._filesystem.open(self.path))
@@ -106,28 +108,33 @@ class Segment:
         """What all its pointers lie below: where the next segment of this log begins for certain."""
         if not self._below:
             following = self.following
-            while following is not None and following._named() != (self.log_id, following.floor):
+            while following is not None and following._named()[:2] != (self.log_id, following.floor):
                 following = following.following
             self._below = following.floor if following is not None else POINTER_MAX + 1
         return self._below
 
-    def _named(self) -> tuple[int, int]:
-        """The log and the floor that its header block names; nobody's, if that cannot be read.
+    def _named(self) -> tuple[int, int, Position]:
+        """The log and the floor that its header block names, and where the batches begin; nobody's, if that
+        cannot be read.
 
         The producer table, which may take 3 MiB, is not looked at: this is asked of every segment of a scan.
         """
-        if self._name is None:
+        if self._head is None:
             try:
                 file = self._filesystem.open(self.path)
-                self._name = layout.named_in(file.read(layout.BLOCK_BYTES, 0))
+                self._head = layout.named_in(file.read(layout.BLOCK_BYTES, 0))
                 file.close()
             except QuothError:
-                self._name = _NOBODY
+                self._head = _NOBODY
             except OSError as problem:
                 if problem.errno in PROCESS_SHORT:
                     raise
-                self._name = _NOBODY
-        return self._name
+                self._head = _NOBODY
+        return self._head
+
+    def _is_named(self) -> bool:
+        """Does its header block name this very segment?"""
+        return self._named()[:2] == (self.log_id, self.floor)
 
     def end_below(self, pointer: int) -> None:
         """The next segment begins there."""
@@ -144,6 +151,25 @@ class Segment:
                 first = self._first_behind(begin)
                 self._start = begin._replace(ordinal=first.ordinal) if first else begin
         return self._start
+
+    @cached_property
+    def begin(self) -> Position | None:
+        """Where its records begin for certain: as its header block tells, whether its producer table is whole
+        or not, else in front of the first batch that can be read. None if nothing tells."""
+        if self._is_named():
+            return self._named()[2]
+        first = self.first()
+        return Position(0, first.base - 1, first.ordinal) if first else None
+
+    @property
+    def stop(self) -> int:
+        """The offset behind its last batch: where its footer lies, or its end if it has none."""
+        if not self._stop:
+            file = self._filesystem.open(self.path)
+            footer = self.footer(file)
+            file.close()
+            self._stop = footer.end.offset if footer else self.size
+        return self._stop
 
     def first(self) -> Header | None:
         """The header of its first batch, found without loading anything."""
@@ -345,12 +371,22 @@ class ActiveSegment(Segment):
                 self.file.truncate(self.end.offset)  # half a footer would be taken for damage
         with suppress(OSError):
             self.write_checkpoint(producers)
-        size = self.file.size()
-        sealed = Segment(self._filesystem, self.path.parent, self.floor, self.log_id, size)
-        sealed._start, sealed._checks = self.block.start, True
-        sealed._name = (self.log_id, self.floor)
+        sealed = self._twin(self.file.size(), self.end.offset)
         sealed.end_below(following)
         return sealed
+
+    def as_of(self, end: Position) -> Segment:
+        """The same up to a boundary, to be looked at by any thread, whatever becomes of this one."""
+        seen = self._twin(end.offset, end.offset)
+        file = self._filesystem.open(self.path)
+        seen._view = View(file, self.index, Marks(), end, POINTER_MAX + 1, end.offset)
+        return seen
+
+    def _twin(self, size: int, stop: int) -> Segment:
+        twin = Segment(self._filesystem, self.path.parent, self.floor, self.log_id, size)
+        twin._start, twin._stop, twin._checks = self.block.start, stop, True
+        twin._head = (self.log_id, self.floor, self.block.start)
+        return twin
 
     def _peek(self) -> File:
         return self.file

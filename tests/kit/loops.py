@@ -16,7 +16,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import quoth.aio
 from kit.deadlines import DEADLINE_S, eventually
-from quoth import Batch, Client, Message, Producer, Reading
+from quoth import Batch, Client, Message, Producer, Reading, StoredBatch
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -208,6 +208,10 @@ class LoopClient(Awaiting):
     def batches(self, *values: Any, **named: Any) -> Iterator[Batch]:
         """See `quoth.Client.batches`."""
         return Iterating(self._loop, self._loop.call(self._awaited.batches, *values, **named))
+
+    def stored(self, *values: Any, **named: Any) -> Iterator[StoredBatch]:
+        """See `quoth.Client.stored`."""
+        return Iterating(self._loop, self._loop.call(self._awaited.stored, *values, **named))
 
     def producer(self, *values: Any, **named: Any) -> Producer:
         """See `quoth.Client.producer`."""

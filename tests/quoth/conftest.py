@@ -22,7 +22,18 @@ Connect = Callable[..., Client]
 
 TRIED_WITH_BOTH = tuple(
     f"test_client_{subject}"
-    for subject in ("cursor", "deadline", "late", "model", "publish", "read", "reading", "tail", "topics")
+    for subject in (
+        "cursor",
+        "deadline",
+        "late",
+        "model",
+        "publish",
+        "ranges",
+        "read",
+        "reading",
+        "tail",
+        "topics",
+    )
 )
 
 

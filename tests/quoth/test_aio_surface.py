@@ -20,7 +20,8 @@ TWINS: dict[str, tuple[Any, Any]] = {
     "Reading": (quoth.Reading, quoth.aio.Reading),
 }
 IN_A_LOOP = {
-    "Iterator[Batch]": "Batches",
+    "Iterator[Batch]": "Batches[Batch]",
+    "Iterator[StoredBatch]": "Batches[StoredBatch]",
     "Iterator[Message]": "Tail",
     "Iterator[list[Message]]": "Portions",
     "Future[Ack]": "asyncio.Future[Ack]",

@@ -28,6 +28,8 @@ every_leaf = pytest.mark.parametrize("path", LEAVES)
 def test_the_tree_is_the_one_that_is_documented() -> None:
     top = ["serve", "config", "service", "demo", "pub", "tail", "read", "get", "forward", "topic", "status"]
     top += [
+        "count",
+        "split",
         "ping",
         "top",
         "ctx",

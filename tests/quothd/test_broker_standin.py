@@ -18,7 +18,7 @@ from kit.peers import FastPeer, Peers, code_of, replied
 from kit.tracing import Fault, Tracer, needs_strace
 from quothd import Broker
 from quothd.job import Job
-from quothd.keeper import Keeper
+from quothd.reads import Reads
 from quothd.standin import HELD_UP_S, QUIET_S, Relieved, StandIn
 from quothd.worker import Worker
 from quothlog.segment import ActiveSegment
@@ -253,14 +253,14 @@ def test_what_was_done_before_a_breakdown_is_answered(
     embed: Embed, peers: Peers, monkeypatch: pytest.MonkeyPatch, whose: str
 ) -> None:
     """C42, C64: and what comes behind it in the same burst is refused, in whatever thread it happens."""
-    real = Keeper._fetch
+    real = Reads._fetch
 
-    def fetch(keeper: Keeper, job: Job) -> None:
+    def fetch(reads: Reads, job: Job) -> None:
         if job.decode().after == 12_345:
             raise RuntimeError("a defect")
-        real(keeper, job)
+        real(reads, job)
 
-    monkeypatch.setattr(Keeper, "_fetch", fetch)
+    monkeypatch.setattr(Reads, "_fetch", fetch)
     broker = embed()
     fast = peers.fast(broker)
     awake(fast, "t")

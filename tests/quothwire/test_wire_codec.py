@@ -143,7 +143,7 @@ WRONG_HEADERS: dict[str, tuple[dict[str, Any], str]] = {
     "version 1": ({"version": 1}, "unsupported_version"),
     "version 255": ({"version": 255}, "unsupported_version"),
     "operation 0": ({"operation": 0}, "unknown_operation"),
-    "operation 13": ({"operation": 13}, "unknown_operation"),
+    "operation 99": ({"operation": 99}, "unknown_operation"),
     "operation 255": ({"operation": 255}, "unknown_operation"),
 }
 

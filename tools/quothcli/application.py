@@ -26,6 +26,8 @@ COMMANDS = {
     "tail": "reading",
     "read": "reading",
     "get": "reading",
+    "count": "ranges",
+    "split": "ranges",
     "forward": "forward",
     "topic": "topics",
     "status": "status",

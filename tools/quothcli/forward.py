@@ -12,7 +12,7 @@ from xxhash import xxh3_64_hexdigest
 from quoth.client import DEFAULT_TIMEOUT_S, Client
 from quoth.filelock import FileLock
 from quoth.forwarder import Forwarder, Losses, Source, Standing
-from quoth.stored import StoredReader
+from quoth.stored import StoredSource
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, say, status_of, terminable
@@ -250,7 +250,7 @@ def _source(
             raise typer.BadParameter("say which topic of that broker", param_hint="--topic")
         client = stack.enter_context(Client(source, None, timeout or DEFAULT_TIMEOUT_S))
         return (
-            StoredReader(client, origin or name),
+            StoredSource(client, origin or name),
             name,
             state_home() / "quoth" / _mark(source, origin, url, name),
         )

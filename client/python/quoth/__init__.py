@@ -8,10 +8,10 @@ with quoth.connect("tcp://127.0.0.1:5555") as client:
         print(message.pointer, message.time, message.value)
 """
 
-from quoth.batch import Batch, Messages
+from quoth.batch import Batch, Messages, StoredBatch
 from quoth.client import Client, connect
 from quoth.cursor import Cursor, Position
-from quoth.message import Ack, Gap, Message
+from quoth.message import Ack, Gap, Message, Stretch
 from quoth.outgoing import Failure, ProducerError
 from quoth.producer import Producer
 from quoth.reading import Reading
@@ -25,14 +25,16 @@ from quothwire.errors import (
     RequestError,
     Unavailable,
 )
-from quothwire.message import Status, TopicInfo, Trimmed
+from quothwire.message import Advance, Count, Status, TopicInfo, Trimmed
 
 __all__ = [
     "Ack",
+    "Advance",
     "Batch",
     "BrokerFailure",
     "Client",
     "Conflict",
+    "Count",
     "Cursor",
     "Damaged",
     "Disconnected",
@@ -48,6 +50,8 @@ __all__ = [
     "Reading",
     "RequestError",
     "Status",
+    "StoredBatch",
+    "Stretch",
     "TopicInfo",
     "Trimmed",
     "Unavailable",

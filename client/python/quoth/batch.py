@@ -6,16 +6,27 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, repeat
 from operator import eq
-from typing import overload
+from typing import NamedTuple, overload
 
 from quoth.message import Gap, Message, OnGap
 from quothwire.batch import Batch as Columns
-from quothwire.batch import decode_headers
+from quothwire.batch import Header, decode_headers
 from quothwire.errors import Damaged
 
 _NOTHING: dict[str, bytes] = {}
 _new = tuple.__new__
 """Makes a `Message` of its fields: a third of what `Message` itself takes, or `Message._make`."""
+
+
+class StoredBatch(NamedTuple):
+    """A batch as it is stored, and checked: records with the pointers ``header.base`` to ``header.last``.
+
+    data: header and body, see PROTOCOL.md. log: the id of the topic's log, which seeds the header's checksum.
+    """
+
+    header: Header
+    data: memoryview
+    log: int
 
 
 class Batch:

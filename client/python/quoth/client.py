@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar
 
 from quoth import steps
-from quoth.batch import Batch, Messages
+from quoth.batch import Batch, Messages, StoredBatch
 from quoth.channel import Context, Link
 from quoth.columns import encoder
 from quoth.cursor import Cursor
-from quoth.deadline import deadline_in
-from quoth.exchange import Exchange, Steps
+from quoth.deadline import as_seconds, deadline_in
+from quoth.exchange import Steps
 from quoth.gathering import Plan
-from quoth.message import Ack, Message, OnGap
+from quoth.message import Ack, Message, OnGap, Stretch
 from quoth.moment import Moment, as_pointer, cursor
 from quoth.pool import Pool, Slot
 from quoth.producer import BUFFER_MAX, Producer, ProducerOptions
-from quoth.reader import NEWEST, Reader
+from quoth.reader import NEWEST, Passage, Reader
 from quoth.reading import Reading
 from quothwire import batch as wire
-from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
 from quothwire.message import (
+    Advance,
+    Count,
     DescribeTopic,
-    Fetch,
     Ping,
     Pong,
     Publish,
@@ -199,14 +198,49 @@ class Client:
 
         Arguments as for `read`; the last batch may reach beyond `until`.
         """
-        return self._batches(Reader(topic, cursor(after, since, 0), on_gap), steps.last_before(until))
+        reader = Reader(topic, cursor(after, since, 0), on_gap, steps.last_before(until))
+        return self._passage(reader, 0.0)
 
-    def _fetch_stored(self, topic: str, after: int, wait: float, bytes_max: int) -> Answer:
-        """Stored batches with records above a pointer, as the broker answers: see `StoredReader`."""
-        request = Fetch(after=after, bytes_max=bytes_max, wait_ms=math.ceil(wait * 1_000))
-        deadline = deadline_in(wait + self.timeout)
-        with self._pool.channel() as channel:
-            return channel.settle(Exchange(request, check_topic(topic), deadline=deadline, wait=wait))
+    def stored(
+        self,
+        topic: str,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        wait: float = 0.0,
+        on_gap: OnGap | None = None,
+    ) -> Iterator[StoredBatch]:
+        """The batches above the pointer `after` up to `until`, which is included, as they are stored.
+
+        The first and the last one may reach beyond that. until: None for what is there now. wait: seconds to
+        wait for more where there is nothing yet; it ends after so many without any.
+        """
+        return self._passage(steps.stored(topic, after, until, on_gap), as_seconds(wait, "wait"))
+
+    # -- ranges -----------------------------------------------------------------------------------------
+
+    def advance(
+        self, topic: str, after: int = 0, *, max_records: int | None = None, max_bytes: int | None = None
+    ) -> Advance:
+        """How far the next records above a pointer reach: as many as asked for, or what there is.
+
+        max_bytes: of whole batches, as they are stored; one at least.
+        """
+        return self._run(steps.advance(topic, after, max_records, max_bytes, self.timeout))
+
+    def split(self, topic: str, after: int, until: int, parts: int) -> list[Stretch]:
+        """Divide what is kept above `after` up to `until` into at most so many parts, between batches.
+
+        None is empty; none holds more than twice its share of the records, unless it is one batch.
+        """
+        return self._run(steps.split(topic, after, until, parts, self.timeout))
+
+    def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
+        """How many records and bytes are kept above `after` up to `until`, which is included, without
+        reading them. until: None for what is there now."""
+        return self._run(steps.count(topic, after, until, self.timeout))
+
+    # -- following --------------------------------------------------------------------------------------
 
     def tail(
         self,
@@ -322,13 +356,11 @@ class Client:
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _batches(self, reader: Reader, end: int) -> Iterator[Batch]:
+    def _passage(self, reader: Passage[T], wait: float) -> Iterator[T]:
         with self._pool.slot() as slot:
-            while reader.after < end:
-                for one in self._go_on(reader.go_on(timeout=self.timeout), reader, slot):
-                    if one.first > end:
-                        return
-                    yield one
+            while not reader.is_done:
+                going_on = reader.go_on(wait=wait, timeout=self.timeout)
+                yield from self._go_on(going_on, reader, slot)
                 if not reader.looking:
                     return
 
@@ -343,7 +375,7 @@ class Client:
                 for one in found:
                     yield from reader.messages(one)
 
-    def _go_on(self, going_on: Steps[Iterator[Batch]], reader: Reader, slot: Slot) -> Iterator[Batch]:
+    def _go_on(self, going_on: Steps[Iterator[T]], reader: Passage[T], slot: Slot) -> Iterator[T]:
         with self._pool.channel(slot) as channel:
             found = channel.run(going_on)
             if reader.ahead is not None:

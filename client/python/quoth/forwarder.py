@@ -33,7 +33,7 @@ from quoth.message import Ack
 from quoth.outgoing import Failure, Parcel
 from quoth.patience import Patience
 from quoth.pipeline import Pipeline
-from quoth.stored import StoredReader
+from quoth.stored import StoredSource
 from quothwire import batch
 from quothwire.batch import Flag, Header, Kind, Stored
 from quothwire.errors import NotFound, QuothError, error
@@ -226,7 +226,7 @@ class Forwarder:
 
     def _look_through(self) -> None:
         """Find the batches of this producer in the topic, behind those that are known to be there."""
-        reader = StoredReader(self._client, self.topic, self.standing.target)
+        reader = StoredSource(self._client, self.topic, self.standing.target)
         with suppress(NotFound):  # it was deleted just now, which the broker's next answer tells
             while found := reader.take(0.0):
                 for one in found:

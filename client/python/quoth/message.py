@@ -40,6 +40,15 @@ class Ack:
     duplicate: bool
 
 
+class Stretch(NamedTuple):
+    """Records of a topic above the pointer `after` up to `until`: how many, in how many stored bytes."""
+
+    after: int
+    until: int
+    records: int
+    bytes: int
+
+
 Reason = Literal["trimmed", "damaged", "recreated"]
 
 

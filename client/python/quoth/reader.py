@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
+from typing import Generic, TypeVar
 
-from quoth.batch import Batch
+from quoth.batch import Batch, StoredBatch
 from quoth.deadline import deadline_in
 from quoth.exchange import Exchange, Steps
-from quoth.message import Gap, Message, OnGap
+from quoth.message import Gap, Message, OnGap, Reason
 from quothwire import batch as wire
 from quothwire.batch import Header
 from quothwire.codec import Answer
@@ -33,6 +35,7 @@ AWAY_PAUSE_S = 0.5
 WAIT_S_MAX = WAIT_MS_MAX / 1_000
 
 log = logging.getLogger("quoth")
+T = TypeVar("T")
 
 
 def log_gap(gap: Gap) -> None:
@@ -44,12 +47,16 @@ def log_gap(gap: Gap) -> None:
     )  # fmt: skip
 
 
-class Reader:
-    """A cursor on one topic. `after` is the pointer up to which everything has been handed out or told."""
+class Passage(ABC, Generic[T]):
+    """A cursor that passes over the batches of one topic, and what it makes of them.
 
-    def __init__(self, topic: str, after: int, on_gap: OnGap | None) -> None:
+    after: the pointer up to which everything has been handed out or told. until: the last one that is wanted.
+    """
+
+    def __init__(self, topic: str, after: int, on_gap: OnGap | None = None, until: int = POINTER_MAX) -> None:
         self.topic = topic
         self.after = after
+        self.until = until
         self.seen = False
         """Has the topic answered once?"""
         self.looking = False
@@ -63,6 +70,18 @@ class Reader:
         """What is to be asked for before it is needed."""
         self._ahead_of = -1
         """Behind which pointer that reads on."""
+
+    @abstractmethod
+    def _made(self, raw: memoryview, skip: int) -> T | None:
+        """What is handed out for a batch without so many of its first records, if anything is.
+
+        Raises `QuothError` for a body that does not check.
+        """
+
+    @property
+    def is_done(self) -> bool:
+        """Has it reached its end?"""
+        return self.after >= self.until
 
     @property
     def log_id(self) -> int:
@@ -97,11 +116,11 @@ class Reader:
 
     def question(self, wait: float, bytes_max: int = FETCH_BYTES) -> Fetch:
         """What to ask the broker next, for whoever sends it by himself and hands the answer to `take`."""
-        return _fetch(self.after, self._ordinal, wait, bytes_max=bytes_max)
+        return self._fetch(self.after, self._ordinal, wait, bytes_max=bytes_max)
 
     def fetch(
         self, *, wait: float = 0.0, timeout: float, records_max: int = RECORDS_MAX
-    ) -> Steps[Iterator[Batch]]:
+    ) -> Steps[Iterator[T]]:
         """The next batches, none if there is nothing above the cursor within `wait` seconds.
 
         timeout: seconds that the broker may take beyond that. The cursor moves, and gaps are told, while the
@@ -112,7 +131,7 @@ class Reader:
         exchange.deadline = deadline_in(wait + timeout)
         return self.take((yield exchange))
 
-    def go_on(self, *, wait: float = 0.0, timeout: float) -> Steps[Iterator[Batch]]:
+    def go_on(self, *, wait: float = 0.0, timeout: float) -> Steps[Iterator[T]]:
         """`fetch`, for whoever will go on: what follows is on its way while these batches are taken.
 
         That is to be asked for as soon as these steps are taken, see `ahead`.
@@ -120,17 +139,17 @@ class Reader:
         wait = min(wait, WAIT_S_MAX)
         deadline = deadline_in(wait + timeout)
         answer = yield from self._answer_ahead(deadline)
-        if answer is None or not (answer.payload or wait):  # there may be something by now
+        if answer is None or not (answer.payload or wait or self._is_end(answer)):  # there may be more by now
             exchange = self._exchange(self.after, self._ordinal, wait)
             exchange.deadline = deadline
             answer = yield exchange
         found = self.take(answer)
         self._ahead_of, ordinal = self._end_of(answer.payload)
-        if ordinal >= 0:
+        if ordinal >= 0 and self._ahead_of < self.until:
             self.ahead = self._exchange(self._ahead_of, ordinal, wait)
         return found
 
-    def follow(self, timeout: float) -> Steps[Iterator[Batch]]:
+    def follow(self, timeout: float) -> Steps[Iterator[T]]:
         """`go_on`, for a tail: the broker waits for more."""
         return self.go_on(wait=TAIL_WAIT_S, timeout=timeout)
 
@@ -159,7 +178,28 @@ class Reader:
             return None
 
     def _exchange(self, after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX) -> Exchange:
-        return Exchange(_fetch(after, ordinal, wait, records_max), self.topic, wait=wait)
+        return Exchange(self._fetch(after, ordinal, wait, records_max), self.topic, wait=wait)
+
+    def _fetch(
+        self,
+        after: int,
+        ordinal: int,
+        wait: float,
+        records_max: int = RECORDS_MAX,
+        bytes_max: int = FETCH_BYTES,
+    ) -> Fetch:
+        return Fetch(
+            after=after,
+            ordinal=ordinal,
+            records_max=min(max(records_max, 1), RECORDS_MAX),
+            bytes_max=bytes_max,
+            wait_ms=math.ceil(wait * 1_000),
+            until=self.until if self.until < POINTER_MAX else 0,
+        )
+
+    def _is_end(self, answer: Answer) -> bool:
+        """Does an answer say that there is nothing more up to the end?"""
+        return isinstance(answer.reply, Fetched) and answer.reply.next >= self.until
 
     def _end_of(self, payload: wire.Bytes) -> tuple[int, int]:
         """The last pointer of stored batches and the ordinal behind it; -1 for none, or for damage."""
@@ -170,7 +210,7 @@ class Reader:
         size, last, ordinal = wire.whole(payload, self._log_id, first.base - 1, first.ordinal)
         return (last, ordinal) if size == len(payload) else (-1, -1)
 
-    def take(self, answer: Answer) -> Iterator[Batch]:
+    def take(self, answer: Answer) -> Iterator[T]:
         """The batches of an answer. The cursor moves, and gaps are told, while they are taken."""
         reply = answer.reply
         assert isinstance(reply, Fetched)
@@ -187,18 +227,7 @@ class Reader:
             self._ordinal = reply.end
         return self._open(answer.payload, reply)
 
-    def messages(self, found: Batch) -> Iterable[Message]:
-        """The records of a batch that can be read; others are told as gaps. See `Batch.readable`."""
-        return found.readable(self._on_gap)
-
-    def select(self, found: Batch, count: int, last: int) -> Batch | list[Message]:
-        """The first `count` of those records, none behind the pointer `last`."""
-        messages = self.messages(found)
-        if isinstance(messages, Batch):
-            return messages.head(min(count, last + 1 - found.first))
-        return [message for message in islice(messages, count) if message.pointer <= last]
-
-    def _open(self, payload: wire.Bytes, reply: Fetched) -> Iterator[Batch]:
+    def _open(self, payload: wire.Bytes, reply: Fetched) -> Iterator[T]:
         view = memoryview(payload)
         position = 0
         while position < len(view):
@@ -209,12 +238,28 @@ class Reader:
                     self._tell(reply.next, -1, self._ordinal)
                     self._ordinal = -1
                 return
+            if header.base > self.until:
+                break
             if not position:
                 self._tell_front(header, reply)
             found = self._batch(view[position : position + header.size], header)
             position += header.size
-            if found is not None and len(found):
+            if found is not None:
                 yield found
+        if position < len(view) or reply.next >= self.until:
+            self._reach_end(reply, nothing=not position)
+
+    def _reach_end(self, reply: Fetched, *, nothing: bool) -> None:
+        """Go to the end, behind which nothing is wanted. nothing: no batch lay in front of it."""
+        before, self.after = self.after, max(self.after, self.until)
+        reasons: dict[Reason, object] = {}
+        if self._old_after >= 0:
+            reasons["recreated"], before, self._old_after = True, self._old_after, -1
+        elif nothing:
+            begun = before > 0 or self._ordinal >= 0
+            reasons = {"trimmed": begun and reply.gone > reply.damaged, "damaged": reply.damaged}
+        for reason in filter(reasons.get, reasons):  # some of them may have lain behind the end
+            self._on_gap(Gap(self.topic, before, self.until + 1, -1, reason, self._ordinal))
 
     def _tell_front(self, first: Header, reply: Fetched) -> None:
         """Tell what is missing between the cursor and the first batch of a reply."""
@@ -242,21 +287,22 @@ class Reader:
         if damaged:
             self._on_gap(Gap(self.topic, before, first.base, damaged, "damaged", _behind(ordinal, removed)))
 
-    def _batch(self, raw: memoryview, header: Header) -> Batch | None:
-        """Decode one batch and move the cursor behind it; None if its body is damaged."""
+    def _batch(self, raw: memoryview, header: Header) -> T | None:
+        """Look at one batch and move the cursor behind it; None if its body is damaged."""
         if 0 <= self._ordinal < header.ordinal:
             self._tell(header.base - 1, header.ordinal - self._ordinal, self._ordinal)
         before = max(self.after, header.base - 1)
         self._ordinal = header.end_ordinal
         if header.last <= before:
             return None
+        skip = before - header.base + 1
         try:
-            columns = wire.decode(raw, self._log_id)
+            made = self._made(raw, skip)
         except QuothError:
-            self._tell(header.last, header.last - before, header.ordinal + before + 1 - header.base)
+            self._tell(header.last, header.last - before, header.ordinal + skip)
             return None
         self.after = header.last
-        return Batch.of(self.topic, columns, before - header.base + 1)
+        return made
 
     def _tell(self, last: int, records: int, ordinal: int) -> None:
         """Tell that everything up to the pointer `last` is damaged, and step over it."""
@@ -264,16 +310,30 @@ class Reader:
         self._on_gap(Gap(self.topic, before, last + 1, records, "damaged", ordinal))
 
 
-def _fetch(
-    after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX, bytes_max: int = FETCH_BYTES
-) -> Fetch:
-    return Fetch(
-        after=after,
-        ordinal=ordinal,
-        records_max=min(max(records_max, 1), RECORDS_MAX),
-        bytes_max=bytes_max,
-        wait_ms=math.ceil(wait * 1_000),
-    )
+class Reader(Passage[Batch]):
+    """A cursor that hands out records."""
+
+    def messages(self, found: Batch) -> Iterable[Message]:
+        """The records of a batch that can be read; others are told as gaps. See `Batch.readable`."""
+        return found.readable(self._on_gap)
+
+    def select(self, found: Batch, count: int, last: int) -> Batch | list[Message]:
+        """The first `count` of those records, none behind the pointer `last`."""
+        messages = self.messages(found)
+        if isinstance(messages, Batch):
+            return messages.head(min(count, last + 1 - found.first))
+        return [message for message in islice(messages, count) if message.pointer <= last]
+
+    def _made(self, raw: memoryview, skip: int) -> Batch | None:
+        found = Batch.of(self.topic, wire.decode(raw, self._log_id), skip)
+        return found if len(found) else None
+
+
+class StoredReader(Passage[StoredBatch]):
+    """A cursor that hands out whole batches as they are stored, the first of which may begin before it."""
+
+    def _made(self, raw: memoryview, _skip: int) -> StoredBatch:
+        return StoredBatch(wire.check(raw, self._log_id), raw, self._log_id)
 
 
 def _behind(ordinal: int, records: int) -> int:

@@ -12,19 +12,25 @@ from typing import Any, TypeVar
 from quoth.batch import Batch, Messages
 from quoth.deadline import deadline_in
 from quoth.exchange import Exchange, Steps
-from quoth.message import Gap, Message
+from quoth.message import Gap, Message, OnGap, Stretch
 from quoth.moment import Moment, as_pointer
-from quoth.reader import Reader
+from quoth.reader import Reader, StoredReader
 from quothwire import batch as wire
 from quothwire.errors import Conflict, NotFound, error
 from quothwire.message import (
+    Advance,
+    AdvanceTopic,
+    Count,
+    CountTopic,
     CreateTopic,
     DeleteTopic,
     DescribeTopic,
     GetStatus,
     Hello,
     ListTopics,
+    Parts,
     Request,
+    SplitTopic,
     Status,
     TopicInfo,
     Topics,
@@ -143,6 +149,37 @@ def get(topic: str, pointer: int, timeout: float) -> Steps[Message]:
     if any(gap.reason == "damaged" and gap.after < pointer < gap.next for gap in gaps):
         raise error("damaged", f"topic {topic!r}: the record {pointer} does not check")
     raise error("unknown_record", f"topic {topic!r} holds no record {pointer}")
+
+
+def advance(
+    topic: str, after: int, max_records: int | None, max_bytes: int | None, timeout: float
+) -> Steps[Advance]:
+    """See `Client.advance`."""
+    limits = {"records_max": max_records, "bytes_max": max_bytes}
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    request = AdvanceTopic(check_pointer(after), **given)
+    return ask(Advance, request, check_topic(topic), timeout=timeout)
+
+
+def split(topic: str, after: int, until: int, parts: int, timeout: float) -> Steps[list[Stretch]]:
+    """See `Client.split`."""
+    request = SplitTopic(check_pointer(after), check_pointer(until), parts)
+    reply = yield from ask(Parts, request, check_topic(topic), timeout=timeout)
+    return [Stretch(*bounds) for bounds in reply.bounds]
+
+
+def count(topic: str, after: int, until: int | None, timeout: float) -> Steps[Count]:
+    """See `Client.count`."""
+    request = CountTopic(check_pointer(after), POINTER_MAX if until is None else check_pointer(until))
+    return ask(Count, request, check_topic(topic), timeout=timeout)
+
+
+def stored(topic: str, after: int, until: int | None, on_gap: OnGap | None) -> StoredReader:
+    """The reader for `Client.stored`."""
+    end = POINTER_MAX if until is None else check_pointer(until)
+    if end < check_pointer(after):
+        raise error("bad_request", f"a range that begins after {after} and ends at {end}", "swap the two")
+    return StoredReader(check_topic(topic), after, on_gap, end)
 
 
 def last_before(until: Moment | None) -> int:

@@ -10,17 +10,17 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgpack
 
 from quothwire.errors import error
-from quothwire.message import Range
+from quothwire.message import PARTS_MAX, Range
 
 REPLY_BYTES_MAX = 2**20
 """A full listing of topics with names of 200 bytes fits; nothing else comes near."""
-REPLY_ELEMENTS_MAX = 1_024
+REPLY_ELEMENTS_MAX = PARTS_MAX
 REQUEST_BYTES_MAX = 2**13
 """Settings and a name need a few hundred bytes; what a stranger can make a broker decode costs it 2 ms."""
 REQUEST_ELEMENTS_MAX = 64
 """An array takes its memory when it begins, and 1,024 can stand in each other: that is 0.5 MiB at most."""
 DEPTH_MAX = 4
-"""A map of a map of numbers is the deepest there is."""
+"""A list of lists of numbers in a map is the deepest there is."""
 
 FLAT_BYTES_MAX = 256
 _SMALL_MAPS = frozenset(bytes((first,)) for first in range(0x80, 0x90))
@@ -37,10 +37,12 @@ def pack(message: Any, unicode_errors: str = "strict") -> bytes:
     ``bad_request`` for a value that cannot be encoded.
     """
     kind = message.__class__
+    content = {name: getattr(message, name) for name in _checks(kind)}
+    for name, default in _later(kind):
+        if content[name] == default:
+            del content[name]
     try:
-        packed: bytes = msgpack.packb(
-            {name: getattr(message, name) for name in _checks(kind)}, unicode_errors=unicode_errors
-        )
+        packed: bytes = msgpack.packb(content, unicode_errors=unicode_errors)
     except (OverflowError, TypeError, ValueError) as problem:
         raise error("bad_request", f"{kind.__name__} cannot be encoded: {str(problem)[:200]}") from None
     return packed
@@ -132,6 +134,12 @@ def _checks(kind: Any) -> dict[str, Check]:
 
 
 @cache
+def _later(kind: Any) -> list[tuple[str, Any]]:
+    """The fields that are left out while they have their default, with it."""
+    return [(field.name, field.default) for field in fields(kind) if "later" in field.metadata]
+
+
+@cache
 def _required(kind: Any) -> frozenset[str]:
     return frozenset(
         field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
@@ -142,6 +150,9 @@ def _check_of(hint: Any) -> Check:
     origin = get_origin(hint)
     if origin is Annotated:
         bounds = next(extra for extra in get_args(hint) if isinstance(extra, Range))
+        if get_origin(bare := get_args(hint)[0]) is list:
+            check = _check_of(bare)
+            return lambda value: check(value) and bounds.low <= len(value) <= bounds.high
         return lambda value: type(value) is int and bounds.low <= value <= bounds.high
     if origin is list:
         inner = _check_of(get_args(hint)[0])

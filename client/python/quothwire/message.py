@@ -18,7 +18,7 @@ from quothwire.pointer import POINTER_MAX
 
 
 class Range(NamedTuple):
-    """The bounds of an integer, both included."""
+    """The bounds of an integer, both included; of a list, those of its length."""
 
     low: int
     high: int
@@ -30,10 +30,16 @@ FETCH_BYTES_MAX = 4 * 2**20
 """A reply above it is not faster; one larger batch is still sent whole."""
 TOPICS_MAX = 1_000
 """Names in one listing; `ListTopics.after` continues it."""
+PARTS_MAX = 10_000
+"""Of one stretch: as many tasks as a cluster runs at once, and a reply of 300 KB."""
+LATER: dict[str, Any] = {"later": True}
+"""A field that came later: it is left out while it says nothing, so that an older broker understands."""
 
 Number = Annotated[int, Range(0, 2**64 - 1)]
 Pointer = Annotated[int, Range(0, POINTER_MAX)]
 Ordinal = Annotated[int, Range(-1, 2**63 - 1)]
+Positive = Annotated[int, Range(1, 2**63 - 1)]
+Bounds = Annotated[list[Number], Range(4, 4)]
 Milliseconds = Annotated[int, Range(0, WAIT_MS_MAX)]
 
 
@@ -52,6 +58,9 @@ class Operation(IntEnum):
     TRIM = 10
     ROLL = 11
     STATUS = 12
+    ADVANCE = 13
+    SPLIT = 14
+    COUNT = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +126,7 @@ class Fetch:
     ordinal: the ordinal that the reader expects next, -1 if it does not know. The limits are soft: the
     first batch is sent whatever its size, and it may hold records at or below `after`. wait_ms: how long
     the broker keeps the request when there is nothing yet, or no topic (unless the reader says an ordinal
-    and so knew it).
+    and so knew it). until: no batch is sent whose first record lies above it; 0: there is no end.
     """
 
     operation: ClassVar[Operation] = Operation.FETCH
@@ -126,6 +135,7 @@ class Fetch:
     records_max: Annotated[int, Range(1, 2**32)] = 2**32
     bytes_max: Annotated[int, Range(1, 2**32)] = 2**20
     wait_ms: Milliseconds = 0
+    until: Pointer = field(default=0, metadata=LATER)
 
 
 @dataclass(slots=True)
@@ -133,10 +143,10 @@ class Fetched:
     """The answer to `Fetch`; the payload holds the batches as they are stored.
 
     log: id of the topic's log, which seeds the header checksums. next: the cursor to go on with, equal to
-    `after` when there was nothing. newest: the newest pointer that can be read. gone: how many records
-    between the cursor and the first record sent are not there any more (exact if the request said its
-    ordinal, else at most so many). end: the ordinal after the newest record. damaged: how many of those
-    that are gone were not removed, but cannot be read.
+    `after` when there was nothing, and at least `until` when there is nothing more up to there. newest: the
+    newest pointer that can be read. gone: how many records between the cursor and the first record sent are
+    not there any more (exact if the request said its ordinal, else at most so many). end: the ordinal after
+    the newest record. damaged: how many of those that are gone were not removed, but cannot be read.
     """
 
     log: Number
@@ -269,6 +279,88 @@ class Status:
     states: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class AdvanceTopic:
+    """How far do so many records reach, from the first one above `after` on? Answered by `Advance`."""
+
+    operation: ClassVar[Operation] = Operation.ADVANCE
+    after: Pointer = 0
+    records_max: Positive = 2**63 - 1
+    bytes_max: Positive = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The longest stretch (after, until] within the limits. Nothing there: both are the same.
+
+    after: where it begins, which is where what is kept begins if something is gone. records: exactly as many
+    as asked for if there are so many, so `until` may lie inside of a batch. bytes: stored ones of the batches
+    that they lie in; more than asked for only if there is one batch. gone: records that were removed between
+    the `after` of the request and the first one kept, at most. newest, end, log: as in `Fetched`.
+    """
+
+    log: Number
+    after: Pointer
+    until: Pointer
+    records: Number
+    bytes: Number
+    gone: Number
+    newest: Pointer
+    end: Number
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTopic:
+    """Divide what is kept of (after, until] between batches into that many parts. Answered by `Parts`."""
+
+    operation: ClassVar[Operation] = Operation.SPLIT
+    after: Pointer = 0
+    until: Pointer = POINTER_MAX
+    parts: Annotated[int, Range(1, PARTS_MAX)] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """At most as many stretches as asked for, in order, each as [after, until, records, bytes].
+
+    None is empty, and none holds more than twice its share of the records, unless it is one batch. gone,
+    newest, end, log: as in `Advance`.
+    """
+
+    log: Number
+    bounds: list[Bounds]
+    gone: Number
+    newest: Pointer
+    end: Number
+
+
+@dataclass(frozen=True, slots=True)
+class CountTopic:
+    """What is kept of (after, until]? Answered by `Count`."""
+
+    operation: ClassVar[Operation] = Operation.COUNT
+    after: Pointer = 0
+    until: Pointer = POINTER_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What is kept of a stretch. bytes: stored ones of the batches that the records lie in.
+
+    Records that are damaged count, though nobody can read them. first, last: pointers of records, 0 if there
+    are none that can be read. gone, newest, end, log: as in `Advance`.
+    """
+
+    log: Number
+    records: Number
+    bytes: Number
+    gone: Number
+    first: Pointer
+    last: Pointer
+    newest: Pointer
+    end: Number
+
+
 Request = (
     Hello
     | Ping
@@ -282,14 +374,18 @@ Request = (
     | TrimTopic
     | RollTopic
     | GetStatus
+    | AdvanceTopic
+    | SplitTopic
+    | CountTopic
 )
-Reply = Welcome | Pong | Published | Fetched | Topics | TopicInfo | Trimmed | Status
+Reply = Welcome | Pong | Published | Fetched | Topics | TopicInfo | Trimmed | Status | Advance | Parts | Count
 
 REQUESTS: dict[Operation, type[Any]] = {
     request.operation: request
     for request in (
         Hello, Ping, Publish, Fetch, ListTopics, DescribeTopic,
         CreateTopic, UpdateTopic, DeleteTopic, TrimTopic, RollTopic, GetStatus,
+        AdvanceTopic, SplitTopic, CountTopic,
     )
 }  # fmt: skip
 REPLIES: dict[Operation, type[Any]] = {
@@ -305,4 +401,7 @@ REPLIES: dict[Operation, type[Any]] = {
     Operation.TRIM: Trimmed,
     Operation.ROLL: TopicInfo,
     Operation.STATUS: Status,
+    Operation.ADVANCE: Advance,
+    Operation.SPLIT: Parts,
+    Operation.COUNT: Count,
 }

@@ -15,21 +15,23 @@ from quoth.aio.lanes import Lanes
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Reading
 from quoth.aio.walk import Walk
-from quoth.batch import Messages
+from quoth.batch import Batch, Messages, StoredBatch
 from quoth.channel import Context
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of, beginning
 from quoth.columns import encoder
 from quoth.cursor import Cursor
-from quoth.deadline import deadline_in
+from quoth.deadline import as_seconds, deadline_in
 from quoth.exchange import Steps
 from quoth.gathering import Plan
-from quoth.message import Ack, Message, OnGap
+from quoth.message import Ack, Message, OnGap, Stretch
 from quoth.moment import Moment, as_pointer, cursor
 from quoth.producer import BUFFER_MAX, ProducerOptions
 from quoth.reader import NEWEST, Reader
 from quothwire import batch as wire
 from quothwire.errors import Disconnected, QuothError
 from quothwire.message import (
+    Advance,
+    Count,
     DescribeTopic,
     Ping,
     Pong,
@@ -196,11 +198,43 @@ class Client:
         since: Moment | None = None,
         until: Moment | None = None,
         on_gap: OnGap | None = None,
-    ) -> Batches:
+    ) -> Batches[Batch]:
         """Batches that are there now, oldest first: see `quoth.Client.batches`."""
         self._courier.check()
-        reader = Reader(topic, cursor(after, since, 0), on_gap)
-        return Batches(self, self._courier, reader, steps.last_before(until))
+        reader = Reader(topic, cursor(after, since, 0), on_gap, steps.last_before(until))
+        return Batches(self, self._courier, reader)
+
+    def stored(
+        self,
+        topic: str,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        wait: float = 0.0,
+        on_gap: OnGap | None = None,
+    ) -> Batches[StoredBatch]:
+        """The batches above a pointer up to another one, as they are stored: see `quoth.Client.stored`."""
+        self._courier.check()
+        reader = steps.stored(topic, after, until, on_gap)
+        return Batches(self, self._courier, reader, as_seconds(wait, "wait"))
+
+    # -- ranges -----------------------------------------------------------------------------------------
+
+    async def advance(
+        self, topic: str, after: int = 0, *, max_records: int | None = None, max_bytes: int | None = None
+    ) -> Advance:
+        """How far the next records above a pointer reach: see `quoth.Client.advance`."""
+        return await self._run(steps.advance(topic, after, max_records, max_bytes, self.timeout))
+
+    async def split(self, topic: str, after: int, until: int, parts: int) -> list[Stretch]:
+        """Divide a stretch into at most so many parts: see `quoth.Client.split`."""
+        return await self._run(steps.split(topic, after, until, parts, self.timeout))
+
+    async def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
+        """How many records and bytes are kept of a stretch: see `quoth.Client.count`."""
+        return await self._run(steps.count(topic, after, until, self.timeout))
+
+    # -- following --------------------------------------------------------------------------------------
 
     def tail(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from asyncio import sleep
 from collections.abc import Callable, Generator, Iterator
-from itertools import chain, takewhile
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from quoth.aio.courier import Courier, Ticket
@@ -17,24 +17,25 @@ from quoth.aio.walk import Walk
 from quoth.batch import Batch
 from quoth.exchange import Steps
 from quoth.message import Message
-from quoth.reader import NEWEST, Reader
+from quoth.reader import NEWEST, Passage, Reader
 from quothwire.errors import QuothError, error
 
 if TYPE_CHECKING:
     from quoth.aio.client import Client
 
 T = TypeVar("T")
+B = TypeVar("B")
 
 
-class TopicIterator(ABC, Generic[T]):
+class TopicIterator(ABC, Generic[T, B]):
     """What both iterators share. One task at a time waits for it; an error ends it."""
 
-    def __init__(self, client: Client, courier: Courier, reader: Reader) -> None:
+    def __init__(self, client: Client, courier: Courier, reader: Passage[B]) -> None:
         self._client = client
         self._courier = courier
         self._reader = reader
         self._found: Iterator[T] = iter(())
-        self._walk: Walk[Iterator[Batch]] | None = None
+        self._walk: Walk[Iterator[B]] | None = None
         self._ahead: Ticket | None = None
         self._is_awaited = self._is_over = False
 
@@ -77,7 +78,7 @@ class TopicIterator(ABC, Generic[T]):
             self._is_awaited = False
         raise StopAsyncIteration
 
-    async def _go_on(self, going_on: Callable[[], Steps[Iterator[Batch]]]) -> Iterator[Batch]:
+    async def _go_on(self, going_on: Callable[[], Steps[Iterator[B]]]) -> Iterator[B]:
         """What the steps come to; what follows is asked for then. After a cancelled wait it goes on."""
         if self._walk is None:
             ahead, self._ahead = self._ahead, None
@@ -108,26 +109,28 @@ class TopicIterator(ABC, Generic[T]):
             self._courier.drop(ahead)
 
 
-class Batches(TopicIterator[Batch]):
-    """Made by `Client.batches`. end: the last pointer that is wanted."""
+class Batches(TopicIterator[B, B]):
+    """Made by `Client.batches` and `Client.stored`. wait: seconds to wait for more at the end."""
 
-    def __init__(self, client: Client, courier: Courier, reader: Reader, end: int) -> None:
+    def __init__(self, client: Client, courier: Courier, reader: Passage[B], wait: float = 0.0) -> None:
         super().__init__(client, courier, reader)
-        self._last = end
+        self._wait = wait
         self._is_begun = False
 
     async def _find_more(self) -> None:
         reader = self._reader
-        if reader.after >= self._last or (self._is_begun and not reader.looking):
+        if reader.is_done or (self._is_begun and not reader.looking):
             self._is_over = True
             return
-        found = await self._go_on(lambda: reader.go_on(timeout=self._client.timeout))
+        timeout = self._client.timeout
+        self._found = await self._go_on(lambda: reader.go_on(wait=self._wait, timeout=timeout))
         self._is_begun = True
-        self._found = takewhile(lambda one: one.first <= self._last, found)
 
 
-class Tail(TopicIterator[Message]):
+class Tail(TopicIterator[Message, Batch]):
     """Made by `Client.tail`. When it was awaited it has begun: all that is published later is in it."""
+
+    _reader: Reader
 
     def __init__(self, client: Client, courier: Courier, reader: Reader) -> None:
         super().__init__(client, courier, reader)

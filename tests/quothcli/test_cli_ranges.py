@@ -1,0 +1,42 @@
+"""`quoth count` and `quoth split`: what a stretch holds, from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kit.commands import Command
+
+Fill = Callable[..., list[int]]
+
+
+def test_count(quoth: Command, topic: str, fill: Fill) -> None:
+    stamps = fill(b"one", b"two", b"three")
+    (found,) = quoth("count", topic, "--format", "json").objects
+    assert (found["records"], found["first"], found["last"]) == (3, stamps[0], stamps[2])
+    between = quoth("count", topic, "--after", str(stamps[0]), "--until", str(stamps[1]))
+    assert between.out.startswith(b"1 record, ")
+    assert quoth("count", topic, "--since", str(stamps[1]), "--format", "raw").out == b"2\n"
+    nothing = quoth("count", topic, "--after", str(stamps[2]))
+    assert (nothing.status, nothing.out) == (0, b"0 records, 0 B\n")
+
+
+def test_split(quoth: Command, topic: str, fill: Fill) -> None:
+    stamps = [*fill(b"one", b"two"), *fill(b"three")]
+    parts = quoth("split", topic, "--parts", "2", "--format", "jsonl").objects
+    assert [(one["after"], one["until"], one["records"]) for one in parts] == [
+        (0, stamps[1], 2),
+        (stamps[1], stamps[2], 1),
+    ]
+    assert quoth("split", topic, "--parts", "1", "--format", "raw").out == b"0 %d\n" % stamps[2]
+    assert quoth("split", topic, "--parts", "1", "--after", str(stamps[2])).out == b""
+
+
+def test_what_is_typed_wrongly_is_told(quoth: Command, topic: str, fill: Fill) -> None:
+    (stamp,) = fill(b"one")
+    swapped = quoth("count", topic, "--after", str(stamp), "--until", "1")
+    assert swapped.status == 2
+    assert swapped.err.startswith("quoth: bad_request: ")
+    assert quoth("split", topic).status == 2
+    assert quoth("split", topic, "--parts", "0").status == 2
+    assert quoth("count", topic, "--after", "1", "--since", "1").status == 2
+    assert quoth("count", f"{topic}-none").status == 3

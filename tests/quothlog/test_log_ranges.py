@@ -1,0 +1,333 @@
+"""Ranges: whatever is asked of a survey, it says what a look at every single record says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kit.clocks import ManualClock
+from kit.damage import flip, swap_files, zero
+from kit.logs import boundaries, encoded, fill, put, segments
+from quothlog import Log, LogOptions
+from quothlog.extract import View
+from quothlog.ranges import Count, Stretch, Survey
+from quothlog.segment import Segment
+from quothwire import batch
+from quothwire.pointer import POINTER_MAX
+
+OpenLog = Callable[..., Log]
+ALL = 2**63 - 1
+
+Batches = list[tuple[int, int, int]]
+"""First pointer, records, bytes of each."""
+
+
+@contextmanager
+def grown(seed: int) -> Iterator[tuple[Log, Batches]]:
+    """A log of batches of all sizes in segments of all sizes, perhaps trimmed, and its batches."""
+    rng = random.Random(seed)
+    size_limit = rng.choice((400, 3_000, 100_000, 2**26))
+    clock = ManualClock(tick=rng.choice((1, 1_000)))
+    options = LogOptions(size_limit=size_limit)
+    with TemporaryDirectory(prefix="quoth-ranges-") as at, Log.open(at, options=options, clock=clock) as log:
+        told: Batches = []
+        for _ in range(rng.randrange(80)):
+            values = [bytes(rng.choice((0, 1, 30))) for _ in range(rng.choice((1, 1, 2, 3, 10, 100)))]
+            keys = [rng.choice((None, b"k")) for _ in values] if rng.random() < 0.3 else None
+            headers = [batch.encode_headers({"h": b"x"}) for _ in values] if rng.random() < 0.3 else None
+            raw = batch.encode(values, keys, headers)
+            told.append((put(log, raw)[0].first, len(values), len(raw)))
+            if rng.random() < 0.1:
+                log.roll()
+        if told and rng.random() < 0.4:
+            log.trim(rng.choice(told)[0])
+        yield log, told
+
+
+def records_of(log: Log, told: Batches) -> list[int]:
+    """The pointers that are kept."""
+    return [base + i for base, count, _ in told for i in range(count)][log.first_ordinal :]
+
+
+def bytes_of(told: Batches, pointers: list[int]) -> int:
+    """The bytes of the batches that these records lie in."""
+    if not pointers:
+        return 0
+    first, last = pointers[0], pointers[-1]
+    return sum(size for base, count, size in told if base <= last and base + count > first)
+
+
+def cursors(told: Batches) -> list[int]:
+    """Pointers in front of, in and behind records."""
+    edges = [base + step for base, count, _ in told for step in (-1, 0, count // 2, count - 1, count)]
+    return [0, 1, *edges, POINTER_MAX]
+
+
+every_log = given(st.integers(0, 2**32 - 1))
+
+
+@settings(max_examples=60, deadline=None)
+@every_log
+def test_a_range_is_counted_as_by_looking_at_every_record(seed: int) -> None:
+    with grown(seed) as (log, told):
+        rng, kept = random.Random(seed), records_of(log, told)
+        for _ in range(30):
+            after, until = sorted(rng.choices(cursors(told), k=2))
+            within = [one for one in kept if after < one <= until]
+            found, gone = log.survey(after).count(after, until)
+            ends = (within[0], within[-1]) if within else (0, 0)
+            assert found == Count(len(within), bytes_of(told, within), *ends)
+            removed = [base + i for base, count, _ in told for i in range(count)][: log.first_ordinal]
+            assert gone == (log.first_ordinal if removed and after < removed[-1] else 0)
+            middle = rng.randint(after, until)
+            parts = [
+                log.survey(one).count(one, other)[0] for one, other in ((after, middle), (middle, until))
+            ]
+            assert sum(one.records for one in parts) == found.records
+
+
+@settings(max_examples=60, deadline=None)
+@every_log
+def test_advancing_takes_exactly_as_many_records_as_asked_for_and_all_in_the_end(seed: int) -> None:
+    with grown(seed) as (log, told):
+        rng, kept = random.Random(seed), records_of(log, told)
+        after = rng.choice(cursors(told))
+        left = [one for one in kept if one > after]
+        while True:
+            most = rng.choice((1, 2, 7, 100, ALL))
+            found, _ = log.survey(after).advance(after, most, ALL)
+            taken = left[:most]
+            assert found.records == len(taken)
+            assert found.bytes == bytes_of(told, taken)
+            assert found.after >= after
+            assert [one for one in kept if found.after < one <= found.until] == taken
+            if not taken:
+                assert found.until == found.after
+                assert not left
+                return
+            assert found.until == taken[-1]
+            after, left = found.until, left[most:]
+
+
+@settings(max_examples=60, deadline=None)
+@every_log
+def test_advancing_by_bytes_takes_whole_batches_that_fit_and_one_at_least(seed: int) -> None:
+    with grown(seed) as (log, told):
+        rng = random.Random(seed)
+        for _ in range(20):
+            after, most = rng.choice(cursors(told)), rng.choice((1, 200, 1_000, 20_000))
+            found, _ = log.survey(after).advance(after, ALL, most)
+            left = [one for one in records_of(log, told) if one > after]
+            taken: list[int] = []
+            for base, count, _ in told:
+                more = [one for one in left if base <= one < base + count]
+                if taken and bytes_of(told, taken + more) > most:
+                    break
+                taken += more
+            assert (found.records, found.bytes) == (len(taken), bytes_of(told, taken))
+
+
+@settings(max_examples=60, deadline=None)
+@every_log
+def test_parts_hold_the_same_records_and_none_is_empty_or_too_large(seed: int) -> None:
+    with grown(seed) as (log, told):
+        rng, kept = random.Random(seed), records_of(log, told)
+        between = {base - 1 for base, _, _ in told} | {base + count - 1 for base, count, _ in told}
+        for _ in range(15):
+            after, until = sorted(rng.choices(cursors(told), k=2))
+            asked = rng.choice((1, 2, 3, 10, 300, 10_000))
+            within = [one for one in kept if after < one <= until]
+            parts, _ = log.survey(after).split(after, until, asked)
+            assert len(parts) <= asked
+            assert bool(parts) == bool(within)
+            assert all(one.until == other.after for one, other in pairwise(parts))
+            assert all(one.until in between for one in parts[:-1])
+            assert [one.records for one in parts] == [
+                len([one for one in within if part.after < one <= part.until]) for part in parts
+            ]
+            assert sum(one.records for one in parts) == len(within)
+            assert 0 not in {one.records for one in parts}
+            for part in parts:
+                assert part.bytes == log.survey(part.after).count(part.after, part.until)[0].bytes
+            most = max(2 * len(within) / asked, max((count for _, count, _ in told), default=0))
+            assert all(one.records <= most for one in parts)
+            if within and asked == 1:
+                assert parts[0].until == min(until, log.newest)
+
+
+def test_large_batches_beside_small_ones_do_not_take_more_parts_than_asked_for(open_log: OpenLog) -> None:
+    """A part that ends early makes the next one large, and only that one."""
+    log = open_log()
+    counts = [3, 17, 1, 1, 19, 2, 18, 5, 5, 5, 20] * 10
+    for count in counts:
+        put(log, encoded([b""] * count))
+    for parts in range(1, 130):
+        found, _ = log.survey(0).split(0, POINTER_MAX, parts)
+        assert sum(one.records for one in found) == sum(counts)
+        assert len(found) <= parts
+        assert max(one.records for one in found) <= max(2 * sum(counts) / parts, 20)
+
+
+# -- damage -------------------------------------------------------------------------------------------------
+
+
+def pieces(survey: Survey, step: int) -> list[Stretch]:
+    """The whole log, so many records at a time."""
+    found, after = [], 0
+    while (one := survey.advance(after, step, ALL)[0]).records:
+        assert one.until > after
+        found.append(one)
+        after = one.until
+    return found
+
+
+def assert_consistent(log: Log) -> None:
+    """Every question about the whole gives the same number, and every walk ends at its end."""
+    survey = log.survey(0)
+    whole, gone = survey.count(0, POINTER_MAX)
+    assert whole.records + gone == log.end_ordinal
+    for step in (1, 7, 64, ALL):
+        found = pieces(survey, step)
+        assert sum(one.records for one in found) == whole.records
+        assert found[-1].until == log.newest
+        assert [survey.count(one.after, one.until)[0].records for one in found] == [
+            one.records for one in found
+        ]
+    for parts in (1, 2, 9, 1_000):
+        split, _ = survey.split(0, POINTER_MAX, parts)
+        assert sum(one.records for one in split) == whole.records
+        assert all(one.until == other.after for one, other in pairwise(split))
+        assert all(one.records for one in split)
+
+
+@pytest.mark.parametrize("chance", range(40))
+def test_what_is_damaged_counts_and_nothing_is_counted_twice(
+    open_log: OpenLog, directory: Path, chance: int, seed: int
+) -> None:
+    """Bytes anywhere in sealed segments are changed or zeros; the last segment tells where all of it ends."""
+    rng = random.Random(seed + chance)
+    with open_log(options=LogOptions(size_limit=2_000)) as log:
+        fill(log, 60, records=3)
+        log.roll()
+        fill(log, 2)
+        log_id = log.log_id
+    sealed = segments(directory)[:-1]
+    for path in rng.sample(sealed, k=min(len(sealed), rng.randrange(1, 4))):
+        path.with_suffix(".idx").unlink(missing_ok=True)
+        size = path.stat().st_size
+        if rng.random() < 0.5:
+            flip(path, rng.randrange(size))
+        else:
+            start = rng.randrange(size)
+            zero(path, start, min(size, start + rng.choice((8, 200, 1_500, size))))
+    log = open_log()
+    assert log.log_id == log_id
+    if chance % 4 == 0:
+        log.trim(log.info().last - 40_000)
+    assert_consistent(log)
+
+
+def test_a_damaged_batch_is_passed_over_whole(open_log: OpenLog, directory: Path) -> None:
+    """An advance ends in front of it or takes all of it, and what is behind it is exact again."""
+    with open_log() as log:
+        told = fill(log, 6, records=10)
+        log.roll()
+        fill(log, 1)
+        log_id = log.log_id
+    path = segments(directory)[0]
+    path.with_suffix(".idx").unlink()
+    flip(path, boundaries(path, log_id)[2] + 3)
+    survey = open_log().survey(0)
+    pointers = [record.pointer for record in told]
+    assert survey.advance(0, 25, ALL)[0][1:3] == (pointers[19], 20)
+    assert survey.advance(pointers[19], 3, ALL)[0][1:3] == (pointers[30] - 1, 10)
+    assert survey.advance(pointers[19], 15, ALL)[0][1:3] == (pointers[34], 15)
+    assert survey.advance(pointers[30], 3, ALL)[0][1:3] == (pointers[33], 3)
+    assert survey.count(pointers[19], pointers[39])[0][::2] == (20, pointers[30])
+    assert survey.count(pointers[19], pointers[30] - 1)[0] == (
+        10,
+        survey.count(0, pointers[0])[0].bytes,
+        0,
+        0,
+    )
+
+
+def test_files_that_bear_the_names_of_others_are_passed_over(open_log: OpenLog, directory: Path) -> None:
+    with open_log() as log:
+        for _ in range(5):
+            fill(log, 10)
+            log.roll()
+    first, second, third, *_ = segments(directory)
+    swap_files(second, third)
+    log = open_log()
+    assert_consistent(log)
+    assert log.survey(0).count(0, POINTER_MAX)[0].records == 50
+    assert first.exists()
+
+
+# -- meanwhile ----------------------------------------------------------------------------------------------
+
+
+def test_what_retention_removes_meanwhile_is_answered_for_what_is_left(open_log: OpenLog) -> None:
+    log = open_log()
+    told = []
+    for _ in range(10):
+        told += fill(log, 4)
+        log.roll()
+    told += fill(log, 4)
+    survey = log.survey(0)
+    log.trim(told[20].pointer)
+    found, gone = survey.count(0, POINTER_MAX)
+    assert (found.records, gone, found.first) == (24, 20, told[20].pointer)
+    assert survey.advance(0, 3, ALL) == (
+        Stretch(told[19].pointer, told[22].pointer, 3, survey.count(0, told[22].pointer)[0].bytes),
+        20,
+    )
+
+
+def test_a_survey_stays_what_it_was(open_log: OpenLog) -> None:
+    """Whatever is written, sealed and removed afterwards."""
+    log = open_log()
+    told = fill(log, 5)
+    survey = log.survey(0)
+    fill(log, 5)
+    log.roll()
+    assert survey.count(0, POINTER_MAX)[0][::2] == (5, told[0].pointer)
+    log.trim(log.newest + 1)
+    assert survey.count(0, POINTER_MAX)[0].records == 5
+    assert survey.newest == told[-1].pointer
+    assert log.survey(0).count(0, POINTER_MAX) == (Count(0, 0, 0, 0), 10)
+
+
+def test_few_segments_are_opened_to_advance(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three hundred: those at the ends, and those that halving looks at."""
+    with open_log() as log:
+        for _ in range(300):
+            fill(log, 2)
+            log.roll()
+    log = open_log()
+    survey = log.survey(0)
+    middle = survey.advance(0, 300, ALL)[0].until
+    fresh = [one for one in log._sealed if one._head is None]
+    assert len(fresh) < 160, "half of them lie behind what was asked for"
+    loads: list[Segment] = []
+    real = Segment._load
+
+    def load(one: Segment) -> View:
+        loads.append(one)
+        return real(one)
+
+    monkeypatch.setattr(Segment, "_load", load)
+    assert survey.advance(middle, 4, ALL)[0].records == 4
+    assert len(loads) <= 3
+    loads.clear()
+    assert len(survey.split(0, POINTER_MAX, 20)[0]) == 20
+    assert len(loads) <= 2, "parts that are larger than segments end with one"
