@@ -175,7 +175,7 @@ def encode(
         flags |= _HEADERS
         columns.append(headers)
     offsets = [_offsets(column) for column in columns]
-    size = _sections_bytes(records, flags) + sum(column[-1] for column in offsets)
+    size = fixed_bytes(records, flags) + sum(column[-1] for column in offsets)
     padding = -size % 8
     if HEADER_BYTES + size + padding > BATCH_BYTES_MAX:
         raise error("too_large", f"a batch of {HEADER_BYTES + size} bytes, at most {BATCH_BYTES_MAX}")
@@ -251,7 +251,7 @@ def check(batch: Bytes, log_id: int = 0) -> Header:
 def decode(batch: Bytes, log_id: int = 0) -> Batch:
     """Check and decode one whole batch. Raises `RequestError` ``bad_batch``."""
     header, body, columns = _checked(batch, log_id)
-    heap = _sections_bytes(header.records, header.flags)
+    heap = fixed_bytes(header.records, header.flags)
     lists: list[list[bytes]] = []
     for offsets in columns:
         column = bytes(body[heap : heap + offsets[-1]])
@@ -368,8 +368,8 @@ def _bitmap_start(records: int, flags: int) -> int:
     return 4 * (records + 1) * _column_count(flags)
 
 
-def _sections_bytes(records: int, flags: int) -> int:
-    """Bytes of all fixed-size columns, which is where the heaps begin."""
+def fixed_bytes(records: int, flags: int) -> int:
+    """Bytes of all fixed-size columns of a body, which is where its heaps begin."""
     bitmap = (records + 63) // 64 * 8 if flags & _KEYS else 0
     return _bitmap_start(records, flags) + bitmap
 
@@ -389,7 +389,7 @@ def _columns(header: Header, body: memoryview) -> list[list[int]]:
     """The offsets of every column, once they are known to be sorted and to add up to the body."""
     records, flags = header.records, header.flags
     width = 4 * (records + 1)
-    heap = _sections_bytes(records, flags)
+    heap = fixed_bytes(records, flags)
     if heap > len(body):
         raise error("bad_batch", f"{records} records do not fit into a body of {len(body)} bytes")
     columns = []

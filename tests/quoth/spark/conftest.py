@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kit.queries import Queries
 from kit.sparks import java_is_there, session
 
 
@@ -31,3 +33,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with session("local[2,4]", directory) as spark:
         yield spark
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def queries(spark: Any, tmp_path: Path) -> Iterator[Queries]:
+    """The runs of one streaming query."""
+    yield Queries(tmp_path / "checkpoint")
+    for query in spark.streams.active:
+        query.stop()
+
+
+@pytest.fixture
+def by_value(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Classes of the test's file travel to Spark's processes, which cannot import it."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)  # type: ignore[no-untyped-call]
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)  # type: ignore[no-untyped-call]

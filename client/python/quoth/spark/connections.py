@@ -1,0 +1,28 @@
+"""Connections to brokers: one client for each process and address.
+
+Spark forks its Python workers and uses them again, so a client is made by the first task that needs one and
+serves all later ones. Nobody closes it: it ends with its process, which Spark kills.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import quoth
+from quoth import Client
+
+TIMEOUT_S = 60.0
+"""How long a broker may be away before a task or a query fails; a restart takes a second or two."""
+
+_clients: dict[tuple[int, str, float], Client] = {}
+_lock = threading.Lock()
+
+
+def client(url: str, timeout: float = TIMEOUT_S) -> Client:
+    """The client of this process for a broker. timeout, and what it raises: see `quoth.connect`."""
+    at = os.getpid(), url, timeout
+    with _lock:
+        if at not in _clients:
+            _clients[at] = quoth.connect(url, timeout=timeout)
+        return _clients[at]

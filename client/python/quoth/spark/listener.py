@@ -1,0 +1,93 @@
+"""How far streaming queries are behind: told for each topic whenever Spark reports progress."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from quoth.spark.offsets import Offset
+from quothwire.errors import QuothError
+
+log = logging.getLogger("quoth.spark")
+
+
+class Lag(NamedTuple):
+    """How far a query is behind in a topic after a micro-batch.
+
+    query: its name, or its id if it has none. records: not read yet when it looked last. seconds: between the
+    newest record and the last one read. lost: records since the query began, see `failOnDataLoss`.
+    """
+
+    query: str
+    batch: int
+    topic: str
+    records: int
+    seconds: float
+    lost: int
+
+
+def log_lag(lag: Lag) -> None:
+    """What happens to a lag unless the application says otherwise: a line in the log."""
+    log.info(
+        "query=%s batch=%d topic=%r behind_records=%d behind_seconds=%.3f lost=%d",
+        lag.query, lag.batch, lag.topic, lag.records, lag.seconds, lag.lost,
+    )  # fmt: skip
+
+
+class LagListener(StreamingQueryListener):
+    """Tells the lag of each topic that queries of a session read: `spark.streams.addListener(LagListener())`.
+
+    tell: is called in a thread of Spark's for each topic after each micro-batch. What it raises is logged;
+    the query goes on.
+    """
+
+    def __init__(self, tell: Callable[[Lag], None] = log_lag) -> None:
+        self._tell = tell
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """A micro-batch is done."""
+        try:
+            for lag in lags(event.progress):
+                self._tell(lag)
+        except Exception:
+            log.exception("the lag of a query could not be told")
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Nothing to tell."""
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Nothing has changed."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Nothing to tell."""
+
+
+def lags(progress: Any) -> Iterator[Lag]:
+    """The lags that a progress report tells, of those of its sources that are topics.
+
+    progress: a `StreamingQueryProgress`, as of `query.lastProgress`.
+    """
+    for source in progress.sources:
+        try:
+            end, latest = (
+                Offset.from_json(json.loads(one)) for one in (source.endOffset, source.latestOffset)
+            )
+        except (QuothError, TypeError, ValueError):
+            continue  # of another format
+        for topic, newest in latest.topics.items():
+            if topic not in end.topics:
+                continue
+            read = end.topics[topic]
+            records = max(0, newest.ordinal - read.ordinal)
+            seconds = max(0, newest.next - read.next) / 1e6 if records else 0.0
+            query = progress.name or str(progress.id)
+            yield Lag(query, progress.batchId, topic, records, seconds, read.lost)

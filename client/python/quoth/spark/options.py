@@ -1,0 +1,329 @@
+"""What a user sets on `format("quoth")`, read and checked once: names and meanings of Spark's Kafka source.
+
+An option that does not exist is an error, because one that is passed over silently reads other records than
+were meant.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from quoth.moment import now
+from quoth.spark.connections import TIMEOUT_S
+from quothwire import pointer as pointers
+from quothwire.errors import QuothError, error
+from quothwire.topic import check_topic
+
+EARLIEST, LATEST = -2, -1
+"""As offsets, like Kafka's."""
+RECORDS_MAX, BYTES_MAX = 5_000_000, 2**30
+"""Of a micro-batch, unless the user says otherwise. One that is too large is planned again as it was, so it
+fails for ever."""
+TRIGGER_DELAY = "15m"
+
+STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "until")
+NAMES = (
+    "url", "quoth.bootstrap.servers", "subscribe", "subscribePattern", "since", "startingOffsets",
+    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", *BATCH_ONLY,
+    *STREAM_ONLY, "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "lossTopic",
+    "timeout",
+)  # fmt: skip
+_INSTEAD = {
+    "path": "subscribe",
+    "topic": "subscribe",
+    "assign": "subscribe",
+    "kafka.bootstrap.servers": "url",
+    "fetchoffset.numretries": "timeout",
+    "fetchoffset.retryintervalms": "timeout",
+    "kafkaconsumer.polltimeoutms": "timeout",
+}
+"""What others call it."""
+_STARTS = ("since", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_ENDS = ("until", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+"""The first that is given counts, as with Kafka."""
+_AHEAD_US = 60_000_000
+"""How far the clocks of two machines may differ."""
+
+
+class Bound(NamedTuple):
+    """Where to begin or to end: `EARLIEST`, `LATEST` or a pointer.
+
+    moment: the pointer is meant as a time, at which no record need lie. strict: it is an error if none lies
+    behind it.
+    """
+
+    pointer: int
+    moment: bool = False
+    strict: bool = False
+
+
+class Bounds(NamedTuple):
+    """Where all topics begin or end; each of its own where `each` names it, and then it names all."""
+
+    everywhere: Bound
+    each: Mapping[str, Bound] = {}
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options of a reading.
+
+    topics: names, none with a pattern. records_max, bytes_max: of a micro-batch. records_min: what is worth
+    one before `delay` seconds are over. partitions_min: tasks, None: as many as there are processors, or more
+    for much. partition_records: what a task reads at most, about. loss_topic: where losses are published.
+    timeout: seconds that a broker may be away.
+    """
+
+    url: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    starting: Bounds
+    ending: Bounds
+    records_max: int
+    bytes_max: int
+    records_min: int
+    delay: float
+    partitions_min: int | None
+    partition_records: int | None
+    fail_on_data_loss: bool
+    loss_topic: str | None
+    timeout: float
+
+    def means(self, name: str) -> bool:
+        """Is this topic to be read?"""
+        return name in self.topics if self.pattern is None else bool(re.fullmatch(self.pattern, name))
+
+
+def parse(options: Mapping[str, str], *, stream: bool) -> Options:
+    """Read and check what a user set for a reading. Names are taken whatever their case.
+
+    Raises `RequestError` ``bad_request``, ``bad_topic`` or ``bad_pointer``, which names the option.
+    """
+    given = Given(options)
+    given.check_names(NAMES)
+    if stream:
+        given.refuse(BATCH_ONLY, "a stream has no end")
+    else:
+        given.refuse(STREAM_ONLY, "a batch query reads all up to its end; endingOffsets or until say where")
+    topics, pattern = _topics(given)
+    starting = _starting(given, Bound(LATEST if stream else EARLIEST))
+    ending = _ending(given)
+    if not stream:
+        _refuse_bound(given, starting, LATEST, "startingOffsets")
+    _refuse_bound(given, ending, EARLIEST, "endingOffsets")
+    for name, bounds in (("starting offsets", starting), ("ending offsets", ending)):
+        if pattern is None and bounds.each:
+            check_named(bounds, topics, name)
+    return Options(
+        url=url_of(given),
+        topics=topics,
+        pattern=pattern,
+        starting=starting,
+        ending=ending,
+        records_max=given.number("maxOffsetsPerTrigger", RECORDS_MAX),
+        bytes_max=given.number("maxBytesPerTrigger", BYTES_MAX),
+        records_min=given.number("minOffsetsPerTrigger", 1),
+        delay=given.seconds("maxTriggerDelay", TRIGGER_DELAY),
+        partitions_min=given.number("minPartitions", 0) or None,
+        partition_records=given.number("maxRecordsPerPartition", 0) or None,
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        loss_topic=check_topic(given.text("lossTopic")) if "lossTopic" in given else None,
+        timeout=given.seconds("timeout", f"{TIMEOUT_S:g}s"),
+    )
+
+
+def check_named(bounds: Bounds, topics: Iterable[str], what: str) -> None:
+    """Bounds that name topics name all that are read and no others, or raise ``bad_request``."""
+    missing, unknown = sorted(set(topics) - set(bounds.each)), sorted(set(bounds.each) - set(topics))
+    if missing:
+        raise error("bad_request", f"{what}: nothing is said of {', '.join(missing)}", "name every topic")
+    if unknown:
+        raise error("bad_request", f"{what}: {', '.join(unknown)} is not read", "name topics that are read")
+
+
+class Given:
+    """Options as they were given, texts by names whose case does not matter."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._texts = {name.lower(): text for name, text in options.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._texts
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Refuse what is none of these."""
+        known = {name.lower(): name for name in names}
+        for name in sorted(self._texts.keys() - known.keys()):
+            close = [one for one in (_INSTEAD.get(name),) if one in known] or get_close_matches(
+                name, known, 1
+            )
+            hint = f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(known.values())}"
+            raise error("bad_request", f"there is no option {name!r}", hint)
+
+    def refuse(self, names: Iterable[str], why: str) -> None:
+        """Refuse some that exist but mean nothing here."""
+        for name in names:
+            if name in self:
+                raise error("bad_request", f"option {name}: {why}", "leave it out")
+
+    def text(self, name: str) -> str:
+        """What was given."""
+        return self._texts[name.lower()].strip()
+
+    def wrong(self, name: str, hint: str) -> QuothError:
+        """The error of what was given."""
+        return error("bad_request", f"option {name}: {self.text(name)!r}", hint)
+
+    def number(self, name: str, default: int) -> int:
+        """A number from 1 on."""
+        if name not in self:
+            return default
+        text = self.text(name)
+        if not (text.isascii() and text.isdigit() and int(text[:19]) > 0 and len(text) < 19):
+            raise self.wrong(name, "a whole number from 1 on")
+        return int(text)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """true or false."""
+        if name not in self:
+            return default
+        found = {"true": True, "false": False}.get(self.text(name).lower())
+        if found is None:
+            raise self.wrong(name, "true or false")
+        return found
+
+    def seconds(self, name: str, default: str) -> float:
+        """A span of time."""
+        try:
+            return pointers.seconds(self.text(name) if name in self else default)
+        except QuothError:
+            raise self.wrong(name, "a span of time like 30s, 15m or 1h30m") from None
+
+    def moment(self, name: str) -> int:
+        """A moment as a pointer."""
+        try:
+            return pointers.parse(self.text(name), now())
+        except QuothError as problem:
+            raise error(problem.code, f"option {name}: {problem.text}", problem.hint) from None
+
+    def milliseconds(self, name: str, number: Any) -> int:
+        """Milliseconds since 1970 as a pointer."""
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise self.wrong(name, "milliseconds since 1970, like 1767323045000")
+        try:
+            return pointers.check_pointer(number * 1_000)
+        except QuothError as problem:
+            raise error(problem.code, f"option {name}: {problem.text}", problem.hint) from None
+
+    def each(self, name: str) -> dict[str, Any]:
+        """A number for each topic, from JSON: {"topic": 5} or, as Kafka has it, {"topic": {"0": 5}}."""
+        hint = 'JSON with a number for each topic, like {"orders": 1767323045000001}'
+        try:
+            found = json.loads(self.text(name))
+        except ValueError:
+            raise self.wrong(name, hint) from None
+        if not isinstance(found, dict) or not found:
+            raise self.wrong(name, hint)
+        each = {}
+        for topic, number in found.items():
+            if isinstance(number, dict) and list(number) == ["0"]:
+                number = number["0"]
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise self.wrong(name, f"{hint}; topic {topic!r} has one partition, 0")
+            each[check_topic(topic)] = number
+        return each
+
+
+def url_of(given: Given) -> str:
+    """Where the broker is; host:port, as one writes it for Kafka, means tcp. Raises ``bad_request``."""
+    names = [name for name in ("url", "quoth.bootstrap.servers") if name in given]
+    if len(names) != 1:
+        raise error("bad_request", "where is the broker?", "set one of url and quoth.bootstrap.servers")
+    text = given.text(names[0])
+    if not text or "," in text:
+        raise given.wrong(names[0], "one broker, like tcp://127.0.0.1:5555")
+    return text if "://" in text else f"tcp://{text}"
+
+
+def _topics(given: Given) -> tuple[tuple[str, ...], str | None]:
+    if ("subscribe" in given) == ("subscribePattern" in given):
+        raise error("bad_request", "which topics?", "set one of subscribe and subscribePattern")
+    if "subscribe" in given:
+        names = [name.strip() for name in given.text("subscribe").split(",")]
+        return tuple(map(check_topic, dict.fromkeys(names))), None
+    pattern = given.text("subscribePattern")
+    try:
+        re.compile(pattern)
+    except re.error as problem:
+        raise given.wrong("subscribePattern", f"not a regular expression: {problem}") from None
+    return (), pattern
+
+
+def _starting(given: Given, default: Bound) -> Bounds:
+    found = [name for name in _STARTS if name in given]
+    if "since" in found and len(found) > 1:
+        raise error(
+            "bad_request", f"options {' and '.join(found)} both say where to begin", "set one of them"
+        )
+    strict = True
+    if "startingOffsetsByTimestampStrategy" in given:
+        strategy = given.text("startingOffsetsByTimestampStrategy").lower()
+        if strategy not in ("error", "latest"):
+            raise given.wrong("startingOffsetsByTimestampStrategy", "error or latest")
+        strict = strategy == "error"
+    bounds = _bounds(given, found[0], strict) if found else Bounds(default)
+    for bound in (bounds.everywhere, *bounds.each.values()):
+        if bound.moment and bound.pointer > now() + _AHEAD_US:
+            text = f"option {found[0]}: {pointers.to_text(bound.pointer)} lies in the future"
+            raise error("bad_pointer", text, "like -15m or now")
+    return bounds
+
+
+def _ending(given: Given) -> Bounds:
+    found = [name for name in _ENDS if name in given]
+    if "until" in found and len(found) > 1:
+        raise error("bad_request", f"options {' and '.join(found)} both say where to end", "set one of them")
+    return _bounds(given, found[0], strict=False) if found else Bounds(Bound(LATEST))
+
+
+def _bounds(given: Given, name: str, strict: bool) -> Bounds:
+    match name:
+        case "since" | "until":
+            return Bounds(Bound(given.moment(name), moment=True))
+        case "startingTimestamp" | "endingTimestamp":
+            text = given.text(name)
+            number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+            return Bounds(Bound(given.milliseconds(name, number), moment=True, strict=strict))
+        case "startingOffsetsByTimestamp" | "endingOffsetsByTimestamp":
+            times = given.each(name)
+            bounds = {topic: given.milliseconds(name, number) for topic, number in times.items()}
+            return Bounds(Bound(LATEST), {topic: Bound(one, True, strict) for topic, one in bounds.items()})
+        case _:
+            return _offsets(given, name)
+
+
+def _offsets(given: Given, name: str) -> Bounds:
+    words = {"earliest": EARLIEST, "latest": LATEST}
+    text = given.text(name).lower()
+    if text in words:
+        return Bounds(Bound(words[text]))
+    each = {}
+    for topic, number in given.each(name).items():
+        try:
+            each[topic] = Bound(number if number in words.values() else pointers.check_pointer(number))
+        except QuothError as problem:
+            raise error(
+                problem.code, f"option {name}, topic {topic!r}: {problem.text}", problem.hint
+            ) from None
+    return Bounds(Bound(LATEST), each)
+
+
+def _refuse_bound(given: Given, bounds: Bounds, refused: int, name: str) -> None:
+    if any(bound.pointer == refused for bound in (bounds.each.values() or [bounds.everywhere])):
+        raise given.wrong(name, "a batch query does not begin at the latest or end at the earliest offset")

@@ -1,0 +1,225 @@
+"""How far a query reads: where it begins, what has come since, how much of that the next batch takes.
+
+Everything is told by pointers and ordinals that a broker answers in one short question a topic, without
+waking a topic in which there is nothing new.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from quoth.message import Stretch
+from quoth.spark.losses import Loss
+from quoth.spark.offsets import Offset, Position, Positions
+from quoth.spark.options import EARLIEST, LATEST, Bound, Options, check_named
+from quothwire.errors import NotFound, error
+from quothwire.message import Advance, Count, TopicInfo
+
+Lose = Callable[[Loss], None]
+"""What is done about a loss; it may raise."""
+
+
+class Ranges(Protocol):
+    """What a `Client` tells of the ranges of topics."""
+
+    def topics(self) -> list[str]:
+        """See `Client.topics`."""
+
+    def topic(self, topic: str) -> TopicInfo:
+        """See `Client.topic`."""
+
+    def advance(
+        self, topic: str, after: int = 0, *, max_records: int | None = None, max_bytes: int | None = None
+    ) -> Advance:
+        """See `Client.advance`."""
+
+    def split(self, topic: str, after: int, until: int, parts: int) -> Sequence[Stretch]:
+        """See `Client.split`."""
+
+    def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
+        """See `Client.count`."""
+
+
+def oldest(info: TopicInfo) -> Position:
+    """In front of the oldest record that is kept."""
+    return Position(info.first or info.last + 1, info.first_ordinal, info.log)
+
+
+def newest(info: TopicInfo) -> Position:
+    """Behind the newest record."""
+    return Position(info.last + 1, info.first_ordinal + info.count, info.log)
+
+
+def selected(ranges: Ranges, options: Options) -> list[str]:
+    """The topics that are read: those that are named, or all that match now."""
+    return list(options.topics) or [name for name in ranges.topics() if options.means(name)]
+
+
+def position_at(ranges: Ranges, topic: str, bound: Bound, lose: Lose) -> Position:
+    """Where to begin with a topic. Raises `NotFound`, or ``bad_pointer`` if there is nothing to begin at."""
+    info = ranges.topic(topic)
+    if bound.pointer in (EARLIEST, 0):
+        return oldest(info)
+    if bound.pointer == LATEST:
+        return newest(info)
+    if bound.pointer > info.last:
+        if bound.strict:
+            hint = "startingOffsetsByTimestampStrategy=latest begins behind the newest one"
+            raise error("bad_pointer", f"topic {topic!r} has no record at that time or later", hint)
+        if not bound.moment and bound.pointer > info.last + 1:
+            text = f"topic {topic!r}: {bound.pointer} lies behind the newest record, {info.last}"
+            raise error("bad_pointer", text, "latest begins behind the newest one")
+        return newest(info)
+    found = ranges.count(topic, bound.pointer - 1)
+    begin = Position(bound.pointer, found.end - found.records, found.log)
+    if found.gone and not bound.moment:
+        lose(Loss(topic, bound.pointer - 1, found.first, found.gone, "removed"))
+        return begin._replace(lost=found.gone)
+    return begin
+
+
+class Backlog(NamedTuple):
+    """What may be read of a topic: from one position to another. bytes: all that the topic holds."""
+
+    topic: str
+    begin: Position
+    end: Position
+    bytes: int
+
+    @property
+    def records(self) -> int:
+        """How many that are."""
+        return max(0, self.end.ordinal - self.begin.ordinal) if self.end.next > self.begin.next else 0
+
+    @property
+    def reached(self) -> Position:
+        """How far the topic is read once they have been."""
+        return (
+            self.begin._replace(next=self.end.next, ordinal=self.end.ordinal) if self.records else self.begin
+        )
+
+
+class Progress:
+    """How far a stream has come. latest: the ends of its topics when it looked last.
+
+    Belongs to the one process that plans a query; what a restart needs is in the offsets.
+    """
+
+    def __init__(self, ranges: Ranges, options: Options, lose: Lose) -> None:
+        self.latest: dict[str, Position] = {}
+        self._ranges = ranges
+        self._options = options
+        self._lose = lose
+        self._goal: Positions | None = None
+        self._grew_at = float("-inf")
+        self._missing: set[str] = set()
+
+    def begin(self) -> Offset:
+        """Where a new query begins. Topics that do not exist yet are read from their beginning later."""
+        starting = self._options.starting
+        names = selected(self._ranges, self._options)
+        if starting.each:
+            check_named(starting, names, "starting offsets")
+        begun = {}
+        for name in names:
+            try:
+                bound = starting.each.get(name, starting.everywhere)
+                begun[name] = position_at(self._ranges, name, bound, self._lose)
+            except NotFound as problem:
+                if problem.code != "unknown_topic" or name in starting.each:
+                    raise
+        return Offset(begun, initial=True)
+
+    def aim(self) -> None:
+        """Go no further than what is there now, and not into topics that come later."""
+        infos = self._look(selected(self._ranges, self._options))
+        self._goal = {info.name: newest(info) for info in infos}
+
+    def reach(self, start: Offset, *, capped: bool) -> Offset:
+        """How far the next batch reads; `start` itself if there is nothing to do."""
+        known = filter(self._options.means, start.topics)  # others keep their place until they are asked for
+        names = dict.fromkeys([*known, *selected(self._ranges, self._options)])
+        backlogs = [
+            self._backlog(info, start.topics.get(info.name))
+            for info in self._look(names, start.topics)
+            if self._goal is None or info.name in self._goal or info.name in start.topics
+        ]
+        taken = self._limited(backlogs) if capped else backlogs
+        topics = {**start.topics, **{one.topic: one.reached for one in taken}}
+        if topics == start.topics and not start.initial:
+            return start
+        changed = {one.topic: one.begin for one in taken if one.begin != start.topics.get(one.topic)}
+        return Offset(topics, {**start.topics, **changed} if start.initial else changed)
+
+    def _look(self, names: Iterable[str], known: Positions | None = None) -> list[TopicInfo]:
+        """How these topics stand; those that do not exist are left out, and are a loss if they did."""
+        infos = []
+        for name in names:
+            try:
+                infos.append(self._ranges.topic(name))
+            except NotFound:
+                position = (known or {}).get(name)
+                if position is not None and name not in self._missing:
+                    self._lose(Loss(name, position.next - 1, 0, -1, "deleted"))
+                    self._missing.add(name)
+        self.latest = {info.name: newest(info) for info in infos}
+        return infos
+
+    def _backlog(self, info: TopicInfo, known: Position | None) -> Backlog:
+        begin = self._begin(info, known)
+        end = newest(info)
+        if self._goal is not None:
+            goal = self._goal.get(info.name, begin)
+            end = min(goal, end) if goal.log == info.log else begin
+        return Backlog(info.name, begin, end, info.bytes)
+
+    def _begin(self, info: TopicInfo, known: Position | None) -> Position:
+        """Where to go on, behind what has been lost."""
+        first = oldest(info)
+        if known is None:
+            return first
+        if known.log != info.log:
+            self._lose(Loss(info.name, known.next - 1, first.next, -1, "recreated"))
+            return first._replace(lost=known.lost)
+        if known.ordinal < first.ordinal:
+            records = first.ordinal - known.ordinal
+            self._lose(Loss(info.name, known.next - 1, first.next, records, "removed"))
+            return first._replace(next=max(first.next, known.next), lost=known.lost + records)
+        if info.last >= known.next and newest(info).ordinal <= known.ordinal:
+            # A loss of power took records that had been read, and others bear their ordinals.
+            found = self._ranges.count(info.name, known.next - 1)
+            return known._replace(ordinal=found.end - found.records)
+        return known
+
+    def _limited(self, backlogs: Sequence[Backlog]) -> list[Backlog]:
+        """What the next batch takes of them. Each topic has its share of the limits, rounded up."""
+        options, total = self._options, sum(one.records for one in backlogs)
+        now = time.monotonic()
+        if self._goal is None and total < options.records_min and now < self._grew_at + options.delay:
+            return [one._replace(end=one.begin) for one in backlogs]
+        if not total:
+            return list(backlogs)
+        self._grew_at = now
+        return [
+            self._cut(one, _share(options.records_max, one, total), _share(options.bytes_max, one, total))
+            for one in backlogs
+        ]
+
+    def _cut(self, one: Backlog, records: int, size: int) -> Backlog:
+        """Its beginning, within both limits."""
+        if not one.records or (one.records <= records and one.bytes <= size):
+            return one
+        after, most = one.begin.next - 1, min(records, one.records)
+        found = self._ranges.advance(one.topic, after, max_records=most, max_bytes=size)
+        if found.gone:  # it was there when we looked
+            again = self._backlog(self._ranges.topic(one.topic), one.begin)
+            if again.begin != one.begin:
+                return self._cut(again, records, size)
+        next_, ordinal = min(found.until + 1, one.end.next), one.begin.ordinal + found.records
+        return one._replace(end=Position(next_, ordinal, one.end.log))
+
+
+def _share(limit: int, one: Backlog, total: int) -> int:
+    return max(1, -(-limit * one.records // total))

@@ -1,0 +1,252 @@
+"""`format("quoth")`: topics as tables and streams, with the columns and the options of Spark's Kafka source.
+
+Spark makes the reader of a query several times, in processes of its own: to plan it, and again in every task.
+So a reader is a value that can be pickled, and connects when it is first asked for something. No filters are
+pushed down: Spark 4.3 keeps them for every later use of the same table, which then lacks records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from quoth.client import DEFAULT_URL
+from quoth.message import Gap
+from quoth.moment import Moment, as_pointer
+from quoth.spark import connections, sink
+from quoth.spark.arrow import TYPES, record_batches
+from quoth.spark.division import Portion, extents_between, extents_now, partitions
+from quoth.spark.losses import Loss, Losses, Reason
+from quoth.spark.offsets import Offset
+from quoth.spark.options import NAMES, Given, Options, parse
+from quoth.spark.planning import Progress
+from quothwire.errors import NotFound, QuothError, error
+
+COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+    "ordinal": LongType(),
+}
+"""Kafka's, and the number of a record in the log of its topic. What `quoth.spark.arrow` makes of each it says
+in `TYPES`."""
+USUAL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""What one gets who names none; with includeHeaders also the headers."""
+NULLABLE = ("key", "headers")
+
+
+class QuothDataSource(DataSource):
+    """Topics as a table: each record is a row, its pointer the offset, its pointer's time the timestamp."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format`."""
+        return "quoth"
+
+    def schema(self) -> StructType:
+        """The columns, unless the user names some. Raises ``bad_request`` for options that do not exist."""
+        given = Given(self.options)
+        given.check_names(NAMES)
+        names = USUAL + (("headers",) if given.flag("includeHeaders", False) else ())
+        return StructType([StructField(name, COLUMNS[name]) for name in names])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of a table."""
+        return BatchReader(parse(self.options, stream=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Of a stream."""
+        return StreamReader(parse(self.options, stream=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Of a table."""
+        return sink.batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Of a stream."""
+        return sink.stream_writer(self.options, schema, overwrite)
+
+
+class Reader:
+    """What both readers are: options, columns, and how a task reads its portions."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """schema: any of `COLUMNS`, in any order. Raises ``bad_request`` for others."""
+        check_schema(schema)
+        self.options = options
+        self.columns = pa.schema([pa.field(one.name, TYPES[one.name], one.nullable) for one in schema])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of a task's portions. Raises `NotFound` or `Damaged` for lost ones, see `Losses`."""
+        for portion in partition.value or ():
+            yield from self._read(portion)
+
+    def _read(self, portion: Portion) -> Iterator[pa.RecordBatch]:
+        topic, log, after, until, missing = portion
+        client = connections.client(self.options.url, self.options.timeout)
+        gaps: list[Gap] = []
+        why: Reason = "removed"
+        stored = client.stored(topic, after=after, until=until, on_gap=gaps.append)
+        try:
+            planned = (one for one in stored if one.log == log)
+            for found in record_batches(planned, self.columns.names, after, until, topic):
+                missing -= found.num_rows
+                yield pa.RecordBatch.from_arrays(found.columns, schema=self.columns)
+            if any(gap.reason == "damaged" for gap in gaps):
+                why = "damaged"
+            if missing > 0 and client.topic(topic).log != log:
+                why = "recreated"
+        except NotFound:
+            why = "deleted"
+        if missing > 0:
+            self.losses.tell(Loss(topic, after, until + 1, missing, why))
+
+    @property
+    def losses(self) -> Losses:
+        """Whom to tell of losses, and that it was this task."""
+        task = TaskContext.get()
+        names = {"query": "sql.streaming.queryId", "batch": "streaming.sql.batchId"}
+        found = {key: task and task.getLocalProperty(name) for key, name in names.items()}
+        return Losses(self.options, **{key: text for key, text in found.items() if text})
+
+
+class BatchReader(Reader, DataSourceReader):
+    """Reads what is there when the query is planned."""
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task reads."""
+        client = connections.client(self.options.url, self.options.timeout)
+        tell = self.losses.tell
+        extents = extents_now(client, self.options, tell)
+        return [InputPartition(one) for one in partitions(client, extents, self.options, tell)]
+
+
+class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what comes, in micro-batches."""
+
+    @cached_property
+    def _progress(self) -> Progress:
+        client = connections.client(self.options.url, self.options.timeout)
+        return Progress(client, self.options, self.losses.tell)
+
+    @cached_property
+    def _begin(self) -> dict[str, Any]:
+        return self._progress.begin().to_json()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new query begins: the same however often Spark asks."""
+        return self._begin
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read what is there now, and no more."""
+        self._progress.aim()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The records of a micro-batch; its bytes are limited beside that."""
+        return ReadMaxRows(self.options.records_max)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next micro-batch reads; `start` if there is nothing."""
+        begin = Offset.from_json(start)
+        end = self._progress.reach(begin, capped=not isinstance(limit, ReadAllAvailable))
+        return start if end is begin else end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Where the topics ended when `latestOffset` looked."""
+        return Offset(self._progress.latest).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """What each task reads."""
+        client = connections.client(self.options.url, self.options.timeout)
+        extents = extents_between(Offset.from_json(start), Offset.from_json(end))
+        found = partitions(client, extents, self.options, self.losses.tell)
+        return [InputPartition(one) for one in found]
+
+
+def check_schema(schema: StructType) -> None:
+    """Columns that there are, with their types, or raise ``bad_request``."""
+    for field in schema:
+        wanted = COLUMNS.get(field.name)
+        if wanted is None or field.dataType != wanted:
+            raise _unknown(f"{field.name} {field.dataType.simpleString()}")
+        if not field.nullable and field.name in NULLABLE:
+            text = f"column {field.name} NOT NULL: not every record has one"
+            raise error("bad_request", text, "leave out NOT NULL")
+
+
+def read_topic(
+    spark: SparkSession,
+    topics: str | Iterable[str],
+    *,
+    url: str = DEFAULT_URL,
+    after: int | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    parts: int | None = None,
+    columns: Sequence[str] | None = None,
+    **options: str,
+) -> DataFrame:
+    """Topics as a table, with the arguments of `Client.read`.
+
+    after: a cursor, exclusive. since, until: times; since is included, until is not. Without either it is
+    read from the oldest record on, up to what is there when the table is used. parts: tasks, about (default:
+    as many as run at once). columns: any of `COLUMNS`; what is left out costs nothing. options: as in
+    `spark.read.option`. Raises ``bad_request`` for a column that does not exist; all else is told when the
+    table is used.
+    """
+    names = [topics] if isinstance(topics, str) else list(topics)
+    options |= {"url": url, "subscribe": ",".join(names)}
+    if after:
+        options["startingOffsets"] = json.dumps(dict.fromkeys(names, after + 1))
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None:
+            options[name] = str(as_pointer(moment))
+    options["minPartitions"] = str(parts or spark.sparkContext.defaultParallelism)
+    reader = spark.read.format(QuothDataSource.name()).options(**options)
+    if columns is not None:
+        for name in columns:
+            if name not in COLUMNS:
+                raise _unknown(name)
+        reader = reader.schema(StructType([StructField(name, COLUMNS[name]) for name in columns]))
+    return reader.load()
+
+
+def _unknown(column: str) -> QuothError:
+    possible = ", ".join(f"{name} {kind.simpleString()}" for name, kind in COLUMNS.items())
+    return error("bad_request", f"column {column}: there is no such column", f"name any of: {possible}")

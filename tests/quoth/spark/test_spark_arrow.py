@@ -1,0 +1,170 @@
+"""Stored batches as Arrow: row for row what the client decodes, and damage is told before Arrow meets it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from quoth import Damaged
+from quoth.spark import arrow
+from quoth.spark.arrow import TYPES, record_batches
+from quoth.spark.source import COLUMNS
+from quothwire import batch as wire
+from quothwire.batch import HEADER_BYTES, Stored
+from quothwire.pointer import POINTER_MAX, to_datetime
+
+TOPIC = "orders"
+Row = tuple[bytes, bytes | None, dict[str, bytes]]
+
+
+def stored(rows: Sequence[Row], base: int, ordinal: int) -> Stored:
+    """A batch as a log holds it; without the columns in which nothing stands."""
+    values = [value for value, _, _ in rows]
+    keys = [key for _, key, _ in rows]
+    headers = [wire.encode_headers(one) for _, _, one in rows]
+    raw = wire.encode(
+        values, keys if any(key is not None for key in keys) else None, headers if any(headers) else None
+    )
+    header = wire.parse_header(raw, 0).placed(base, ordinal)
+    return Stored(header, memoryview(wire.stamp(header, 7) + raw[HEADER_BYTES:]))
+
+
+def log_of(batches: Sequence[Sequence[Row]]) -> tuple[list[Stored], list[dict[str, Any]]]:
+    """Batches one behind the other with holes between their pointers, and their rows as Spark has them."""
+    found, rows = [], []
+    base, ordinal = 1_767_323_045_000_000, 40
+    for batch in batches:
+        found.append(stored(batch, base, ordinal))
+        for row, (value, key, headers) in enumerate(batch):
+            rows.append(
+                {
+                    "key": key,
+                    "value": value,
+                    "topic": TOPIC,
+                    "partition": 0,
+                    "offset": base + row,
+                    "timestamp": to_datetime(base + row),
+                    "timestampType": 1,
+                    "headers": [{"key": name, "value": one} for name, one in headers.items()] or None,
+                    "ordinal": ordinal + row,
+                }
+            )
+        base, ordinal = base + len(batch) + 1_000, ordinal + len(batch)
+    return found, rows
+
+
+def read(
+    batches: Sequence[Stored], after: int = 0, until: int = POINTER_MAX, *columns: str
+) -> list[pa.RecordBatch]:
+    """All tables, each of them checked by Arrow."""
+    found = list(record_batches(batches, columns or list(TYPES), after, until, TOPIC))
+    for one in found:
+        one.validate(full=True)
+    return found
+
+
+def rows_of(tables: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """All rows."""
+    return [row for one in tables for row in one.to_pylist()]
+
+
+records = st.tuples(
+    st.binary(max_size=20),
+    st.none() | st.binary(max_size=8),
+    st.dictionaries(st.text(max_size=5), st.binary(max_size=5), max_size=3),
+)
+logs = st.lists(st.lists(records, min_size=1, max_size=9), max_size=6)
+
+
+@given(logs, st.data())
+@settings(deadline=None)
+def test_rows_are_those_of_the_records_in_the_range(log: list[list[Row]], data: st.DataObject) -> None:
+    batches, rows = log_of(log)
+    pointers = [row["offset"] for row in rows] or [5]
+    after = data.draw(st.sampled_from([0, *pointers, *(one - 1 for one in pointers)]))
+    until = data.draw(st.sampled_from([*pointers, POINTER_MAX]))
+    assert rows_of(read(batches, after, until)) == [row for row in rows if after < row["offset"] <= until]
+
+
+def test_types_are_exactly_what_spark_expects() -> None:
+    schema = StructType([StructField(name, kind) for name, kind in COLUMNS.items()])
+    batches, _ = log_of([[(b"x", b"k", {"h": b"1"})]])
+    (found,) = read(batches)
+    assert found.schema.equals(to_arrow_schema(schema, timezone="UTC"), check_metadata=True)
+
+
+def test_only_the_columns_that_are_asked_for_are_built_in_their_order() -> None:
+    batches, rows = log_of([[(b"x", b"k", {"h": b"1"})]])
+    names = ("ordinal", "value", "offset")
+    assert rows_of(read(batches, 0, POINTER_MAX, *names)) == [{name: rows[0][name] for name in names}]
+    bad = stored([(b"x", None, {"h": b"1"})], 9, 0)
+    assert rows_of(read([broken_headers(bad)], 0, POINTER_MAX, "value")) == [{"value": b"x"}]
+
+
+def test_a_large_batch_is_not_copied() -> None:
+    batches, _ = log_of([[(b"x" * 100, None, {})] * arrow.ROWS_MIN])
+    (found,) = read(batches, 0, POINTER_MAX, "value")
+    whole = pa.py_buffer(batches[0].data)
+    heap = found.column(0).buffers()[2]
+    assert whole.address < heap.address < whole.address + whole.size
+
+
+def test_small_batches_are_joined_and_large_ones_are_not() -> None:
+    batches, rows = log_of([[(b"x", None, {})] * 100] * 500)
+    tables = read(batches)
+    assert [one.num_rows for one in tables] == [20_000, 20_000, 10_000]
+    assert rows_of(tables[2:]) == rows[40_000:]
+    batches, _ = log_of([[(bytes(3 * 2**20), None, {})], [(bytes(14 * 2**20), None, {})]] * 2)
+    assert [one.num_rows for one in read(batches)] == [1, 1, 1, 1]
+    batches, _ = log_of([[(bytes(2**20), None, {})]] * 9)
+    assert [one.num_rows for one in read(batches)] == [4, 4, 1]
+
+
+def test_without_batches_there_are_no_tables() -> None:
+    batches, _ = log_of([[(b"x", None, {})]])
+    assert read([]) == []
+    assert read(batches, batches[0].header.last) == []
+
+
+def test_damage_is_told_before_arrow_follows_an_offset(rng: random.Random) -> None:
+    """Whatever stands in the offsets: rows of bytes that lie in the batch, or `Damaged`."""
+    good = stored([(rng.randbytes(9), rng.randbytes(3), {"h": b"1"}) for _ in range(5)], 1_000, 0)
+    told = []
+    for _ in range(2_000):
+        data = bytearray(good.data)
+        at = HEADER_BYTES + rng.randrange(3 * 4 * 6)
+        data[at] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
+        try:
+            read([Stored(good.header, memoryview(data))])
+        except Damaged as problem:
+            told.append(problem.text)
+    assert len(told) > 500
+    assert all(text.startswith("topic 'orders', the ") for text in told)
+
+
+def test_columns_that_do_not_fit_into_the_batch_are_damage() -> None:
+    good = stored([(b"x", None, {})] * 3, 1_000, 0)
+    header = good.header._replace(records=50)
+    with pytest.raises(Damaged, match="50 records do not fit"):
+        read([Stored(header, good.data)])
+
+
+def test_headers_that_are_none_are_told_with_their_record_and_a_way_around() -> None:
+    bad = broken_headers(stored([(b"x", None, {}), (b"y", None, {"h": b"1"})], 1_000, 0))
+    with pytest.raises(Damaged, match=r"the record 1001: .*without includeHeaders it can be read"):
+        read([bad])
+
+
+def broken_headers(batch: Stored) -> Stored:
+    """The same, its last headers not msgpack."""
+    data = bytearray(batch.data)
+    data[data.rindex(b"\xa1h")] = 0xC1
+    return Stored(batch.header, memoryview(data))

@@ -1,0 +1,237 @@
+"""`spark.read.format("quoth")`: the rows that a client reads, and clear words where there are none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quoth.spark
+from kit.brokers import BrokerProcess
+from quoth import Client, RequestError
+from quoth.spark import read_topic
+
+Load = Callable[..., Any]
+Spark = Any
+
+
+@pytest.fixture
+def load(spark: Spark, broker: BrokerProcess, topic: str) -> Load:
+    """A table of the test's topic: `load(endingOffsets="latest")`."""
+
+    def load_it(**options: str) -> Any:
+        chosen = {
+            "url": broker.url,
+            **({} if "subscribePattern" in options else {"subscribe": topic}),
+            **options,
+        }
+        return spark.read.format("quoth").options(**chosen).load()
+
+    return load_it
+
+
+def fill(client: Client, topic: str, batches: int, records: int = 10) -> None:
+    """Batches with and without keys and headers, with empty values."""
+    for batch in range(batches):
+        values = [b"" if number % 7 == 3 else b"%d-%d" % (batch, number) for number in range(records)]
+        keys = [None if number % 3 else b"" if number % 2 else b"k%d" % number for number in range(records)]
+        headers = [{} if number % 2 else {"n": b"%d" % number, "": b""} for number in range(records)]
+        client.publish(topic, values, key=keys if batch % 2 else None, headers=headers if batch % 3 else None)
+
+
+def values(frame: Any) -> list[bytes]:
+    """The values, oldest first."""
+    return [bytes(row.value) for row in sorted(frame.collect(), key=lambda row: row.offset)]
+
+
+def test_rows_are_those_that_a_client_reads(load: Load, client: Client, topic: str) -> None:
+    fill(client, topic, 9)
+    expected = [
+        (
+            one.key, one.value, topic, 0, one.pointer, one.time.replace(tzinfo=None), 1,
+            [(name, value) for name, value in one.headers.items()] or None,
+        )
+        for one in client.read(topic)
+    ]  # fmt: skip
+    found = [
+        (
+            row.key if row.key is None else bytes(row.key), bytes(row.value), row.topic, row.partition,
+            row.offset, row.timestamp, row.timestampType,
+            row.headers and [(header.key, bytes(header.value)) for header in row.headers],
+        )
+        for row in load(includeHeaders="true", minPartitions="3").orderBy("offset").collect()
+    ]  # fmt: skip
+    assert found == expected
+    assert len(found) == 90
+
+
+def test_the_columns_are_kafkas(load: Load, client: Client, topic: str) -> None:
+    fill(client, topic, 1)
+    kafkas = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    assert load().columns == kafkas
+    assert load(includeHeaders="true").columns == [*kafkas, "headers"]
+
+
+def test_the_ends_are_inclusive_and_exclusive(load: Load, client: Client, topic: str) -> None:
+    first = client.publish(topic, [b"%d" % number for number in range(10)]).first
+    bounds = {"startingOffsets": {topic: first + 2}, "endingOffsets": {topic: {"0": first + 7}}}
+    found = load(**{name: json.dumps(bound) for name, bound in bounds.items()})
+    assert values(found) == [b"2", b"3", b"4", b"5", b"6"]
+    assert values(load(since=str(first + 8), until="now")) == [b"8", b"9"]
+
+
+def test_a_topic_is_read_by_name_in_one_call(
+    spark: Spark, broker: BrokerProcess, client: Client, topic: str
+) -> None:
+    ack = client.publish(topic, [b"%d" % number for number in range(10)])
+    found = read_topic(
+        spark, topic, url=broker.url, after=ack.first, until=ack.last, columns=["offset", "value", "ordinal"]
+    )
+    assert found.columns == ["offset", "value", "ordinal"]
+    assert [(row.offset - ack.first, row.ordinal) for row in found.collect()] == [(n, n) for n in range(1, 9)]
+    with pytest.raises(RequestError, match=r"column body: there is no such column \(name any of: key binary"):
+        read_topic(spark, topic, url=broker.url, columns=["body"])
+
+
+def test_the_first_example_of_the_page_works(spark: Spark, broker: BrokerProcess, client: Client) -> None:
+    client.publish("orders", [b"one", b"two"])
+    page = Path(quoth.spark.__path__[0], "README.md").read_text()
+    example = page.split("```python\n")[1].partition("orders.selectExpr")[0]
+    names: dict[str, Any] = {"spark": spark}
+    exec(example.replace("tcp://127.0.0.1:5555", broker.url), names)
+    assert values(names["orders"]) == [b"one", b"two"]
+
+
+def test_one_topic_becomes_as_many_tasks_as_asked_for_of_like_size(
+    load: Load, client: Client, topic: str
+) -> None:
+    with client.producer(topic, batch=100) as producer:
+        for number in range(16_000):
+            producer.send(b"%d" % number)
+    found = load(minPartitions="8").selectExpr("spark_partition_id() task").groupBy("task").count().collect()
+    sizes = [row["count"] for row in found]
+    assert len(sizes) == 8
+    assert sum(sizes) == 16_000
+    assert max(sizes) <= 2 * min(sizes)
+
+
+def test_several_topics_share_tasks(load: Load, client: Client, topic: str) -> None:
+    for number in range(20):
+        client.publish(f"{topic}-{number}", b"%d" % number)
+    found = load(subscribePattern=f"{topic}-.*", minPartitions="2")
+    assert found.rdd.getNumPartitions() == 2
+    assert sorted(row.topic for row in found.collect()) == sorted(f"{topic}-{n}" for n in range(20))
+
+
+def test_two_tables_of_one_topic_keep_apart(load: Load, client: Client, topic: str) -> None:
+    first = client.publish(topic, [b"%d" % number for number in range(10)]).first
+    early, late = load(until=str(first + 5)), load(since=str(first + 5))
+    assert values(early.union(late)) == [b"%d" % number for number in range(10)]
+    assert (early.where(f"offset < {first + 2}").count(), early.count(), late.count()) == (2, 5, 5)
+
+
+def test_an_empty_topic_is_an_empty_table(load: Load, client: Client, topic: str) -> None:
+    client.create_topic(topic)
+    assert load().collect() == []
+
+
+def test_a_schema_chooses_columns_and_another_one_is_refused_with_what_there_is(
+    spark: Spark, broker: BrokerProcess, client: Client, topic: str
+) -> None:
+    client.publish(topic, b"x")
+    reader = spark.read.format("quoth").options(url=broker.url, subscribe=topic)
+    (row,) = reader.schema("ordinal long, value binary not null").load().collect()
+    assert (row.ordinal, bytes(row.value)) == (0, b"x")
+    for wrong, told in (
+        (
+            "value string",
+            "column value string: there is no such column (name any of: key binary, value binary,",
+        ),
+        ("body binary", "column body binary: there is no such column"),
+        ("key binary not null", "column key NOT NULL: not every record has one"),
+    ):
+        with pytest.raises(Exception, match="bad_request") as caught:
+            reader.schema(wrong).load().collect()
+        assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"endingOfsets": "latest"}, "there is no option 'endingofsets' (did you mean endingOffsets?)"),
+        ({"startingOffsets": "latest"}, "a batch query does not begin at the latest"),
+        ({"subscribe": "nobody-publishes-here"}, "unknown_topic"),
+        ({"url": "tcp://127.0.0.1:1", "timeout": "200ms"}, "disconnected"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_read(
+    load: Load, client: Client, topic: str, options: dict[str, str], told: str
+) -> None:
+    client.publish(topic, b"x")
+    with pytest.raises(Exception, match=r"PYTHON_DATA_SOURCE_ERROR") as caught:
+        load(**options).collect()
+    assert told in str(caught.value)
+
+
+def test_what_retention_took_before_a_query_was_planned_is_an_error_that_names_it(
+    load: Load, client: Client, topic: str
+) -> None:
+    ack = client.publish(topic, [b"old"] * 5)
+    kept = cut(client, topic)
+    begin = {"startingOffsets": json.dumps({topic: ack.first})}
+    with pytest.raises(Exception, match="unknown_record") as caught:
+        load(**begin).collect()
+    told = f"topic '{topic}': 5 records after {ack.first - 1} and before {kept} were removed by retention"
+    assert told in str(caught.value)
+    assert "failOnDataLoss=false" in str(caught.value)
+    assert values(load(**begin, failOnDataLoss="false")) == [b"new"]
+    assert values(load(since=str(ack.first))) == [b"new"]
+
+
+def test_what_retention_takes_between_plan_and_read_is_an_error_or_told_in_a_topic(
+    load: Load, client: Client, topic: str
+) -> None:
+    for number in range(4):
+        ack = client.publish(topic, [b"%d" % number] * 5)
+        client.roll(topic)
+    losses = f"{topic}-losses"
+    strict = load(minPartitions="1")
+    lenient = load(minPartitions="4", failOnDataLoss="false", lossTopic=losses)
+    assert strict.count() == lenient.count() == 20  # planned
+    client.trim(topic, ack.first)
+    with pytest.raises(Exception, match="unknown_record") as caught:
+        strict.count()
+    assert f"topic '{topic}': 15 records after" in str(caught.value)
+    assert values(lenient) == [b"3"] * 5
+    told = [json.loads(one.value) for one in client.read(losses)]
+    assert len({one["after"] for one in told}) == 3
+    assert [(one["topic"], one["records"], one["reason"]) for one in told] == [(topic, 5, "removed")] * 3
+
+
+def test_a_topic_that_is_deleted_or_made_anew_after_the_plan_is_not_mistaken_for_what_was_planned(
+    load: Load, client: Client, topic: str
+) -> None:
+    client.publish(topic, [b"old"] * 5)
+    strict, lenient = load(minPartitions="1"), load(minPartitions="1", failOnDataLoss="false")
+    assert strict.count() == lenient.count() == 5  # planned
+    client.delete_topic(topic)
+    assert lenient.count() == 0
+    with pytest.raises(
+        Exception, match=r"unknown_topic: topic .*: 5 records after .* the topic was deleted \("
+    ):
+        strict.count()
+    client.publish(topic, [b"new"] * 5)
+    assert lenient.count() == 0
+    with pytest.raises(Exception, match=r"unknown_topic: topic .*: 5 records after .* and made anew \("):
+        strict.count()
+
+
+def cut(client: Client, topic: str) -> int:
+    """Remove all that is there, and publish one record more; returns its pointer."""
+    client.roll(topic)
+    kept = client.publish(topic, b"new").first
+    client.trim(topic, kept)
+    return kept

@@ -1,0 +1,234 @@
+"""`spark.readStream.format("quoth")`: every record in one batch, through restarts, limits and losses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from kit.brokers import BrokerProcess
+from kit.deadlines import eventually
+from kit.queries import Queries
+from quoth import Client
+from quoth.spark import Lag, LagListener, QuothDataSource, connections
+from quoth.spark.options import parse
+from quoth.spark.source import StreamReader
+
+Load = Callable[..., Any]
+Spark = Any
+
+
+@pytest.fixture
+def load(spark: Spark, broker: BrokerProcess, topic: str) -> Load:
+    """A stream of the test's topic from its beginning, unless something else is said."""
+
+    def load_it(source: str = "quoth", **options: str) -> Any:
+        topics = {} if "subscribePattern" in options else {"subscribe": topic}
+        starts = {} if "startingOffsets" in options else {"startingOffsets": "earliest"}
+        chosen = {"url": broker.url, **topics, **starts, **options}
+        return spark.readStream.format(source).options(**chosen).load()
+
+    return load_it
+
+
+def numbers(begin: int, end: int) -> list[bytes]:
+    """Values that tell their order."""
+    return [b"%06d" % number for number in range(begin, end)]
+
+
+class Busy(QuothDataSource):
+    """A topic to which 30 records are published whenever it is asked where to begin."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "busy"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return BusyReader(parse(self.options, stream=True), schema)
+
+
+class BusyReader(StreamReader):
+    """Its reader."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        found = super().initialOffset()
+        connections.client(self.options.url).publish(self.options.topics[0], [b"while it begins"] * 30)
+        return found
+
+
+def test_what_comes_while_a_query_begins_is_read_also_after_a_crash_in_the_first_batch(
+    spark: Spark, load: Load, queries: Queries, client: Client, topic: str, by_value: None
+) -> None:
+    spark.dataSource.register(Busy)
+    last = client.publish(topic, [b"before"] * 100).last
+    stream = load("busy", startingOffsets="latest")
+    queries.on_batch = crash_in(0)
+    with pytest.raises(Exception, match="as intended"):
+        queries.run(stream)
+    queries.on_batch = lambda _: None
+    client.publish(topic, [b"after the crash"] * 20)
+    queries.run(stream)
+    queries.run(stream)
+    expected = [one.pointer for one in client.read(topic, after=last, limit=10_000)]
+    assert len(expected) >= 80
+    assert sorted(row.offset for row in queries.rows) == expected
+
+
+def test_available_now_ends_while_a_producer_goes_on_and_the_next_run_goes_on_behind(
+    load: Load, queries: Queries, client: Client, topic: str
+) -> None:
+    client.publish(topic, numbers(0, 500))
+    published = 500
+
+    def go_on(_: int) -> None:
+        nonlocal published
+        client.publish(topic, numbers(published, published + 50))
+        published += 50
+
+    queries.on_batch = go_on
+    queries.run(load(maxOffsetsPerTrigger="200"))
+    assert queries.values == numbers(0, 500)
+    queries.on_batch = lambda _: None
+    queries.run(load())
+    assert queries.values == numbers(0, published)
+    assert published == 650
+
+
+def test_limits_are_exact(load: Load, queries: Queries, client: Client, topic: str) -> None:
+    for batch in range(10):
+        client.publish(topic, numbers(100 * batch, 100 * batch + 100))
+    query = queries.run(load(maxOffsetsPerTrigger="333"))
+    assert [len(queries.batches[number]) for number in sorted(queries.batches)] == [333, 333, 333, 1]
+    assert queries.values == numbers(0, 1_000)
+    end = json.loads(query.lastProgress.sources[0].endOffset)["topics"][topic]
+    assert (end["next"], end["ordinal"], end["lost"]) == (client.topic(topic).last + 1, 1_000, 0)
+
+
+def test_a_batch_that_failed_is_read_again_as_it_was_whatever_the_options_say(
+    load: Load, queries: Queries, client: Client, topic: str
+) -> None:
+    client.publish(topic, numbers(0, 100))
+    queries.on_batch = crash_in(1)
+    with pytest.raises(Exception, match="as intended"):
+        queries.run(load(maxOffsetsPerTrigger="30"))
+    client.publish(topic, numbers(100, 110))
+    queries.on_batch = lambda _: None
+    queries.run(load(maxOffsetsPerTrigger="1000", minPartitions="5"))
+    assert [len(queries.batches[number]) for number in sorted(queries.batches)] == [30, 30, 50]
+    assert queries.values == numbers(0, 110)
+
+
+def test_new_topics_of_a_pattern_are_read_from_their_beginning(
+    load: Load, queries: Queries, client: Client, topic: str
+) -> None:
+    stream = load(subscribePattern=f"{topic}-.*", startingOffsets="latest")
+    client.publish(f"{topic}-a", b"not read")
+    queries.run(stream)
+    client.publish(f"{topic}-a", b"a")
+    client.publish(f"{topic}-b", [b"b", b"c"])
+    client.publish(f"other-{topic}-b", b"not read")
+    queries.run(stream)
+    queries.run(stream)
+    assert queries.values == [b"a", b"b", b"c"]
+
+
+def test_a_query_goes_on_while_the_topic_is_rolled_and_trimmed_behind_it(
+    load: Load, queries: Queries, client: Client, topic: str
+) -> None:
+    for batch in range(5):
+        client.publish(topic, numbers(20 * batch, 20 * batch + 20))
+        client.roll(topic)
+
+    def trim_what_is_read(number: int) -> None:
+        client.publish(topic, b"%06d" % (100 + number))
+        client.roll(topic)
+        if queries.rows:
+            assert client.trim(topic, 1 + max(row.offset for row in queries.rows)).records
+
+    queries.on_batch = trim_what_is_read
+    queries.run(load(maxOffsetsPerTrigger="20"))
+    queries.on_batch = lambda _: None
+    queries.run(load())
+    assert queries.values == numbers(0, 105)
+
+
+def test_what_retention_took_ends_the_query_or_is_counted_in_its_offsets(
+    load: Load, queries: Queries, client: Client, topic: str
+) -> None:
+    client.publish(topic, numbers(0, 10))
+    queries.run(load())
+    client.publish(topic, numbers(10, 25))
+    client.roll(topic)
+    client.trim(topic, client.publish(topic, numbers(25, 30)).first)
+    with pytest.raises(Exception, match=r"unknown_record: topic .*: 15 records after"):
+        queries.run(load())
+    query = queries.run(load(failOnDataLoss="false", lossTopic=f"{topic}-losses"))
+    assert queries.values == [*numbers(0, 10), *numbers(25, 30)]
+    assert json.loads(query.lastProgress.sources[0].endOffset)["topics"][topic]["lost"] == 15
+    (told,) = [json.loads(one.value) for one in client.read(f"{topic}-losses")]
+    assert (told["topic"], told["records"], told["reason"]) == (topic, 15, "removed")
+    queries.run(load())
+    assert len(queries.rows) == 15, "nothing is lost any more"
+
+
+def test_what_retention_takes_from_a_batch_that_failed_ends_the_query_or_is_told_in_a_topic(
+    load: Load, queries: Queries, client: Client, topic: str
+) -> None:
+    client.publish(topic, numbers(0, 10))
+    client.roll(topic)
+    kept = client.publish(topic, numbers(10, 15)).first
+    queries.on_batch = crash_in(0)
+    with pytest.raises(Exception, match="as intended"):
+        queries.run(load())
+    queries.on_batch = lambda _: None
+    client.trim(topic, kept)
+    with pytest.raises(Exception, match=r"unknown_record: topic .*: 10 records after"):
+        queries.run(load())
+    queries.run(load(failOnDataLoss="false", lossTopic=f"{topic}-losses"))
+    assert queries.values == numbers(10, 15)
+    assert json.loads(client.read(f"{topic}-losses")[0].value)["records"] == 10
+
+
+def test_options_of_a_batch_query_are_refused(load: Load, queries: Queries) -> None:
+    with pytest.raises(Exception, match="option endingOffsets: a stream has no end"):
+        queries.run(load(endingOffsets="latest"))
+
+
+def test_a_listener_tells_how_far_a_query_is_behind_and_never_ends_it(
+    spark: Spark, load: Load, queries: Queries, client: Client, topic: str
+) -> None:
+    told: list[Lag] = []
+
+    def tell(lag: Lag) -> None:
+        told.append(lag)
+        raise ValueError("what a listener does is no matter of the query")
+
+    listener = LagListener(tell)
+    spark.streams.addListener(listener)
+    try:
+        client.publish(topic, numbers(0, 40))
+        first, last = client.topic(topic).first, client.publish(topic, numbers(40, 100)).last
+        queries.run(load(maxOffsetsPerTrigger="40"))
+        eventually(lambda: len(told) >= 3, "three batches are told of")
+    finally:
+        spark.streams.removeListener(listener)
+    assert [(lag.topic, lag.batch, lag.records, lag.lost) for lag in told] == [
+        (topic, 0, 60, 0), (topic, 1, 20, 0), (topic, 2, 0, 0)
+    ]  # fmt: skip
+    assert told[0].seconds == (last - (first + 39)) / 1e6
+    assert told[2].seconds == 0
+    assert queries.values == numbers(0, 100)
+
+
+def crash_in(batch: int) -> Callable[[int], None]:
+    """Fail when this batch is to be processed."""
+
+    def crash(number: int) -> None:
+        if number == batch:
+            raise RuntimeError("as intended")
+
+    return crash
