@@ -103,6 +103,8 @@ class _Piece(NamedTuple):
     @property
     def headers(self) -> pa.Array:
         """The headers, a list for each row, null where there are none."""
+        if self.sections.headers is None:
+            return pa.nulls(self.end - self.begin, TYPES["headers"])
         encoded = self._rows(self.sections.headers)
         rows = []
         for row, one in enumerate(encoded.to_pylist()):

@@ -77,7 +77,7 @@ def partitions(
     wanted = options.partitions_min or _tasks(sum(size for _, size in counted))
     portions: list[Portion] = []
     for extent, _ in counted:
-        parts = max(1, round(wanted * extent.records / records))
+        parts = -(-wanted * extent.records // records)
         if options.partition_records:
             parts = max(parts, -(-extent.records // options.partition_records))
         found = ranges.split(extent.topic, extent.after, extent.until, min(parts, PARTS_MAX))
