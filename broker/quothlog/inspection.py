@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from quothlog import layout, segment
 from quothlog.layout import Position
 from quothlog.scan import Found, Hole, is_zero, walk
 from quothlog.segment import Segment
-from quothlog.snapshot import DISK, Part, segments
+from quothlog.snapshot import DISK, Listing, Part, segments, segments_in
 from quothwire import batch
 from quothwire.batch import Batch
 from quothwire.errors import QuothError
@@ -27,6 +28,35 @@ Advance = Callable[[int], None]
 """Called with the number of bytes that were looked at since the last call; it may take its time."""
 
 
+class Wrong(StrEnum):
+    """What kind of damage it is."""
+
+    BLOCK = "block"  # the header block does not check
+    FOOTER = "footer"  # the footer does not check
+    BYTES = "bytes"  # bytes that are no batch
+    CUT = "cut"  # a batch that is not all there
+    BODY = "body"  # a batch whose body does not check
+    REPEATED = "repeated"  # a batch once more, or too late: nothing is missing in its place
+    DISPLACED = "displaced"  # a batch where another one should be
+    RECORDS = "records"  # records are missing, and nothing lies in their place
+    SEGMENT = "segment"  # a whole segment is missing
+    MISPLACED = "misplaced"  # a segment of another log, or a copy of another one
+    OVERLAP = "overlap"  # records of a segment that the next one has, too, by their ordinals
+    HEADERS = "headers"  # a record whose producer wrote headers that are none
+
+
+_TEXTS = {
+    Wrong.BLOCK: "no header block of this log",
+    Wrong.FOOTER: "no footer of this log",
+    Wrong.BYTES: "no batch of this log",
+    Wrong.CUT: "a batch that is not all there",
+    Wrong.BODY: "a batch whose body does not check",
+    Wrong.REPEATED: "a batch once more, or too late",
+    Wrong.DISPLACED: "a batch where another one should be",
+    Wrong.RECORDS: "nothing lies in their place",
+}
+
+
 class Damage(NamedTuple):
     """A stretch of a file that is no batch of the log, and the records that are missing there.
 
@@ -34,7 +64,7 @@ class Damage(NamedTuple):
     a whole segment is gone. records: how many are missing, -1 if that is unknown. ordinal: that of the first
     of them, -1 if unknown. Their pointers lie above `after` and below `next`, which is 0 if nothing is known
     of what follows. closed: what follows them in the file begins at once, a batch or the footer, as a repair
-    leaves it: nothing can be done about it any more.
+    leaves it: nothing can be done about it any more. text: for people, kind: for everyone else.
     """
 
     path: Path
@@ -46,6 +76,7 @@ class Damage(NamedTuple):
     next: int
     text: str
     closed: bool = False
+    kind: Wrong = Wrong.BYTES
 
 
 class Unfinished(NamedTuple):
@@ -60,8 +91,9 @@ class Unfinished(NamedTuple):
 class Summary:
     """One segment. first, last: pointers of its records, 0 if it holds none. bytes: the size of its file.
 
-    sealed: it does not grow any more. indexed: its index agrees with it, so that readers use it.
-    unfinished: bytes of a cut batch at its end.
+    ordinal: that of its first record, -1 if unknown. batches: -1 if nobody has counted them. sealed: it does
+    not grow any more. indexed: its index agrees with it, so that readers use it. unfinished: bytes of a cut
+    batch at its end.
     """
 
     path: Path
@@ -69,6 +101,8 @@ class Summary:
     floor: int
     first: int
     last: int
+    ordinal: int
+    batches: int
     records: int
     bytes: int
     sealed: bool
@@ -105,6 +139,12 @@ def summaries(
             yield _believed(part) or _walked(part, _steps(part))
         else:
             yield _walked(part, verified(part, advance or (lambda _bytes: None)))
+
+
+def summaries_in(listed: Listing, rows: range) -> Iterator[Summary]:
+    """Tell some of the segments of a listing as `summaries` does, each as it is among all of them."""
+    for part in segments_in(listed, rows):
+        yield _walked(part, verified(part, lambda _bytes: None))
 
 
 def records(directory: Path, after: int = 0, *, log_id: int = 0) -> Iterator[Record | Damage | Unfinished]:
@@ -144,14 +184,14 @@ def _steps(part: Part, *, bodies: bool = False) -> Iterator[Found | Damage | Unf
     """The batches of a segment, and what is wrong between them."""
     if part.misplaced:
         text = "a segment of another log, or a copy of another segment"
-        yield Damage(part.path, 0, part.size, 0, -1, part.start.pointer, 0, text)
+        yield Damage(part.path, 0, part.size, 0, -1, part.start.pointer, 0, text, kind=Wrong.MISPLACED)
         return
     here = part.start
     expected = part.expected
     if part.missing and part.before is not None:
         yield Damage(
             part.path, 0, 0, part.missing, part.before.ordinal, part.before.pointer, here.pointer + 1,
-            "a segment before this one is missing",
+            "a segment before this one is missing", kind=Wrong.SEGMENT,
         )  # fmt: skip
     hole = Hole(0, 0) if part.block is None else None
     for step in walk(part.file, here, part.size, part.log_id, bodies=bodies, below=part.below):
@@ -180,6 +220,12 @@ def _tail(
     end = footer.end if footer else part.following
     if hole is not None or (end is not None and expected is not None and end.ordinal > expected):
         yield _damage(part, hole, expected, here, end, closed=hole is None and footer is not None)
+    ordinal = footer.end.ordinal if footer else expected
+    if part.following is not None and ordinal is not None and part.following.ordinal < ordinal:
+        yield Damage(
+            part.path, here.offset, here.offset, 0, part.following.ordinal, part.following.pointer,
+            here.pointer + 1, "the next segment begins before the end of this one", kind=Wrong.OVERLAP,
+        )  # fmt: skip
 
 
 def _damage(
@@ -194,13 +240,38 @@ def _damage(
     """What is wrong between two boundaries. expected: the ordinal at the first of them, if that is known."""
     missing = -1 if expected is None or following is None else max(-1, following.ordinal - expected)
     if hole is None:
-        hole, text = Hole(here.offset, here.offset), "nothing lies in their place"
+        hole, kind = Hole(here.offset, here.offset), Wrong.RECORDS
     else:
-        text = "no batch of this log" if hole.start else "no header block of this log"
+        kind = _kind(part, hole, here, missing)
     return Damage(
         part.path, hole.start, hole.end, missing, -1 if expected is None else expected,
-        here.pointer, following.pointer + 1 if following else 0, text, closed,
+        here.pointer, following.pointer + 1 if following else 0, _TEXTS[kind], closed, kind,
     )  # fmt: skip
+
+
+def _kind(part: Part, hole: Hole, here: Position, missing: int) -> Wrong:
+    """What a hole is, by how it begins."""
+    if not hole.start:
+        return Wrong.BLOCK
+    if hole == (part.size - layout.FOOTER_BYTES, part.size) and not part.last and not missing:
+        return Wrong.FOOTER
+    try:
+        header = batch.parse_header(part.file.read(batch.HEADER_BYTES, hole.start), part.log_id)
+    except QuothError:
+        return Wrong.BYTES
+    if hole.start + header.size > hole.end:
+        return Wrong.CUT
+    if header.base > here.pointer and not _checks(part, Found(hole.start, header)):
+        return Wrong.BODY
+    return Wrong.DISPLACED if missing else Wrong.REPEATED
+
+
+def _checks(part: Part, found: Found) -> bool:
+    try:
+        batch.check(part.file.read(found.header.size, found.offset), part.log_id)
+    except QuothError:
+        return False
+    return True
 
 
 def _is_cut(part: Part, here: Position, hole: Hole) -> bool:
@@ -238,15 +309,16 @@ def _broken(part: Part, found: Found, problem: QuothError) -> Damage | Unfinishe
     end = found.end.offset
     if part.file.was_cut(end):
         return Unfinished(part.path, found.offset, end)
-    return _damage_in(part, found, found.header.records, problem.text)
+    return _damage_in(part, found, found.header.records, problem.text, Wrong.BODY)
 
 
-def _damage_in(part: Part, found: Found, missing: int, text: str) -> Damage:
+def _damage_in(part: Part, found: Found, missing: int, text: str, kind: Wrong) -> Damage:
     """What is wrong within a batch whose header checks."""
     offset, header = found
     return Damage(
-        part.path, offset, found.end.offset, missing, header.ordinal, header.base - 1, header.last + 1, text
-    )
+        part.path, offset, found.end.offset, missing, header.ordinal, header.base - 1, header.last + 1,
+        text, kind=kind,
+    )  # fmt: skip
 
 
 def _one_by_one(part: Part, found: Found, columns: Batch, after: int) -> Iterator[Record | Damage]:
@@ -258,7 +330,7 @@ def _one_by_one(part: Part, found: Found, columns: Batch, after: int) -> Iterato
         try:
             opened = batch.decode_headers(headers[i])
         except QuothError as problem:
-            yield _damage_in(part, found, 0, f"record {pointer}: {problem.text}")
+            yield _damage_in(part, found, 0, f"record {pointer}: {problem.text}", Wrong.HEADERS)
             opened = {}
         yield Record(pointer, values[i], keys[i] if keys is not None else None, opened)
 
@@ -276,7 +348,7 @@ def _believed(part: Part) -> Summary | None:
     except QuothError:
         return None
     return Summary(
-        part.path, part.log_id, part.floor, first, footer.end.pointer, count, part.size,
+        part.path, part.log_id, part.floor, first, footer.end.pointer, block.ordinal, -1, count, part.size,
         True, _is_indexed(part), 0, (),
     )  # fmt: skip
 
@@ -300,19 +372,22 @@ def verified(part: Part, advance: Advance) -> Iterator[Found | Damage | Unfinish
 
 def _walked(part: Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary:
     """The summary of a segment by what is in it."""
-    first = last = count = unfinished = 0
+    first = last = batches = count = unfinished = 0
+    ordinal = -1 if part.expected is None else part.expected
     damages: list[Damage] = []
     for step in steps:
         match step:
             case Found(_, header):
-                first, last, count = first or header.base, header.last, count + header.records
+                ordinal = ordinal if first else header.ordinal
+                first, last = first or header.base, header.last
+                batches, count = batches + 1, count + header.records
             case Damage():
                 damages.append(step)
             case Unfinished():
                 unfinished = step.end - step.start
     sealed = part.footer is not None or not part.last
     return Summary(
-        part.path, part.log_id, part.floor, first, last, count, part.size,
+        part.path, part.log_id, part.floor, first, last, ordinal, batches, count, part.size,
         sealed, _is_indexed(part), unfinished, tuple(damages),
     )  # fmt: skip
 

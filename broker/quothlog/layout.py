@@ -204,8 +204,13 @@ def named_in(head: bytes) -> tuple[int, int, Position]:
 def decode_block(data: bytes) -> Block:
     """Decode a header block. Raises `Damaged`, or `RequestError` ``unsupported_version`` if it is whole."""
     *fixed, table_bytes, table_check, _ = _parse_block(data)
+    size = block_size(data)
     table = data[BLOCK_BYTES : BLOCK_BYTES + table_bytes]
-    if len(data) < block_size(data) or xxh3_64_intdigest(table) != table_check:
+    if (
+        len(data) < size
+        or xxh3_64_intdigest(table) != table_check
+        or any(data[BLOCK_BYTES + table_bytes : size])
+    ):
         raise error("damaged", "the segment's producer table does not check")
     return Block._make([*fixed, table])
 

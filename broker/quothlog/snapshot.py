@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ DISK = PosixFileSystem()
 def holds(directory: Path, log_id: int) -> bool:
     """Does any segment in a directory say that it is one of this log?"""
     try:
-        return _listing(directory, log_id)[1] == log_id
+        return listing(directory, log_id).log_id == log_id
     except (FileNotFoundError, Damaged):
         return False
 
@@ -108,6 +108,11 @@ class Part(NamedTuple):
         return start.ordinal if start else None
 
     @property
+    def end(self) -> Position | None:
+        """Where it ends, as far as that is known without looking at its batches."""
+        return self.footer.end if self.footer else self.following
+
+    @property
     def missing(self) -> int:
         """Records between it and the one before it."""
         if self.before is None or self.expected is None:
@@ -115,39 +120,72 @@ class Part(NamedTuple):
         return max(0, self.expected - self.before.ordinal)
 
 
+class Listing(NamedTuple):
+    """The segments of a log by their floors, oldest first, as its directory listed them at a moment."""
+
+    directory: Path
+    log_id: int
+    floors: Sequence[int]
+
+
 def segments(directory: Path, wanted: int, after: int = 0) -> Iterator[Part]:
     """The segments that may hold records above a pointer, each open until the next one is asked for."""
-    floors, log_id = _listing(directory, wanted)
-    end: Position | None = None
-    for row in range(_first_row(directory, floors, log_id, after), len(floors)):
+    listed = listing(directory, wanted)
+    yield from _parts(listed, range(_first_row(listed, after), len(listed.floors)), None)
+
+
+def segments_in(listed: Listing, rows: range) -> Iterator[Part]:
+    """Some of the segments of a listing, likewise; the first of them knows the one before it.
+
+    So a log can be looked at in pieces, by several at once, and nothing is told otherwise than in one go.
+    """
+    yield from _parts(listed, rows, _before(listed, rows.start))
+
+
+def _before(listed: Listing, row: int) -> Part | None:
+    """The segment before a row; files that only bear the name of one are passed over."""
+    for earlier in reversed(range(row)):
+        part = next(_parts(listed, range(earlier, earlier + 1), None), None)
+        if part is None or not part.misplaced:
+            return part
+    return None
+
+
+def _parts(listed: Listing, rows: range, before: Part | None) -> Iterator[Part]:
+    """The segments in some rows. before: the one before them, None if that is not known."""
+    directory, log_id, floors = listed
+    for row in rows:
         file = _open(directory, floors[row])
         if file is None:
-            end = None
+            before = None
             continue
         try:
             one = Segment(DISK, directory, floors[row], log_id, file.size())
             block, misplaced = _block(file, one)
             footer = None if misplaced else one.footer(file)
-            following, below = _following(directory, floors[row + 1 :], log_id)
-            yield Part(
+            following, below = _following(listed, row)
+            part = Part(
                 file.path, log_id, floors[row], file, file.size(), block, footer, row + 1 == len(floors),
-                end, following, below, misplaced,
+                before.end if before else None, following, below, misplaced,
             )  # fmt: skip
-            if not misplaced:
-                end = footer.end if footer else following
+            yield part
+            before = before if misplaced else part
         finally:
             file.close()
 
 
-def _listing(directory: Path, wanted: int) -> tuple[list[int], int]:
-    """The floors of the segments and the log's id; listed again if all of them were removed meanwhile."""
+def listing(directory: Path, wanted: int) -> Listing:
+    """List the segments of a log; again if all of them were removed meanwhile.
+
+    wanted, and what is raised: as in `inspection.summaries`.
+    """
     log_id = None
     while log_id is None:
         floors = floors_in(directory)
         if not floors:
             raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
         log_id = _log_id(directory, floors, wanted)
-    return floors, log_id
+    return Listing(directory, log_id, floors)
 
 
 def floors_in(directory: Path) -> list[int]:
@@ -157,27 +195,28 @@ def floors_in(directory: Path) -> list[int]:
     return sorted(filter(None, map(layout.floor_of, names)))
 
 
-def _first_row(directory: Path, floors: list[int], log_id: int, after: int) -> int:
+def _first_row(listed: Listing, after: int) -> int:
     """The segment that holds the first record above a pointer, if any does."""
-    row = max(0, bisect_right(floors, after + 1) - 1)
-    while row and _is_misplaced(directory, floors[row], log_id):
+    row = max(0, bisect_right(listed.floors, after + 1) - 1)
+    while row and _is_misplaced(listed.directory, listed.floors[row], listed.log_id):
         row -= 1
     return row
 
 
-def _following(directory: Path, floors: list[int], log_id: int) -> tuple[Position | None, int]:
-    """Where the next segment begins, and a pointer that everything before it lies below."""
+def _following(listed: Listing, row: int) -> tuple[Position | None, int]:
+    """Where the segment behind a row begins, and a pointer that everything in that row lies below."""
+    directory, log_id, floors = listed
     following: list[Position | None] = []
-    for floor in floors:
-        file = _open(directory, floor)
+    for later in range(row + 1, len(floors)):
+        file = _open(directory, floors[later])
         if file is None:
             continue
-        block, misplaced = _block(file, Segment(DISK, directory, floor, log_id, file.size()))
+        block, misplaced = _block(file, Segment(DISK, directory, floors[later], log_id, file.size()))
         file.close()
         if not misplaced:
             following.append(block.start if block else None)
         if block is not None:
-            return following[0], floor
+            return following[0], floors[later]
     return None, POINTER_MAX + 1
 
 

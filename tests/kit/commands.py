@@ -63,12 +63,16 @@ class Command:
         self._running = running
 
     def __call__(
-        self, *arguments: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        environment: Mapping[str, str] | None = None,
+        seconds: float = COMMAND_S,
     ) -> Ended:
-        """Run it to its end."""
+        """Run it to its end, which comes within so many seconds."""
         running = self.start(*arguments, environment=environment, stdin=subprocess.PIPE)
         process = running.process
-        out, err = process.communicate(stdin, timeout=COMMAND_S)
+        out, err = process.communicate(stdin, timeout=seconds)
         ended = Ended(process.returncode, out, err.decode())
         assert not any(sign in ended.err for sign in _WENT_WRONG), ended.err
         return ended

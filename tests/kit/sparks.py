@@ -13,6 +13,8 @@ from typing import Any
 
 JAVA_MIN = 17
 HEAP = "1g"
+JOB_S = 240.0
+"""In which a process has started Spark, done a small job and ended, beside ten others that do the like."""
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """A quarter less time for a suite of small jobs; nothing in /tmp. Not for measurements."""
 
@@ -26,6 +28,17 @@ def java_is_there() -> bool:
         return False
     version = re.search(r'version "(\d+)', said)
     return version is not None and int(version[1]) >= JAVA_MIN
+
+
+def spark_home(directory: Path) -> Path:
+    """A Spark made of links: what a cluster of local processes leaves behind lies in this directory."""
+    import pyspark
+
+    home = directory / "spark"
+    home.mkdir()
+    for path in Path(pyspark.__file__).parent.iterdir():
+        (home / path.name).symlink_to(path)
+    return home
 
 
 @contextmanager

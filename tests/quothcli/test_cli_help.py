@@ -37,6 +37,7 @@ def test_the_tree_is_the_one_that_is_documented() -> None:
         "backup",
         "restore",
         "doctor",
+        "pipeline",
         "bench",
         "errors",
         "completion",
@@ -48,7 +49,16 @@ def test_the_tree_is_the_one_that_is_documented() -> None:
     service = ["install", "uninstall"]
     ctx = ["add", "use", "ls", "rm"]
     bench = ["ratio", "table", "api", "aio", "latency", "memory", "steps", "peers"]
-    groups = {"topic": topic, "log": log, "config": config, "service": service, "ctx": ctx, "bench": bench}
+    pipeline = ["audit"]
+    groups = {
+        "topic": topic,
+        "log": log,
+        "config": config,
+        "service": service,
+        "ctx": ctx,
+        "pipeline": pipeline,
+        "bench": bench,
+    }
     below = [f"{group} {name}" for group, names in groups.items() for name in names]
     assert sorted(TREE) == sorted(["quoth", *(f"quoth {name}" for name in top + below)])
 

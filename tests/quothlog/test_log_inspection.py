@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from kit.logs import boundaries, fill, put, segments
-from quothlog import Log, LogOptions
-from quothlog.inspection import Damage, Unfinished, records, summaries
+from quothlog import Log, LogOptions, layout
+from quothlog.inspection import Damage, Unfinished, Wrong, records, summaries, summaries_in
+from quothlog.snapshot import listing
 from quothwire import batch
 from quothwire.errors import Damaged
 from quothwire.record import Record
@@ -326,3 +327,63 @@ def test_an_end_that_is_cut_off_while_it_is_looked_at(told: list[Record], direct
     assert next(found) == told[24]
     os.truncate(path, path.stat().st_size // 2)
     assert not [one for one in found if isinstance(one, Damage)]
+
+
+# -- piece by piece ---------------------------------------------------------------------------------
+
+
+def test_each_segment_alone_is_told_as_among_all(told: list[Record], directory: Path) -> None:
+    """Also those whose neighbours are missing, damaged, or none of this log."""
+    with Log.open(directory.parent / "other") as other:
+        fill(other, 2)
+    (foreign,) = segments(directory.parent / "other")
+    shutil.copy(foreign, directory / f"{told[14].pointer:017d}.seg")
+    change(segments(directory)[1], 20)
+    segments(directory)[0].unlink()
+    listed = listing(directory, next(summaries(directory)).log_id)
+    expected = list(summaries(directory))
+    assert [len(one.damages) for one in expected] == [1, 1, 0]
+    assert [one for row in range(3) for one in summaries_in(listed, range(row, row + 1))] == expected
+    assert [*summaries_in(listed, range(1)), *summaries_in(listed, range(1, 3))] == expected
+
+
+def test_a_segment_that_retention_removes_is_not_missing_to_its_neighbour(
+    told: list[Record], directory: Path
+) -> None:
+    listed = listing(directory, 0)
+    segments(directory)[0].unlink()
+    (found,) = summaries_in(listed, range(1, 2))
+    assert (found.records, found.ordinal, found.damages) == (12, 12, ())
+    assert list(summaries_in(listed, range(1))) == []
+
+
+# -- kinds of damage --------------------------------------------------------------------------------
+
+
+def test_a_segment_that_has_records_of_the_one_before_it(told: list[Record], directory: Path) -> None:
+    """A copy of the log went on for itself, and a segment of its own came back."""
+    fork = directory.with_name("fork")
+    shutil.copytree(directory, fork)
+    for place, count_limit in ((directory, 12), (fork, 4)):
+        with Log.open(place, options=LogOptions(count_limit=count_limit)) as log:
+            fill(log, 8)
+    path = segments(fork)[-1]
+    shutil.move(path, directory / path.name)
+    damages = [damage for one in summaries(directory) for damage in one.damages]
+    assert [(one.kind, one.path, one.records, one.ordinal) for one in damages] == [
+        (Wrong.OVERLAP, segments(directory)[-2], 0, 40)
+    ]
+
+
+def test_bytes_behind_the_producer_table_are_zeros(log: Log, directory: Path) -> None:
+    """All of a header block is covered: by its checksums, or because there is nothing to be."""
+    path = segments(directory)[0]
+    block = layout.decode_block(path.read_bytes())
+    raw = bytearray(layout.encode_block(block._replace(producers=b"\x91" * 5)))
+    assert len(raw) == layout.BLOCK_BYTES + 8
+    assert layout.decode_block(bytes(raw)).producers == b"\x91" * 5
+    for offset in range(layout.BLOCK_BYTES, len(raw)):
+        raw[offset] ^= 1
+        with pytest.raises(Damaged):
+            layout.decode_block(bytes(raw))
+        raw[offset] ^= 1

@@ -38,6 +38,7 @@ COMMANDS = {
     "backup": "backup",
     "restore": "backup",
     "doctor": "doctor.command",
+    "pipeline": "pipeline.command",
     "bench": "bench.commands",
     "errors": "errors",
     "completion": "shells",

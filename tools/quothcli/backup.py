@@ -12,7 +12,7 @@ from quoth.moment import now
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, read_or_not, say
-from quothcli.logs import Rate, bytes_of_segments, pace_of, report
+from quothcli.logs import Rate, pace_of, report
 from quothcli.options import Form, moment
 from quothcli.output import Printer, bytes_text, moment_text, printable, records_text
 from quothcli.progress import byte_progress
@@ -21,6 +21,7 @@ from quothd import catalog, topicfile
 from quothd import restore as restoring
 from quothd.backup import Outcome
 from quothd.catalog import Folder
+from quothd.places import bytes_of_segments
 from quothd.restore import Restored
 from quothwire.errors import error
 

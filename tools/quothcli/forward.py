@@ -17,10 +17,10 @@ from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, say, status_of, terminable
 from quothcli.homes import state_home
-from quothcli.logs import data_directory
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import Advance, progress
+from quothd.places import data_directory
 from quothlog import marks
 from quothlog.follower import Follower
 from quothlog.layout import MARK_SUFFIX

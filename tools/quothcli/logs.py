@@ -1,25 +1,21 @@
-"""Logs as files: which of them lie in a directory, and what is said of what is wrong with them.
-
-A directory may be that of an embedded log, a topic's folder, or a broker's whole data directory.
-"""
+"""Logs as files: how commands are told which, and what they say of what is wrong with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
 from quothcli.exits import Status, say
 from quothcli.output import ordinals_text, records_text
-from quothd import catalog
+from quothd.places import Place
 from quothd.scrub import Pace
-from quothlog import layout
 from quothlog.inspection import Damage, Unfinished
 from quothwire import pointer as pointers
-from quothwire.errors import QuothError, error
+from quothwire.errors import QuothError
 
 Directory = Annotated[
     Path,
@@ -37,57 +33,9 @@ Rate = Annotated[
 ]
 
 
-class Place(NamedTuple):
-    """Where a log lies, and the name of its topic.
-
-    log_id: as the topic says, 0 for a log without a broker. problem: what is wrong with the topic's
-    settings file, empty if nothing is.
-    """
-
-    topic: str
-    directory: Path
-    log_id: int = 0
-    problem: str = ""
-
-
-def places(directory: Path, only: str | None = None) -> list[Place]:
-    """The logs in a directory. Raises FileNotFoundError, or `NotFound` if the topic is not among them."""
-    topics = directory / "topics"
-    below = topics if topics.is_dir() else directory
-    found = [place for path in sorted(below.iterdir()) if path.is_dir() and (place := _topic(path))]
-    if not found and below is directory:
-        found = [_topic(directory.resolve()) or Place(directory.resolve().name, directory)]
-    if only is None:
-        return found
-    chosen_ones = [place for place in found if place.topic == only]
-    if not chosen_ones:
-        raise error("unknown_topic", f"{directory} holds no topic {only!r}", "`quoth log ls DIR` lists them")
-    return chosen_ones
-
-
-def data_directory(directory: Path) -> Path | None:
-    """The broker's directory that this one is, or is a topic's folder of; None for a log without a broker."""
-    if (directory / "topics").is_dir():
-        return directory
-    folder = directory.resolve()
-    if folder.name == "topics" and any(map(catalog.log_id_of, folder.iterdir())):
-        return folder.parent
-    return folder.parent.parent if catalog.log_id_of(folder) and folder.parent.name == "topics" else None
-
-
 def pace_of(rate: int | None) -> Pace | None:
     """What keeps somebody to a rate, if one was said."""
     return Pace(rate) if rate else None
-
-
-def bytes_of_segments(log: Path) -> int:
-    """What its segments take, as far as they are there: they come and go beside a broker."""
-    size = 0
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for path in log.iterdir():
-            with suppress(OSError):
-                size += path.stat().st_size if layout.floor_of(path.name) else 0
-    return size
 
 
 def report(found: Damage | Unfinished) -> Status:
@@ -127,8 +75,3 @@ def readable(place: Place, directory: Path) -> Iterator[list[Status]]:
     except FileNotFoundError:
         if place.directory == directory:
             raise
-
-
-def _topic(path: Path) -> Place | None:
-    found = catalog.folder_at(path)
-    return Place(found.topic.name, path, found.topic.log_id, found.problem) if found else None

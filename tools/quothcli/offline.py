@@ -12,10 +12,11 @@ from quothcli.chosen import chosen
 from quothcli.command import command, group
 from quothcli.exits import Status
 from quothcli.formats import Format
-from quothcli.logs import Directory, Only, Place, places, readable, report
+from quothcli.logs import Directory, Only, readable, report
 from quothcli.options import After, Form, Limit, Template, moment
 from quothcli.output import Printer, moment_text, printable
 from quothcli.template import chosen_template
+from quothd.places import Place, places
 from quothlog import inspection
 from quothlog.inspection import Damage, Summary, Unfinished
 

@@ -18,13 +18,9 @@ from quothcli.exits import Status, read_or_not, say
 from quothcli.logs import (
     Directory,
     Only,
-    Place,
     Rate,
-    bytes_of_segments,
-    data_directory,
     missing_text,
     pace_of,
-    places,
     readable,
     report,
 )
@@ -32,6 +28,7 @@ from quothcli.options import Form
 from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import byte_progress
 from quothd import topicfile
+from quothd.places import Place, bytes_of_segments, data_directory, places
 from quothlog import inspection, layout
 from quothlog.dirlock import DirectoryLock
 from quothlog.inspection import Summary, Unfinished

@@ -1,0 +1,10 @@
+"""Jobs on Spark, ready to run: each is a module, a function of a session, and a command.
+
+    quoth pipeline audit /var/lib/quoth                                    here, on all cores
+    python -m quoth.spark.jobs.audit /var/lib/quoth --master local[4]      the same without the command
+    spark-submit --master yarn .../quoth/spark/jobs/audit.py /mnt/quoth    on a cluster that has the package
+
+A job is a function that gets a session and returns a `session.Summary`. What can be refused without Spark is
+refused before there is one. Another job is a module here, with a `main` that parses what was typed, and a
+module in `quothcli.pipeline` that does the same as a command.
+"""

@@ -1,0 +1,366 @@
+"""Is everything there that should be: every segment file of logs of any size, read without a broker.
+
+    quoth pipeline audit DIR...
+    python -m quoth.spark.jobs.audit DIR... [--topic TOPIC] [--out DIR] [--master URL] [--format json]
+    spark-submit .../quoth/spark/jobs/audit.py DIR...
+
+A directory is that of an embedded log, a topic's folder or a broker's data directory, on a file system that
+all executors have. Nothing is locked and nothing is changed, so a broker may be writing there: what it has
+not written to its end yet is no damage, nor is what retention removes meanwhile.
+
+Each log is listed once. A segment is told by the same `inspection` as in `quoth log verify`, as it is among
+all that were listed: so it makes no difference who looks at which, and the verdict is the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from quoth.spark.jobs import session
+from quoth.spark.jobs.runs import Run, shares
+from quoth.spark.jobs.session import Summary
+from quothd import topicfile
+from quothd.places import Place, places
+from quothlog import inspection, layout, snapshot
+from quothlog.inspection import Damage
+from quothlog.snapshot import Listing
+from quothwire.errors import QuothError
+
+FOUND_MAX = 1_000
+"""Findings that a summary tells one by one; `Audit.findings` has all of them."""
+
+
+class Finding(NamedTuple):
+    """Something that is not as it should be.
+
+    kind: one of `inspection.Wrong`, or what `KINDS` explains. damage: does it make the verdict? start, end:
+    offsets in the file, both 0 if it is about the file as a whole. after, next: the pointers between which
+    records are missing. ordinal: that of the first of these records; records: how many are missing; each -1
+    if unknown.
+    """
+
+    topic: str
+    directory: str
+    kind: str
+    damage: bool
+    path: str
+    start: int
+    end: int
+    after: int
+    next: int
+    ordinal: int
+    records: int
+    text: str
+
+
+KINDS = {
+    "unreadable": "a log, or what is left of it from somewhere on, that cannot be looked at",
+    "settings": "a topic's settings file that does not check",
+    "index": "a sealed segment without an index that agrees with it: a note, readers do without",
+    "unfinished": "the end of the last segment, which is being written, or which a crash has torn: a note",
+    "set_aside": "bytes that were kept by a start or a repair: a note",
+    "foreign": "a file that is none of a log's: a note",
+}
+_FINDING = (
+    "topic string, directory string, kind string, damage boolean, path string, start long, end long, "
+    "after long, next long, ordinal long, records long, text string"
+)
+_SEGMENT = (
+    "topic string, directory string, path string, log string, floor long, first long, last long, "
+    "ordinal long, batches long, records long, bytes long, sealed boolean, indexed boolean"
+)
+_AMOUNTS = ("batches", "records", "bytes")
+
+
+class Log(NamedTuple):
+    """A log as its directory tells it: its segments, the bytes of each, and what is wrong beside them."""
+
+    place: Place
+    listed: Listing
+    sizes: list[int]
+    found: list[Finding]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was looked at, and what was found: a row for each segment, and one for each finding."""
+
+    logs: list[Log]
+    segments: DataFrame
+    findings: DataFrame
+
+    def save(self, directory: str) -> None:
+        """Write both as Parquet: DIR/segments and DIR/findings."""
+        self.segments.write.parquet(f"{directory}/segments")
+        self.findings.write.parquet(f"{directory}/findings")
+
+    def summary(self) -> Summary:
+        """What was looked at and what was found, with a verdict: good if nothing is damaged."""
+        sums = [functions.sum(name).alias(name) for name in _AMOUNTS]
+        amounts = self.segments.groupBy("directory").agg(functions.count("*").alias("segments"), *sums)
+        counts = self.findings.groupBy("directory", "kind", "damage").agg(
+            functions.count("*").alias("count"),
+            functions.sum(functions.greatest("records", functions.lit(0))).alias("missing"),
+        )
+        first = self.findings.orderBy("directory", "path", "start").limit(FOUND_MAX)
+        found = [Finding(*row) for row in first.collect()]
+        seen = {row["directory"]: row.asDict() for row in amounts.collect()}
+        return _summary(self.logs, seen, [row.asDict() for row in counts.collect()], found)
+
+
+def logs_in(directories: Iterable[str | Path], topic: str | None = None) -> list[Log]:
+    """List all logs in some directories. topic: only this one.
+
+    Raises FileNotFoundError for a directory that is not there or holds no log, `NotFound` if none holds the
+    topic.
+    """
+    named = [Path(directory).resolve() for directory in directories]
+    return [_look(place, named=place.directory in named) for place in _places(named, topic)]
+
+
+def audit(spark: SparkSession, logs: list[Log]) -> Audit:
+    """Look at all segments of some logs."""
+    tasks = list(shares([log.sizes for log in logs]))
+    listed = spark.sparkContext.broadcast([(log.place.topic, log.listed) for log in logs])
+    rows = spark.sparkContext.parallelize(tasks, max(1, len(tasks))).flatMap(
+        lambda share: _inspected(share, listed.value)
+    )
+    schema = f"{_SEGMENT}, found array<struct<{_FINDING}>>"
+    told = spark.createDataFrame(rows, schema, verifySchema=False).persist()
+    beside = spark.createDataFrame([one for log in logs for one in log.found], _FINDING)
+    within = told.select(functions.inline("found"))
+    return Audit(logs, told.where("path is not null").drop("found"), within.union(beside))
+
+
+def job(
+    directories: Iterable[str | Path], *, topic: str | None = None, out: str | None = None
+) -> session.Job:
+    """The job that audits the logs in some directories. out: where it keeps what it finds.
+
+    Raises FileExistsError, and as `logs_in`.
+    """
+    if out is not None and os.path.exists(out):
+        raise FileExistsError(errno.EEXIST, "it exists already, and nothing was written", out)
+    logs = logs_in(directories, topic)
+
+    def run(spark: SparkSession) -> Summary:
+        done = audit(spark, logs)
+        if out is not None:
+            done.save(out)
+        return done.summary()
+
+    return run
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run it as a module."""
+    parser = session.arguments(__doc__)
+    parser.add_argument(
+        "directories", metavar="DIR", nargs="+", help="a log, a topic's folder, a data directory"
+    )
+    parser.add_argument("--topic", metavar="TOPIC", help="only this topic")
+    parser.add_argument("--out", metavar="DIR", help="keep segments and findings there, as Parquet")
+    typed = parser.parse_args(arguments)
+    session.run("audit", lambda: job(typed.directories, topic=typed.topic, out=typed.out), typed)
+
+
+# -- in the driver ------------------------------------------------------------------------------------------
+
+
+def _places(directories: Iterable[Path], topic: str | None) -> list[Place]:
+    """The logs, each once, in however many of the directories it lies."""
+    found: dict[Path, Place] = {}
+    missing: QuothError | None = None
+    for directory in directories:
+        try:
+            found |= {place.directory: place for place in places(directory, topic)}
+        except QuothError as problem:
+            missing = problem
+    if not found and missing is not None:
+        raise missing
+    return list(found.values())
+
+
+def _look(place: Place, *, named: bool) -> Log:
+    """List a directory. named: a log is expected there; one of a broker's may be deleted at any moment.
+
+    Raises FileNotFoundError.
+    """
+    found = [_beside(place, topicfile.NAME, "settings", place.problem, damage=True)] if place.problem else []
+    listed = Listing(place.directory, place.log_id, ())
+    try:
+        listed = snapshot.listing(place.directory, place.log_id)
+    except QuothError as problem:
+        found.append(_beside(place, "", "unreadable", problem.text, damage=True))
+    except FileNotFoundError:
+        if named:
+            raise
+    sizes: dict[int, int] = {}
+    with suppress(FileNotFoundError), os.scandir(place.directory) as entries:
+        for entry in entries:
+            floor = layout.floor_of(entry.name)
+            with suppress(FileNotFoundError):  # removed meanwhile
+                if floor is not None and entry.is_file(follow_symlinks=False):
+                    sizes[floor] = entry.stat().st_size
+                else:
+                    found += _stray(place, entry)
+    return Log(place, listed, [sizes.get(floor, 0) for floor in listed.floors], found)
+
+
+def _stray(place: Place, entry: os.DirEntry[str]) -> Iterator[Finding]:
+    """What there is to say of a file that is no segment."""
+    if layout.is_set_aside(entry.name):
+        size = entry.stat(follow_symlinks=False).st_size
+        yield _beside(place, entry.name, "set_aside", f"{size:,} bytes: delete that if nobody needs it")
+    elif layout.floor_of(entry.name) is not None:
+        yield _beside(place, entry.name, "foreign", "a segment has to be a file")
+    elif not layout.is_ours(entry.name) and (entry.name != topicfile.NAME or not place.log_id):
+        yield _beside(place, entry.name, "foreign", "no file of a log")
+
+
+def _beside(place: Place, name: str, kind: str, text: str, *, damage: bool = False) -> Finding:
+    """Something about a whole file, or about the directory."""
+    directory = str(place.directory)
+    path = os.path.join(directory, name) if name else directory
+    return Finding(place.topic, directory, kind, damage, path, 0, 0, 0, 0, -1, 0, text)
+
+
+# -- in the executors ---------------------------------------------------------------------------------------
+
+
+def _inspected(share: list[Run], logs: list[tuple[str, Listing]]) -> Iterator[tuple[Any, ...]]:
+    """A row for each segment of a task, and one without a path for each run that was broken off."""
+    for run in share:
+        topic, listed = logs[run.log]
+        directory, last = str(listed.directory), 0
+        try:
+            for one in inspection.summaries_in(listed, range(run.start, run.stop)):
+                yield _row(topic, directory, one)
+                last = one.last
+        except (QuothError, OSError) as problem:
+            text = f"{problem}; what lies behind was not looked at"
+            told = Finding(
+                topic, directory, "unreadable", True, directory, 0, 0, last, 0, -1, -1, text
+            )  # fmt: skip
+            yield (topic, directory, *[None] * 11, [told])
+
+
+def _row(topic: str, directory: str, one: inspection.Summary) -> tuple[Any, ...]:
+    found = [_of_damage(topic, directory, damage) for damage in one.damages]
+    if one.unfinished:
+        start, text = (
+            one.bytes - one.unfinished,
+            "no whole batch: it is being written, or a crash has torn it",
+        )
+        found.append(
+            Finding(
+                topic,
+                directory,
+                "unfinished",
+                False,
+                str(one.path),
+                start,
+                one.bytes,
+                one.last,
+                0,
+                -1,
+                0,
+                text,
+            )
+        )
+    if one.sealed and not one.indexed:
+        path = one.path.with_suffix(layout.INDEX_SUFFIX)
+        text = "no index that agrees: readers do without, `quoth log repair` makes it anew"
+        found.append(Finding(topic, directory, "index", False, str(path), 0, 0, 0, 0, -1, 0, text))
+    return (
+        topic, directory, str(one.path), f"{one.log_id:016x}", one.floor, one.first, one.last,
+        one.ordinal, one.batches, one.records, one.bytes, one.sealed, one.indexed, found,
+    )  # fmt: skip
+
+
+def _of_damage(topic: str, directory: str, damage: Damage) -> Finding:
+    text = f"{damage.text}, for good" if damage.closed else damage.text
+    return Finding(
+        topic, directory, damage.kind.value, not damage.closed, str(damage.path), damage.start, damage.end,
+        damage.after, damage.next, damage.ordinal, damage.records, text,
+    )  # fmt: skip
+
+
+# -- what is told -------------------------------------------------------------------------------------------
+
+
+def _summary(
+    logs: list[Log], seen: dict[str, dict[str, Any]], counts: list[dict[str, Any]], found: list[Finding]
+) -> Summary:
+    """seen: the amounts of each log by its directory. counts: of findings by directory and kind."""
+    told = [_told(log.place, seen, counts) for log in logs]
+    totals = {name: sum(one[name] for one in told) for name in ("segments", *_AMOUNTS, "damaged", "missing")}
+    kinds: dict[str, int] = {}
+    for one in counts:
+        kinds[one["kind"]] = kinds.get(one["kind"], 0) + one["count"]
+    lines = [_line(one) for one in found]
+    if (more := sum(kinds.values()) - len(found)) > 0:
+        lines.append(f"... and {more:,} more: --out DIR keeps all of them")
+    lines += [f"{_printable(one['topic'])}: {_amounts(one)}" for one in told]
+    if len(told) > 1:
+        lines.append(f"{len(told):,} logs: {_amounts(totals)}")
+    content = {
+        "whole": not totals["damaged"],
+        **totals,
+        "kinds": dict(sorted(kinds.items())),
+        "logs": told,
+        "findings": [one._asdict() for one in found],
+    }
+    return Summary(lines, content, not totals["damaged"])
+
+
+def _told(place: Place, seen: dict[str, dict[str, Any]], counts: list[dict[str, Any]]) -> dict[str, Any]:
+    """What there is to say of one log."""
+    directory = str(place.directory)
+    amounts = seen.get(directory, {})
+    here = [one for one in counts if one["directory"] == directory]
+    return {
+        "topic": place.topic,
+        "directory": directory,
+        **{name: amounts.get(name, 0) for name in ("segments", *_AMOUNTS)},
+        "damaged": sum(one["count"] for one in here if one["damage"]),
+        "missing": sum(one["missing"] for one in here),
+    }
+
+
+def _amounts(one: dict[str, Any]) -> str:
+    amounts = ", ".join(f"{one[name]:,} {name}" for name in ("segments", *_AMOUNTS))
+    missing = f", {one['missing']:,} records missing" if one["missing"] else ""
+    return (
+        f"{amounts}: {one['damaged']:,} damaged{missing}" if one["damaged"] else f"{amounts}: whole{missing}"
+    )
+
+
+def _line(one: Finding) -> str:
+    """A finding for people."""
+    where = f"bytes {one.start} to {one.end}: " if one.end > one.start else ""
+    lost = ""
+    if one.records:
+        count = "an unknown number of records" if one.records < 0 else f"{one.records:,} records"
+        which = f", from ordinal {one.ordinal} on" if one.ordinal >= 0 else ""
+        lost = f"; {count} missing{which}"
+    verdict = "damage" if one.damage else "note"
+    return _printable(f"{verdict:<6}  {one.kind:<10}  {one.path}: {where}{one.text}{lost}")
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+if __name__ == "__main__":
+    from quoth.spark.jobs.audit import main as installed  # what tasks run has to be importable by its name
+
+    installed()

@@ -1,0 +1,41 @@
+"""Which segments one task looks at.
+
+A task costs Spark some hundredths of a second, a small segment costs a ten-thousandth: so a task gets
+neighbouring segments until it has enough to do, of several logs if need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+TASK_BYTES_MIN = 64 * 2**20
+TASK_FILES_MIN = 1_000
+
+
+class Run(NamedTuple):
+    """Neighbouring segments: which log, by its number, and the rows of its listing from `start` to `stop`."""
+
+    log: int
+    start: int
+    stop: int
+
+
+def shares(logs: Sequence[Sequence[int]]) -> Iterator[list[Run]]:
+    """What each task looks at: at least `TASK_BYTES_MIN` or `TASK_FILES_MIN`, unless it is the last one.
+
+    logs: of each log the bytes of its segments, oldest first.
+    """
+    share: list[Run] = []
+    size = count = 0
+    for log, sizes in enumerate(logs):
+        start = 0
+        for stop, one in enumerate(sizes, 1):
+            size, count = size + one, count + 1
+            if size >= TASK_BYTES_MIN or count >= TASK_FILES_MIN:
+                yield [*share, Run(log, start, stop)]
+                share, size, count, start = [], 0, 0, stop
+        if start < len(sizes):
+            share.append(Run(log, start, len(sizes)))
+    if share:
+        yield share

@@ -1,0 +1,203 @@
+"""What the jobs share: a Spark session, how far they are, what they tell at their end, how they are started.
+
+A job that is started as a command or a module has a session of its own, with its Java beside it; if
+`spark-submit` has started it, that is the one there is. Whoever has a session hands it to the job himself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, NamedTuple, NoReturn
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from quothwire.errors import QuothError
+
+MASTER = "local[*]"
+"""Where a job runs if nobody says it: here, on all cores."""
+JAVA_HINT = "Spark 4 runs on Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_LOOK_S = 0.25
+_CLEAR = "\r\033[K"
+
+
+class Summary(NamedTuple):
+    """What a job tells at its end.
+
+    lines: for people. content: the same as one object of JSON. good: is all as it should be? If not, the exit
+    status is 1.
+    """
+
+    lines: list[str]
+    content: dict[str, Any]
+    good: bool = True
+
+
+class SparkFailed(Exception):
+    """Spark cannot be started, or has broken a job off. code: ``no_spark`` or ``spark_failed``."""
+
+    def __init__(self, code: str, text: str, hint: str) -> None:
+        super().__init__(code, text, hint)
+        self.code, self.text, self.hint = code, text, hint
+
+
+Job = Callable[[SparkSession], Summary]
+Settings = Iterable[tuple[str, str]]
+"""Settings of Spark, each as name and value."""
+
+
+def perform(what: str, job: Job, master: str | None = None, conf: Settings = ()) -> Summary:
+    """Run a job in a session of its own and show on stderr, if that is a terminal, how far it is.
+
+    what: what is being done, in a word or two. master, conf: see `session`. Raises `SparkFailed`, and what
+    the job raises.
+    """
+    logging.getLogger().addHandler(logging.NullHandler())  # or py4j tells of Ctrl-C with a traceback
+    with session(f"quoth {what}", master, conf) as spark, progress(spark, what):
+        try:
+            return job(spark)
+        except (PySparkException, Py4JError) as problem:
+            text = f"{what}: {_reason(problem)}"
+            raise SparkFailed("spark_failed", text, "what was written before may not be whole") from problem
+
+
+@contextmanager
+def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterator[SparkSession]:
+    """A Spark session, stopped at the end.
+
+    master: where it runs; None for what `spark-submit` says, else `MASTER`. conf: more settings, which go
+    before those made here. Raises `SparkFailed` ``no_spark``.
+    """
+    settings: dict[str, Any] = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        _need_java()
+        settings |= _settings_here(master or MASTER)
+    settings |= dict(conf)
+    builder = SparkSession.builder.appName(name)
+    if master or not submitted:
+        builder = builder.master(master or MASTER)
+    try:
+        spark = builder.config(map=settings).getOrCreate()
+    except (PySparkException, Py4JError) as problem:
+        hint = f"look at --master and --conf; {JAVA_HINT}"
+        raise SparkFailed("no_spark", f"Spark did not start: {_reason(problem)}", hint) from problem
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def progress(spark: SparkSession, what: str) -> Iterator[None]:
+    """Show meanwhile how many tasks are done: a line on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    over = Event()
+    watcher = Thread(target=_watch, args=(spark, what, over), name="progress")
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """A parser with what all jobs take when they are started as modules: --master, --conf, --format."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--master", metavar="URL", help=f"where Spark runs (default: {MASTER})")
+    parser.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        type=setting,
+        action="append",
+        default=[],
+        help="a setting of Spark; may be repeated",
+    )
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print the summary")
+    return parser
+
+
+def setting(text: str) -> tuple[str, str]:
+    """A setting of Spark as it is typed, ``NAME=VALUE``. Raises ValueError."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def run(what: str, prepare: Callable[[], Job], typed: argparse.Namespace) -> NoReturn:
+    """Run a job that was started as a module: print its summary and exit as the command does.
+
+    prepare: makes the job, and refuses what can be refused without Spark.
+    """
+    try:
+        summary = perform(what, prepare(), typed.master, typed.conf)
+    except (QuothError, SparkFailed) as problem:
+        sys.exit(f"quoth: {problem.code}: {problem.text}\nhint: {problem.hint}")
+    except (OSError, ValueError) as problem:
+        sys.exit(f"quoth: {problem}")
+    for line in [json.dumps(summary.content)] if typed.format == "json" else summary.lines:
+        print(line)
+    sys.exit(0 if summary.good else 1)
+
+
+def _settings_here(master: str) -> dict[str, str]:
+    """What a session needs whose driver is this process."""
+    settings = {
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        settings |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+    return settings
+
+
+def _need_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=os.path.join(home, "bin") if home else None) is None:
+        where = f"JAVA_HOME, {home}, holds none" if home else "none is in the PATH"
+        raise SparkFailed("no_spark", f"Spark needs Java, and {where}", JAVA_HINT)
+
+
+def _watch(spark: SparkSession, what: str, over: Event) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    with suppress(Py4JError, OSError):  # the job fails for the same reason, and says so
+        while not over.wait(_LOOK_S):
+            found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            stages = [stage for stage in found if stage is not None]
+            done, total = sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)
+            print(f"{_CLEAR}{what}: {done:,} of {total:,} tasks", end="", file=sys.stderr, flush=True)
+        print(_CLEAR, end="", file=sys.stderr, flush=True)
+
+
+def _reason(problem: Exception) -> str:
+    """The line that says why: Java's begins with a colon, Python's is the last of its traceback."""
+    lines = [line for line in str(problem).splitlines() if line and not line[0].isspace()]
+    of_java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    if of_java or not lines:
+        return next(iter(of_java), type(problem).__name__)
+    return lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0]

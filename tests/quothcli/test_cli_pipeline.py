@@ -1,0 +1,133 @@
+"""`quoth pipeline`: jobs as commands, as modules and by spark-submit; without Spark, without Java."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.commands import Command
+from kit.damage import flip
+from kit.logs import segments
+from kit.sparks import JOB_S, java_is_there, spark_home
+from quoth.spark.jobs import audit
+
+MODULE = (sys.executable, "-m", "quoth.spark.jobs.audit")
+needs_java = pytest.mark.skipif(not java_is_there(), reason="there is no Java 17 or newer")
+SPARK_SUBMIT = Path(sys.executable).with_name("spark-submit")
+
+
+def harm(directory: Path) -> Path:
+    """Change a byte of the batch of 3.0 to 3.4; tells of which file."""
+    path = segments(directory)[1]
+    flip(path, path.read_bytes().index(b"3.0"))
+    return path
+
+
+def ran(*command: str | Path, directory: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a job that is no command, to its end. variables: of its environment."""
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=directory,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=JOB_S,
+    )
+
+
+# -- audit --------------------------------------------------------------------------------------------------
+
+
+@needs_java
+@pytest.mark.spark
+@pytest.mark.timeout(2 * JOB_S)
+def test_audit_tells_damage_and_fails(alone: Command, directory: Path, tmp_path: Path) -> None:
+    harmed = harm(directory)
+    out = tmp_path / "out"
+    told = alone(
+        "pipeline", "audit", str(directory), "--out", str(out), "--master", "local[1]", seconds=JOB_S
+    )
+    assert told.status == 1
+    damage, total = told.lines
+    assert damage.startswith(f"damage  body        {harmed}: bytes ")
+    assert damage.endswith("; 5 records missing, from ordinal 15 on")
+    assert total.startswith("readings: 3 segments, 5 batches, 25 records, ")
+    assert total.endswith(" bytes: 1 damaged, 5 records missing")
+    assert {path.name for path in out.iterdir()} == {"segments", "findings"}
+    assert list(out.glob("findings/*.parquet"))
+    again = alone("pipeline", "audit", str(directory), "--out", str(out))
+    assert (again.status, again.out) == (1, b"")
+    assert "exists already" in again.err
+
+
+@needs_java
+@pytest.mark.spark
+@pytest.mark.timeout(2 * JOB_S)
+def test_audit_by_spark_submit(directory: Path, tmp_path: Path) -> None:
+    submit = (SPARK_SUBMIT, "--master", "local[1]", "--conf", "spark.ui.enabled=false", audit.__file__)
+    told = ran(*submit, directory, "--format", "json", directory=tmp_path)
+    assert told.returncode == 0, told.stderr
+    content: dict[str, Any] = json.loads(told.stdout)
+    assert (content["whole"], content["segments"], content["records"]) == (True, 3, 30)
+
+
+@needs_java
+@pytest.mark.spark
+@pytest.mark.timeout(2 * JOB_S)
+def test_audit_in_executors_that_are_processes_of_their_own(directory: Path, tmp_path: Path) -> None:
+    """What tasks run reaches them by its name and finds all that it needs there."""
+    harmed = harm(directory)
+    place = ("--master", "local-cluster[2,1,1024]", "--conf", f"spark.local.dir={tmp_path}")
+    path = ("--conf", f"spark.executorEnv.PYTHONPATH={os.pathsep.join(filter(None, sys.path))}")
+    told = ran(
+        *MODULE, directory, *place, *path, "--format", "json",
+        directory=tmp_path, SPARK_HOME=str(spark_home(tmp_path)),
+    )  # fmt: skip
+    assert told.returncode == 1, told.stderr
+    content: dict[str, Any] = json.loads(told.stdout)
+    assert [(one["path"], one["kind"]) for one in content["findings"]] == [(str(harmed), "body")]
+    assert (content["segments"], content["records"]) == (3, 25)
+    assert len(list((tmp_path / "spark" / "work").glob("app-*/[01]"))) == 2, "the executors' directories"
+
+
+# -- what is refused before there is a session --------------------------------------------------------------
+
+
+def test_where_there_is_no_log(alone: Command, tmp_path: Path) -> None:
+    told = alone("pipeline", "audit", str(tmp_path / "missing"))
+    assert (told.status, told.out) == (3, b"")
+    assert told.err.startswith("quoth: not_found: ")
+    as_module = ran(*MODULE, "missing", directory=tmp_path)
+    assert as_module.returncode == 1
+    assert "missing" in as_module.stderr
+    assert "Traceback" not in as_module.stderr
+
+
+def test_a_setting_that_is_none(alone: Command, directory: Path) -> None:
+    told = alone("pipeline", "audit", str(directory), "--conf", "spark.ui.enabled")
+    assert told.status == 2
+    assert "'spark.ui.enabled' is not NAME=VALUE" in told.err
+
+
+def test_without_java(alone: Command, directory: Path, tmp_path: Path) -> None:
+    told = alone("pipeline", "audit", str(directory), environment={"JAVA_HOME": str(tmp_path)})
+    assert (told.status, told.out) == (1, b"")
+    first, hint = told.err.splitlines()
+    assert first == f"quoth: no_spark: Spark needs Java, and JAVA_HOME, {tmp_path}, holds none"
+    assert "openjdk-17" in hint
+
+
+def test_without_pyspark(alone: Command, directory: Path, tmp_path: Path) -> None:
+    """As where it was never installed: whoever imports it is told that it is not there."""
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('not there', name='pyspark')")
+    told = alone("pipeline", "audit", str(directory), environment={"PYTHONPATH": str(tmp_path)})
+    assert (told.status, told.out) == (1, b"")
+    first, hint = told.err.splitlines()
+    assert first == "quoth: no_spark: this runs on Spark, and pyspark is not installed"
+    assert "pip install 'quoth[spark]'" in hint
