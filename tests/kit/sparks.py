@@ -60,6 +60,7 @@ def session(master: str, directory: Path, **settings: str) -> Iterator[Any]:
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory),
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[1]),  # for what workers get from here
         **settings,
     }
     for name, value in options.items():

@@ -49,7 +49,7 @@ def test_the_tree_is_the_one_that_is_documented() -> None:
     service = ["install", "uninstall"]
     ctx = ["add", "use", "ls", "rm"]
     bench = ["ratio", "table", "api", "aio", "latency", "memory", "steps", "peers"]
-    pipeline = ["audit"]
+    pipeline = ["audit", "archive", "compact"]
     groups = {
         "topic": topic,
         "log": log,

@@ -15,6 +15,7 @@ import pytest
 
 from kit.queries import Queries
 from kit.sparks import java_is_there, session
+from quoth.spark import connections
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,6 +23,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def connections_end() -> Iterator[None]:
+    """Close the connections of this process: it does what workers do, and is not killed as they are."""
+    yield
+    for client in connections._clients.values():
+        client.close()
 
 
 @pytest.fixture(scope="session")

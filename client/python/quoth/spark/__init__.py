@@ -1,14 +1,27 @@
-"""Topics in Spark: tables and streams by `format("quoth")`.
+"""Topics in Spark: tables and streams by `format("quoth")`, and ranges for tasks that pull them themselves.
 
 import quoth.spark
 
 orders = spark.read.format("quoth").option("subscribe", "orders").option("url", "tcp://127.0.0.1:5555").load()
 orders = quoth.spark.read_topic(spark, "orders", since="-15m", columns=["key", "value", "timestamp"])
+quoth.spark.foreach_partition(quoth.spark.topic_ranges(spark, url, ["orders"]), work)
 
 `README.md` beside this file says more. Needs `pip install 'quoth[spark]'` and Java 17.
 """
 
 from quoth.spark.listener import Lag, LagListener
+from quoth.spark.rangereader import TopicRange
+from quoth.spark.ranges import foreach_partition, map_in_arrow, topic_ranges, topic_ranges_frame
 from quoth.spark.source import QuothDataSource, read_topic
 
-__all__ = ["Lag", "LagListener", "QuothDataSource", "read_topic"]
+__all__ = [
+    "Lag",
+    "LagListener",
+    "QuothDataSource",
+    "TopicRange",
+    "foreach_partition",
+    "map_in_arrow",
+    "read_topic",
+    "topic_ranges",
+    "topic_ranges_frame",
+]

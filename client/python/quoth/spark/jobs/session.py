@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 
 from quothwire.errors import QuothError
 
-MASTER = "local[*]"
-"""Where a job runs if nobody says it: here, on all cores."""
+MASTER = "local[*,4]"
+"""Where a job runs if nobody says it: here, on all cores, and a task is tried four times."""
 JAVA_HINT = "Spark 4 runs on Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _LOOK_S = 0.25

@@ -1,0 +1,61 @@
+"""Files of an archive: whole under their names, or not there, whatever dies while they are written."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from quothlog.filesystem import TEMPORARY_SUFFIX, PosixFileSystem, durable_names, sync_directory
+
+_DISK = PosixFileSystem()
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and its parents, each durable in its own parent, with the usual rights."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+    with suppress(PermissionError):  # always: who made it may have died before this; not us, if we may not
+        sync_directory(_DISK, path.parent)
+
+
+class Draft:
+    """A file of which nobody knows until it is kept: `file` is what is written to.
+
+    Its name begins with a dot, as readers of Parquet leave out, and is nobody else's, so that two who write
+    the same do not disturb each other. Left without being kept, it is removed.
+    """
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        """kind: what its name ends in, before what tells that it is a draft."""
+        self._path = folder / f".{secrets.token_hex(8)}{kind}{TEMPORARY_SUFFIX}"
+        self.file = self._path.open("xb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.drop()
+
+    def keep(self, path: Path) -> int:
+        """Put it in place, in its folder, so that it survives a loss of power; returns its bytes."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        size = self.file.tell()
+        self.file.close()
+        with durable_names(_DISK, path.parent):
+            os.replace(self._path, path)
+        return size
+
+    def drop(self) -> None:
+        """Remove it, unless it was kept."""
+        with suppress(OSError):  # on a full disk
+            self.file.close()
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)

@@ -1,0 +1,216 @@
+"""The manifest of an archive: which files belong to it, and up to where each topic is in them.
+
+    _manifest.json
+    {
+      "checksum": "9c0fbd3a5e21d874",               xxh3-64 of what follows, as it is written here
+      "manifest": {
+        "archive": 1,                                the version of this format
+        "commit": 17,                                how often it was replaced
+        "logs": [{
+          "topic": "orders", "log": "5be1...", "generation": 1,
+          "until": 1767323045000001,                 everything up to this pointer is archived, or lost
+          "ordinal": 1000,                           how many records the topic had ever held by then
+          "lost": 0, "losses": [...],                records that were gone before they could be, newest last
+          "files": [{"name": "topic=orders/day=...", "first": ..., "last": ..., "rows": ..., "bytes": ...,
+                     "ordinal": ..., "hash": "..."}]
+        }],
+        "replaced": [{"name": ..., "at": ...}]       files that compaction has merged, kept for who reads them
+      }
+    }
+
+It is the only truth: a file that it does not name is no part of the archive, whatever it holds. It is
+replaced atomically, so every reader sees the archive after one commit or another, and never a mixture.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from xxhash import xxh3_64_hexdigest
+
+from quoth.spark.archive.fingerprint import total
+from quothwire.errors import QuothError, error
+from quothwire.pointer import check_pointer
+
+NAME = "_manifest.json"
+VERSION = 1
+LOSSES_MAX = 100
+"""Losses of a log that are kept one by one; all of them are counted."""
+
+
+class ArchivedFile(NamedTuple):
+    """A file: the pointers of its first and last record, its rows and bytes, the ordinal of its first record,
+    the fingerprint of its records."""
+
+    name: str
+    first: int
+    last: int
+    rows: int
+    bytes: int
+    ordinal: int
+    hash: int
+
+
+class Loss(NamedTuple):
+    """Records behind the pointer `after` and before `next` that could not be archived: a `quoth.Gap`."""
+
+    after: int
+    next: int
+    records: int
+    reason: str
+
+
+class Replaced(NamedTuple):
+    """A file that is no part of the archive any more. at: since when, as a pointer."""
+
+    name: str
+    at: int
+
+
+@dataclass(frozen=True)
+class ArchivedLog:
+    """One log of a topic, as far as it is archived: a topic that is deleted and made anew has another one.
+
+    log: its id. generation: 1 for the first log of the topic, 2 for the next. until: all of it up to this
+    pointer is archived or lost. ordinal: how many records it had held by then, -1 if nothing is known of it.
+    files: in the order of their pointers.
+    """
+
+    topic: str
+    log: int
+    generation: int
+    until: int = 0
+    ordinal: int = -1
+    lost: int = 0
+    losses: tuple[Loss, ...] = ()
+    files: tuple[ArchivedFile, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Records that are archived."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def hash(self) -> int:
+        """Their fingerprint."""
+        return total(file.hash for file in self.files)
+
+    def grown(
+        self, until: int, ordinal: int, files: Iterable[ArchivedFile], losses: Iterable[Loss]
+    ) -> ArchivedLog:
+        """The same log, archived up to a later pointer."""
+        missing = tuple(losses)
+        return replace(
+            self,
+            until=until,
+            ordinal=ordinal,
+            files=(*self.files, *sorted(files, key=_first)),
+            lost=self.lost + sum(loss.records for loss in missing),
+            losses=(*self.losses, *missing)[-LOSSES_MAX:],
+        )
+
+    def merged(self, merged: Mapping[ArchivedFile, Sequence[ArchivedFile]]) -> ArchivedLog:
+        """The same log with new files, each in the place of several old ones."""
+        gone = {old for several in merged.values() for old in several}
+        kept = [file for file in self.files if file not in gone]
+        return replace(self, files=tuple(sorted([*kept, *merged], key=_first)))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An archive after one commit."""
+
+    commit: int = 0
+    logs: tuple[ArchivedLog, ...] = ()
+    replaced: tuple[Replaced, ...] = field(default=())
+
+    def newest(self, topic: str) -> ArchivedLog | None:
+        """The log of a topic that was archived last."""
+        return max((log for log in self.logs if log.topic == topic), key=_generation, default=None)
+
+    def files(self, topics: Callable[[str], bool]) -> list[ArchivedFile]:
+        """The files of those topics."""
+        return [file for log in self.logs if topics(log.topic) for file in log.files]
+
+    def with_log(self, log: ArchivedLog) -> Manifest:
+        """The same with this in the place of what was known of the log."""
+        same = (log.topic, log.generation)
+        others = [one for one in self.logs if (one.topic, one.generation) != same]
+        return replace(self, logs=tuple(sorted([*others, log], key=_place)))
+
+    def encoded(self, commit: int) -> bytes:
+        """The content of the file, as the commit of this number writes it."""
+        logs = [_log_object(log) for log in self.logs]
+        replaced = [one._asdict() for one in self.replaced]
+        content = {"archive": VERSION, "commit": commit, "logs": logs, "replaced": replaced}
+        text = _text(content)
+        return f'{{"checksum": "{_checksum(text)}",\n"manifest": {text}}}\n'.encode()
+
+
+def decoded(content: bytes, where: str) -> Manifest:
+    """A manifest of a file's content; where: the file. Raises `Damaged`, or ``unsupported_version``."""
+    try:
+        said = json.loads(content)
+        body = said["manifest"]
+        if said["checksum"] != _checksum(_text(body)):
+            raise ValueError("its checksum does not match")
+        if body["archive"] != VERSION:
+            text = f"{where} is of version {body['archive']!r}, this program knows version {VERSION}"
+            raise error("unsupported_version", text, "it was left as it is")
+        logs = tuple(map(_log_of, body["logs"]))
+        return Manifest(int(body["commit"]), logs, tuple(Replaced(**one) for one in body["replaced"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise _no_manifest(where, f"{type(problem).__name__}: {problem}") from None
+
+
+def _log_object(log: ArchivedLog) -> dict[str, Any]:
+    return {
+        "topic": log.topic,
+        "log": f"{log.log:016x}",
+        "generation": log.generation,
+        "until": log.until,
+        "ordinal": log.ordinal,
+        "lost": log.lost,
+        "losses": [loss._asdict() for loss in log.losses],
+        "files": [{**file._asdict(), "hash": f"{file.hash:032x}"} for file in log.files],
+    }
+
+
+def _log_of(said: dict[str, Any]) -> ArchivedLog:
+    files = tuple(ArchivedFile(**{**one, "hash": int(one["hash"], 16)}) for one in said["files"])
+    losses = tuple(Loss(**one) for one in said["losses"])
+    rest = {name: said[name] for name in ("topic", "generation", "ordinal", "lost")}
+    until = check_pointer(said["until"])
+    return ArchivedLog(log=int(said["log"], 16), until=until, losses=losses, files=files, **rest)
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, indent=1)
+
+
+def _checksum(text: str) -> str:
+    return xxh3_64_hexdigest(text.encode())
+
+
+def _no_manifest(where: str, why: str) -> QuothError:
+    return error(
+        "damaged",
+        f"{where} is no manifest of an archive: {why}",
+        "nothing was changed; the files of the archive are all there: put a copy of the manifest back, "
+        "or begin another archive",
+    )
+
+
+def _first(file: ArchivedFile) -> int:
+    return file.first
+
+
+def _generation(log: ArchivedLog) -> int:
+    return log.generation
+
+
+def _place(log: ArchivedLog) -> tuple[str, int]:
+    return log.topic, log.generation

@@ -1,0 +1,217 @@
+"""The Parquet files of an archive: written in workers, in the order of pointers, a file for each day.
+
+The columns are those that the Spark source has, and the ordinal: how many records the topic had ever held
+before this one. Each footer says of which topic and log the records are, and their fingerprint.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quoth.spark.archive import naming
+from quoth.spark.archive.disk import Draft, make_directory
+from quoth.spark.archive.fingerprint import MODULUS, fingerprint
+from quoth.spark.archive.manifest import ArchivedFile
+from quoth.spark.arrow import TYPES
+from quothwire.errors import QuothError, error
+
+COLUMNS = ("offset", "timestamp", "key", "value", "headers", "ordinal")
+_ALWAYS = ("offset", "timestamp", "value", "ordinal")
+SCHEMA = pa.schema([pa.field(name, TYPES[name], nullable=name not in _ALWAYS) for name in COLUMNS])
+COMPRESSION = "zstd"
+ROW_GROUP_BYTES = 32 * 2**20
+"""Before encoding: what a writer holds in memory, and a reader has to read at once."""
+_ENCODINGS = {
+    "offset": "DELTA_BINARY_PACKED",
+    "timestamp": "DELTA_BINARY_PACKED",
+    "ordinal": "DELTA_BINARY_PACKED",
+}
+_PLACES = list(_ENCODINGS)
+"""The columns by which a query is helped to leave something out."""
+
+
+class Lineage(NamedTuple):
+    """Of which log some records are. generation: the number of that log among those of its topic."""
+
+    topic: str
+    log: int
+    generation: int
+
+
+class ArchiveWriter:
+    """Writes records of one log into an archive's folder. Left with an error, the last file is not there.
+
+    written: the files that are finished, each durable under its name.
+    """
+
+    def __init__(self, root: Path, lineage: Lineage) -> None:
+        self.written: list[ArchivedFile] = []
+        self._root = root
+        self._lineage = lineage
+        self._file: _DayFile | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            if kind is None:
+                self._finish(self._file)
+            else:
+                self._file.drop()
+
+    def write(self, records: pa.RecordBatch) -> None:
+        """Write records that lie behind those before, with the columns of `COLUMNS`, in their order."""
+        for part in _days(records):
+            day = naming.day_of(part.column("offset")[0].as_py())
+            if self._file is not None and self._file.day != day:
+                self._finish(self._file)
+            if self._file is None:
+                self._file = _DayFile(self._root, self._lineage, part)
+            self._file.write(part)
+
+    def _finish(self, file: _DayFile) -> None:
+        self._file = None
+        self.written.append(file.finish())
+
+
+class _DayFile:
+    """One file while it is written. first: the first of its records."""
+
+    def __init__(self, root: Path, lineage: Lineage, first: pa.RecordBatch) -> None:
+        self._root = root
+        self._lineage = lineage
+        self._first = self._last = first.column("offset")[0].as_py()
+        self._ordinal = first.column("ordinal")[0].as_py()
+        self.day = naming.day_of(self._first)
+        self._rows = self._hash = self._waiting_bytes = 0
+        self._waiting: list[pa.RecordBatch] = []
+        folder = (root / self._name).parent
+        for path in (folder.parent, folder):
+            make_directory(path)
+        self._draft = Draft(folder, naming.SUFFIX)
+        self._writer = pq.ParquetWriter(
+            self._draft.file,
+            SCHEMA,
+            compression=COMPRESSION,
+            use_dictionary=["key"],
+            column_encoding=_ENCODINGS,
+            write_statistics=_PLACES,
+            write_page_checksum=True,
+        )
+
+    @property
+    def _name(self) -> str:
+        return naming.file_name(self._lineage.topic, self._first, self._last, self._lineage.generation)
+
+    def write(self, records: pa.RecordBatch) -> None:
+        """Take records; what waits is encoded once it is enough for a row group."""
+        self._rows += records.num_rows
+        self._hash = (self._hash + fingerprint(records)) % MODULUS
+        self._last = records.column("offset")[-1].as_py()
+        self._waiting.append(pa.RecordBatch.from_arrays(records.columns, schema=SCHEMA))
+        self._waiting_bytes += records.nbytes
+        if self._waiting_bytes >= ROW_GROUP_BYTES:
+            self._encode()
+
+    def finish(self) -> ArchivedFile:
+        """Put it in place, durably."""
+        try:
+            self._encode()
+            self._writer.add_key_value_metadata(self._footer())
+            self._writer.close()
+            size = self._draft.keep(self._root / self._name)
+        except BaseException:
+            self.drop()
+            raise
+        return ArchivedFile(self._name, self._first, self._last, self._rows, size, self._ordinal, self._hash)
+
+    def drop(self) -> None:
+        """Let nothing of it be left."""
+        with suppress(OSError, ValueError, pa.ArrowException):  # it writes what it still has
+            self._writer.close()
+        self._draft.drop()
+
+    def _encode(self) -> None:
+        if self._waiting:
+            table = pa.Table.from_batches(self._waiting, SCHEMA)
+            self._writer.write_table(table, row_group_size=table.num_rows)
+            self._waiting.clear()
+            self._waiting_bytes = 0
+
+    def _footer(self) -> dict[str, str]:
+        topic, log, generation = self._lineage
+        facts = {"topic": topic, "log": f"{log:016x}", "generation": generation, **self._facts()}
+        return {f"quoth.{name}": str(value) for name, value in facts.items()}
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "first": self._first,
+            "last": self._last,
+            "rows": self._rows,
+            "ordinal": self._ordinal,
+            "hash": f"{self._hash:032x}",
+        }
+
+
+def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
+    """See whether a file is there and says of itself what the manifest says. Raises `Damaged`."""
+    path = root / file.name
+    try:
+        found = pq.read_metadata(path)
+    except (OSError, pa.ArrowException) as problem:
+        raise _damaged(path, str(problem)) from None
+    said = {name: value.decode() for name, value in (found.metadata or {}).items()}
+    expected = {
+        b"quoth.topic": lineage.topic,
+        b"quoth.log": f"{lineage.log:016x}",
+        b"quoth.first": str(file.first),
+        b"quoth.last": str(file.last),
+        b"quoth.hash": f"{file.hash:032x}",
+    }
+    if found.num_rows != file.rows or any(said.get(name) != value for name, value in expected.items()):
+        raise _damaged(path, "its footer does not say what the manifest says of it")
+
+
+def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
+    """The records of a file. Raises `Damaged`, at the end if they are others than the manifest says."""
+    path = root / file.name
+    rows = hashed = 0
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as opened:
+            if not opened.schema_arrow.equals(SCHEMA):
+                raise _damaged(path, "its columns are not those of an archive")
+            for number in range(opened.num_row_groups):  # one at a time: that is what bounds the memory
+                for records in opened.read_row_group(number, list(COLUMNS)).to_batches():
+                    rows += records.num_rows
+                    hashed = (hashed + fingerprint(records)) % MODULUS
+                    yield records
+    except (OSError, ValueError, pa.ArrowException) as problem:
+        raise _damaged(path, str(problem)) from None
+    if (rows, hashed) != (file.rows, file.hash):
+        raise _damaged(path, f"its {rows} rows are not the {file.rows} that the manifest says")
+
+
+def _days(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The records of each day by themselves."""
+    offsets: Sequence[int] = records.column("offset").to_numpy()
+    start, end = 0, records.num_rows
+    while start < end:
+        midnight = (naming.day_of(int(offsets[start])) + 1) * naming.DAY_US
+        stop = bisect_left(offsets, midnight, start, end)
+        yield records.slice(start, stop - start)
+        start = stop
+
+
+def _damaged(path: Path, why: str) -> QuothError:
+    return error("damaged", f"{path}: {why}", "nothing was changed; put a copy of the file back")

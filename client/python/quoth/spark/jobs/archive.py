@@ -1,0 +1,117 @@
+"""Topics as Parquet files, kept for as long as anybody likes: each record once, whatever dies meanwhile.
+
+    quoth pipeline archive DIR TOPIC...
+    python -m quoth.spark.jobs.archive DIR TOPIC... [--url URL] [--trim] [--follow SECONDS] [--master URL]
+    spark-submit .../quoth/spark/jobs/archive.py DIR TOPIC...
+
+DIR is a folder that the driver and all executors have. The next run goes on where the manifest in it says,
+see `quoth.spark.archive`; one at a time goes on with it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
+from quoth.spark.archive.archiver import FILE_BYTES, KEEP_REPLACED_S, Archiver, Policy, Tally
+from quoth.spark.archive.store import local_path
+from quoth.spark.archive.workers import OnSpark
+from quoth.spark.jobs import session
+from quoth.spark.jobs.session import Summary
+from quoth.spark.ranges import named
+
+
+def job(
+    archive: str | Path,
+    topics: str | Iterable[str],
+    *,
+    url: str = DEFAULT_URL,
+    timeout: float = DEFAULT_TIMEOUT_S,
+    policy: Policy = Policy(),  # noqa: B008
+    follow: float | None = None,
+    tell: Callable[[str], None],
+) -> session.Job:
+    """The job that archives what topics hold by then, or with follow for ever, looking every so many seconds.
+
+    timeout: seconds that the broker may take for an answer. tell: gets what a person should know meanwhile.
+    Raises `RequestError` for an archive that is no path and a bad selection, `NotFound` for topics that do
+    not exist, `Disconnected`. The job raises as `Archiver.run`.
+    """
+    root, selection = local_path(archive), [topics] if isinstance(topics, str) else list(topics)
+    with Client(url, None, timeout) as broker:
+        named(broker, selection)
+
+    def run(spark: SparkSession) -> Summary:
+        began = time.monotonic()
+        with Client(url, None, timeout) as broker:
+            archiver = Archiver(broker, root, OnSpark(spark), selection, policy, tell)
+            if follow is None:
+                archiver.run()
+            else:
+                archiver.follow(follow)
+        return summary_of(archiver.tally, root, time.monotonic() - began)
+
+    return run
+
+
+def summary_of(tally: Tally, root: Path, seconds: float) -> Summary:
+    """What was done. It is good if no record was lost."""
+    rate = tally.records / seconds if seconds else 0.0
+    lines = [
+        f"archived {', '.join(sorted(tally.topics))}: {tally.records:,} records, {tally.bytes:,} bytes in "
+        f"{tally.files:,} files, {seconds:.1f} s, {rate:,.0f} records a second"
+    ]
+    if tally.lost:
+        lines.append(f"{tally.lost:,} records were gone before they could be archived")
+    if tally.trimmed:
+        lines.append(f"the topics let go of {tally.trimmed:,} records")
+    content = {
+        "archive": str(root),
+        "topics": sorted(tally.topics),
+        "records": tally.records,
+        "bytes": tally.bytes,
+        "files": tally.files,
+        "seconds": round(seconds, 3),
+        "records_per_s": round(rate, 1),
+        "lost": tally.lost,
+        "trimmed": tally.trimmed,
+        "removed_files": tally.removed,
+        "commits": tally.commits,
+    }
+    return Summary(lines, content, good=not tally.lost)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run it as a module."""
+    parser = session.arguments(__doc__)
+    parser.add_argument("archive", metavar="DIR", help="the archive's folder; it is made")
+    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="names of topics, or patterns")
+    parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=DEFAULT_TIMEOUT_S)
+    parser.add_argument("--trim", action="store_true", help="let the topics go of what is archived")
+    parser.add_argument("--fail-on-loss", action="store_true", help="end if records are gone already")
+    parser.add_argument("--follow", metavar="SECONDS", type=float, help="go on, looking so often")
+    parser.add_argument("--file-bytes", metavar="BYTES", type=int, default=FILE_BYTES)
+    parser.add_argument("--keep-replaced", metavar="SECONDS", type=float, default=KEEP_REPLACED_S)
+    typed = parser.parse_args(arguments)
+    policy = Policy(typed.fail_on_loss, typed.trim, typed.file_bytes, typed.keep_replaced)
+
+    def prepare() -> session.Job:
+        where = {"url": typed.url, "timeout": typed.timeout, "follow": typed.follow}
+        return job(typed.archive, typed.topics, policy=policy, tell=tell, **where)
+
+    session.run("archive", prepare, typed)
+
+
+def tell(text: str) -> None:
+    """Say something on stderr."""
+    print(f"quoth: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

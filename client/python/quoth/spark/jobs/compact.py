@@ -1,0 +1,97 @@
+"""The small files of an archive merged into large ones, a day at a time, with the same records.
+
+    quoth pipeline compact DIR [TOPIC...]
+    python -m quoth.spark.jobs.compact DIR [TOPIC...] [--keep-replaced SECONDS] [--master URL]
+    spark-submit .../quoth/spark/jobs/compact.py DIR [TOPIC...]
+
+DIR is an archive's folder, as the driver and all executors have it. Every record on the way is compared with
+the manifest, and who reads by it meanwhile sees the files before or those after, never a mixture.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from quoth.selection import Selection
+from quoth.spark.archive import manifest
+from quoth.spark.archive.archiver import KEEP_REPLACED_S
+from quoth.spark.archive.compaction import TARGET_BYTES, Compacted, Compactor
+from quoth.spark.archive.store import ArchiveStore, local_path
+from quoth.spark.archive.workers import OnSpark
+from quoth.spark.jobs import session
+from quoth.spark.jobs.session import Summary
+from quothwire.errors import error
+
+
+def job(
+    archive: str | Path,
+    topics: Sequence[str] = (),
+    *,
+    target_bytes: int = TARGET_BYTES,
+    keep_replaced: float = KEEP_REPLACED_S,
+) -> session.Job:
+    """The job that compacts what is archived of some topics, of all if none is named. See `Compactor`.
+
+    Raises `RequestError` if there is no archive, or for a bad selection. The job raises as `Compactor.run`,
+    and `Conflict` ``locked`` while another one goes on with the archive.
+    """
+    root, selection = local_path(archive), Selection(topics) if topics else None
+    if not (root / manifest.NAME).is_file():
+        raise error("bad_request", f"{root} holds no archive", "`quoth pipeline archive` makes one")
+
+    def run(spark: SparkSession) -> Summary:
+        began = time.monotonic()
+        with ArchiveStore(root) as store:
+            compactor = Compactor(
+                store,
+                OnSpark(spark),
+                topics=selection,
+                target_bytes=target_bytes,
+                keep_replaced=keep_replaced,
+            )
+            compactor.run()
+        return summary_of(compactor.done, root, time.monotonic() - began)
+
+    return run
+
+
+def summary_of(done: Compacted, root: Path, seconds: float) -> Summary:
+    """What was done."""
+    line = (
+        f"merged {done.merged:,} files into {done.files:,}, {done.records:,} records, {done.bytes:,} bytes, "
+        f"in {seconds:.1f} s; {done.removed:,} files removed"
+    )
+    content = {
+        "archive": str(root),
+        "merged": done.merged,
+        "files": done.files,
+        "records": done.records,
+        "bytes": done.bytes,
+        "removed_files": done.removed,
+        "seconds": round(seconds, 3),
+    }
+    return Summary([line], content)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run it as a module."""
+    parser = session.arguments(__doc__)
+    parser.add_argument("archive", metavar="DIR", help="the archive's folder")
+    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="names of topics, or patterns; else all")
+    parser.add_argument("--target-bytes", metavar="BYTES", type=int, default=TARGET_BYTES)
+    parser.add_argument("--keep-replaced", metavar="SECONDS", type=float, default=KEEP_REPLACED_S)
+    typed = parser.parse_args(arguments)
+
+    def prepare() -> session.Job:
+        sizes = {"target_bytes": typed.target_bytes, "keep_replaced": typed.keep_replaced}
+        return job(typed.archive, typed.topics, **sizes)
+
+    session.run("compact", prepare, typed)
+
+
+if __name__ == "__main__":
+    main()

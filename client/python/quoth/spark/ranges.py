@@ -1,0 +1,175 @@
+"""Topics cut into ranges, one for each task of Spark, and what works on them in Python workers.
+
+    ranges = topic_ranges(spark, "tcp://127.0.0.1:5555", "orders.*", since="-1d")
+    foreach_partition(ranges, lambda range_, batches: load(batches))
+
+The records go from the broker to the worker that uses them: none of them passes through the JVM. A task that
+is tried again gets the same range with the same records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from quoth.client import Client, connect
+from quoth.message import Gap, OnGap
+from quoth.moment import Moment, cursor
+from quoth.reader import log_gap
+from quoth.selection import Selection
+from quoth.spark.rangereader import COLUMNS, Decode, TopicRange, check_decode, records_of
+from quoth.steps import last_before
+from quothwire.errors import error
+from quothwire.message import PARTS_MAX
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import RDD, SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_FRAME = "url: string, topic: string, log: string, after: long, until: long, records: long, bytes: long"
+
+
+def topic_ranges(
+    spark: SparkSession | SparkContext,
+    url: str,
+    topics: str | Iterable[str],
+    *,
+    after: int | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    parts: int | None = None,
+    on_gap: OnGap | None = None,
+) -> RDD[TopicRange]:
+    """The records that topics hold now, as ranges: an RDD with one in each partition.
+
+    url: the broker, as the driver and all workers reach it. topics: names, and patterns as `Client.read_many`
+    takes them. after, since, until: as `Client.batches` takes them, for each of the topics. parts: about so
+    many ranges in all, at least one for each topic with records; by default as many as Spark runs tasks at a
+    time. on_gap: told of records behind `after` that are gone already; a warning in the log by default.
+    """
+    context: SparkContext = getattr(spark, "sparkContext", None) or spark  # type: ignore[assignment]
+    wanted = context.defaultParallelism if parts is None else parts
+    with connect(url) as broker:
+        found = planned(broker, topics, after=after, since=since, until=until, parts=wanted, on_gap=on_gap)
+    return context.parallelize(found, max(1, len(found)))
+
+
+def topic_ranges_frame(
+    spark: SparkSession,
+    url: str,
+    topics: str | Iterable[str],
+    *,
+    after: int | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    parts: int,
+    on_gap: OnGap | None = None,
+) -> DataFrame:
+    """`topic_ranges` as a frame with a range in each partition, for `map_in_arrow`; log: its id in hex.
+
+    It needs no RDD, which a session of Spark Connect does not have.
+    """
+    from pyspark.sql import functions
+
+    with connect(url) as broker:
+        found = planned(broker, topics, after=after, since=since, until=until, parts=parts, on_gap=on_gap)
+    rows = [{**one._asdict(), "log": f"{one.log:016x}"} for one in found]
+    listed = functions.from_json(functions.lit(json.dumps(rows)), f"array<struct<{_FRAME}>>")
+    numbered = spark.range(0, len(found), 1, max(1, len(found)))
+    return numbered.select(listed[functions.col("id").cast("int")].alias("range")).select("range.*")
+
+
+def foreach_partition(
+    ranges: RDD[TopicRange],
+    function: Callable[[TopicRange, Iterator[Any]], object],
+    *,
+    decode: Decode = "arrow",
+    columns: Sequence[str] = COLUMNS,
+) -> None:
+    """Call `function(range, records)` for each range, in a worker.
+
+    decode: what the iterator gives: ``arrow``, pyarrow RecordBatches with these columns; ``batches``,
+    `quoth.Batch`es; ``messages``, `quoth.Message`s. Each of its records comes once, in order, or the task
+    fails: with `NotFound` or `Damaged` if one is not there any more. Spark tries a failed task again, with
+    the same range: effects come at least once, and exactly once where the range is kept with them. Whatever
+    the function sends elsewhere has to be there when it returns: a worker may be killed right after.
+    """
+    check_decode(decode)
+
+    def work(found: Iterable[TopicRange]) -> None:
+        for one in found:
+            function(one, records_of(one, decode, columns))
+
+    ranges.foreachPartition(work)
+
+
+def map_in_arrow(
+    ranges: DataFrame,
+    function: Callable[[TopicRange, Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]],
+    schema: StructType | str,
+    *,
+    columns: Sequence[str] = COLUMNS,
+) -> DataFrame:
+    """What `function(range, record_batches)` makes of each range, as a frame of this schema.
+
+    ranges: of `topic_ranges_frame`. All that is said of `foreach_partition` holds here.
+    """
+
+    def work(frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for frame in frames:
+            for row in frame.to_pylist():
+                one = TopicRange(**{**row, "log": int(row["log"], 16)})
+                yield from function(one, records_of(one, "arrow", columns))
+
+    return ranges.mapInArrow(work, schema)
+
+
+def planned(
+    broker: Client,
+    topics: str | Iterable[str],
+    *,
+    after: int | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    parts: int,
+    on_gap: OnGap | None = None,
+) -> list[TopicRange]:
+    """The ranges of `topic_ranges`, topic by topic in the order of their names, and of their pointers."""
+    if not 1 <= parts <= PARTS_MAX:
+        raise error("bad_request", f"{parts} parts", f"from 1 to {PARTS_MAX}")
+    begin, end = cursor(after, since, 0), last_before(until)
+    counts = {name: broker.count(name, begin, end) for name in named(broker, topics)}
+    for name, counted in counts.items():
+        if begin and counted.gone:
+            (on_gap or log_gap)(Gap(name, begin, counted.first or end + 1, -1, "trimmed"))
+    records = sum(counted.records for counted in counts.values())
+    found: list[TopicRange] = []
+    for name, counted in counts.items():
+        share = max(1, round(parts * counted.records / max(1, records)))
+        found += split(broker, name, counted.log, begin, min(end, counted.newest), share)
+    return found
+
+
+def split(broker: Client, topic: str, log: int, after: int, until: int, parts: int) -> list[TopicRange]:
+    """A stretch of a topic's log, of this id, as ranges, none of them empty."""
+    cut = broker.split(topic, after, until, min(parts, PARTS_MAX))
+    return [TopicRange(broker.url, topic, log, *stretch) for stretch in cut]
+
+
+def named(broker: Client, topics: str | Iterable[str]) -> list[str]:
+    """The topics that are meant, those of patterns as they are now.
+
+    Raises `NotFound` ``unknown_topic`` for a name that is no topic's, and if no topic matches.
+    """
+    selection = Selection(topics)
+    names = selection.names
+    if selection.has_patterns:
+        names = [*names, *(name for name in broker.topics() if selection.matches(name))]
+    if not names:
+        raise error("unknown_topic", f"no topic matches {selection}")
+    for name in selection.names:
+        broker.topic(name)
+    return sorted(set(names))

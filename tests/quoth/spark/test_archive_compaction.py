@@ -1,0 +1,211 @@
+"""Compaction: fewer files, the same records, and readers who never see a mixture."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kit.archives import FILE_BYTES, Account, files_in, of_archive, of_topic, publish
+from quoth import Client
+from quoth.selection import Selection
+from quoth.spark.archive import archived_files, naming
+from quoth.spark.archive.archiver import Archiver, Policy
+from quoth.spark.archive.compaction import Compacted, Compactor, merges_of
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
+from quoth.spark.archive.parquet import SCHEMA, ArchiveWriter, Lineage
+from quoth.spark.archive.store import ArchiveStore, read_manifest
+from quoth.spark.archive.workers import Here
+from quothwire.errors import Damaged
+
+MIDNIGHT = naming.DAY_US * 20_000
+TARGET = 10 * FILE_BYTES
+
+
+def archive(client: Client, root: Path, topic: str, runs: int = 3) -> None:
+    """Archive in so many runs, each of several files."""
+    for run in range(runs):
+        publish(client, topic, [40, 40, 3], f"run {run}")
+        Archiver(client, root, Here(), topic, Policy(file_bytes=FILE_BYTES)).run()
+
+
+def compact(root: Path, keep_replaced: float = 0, **options: Any) -> Compacted:
+    with ArchiveStore(root) as store:
+        compactor = Compactor(store, Here(), keep_replaced=keep_replaced, **options)
+        compactor.run()
+    return compactor.done
+
+
+def test_files_of_a_day_become_one_with_the_same_records(client: Client, tmp_path: Path, topic: str) -> None:
+    archive(client, tmp_path, topic)
+    before, files = read_manifest(tmp_path).logs[0], archived_files(tmp_path)
+    done = compact(tmp_path)
+    [after] = read_manifest(tmp_path).logs
+    assert (done.merged, done.files, done.records, done.removed) == (len(files), 1, before.rows, len(files))
+    assert (after.rows, after.hash, after.until) == (before.rows, before.hash, before.until)
+    assert of_archive(tmp_path, topic) == of_topic(client, topic)
+    assert files_in(tmp_path) == archived_files(tmp_path)
+    assert compact(tmp_path) == Compacted()
+
+
+def test_archiving_goes_on_behind_a_compaction(client: Client, tmp_path: Path, topic: str) -> None:
+    for _ in range(3):
+        archive(client, tmp_path, topic, runs=1)
+        compact(tmp_path)
+    assert of_archive(tmp_path, topic) == of_topic(client, topic)
+    assert len(archived_files(tmp_path)) == 1
+
+
+def test_only_the_topics_that_are_named_are_compacted(client: Client, tmp_path: Path, topic: str) -> None:
+    archive(client, tmp_path, f"{topic}.a", 2)
+    archive(client, tmp_path, f"{topic}.b", 2)
+    compact(tmp_path, topics=Selection("*.a"))
+    assert len(archived_files(tmp_path, "*.a")) == 1
+    assert len(archived_files(tmp_path, "*.b")) > 1
+
+
+def test_files_of_two_days_and_of_two_logs_stay_apart(tmp_path: Path) -> None:
+    with ArchiveStore(tmp_path) as store:
+        for generation in (1, 2):
+            lineage, files = Lineage("t", generation, generation), []
+            for first in range(MIDNIGHT - 100, MIDNIGHT + 100, 20):
+                with ArchiveWriter(tmp_path, lineage) as writer:
+                    writer.write(records(first + 1_000 * generation, 20))
+                files += writer.written
+            log = ArchivedLog("t", generation, generation).grown(MIDNIGHT + 100, 200, files, [])
+            store.commit(store.manifest.with_log(log))
+    compact(tmp_path)
+    logs = read_manifest(tmp_path).logs
+    assert [[file.rows for file in log.files] for log in logs] == [[200], [200]]
+    assert [log.rows for log in logs] == [200, 200]
+
+
+def test_records_of_a_task_lie_in_a_file_for_each_day(tmp_path: Path) -> None:
+    with ArchiveWriter(tmp_path, Lineage("t", 1, 1)) as writer:
+        writer.write(records(MIDNIGHT - naming.DAY_US - 5, 10))
+        writer.write(records(MIDNIGHT - 10, 20))
+    spans = [(file.first - MIDNIGHT, file.last - MIDNIGHT, file.rows) for file in writer.written]
+    day = naming.DAY_US
+    assert spans == [(-day - 5, -day - 1, 5), (-day, -1, 15), (0, 9, 10)]
+    assert [Path(file.name).parent.name for file in writer.written] == [
+        "day=2024-10-02",
+        "day=2024-10-03",
+        "day=2024-10-04",
+    ]
+
+
+def records(first: int, count: int) -> pa.RecordBatch:
+    pointers = list(range(first, first + count))
+    return pa.RecordBatch.from_pydict(
+        {
+            "offset": pointers,
+            "timestamp": pointers,
+            "key": [None] * count,
+            "value": [b"%d" % pointer for pointer in pointers],
+            "headers": [None] * count,
+            "ordinal": list(range(count)),
+        },
+        schema=SCHEMA,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "merged"),
+    [
+        ([], []),
+        ([5], []),
+        ([5, 5], [[5, 5]]),
+        ([100, 5], []),
+        ([5, 100, 5], []),
+        ([5, 5, 100, 5, 5, 5], [[5, 5], [5, 5, 5]]),
+        ([60, 60, 60], [[60, 60]]),
+        ([60, 60, 30, 50, 30, 1], [[60, 60], [30, 50, 30]]),
+        ([99] * 5, [[99, 99], [99, 99]]),
+    ],
+)
+def test_neighbours_are_merged_until_they_are_large(sizes: list[int], merged: list[list[int]]) -> None:
+    files = [ArchivedFile(f"{n}", n, n, 1, size, n, 0) for n, size in enumerate(sizes)]
+    found = list(merges_of(files, 100))
+    assert [[file.bytes for file in several] for several in found] == merged
+
+
+@pytest.mark.parametrize("how", ["missing", "another"])
+def test_what_is_not_what_it_was_is_not_merged(client: Client, tmp_path: Path, topic: str, how: str) -> None:
+    archive(client, tmp_path, topic)
+    before = read_manifest(tmp_path)
+    one, other, *_ = map(Path, archived_files(tmp_path))
+    if how == "missing":
+        one.unlink()
+    else:
+        one.write_bytes(other.read_bytes())
+    with pytest.raises(Damaged, match=one.name):
+        compact(tmp_path)
+    assert read_manifest(tmp_path) == before
+    assert set(archived_files(tmp_path)) - {str(one)} <= set(files_in(tmp_path))
+
+
+def test_no_flipped_byte_gets_into_a_merged_file(
+    client: Client, tmp_path: Path, topic: str, rng: random.Random
+) -> None:
+    """It is noticed, and nothing is changed, or it is one that says nothing."""
+    archive(client, tmp_path, topic)
+    held, before = of_topic(client, topic), read_manifest(tmp_path)
+    path = Path(archived_files(tmp_path)[0])
+    content, noticed = path.read_bytes(), 0
+    for at in rng.sample(range(len(content)), 40):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :])
+        try:
+            compact(tmp_path, keep_replaced=60)
+        except Damaged:
+            noticed += 1
+            assert read_manifest(tmp_path) == before
+        else:
+            assert of_archive(tmp_path) == held, at
+            with ArchiveStore(tmp_path) as store:
+                store.commit(before)
+                before = store.manifest
+    assert noticed > 5
+
+
+def test_who_reads_meanwhile_sees_all_records_once(client: Client, tmp_path: Path, topic: str) -> None:
+    """Runs add to the archive and compactions merge it, while somebody reads it again and again."""
+    publish(client, topic, [40])
+    Archiver(client, tmp_path, Here(), topic, Policy(file_bytes=FILE_BYTES)).run()
+    seen: list[Account] = []
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            seen.append(of_archive(tmp_path))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    states = {of_topic(client, topic)}
+    try:
+        for _ in range(6):
+            archive(client, tmp_path, topic, runs=1)
+            states.add(of_topic(client, topic))
+            compact(tmp_path, keep_replaced=60)
+    finally:
+        over.set()
+        reader.join()
+    assert len(seen) > 6
+    assert set(seen) <= states
+    assert len(files_in(tmp_path)) > len(archived_files(tmp_path))
+    compact(tmp_path)
+    assert files_in(tmp_path) == archived_files(tmp_path)
+
+
+def test_replaced_files_stay_as_long_as_was_asked(client: Client, tmp_path: Path, topic: str) -> None:
+    archive(client, tmp_path, topic)
+    files = archived_files(tmp_path)
+    compact(tmp_path, keep_replaced=3_600)
+    assert set(files) < set(files_in(tmp_path))
+    Archiver(client, tmp_path, Here(), topic, Policy(keep_replaced=3_600)).run()
+    assert set(files) < set(files_in(tmp_path))
+    Archiver(client, tmp_path, Here(), topic, Policy(keep_replaced=0)).run()
+    assert files_in(tmp_path) == archived_files(tmp_path)

@@ -1,0 +1,76 @@
+"""A process that archives, trims or compacts is killed instead of each change that it makes to the disk.
+
+Before the manifest is replaced and after it, before files are synced and named and after it: the next run
+goes on, and the archive holds what the topic ever held, each record once.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.archives import DIED, Account, account, files_in, of_archive, publish, run, work
+from kit.brokers import BrokerProcess, StartBroker
+from kit.effort import times
+from quoth import Client
+from quoth.spark.archive import archived_files
+from quoth.spark.archive.store import read_manifest
+
+
+class Published:
+    """What was ever published to a topic."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self._client = client
+        self.topic = topic
+        self.account = Account(0, 0)
+
+    def more(self) -> None:
+        """Publish some more, and seal it so that it may be trimmed."""
+        after = self._client.topic(self.topic).last if self.account.records else 0
+        publish(self._client, self.topic, [30, 1, 12, 30], str(self.account.records))
+        found = self._client.read(self.topic, after=after, limit=10_000)
+        new = account((one.pointer, one.key, one.value, one.headers) for one in found)
+        self.account = Account(self.account.records + new.records, self.account.sum + new.sum)
+        self._client.roll(self.topic)
+
+
+@pytest.mark.parametrize("action", ["archive", "trim", "compact"])
+def test_killed_at_a_change_of_the_disk_the_next_run_makes_it_whole(
+    start_broker: StartBroker, connect: Any, tmp_path: Path, rng: random.Random, action: str
+) -> None:
+    broker: BrokerProcess = start_broker()
+    client: Client = connect(broker)
+    root, published = tmp_path / "archive", Published(client, "orders")
+
+    def prepare() -> None:
+        published.more()
+        if action == "compact":
+            run("archive", client, root)
+
+    prepare()
+    if action != "compact":
+        run("archive", client, root)
+        prepare()
+    changes = work(action, broker.url, root)
+    assert changes > 5
+    for die_at in rng.sample(range(1, changes + 1), min(changes, times(4, changes))):
+        print(f"{action}: dies at {die_at} of about {changes} changes")
+        prepare()
+        before = set(archived_files(root))
+        if work(action, broker.url, root, die_at=die_at) == DIED:
+            after = set(archived_files(root))
+            assert before == after or published.account == of_archive(root)
+            assert after <= set(files_in(root))
+        run("trim" if action == "trim" else "archive", client, root)
+        assert of_archive(root) == published.account
+    run("compact", client, root)
+    assert of_archive(root) == published.account
+    assert files_in(root) == archived_files(root)
+    [log] = read_manifest(root).logs
+    assert (log.rows, log.lost) == (published.account.records, 0)
+    if action == "trim":
+        assert client.topic("orders").count == 0

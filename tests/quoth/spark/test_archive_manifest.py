@@ -1,0 +1,91 @@
+"""The manifest: what is written is read, and what is damaged is nothing that anybody goes on with."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from quoth.spark.archive import manifest as manifests
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Loss, Manifest, Replaced, decoded
+from quoth.spark.archive.store import ArchiveStore, local_path, read_manifest
+from quothwire.errors import Conflict, Damaged, RequestError
+
+FILES = [
+    ArchivedFile(f"topic=t/day=1970-01-01/{n:017d}-{n + 4:017d}.parquet", n, n + 4, 5, 900, n, n * 2**100)
+    for n in (0, 5, 10, 15)
+]
+LOG = ArchivedLog("t", 2**64 - 1, 1).grown(19, 20, FILES, [])
+FULL = Manifest(1, (LOG, ArchivedLog("ü", 7, 2, until=3, losses=(Loss(0, 4, 3, "damaged"),), lost=3)), (
+    Replaced("topic=t/day=1970-01-01/x.parquet", 12),
+))  # fmt: skip
+
+
+def test_what_is_written_is_read() -> None:
+    assert decoded(FULL.encoded(1), "here") == FULL
+    assert decoded(Manifest().encoded(0), "here") == Manifest()
+
+
+def test_one_changed_byte_is_noticed_or_changes_nothing(rng: random.Random) -> None:
+    content = FULL.encoded(1)
+    for at in rng.sample(range(len(content)), 300):
+        changed = content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :]
+        try:
+            assert decoded(changed, "here") == FULL, at  # such as the 1 of the commit that nobody reads
+        except Damaged as problem:
+            assert "here is no manifest of an archive" in problem.text  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b"null", b"7", b"[" * 100_000, b"\xff", b'{"manifest": 1}']
+)
+def test_what_is_no_manifest_is_refused_and_left(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / manifests.NAME).write_bytes(content)
+    with pytest.raises(Damaged, match="nothing was changed"):
+        ArchiveStore(tmp_path)
+    assert (tmp_path / manifests.NAME).read_bytes() == content
+    (tmp_path / manifests.NAME).unlink()
+    ArchiveStore(tmp_path).close()  # and the lock was given free
+
+
+def test_manifest_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    body = {"archive": manifests.VERSION + 1, "news": True}
+    text = json.dumps(body, ensure_ascii=False, indent=1)
+    checksum = manifests._checksum(text)
+    (tmp_path / manifests.NAME).write_text(f'{{"checksum": "{checksum}", "manifest": {text}}}')
+    with pytest.raises(RequestError, match="unsupported_version"):
+        ArchiveStore(tmp_path)
+
+
+def test_one_program_at_a_time_goes_on_with_an_archive(tmp_path: Path) -> None:
+    with ArchiveStore(tmp_path), pytest.raises(Conflict, match="locked"):
+        ArchiveStore(tmp_path)
+    ArchiveStore(tmp_path).close()
+
+
+def test_commit_that_does_not_follow_the_one_it_began_with_is_refused(tmp_path: Path) -> None:
+    """As it were on a file system that keeps no locks between machines."""
+    with ArchiveStore(tmp_path) as store:
+        store.commit(FULL)
+        (tmp_path / manifests.NAME).write_bytes(Manifest().encoded(2))  # somebody else's
+        with pytest.raises(Conflict, match="changed by another program"):
+            store.commit(FULL)
+    assert read_manifest(tmp_path) == Manifest(2)
+
+
+def test_many_losses_are_all_counted_and_the_newest_are_kept() -> None:
+    log = ArchivedLog("t", 1, 1)
+    for n in range(manifests.LOSSES_MAX + 5):
+        log = log.grown(10 * n, n, [], [Loss(10 * n, 10 * n + 5, 2, "trimmed")])
+    assert log.lost == 2 * (manifests.LOSSES_MAX + 5)
+    assert len(log.losses) == manifests.LOSSES_MAX
+    assert log.losses[-1].after == 10 * (manifests.LOSSES_MAX + 4)
+
+
+def test_archive_is_a_path_and_no_store_of_objects(tmp_path: Path) -> None:
+    assert local_path(f"file://{tmp_path}") == tmp_path
+    assert local_path("here") == Path.cwd() / "here"
+    with pytest.raises(RequestError, match="no path"):
+        local_path("s3://bucket/archive")

@@ -1,0 +1,92 @@
+"""Where the files of an archive lie: safe for every file system, plain to others, and back to the topic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from quoth.spark.archive.naming import DAY_US, file_name, is_ours, topic_folder, topic_in
+from quothwire.errors import QuothError
+from quothwire.topic import check_topic
+
+
+def is_topic(name: str) -> bool:
+    try:
+        return bool(check_topic(name))
+    except QuothError:
+        return False
+
+
+names = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=200).filter(
+    is_topic
+)
+
+
+@given(names)
+@example("orders.*")
+@example("a=b%2Fc:d~e")
+@example("%" * 200)
+@example("\N{SNOWMAN}" * 66)
+def test_folder_of_a_topic_fits_into_one_name_and_tells_the_topic(topic: str) -> None:
+    folder = topic_folder(topic)
+    assert len(folder.encode()) <= 255
+    assert "/" not in folder
+    assert topic_in(folder) in (topic, None)
+    if "~" not in folder:
+        assert topic_in(folder) == topic
+
+
+@given(names, names)
+@example("%" * 199 + "a", "%" * 199 + "b")
+def test_folders_of_two_topics_are_two(one: str, other: str) -> None:
+    assert (topic_folder(one) == topic_folder(other)) == (one == other)
+
+
+def test_only_names_that_cannot_fit_are_cut() -> None:
+    assert topic_folder("orders-2026.eu") == "topic=orders-2026.eu"
+    assert topic_in(topic_folder("x" * 200)) == "x" * 200
+    assert topic_in(topic_folder("\N{SNOWMAN}" * 66)) == "\N{SNOWMAN}" * 66
+    assert topic_in(topic_folder(":" * 200)) is None
+
+
+@pytest.mark.parametrize("topic", ["orders", "a=b", "50% off", "x:y*z?", "[a]{b}", "\N{SNOWMAN} 1"])
+def test_others_find_topic_and_day_in_the_path(tmp_path: Path, topic: str) -> None:
+    name = file_name(topic, 1, 2, 1)
+    (tmp_path / name).parent.mkdir(parents=True)
+    pq.write_table(pa.table({"offset": [1, 2]}), tmp_path / name)
+    schema = pa.schema([("topic", pa.string()), ("day", pa.string())])
+    found = ds.dataset(tmp_path, partitioning=ds.partitioning(schema, flavor="hive")).to_table().to_pylist()
+    assert found == [{"offset": n, "topic": topic, "day": "1970-01-01"} for n in (1, 2)]
+
+
+def test_file_is_named_by_its_day_its_pointers_and_its_generation() -> None:
+    name = file_name("orders", DAY_US * 3 + 1, DAY_US * 4 - 1, 1)
+    assert name == "topic=orders/day=1970-01-04/00000259200000001-00000345599999999.parquet"
+    again = file_name("orders", DAY_US * 3 + 1, DAY_US * 4 - 1, 2)
+    assert again == "topic=orders/day=1970-01-04/00000259200000001-00000345599999999.2.parquet"
+    assert file_name("orders", 2**56 - 2, 2**56 - 1, 1).startswith("topic=orders/day=4253-05-31/")
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        (file_name("orders", 1, 2, 1), True),
+        (file_name("a=b ~", 1, 2, 13), True),
+        ("topic=orders/day=2026-01-02/.5be1c2f0a7d94e63.parquet.tmp", True),
+        (".5be1c2f0a7d94e63_manifest.json.tmp", True),
+        ("_manifest.json", False),
+        ("_manifest.json.lock", False),
+        ("topic=orders/day=2026-01-02/mine.parquet", False),
+        ("topic=orders/day=2026-01-02/x/00000259200000001-00000345599999999.parquet", False),
+        ("topic=orders/00000259200000001-00000345599999999.parquet", False),
+        ("day=2026-01-02/topic=orders/00000259200000001-00000345599999999.parquet", False),
+    ],
+)
+def test_what_an_archive_did_not_make_is_not_taken_for_its_own(name: str, ours: bool) -> None:
+    assert is_ours(name) is ours

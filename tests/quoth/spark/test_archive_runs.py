@@ -1,0 +1,404 @@
+"""Archiving, run by run, in this process: what is archived is what the topic held, each record once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.archives import FILE_BYTES, account, files_in, of_archive, of_topic, publish, rows_of
+from kit.brokers import BrokerProcess
+from kit.damage import flip, stored_batches
+from kit.deadlines import DEADLINE_S, eventually
+from kit.limits import file_bytes, needs_prlimit
+from quoth import Client
+from quoth.message import Gap
+from quoth.spark.archive import archived_files
+from quoth.spark.archive.archiver import Archiver, Policy, Tally, losses_of
+from quoth.spark.archive.manifest import NAME, ArchivedLog, Loss
+from quoth.spark.archive.store import ArchiveStore, read_manifest
+from quoth.spark.archive.workers import Here
+from quoth.spark.rangereader import TopicRange
+from quothwire import batch as wire
+from quothwire.batch import HEADER_BYTES
+from quothwire.errors import Conflict, Damaged, NotFound
+
+Archive = Callable[..., Tally]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """What runs had to say."""
+    return []
+
+
+@pytest.fixture
+def archive(client: Client, root: Path, topic: str, told: list[str]) -> Archive:
+    """Runs an archiving of the test's topic: `archive(trim=True)`."""
+
+    def run(topics: Any = topic, **policy: Any) -> Tally:
+        archiver = Archiver(
+            client, root, Here(), topics, Policy(**{"file_bytes": FILE_BYTES, **policy}), told.append
+        )
+        archiver.run()
+        return archiver.tally
+
+    return run
+
+
+def log_of(root: Path, topic: str) -> ArchivedLog:
+    found = read_manifest(root).newest(topic)
+    assert found is not None
+    return found
+
+
+# -- what is archived ---------------------------------------------------------------------------------------
+
+
+def test_archive_holds_every_record_as_it_was_read(
+    client: Client, archive: Archive, root: Path, topic: str
+) -> None:
+    publish(client, topic, [50, 1, 30, 7, 99, 3])
+    tally = archive()
+    messages = client.read(topic)
+    rows = rows_of(root, topic)
+    assert [row["offset"] for row in rows] == [message.pointer for message in messages]
+    assert [row["ordinal"] for row in rows] == list(range(190))
+    assert of_archive(root, topic) == of_topic(client, topic)
+    assert (tally.records, tally.lost, tally.commits) == (190, 0, 1)
+    assert tally.files == len(archived_files(root)) > 1
+    assert {row["key"] for row in rows} >= {None, b"key 1"}
+
+
+def test_next_run_goes_on_behind_the_last(client: Client, archive: Archive, root: Path, topic: str) -> None:
+    counts = []
+    for run in range(3):
+        publish(client, topic, [40, 5], f"run {run}")
+        counts.append(archive().records)
+    assert counts == [45, 45, 45]
+    assert of_archive(root, topic) == of_topic(client, topic)
+    files = log_of(root, topic).files
+    assert all(before.last < after.first for before, after in pairwise(files))
+
+
+def test_run_without_news_leaves_everything_as_it_is(
+    client: Client, archive: Archive, root: Path, topic: str
+) -> None:
+    publish(client, topic, [5])
+    archive()
+    before, files = read_manifest(root), files_in(root)
+    assert archive() == Tally(topics={topic})
+    assert (read_manifest(root), files_in(root)) == (before, files)
+
+
+def test_much_is_archived_in_several_commits(
+    client: Client, archive: Archive, root: Path, topic: str
+) -> None:
+    for _ in range(5):
+        publish(client, topic, [80, 80])
+    tally = archive(file_bytes=1_000)
+    assert tally.commits > 2
+    assert of_archive(root, topic) == of_topic(client, topic)
+
+
+def test_patterns_take_topics_that_come_later(
+    client: Client, archive: Archive, root: Path, topic: str
+) -> None:
+    publish(client, f"{topic}.a", [3])
+    assert archive(f"{topic}.*").topics == {f"{topic}.a"}
+    publish(client, f"{topic}.b%", [4])
+    assert archive([f"{topic}.*"]).records == 4
+    assert of_archive(root, f"{topic}.b%") == of_topic(client, f"{topic}.b%")
+
+
+def test_topic_that_does_not_exist_is_told_and_nothing_is_written(archive: Archive, root: Path) -> None:
+    for topics in ("no-such-topic", "no-such-*"):
+        with pytest.raises(NotFound, match="unknown_topic"):
+            archive(topics)
+    assert files_in(root) == []
+
+
+# -- what cannot be archived --------------------------------------------------------------------------------
+
+
+def test_records_that_retention_took_first_are_counted_exactly(
+    client: Client, archive: Archive, root: Path, topic: str, told: list[str]
+) -> None:
+    publish(client, topic, [10])
+    archive()
+    publish(client, topic, [17])
+    client.roll(topic)
+    publish(client, topic, [5])
+    client.trim(topic, client.topic(topic).last - 4)
+    held = log_of(root, topic)
+    tally = archive()
+    assert (tally.records, tally.lost) == (5, 17)
+    log = log_of(root, topic)
+    assert (log.lost, [loss.reason for loss in log.losses]) == (17, ["trimmed"])
+    assert log.losses[0].after == held.until
+    assert "17 records" in told[0]
+    assert archive().lost == 0
+
+
+def test_lost_records_end_a_run_that_is_to_fail_on_them(
+    client: Client, archive: Archive, root: Path, topic: str
+) -> None:
+    publish(client, topic, [10])
+    archive()
+    publish(client, topic, [17])
+    client.roll(topic)
+    publish(client, topic, [5])
+    client.trim(topic, client.topic(topic).last - 4)
+    before = read_manifest(root)
+    with pytest.raises(NotFound, match="17 records"):
+        archive(fail_on_loss=True)
+    assert read_manifest(root) == before
+    assert archive().lost == 17
+
+
+def test_what_was_removed_before_the_first_run_is_no_loss(
+    client: Client, archive: Archive, topic: str
+) -> None:
+    publish(client, topic, [17])
+    client.roll(topic)
+    publish(client, topic, [5])
+    client.trim(topic, client.topic(topic).last - 4)
+    tally = archive(fail_on_loss=True)
+    assert (tally.records, tally.lost) == (5, 0)
+
+
+def test_damaged_records_are_counted_and_not_trimmed(
+    start_broker: Any, connect: Any, root: Path, topic: str
+) -> None:
+    broker: BrokerProcess = start_broker()
+    with connect(broker) as client:
+        publish(client, topic, [10, 20, 30])
+        log_id = client.topic(topic).log
+        client.roll(topic)
+        publish(client, topic, [5])
+    broker.terminate()
+    damaged = stored_batches(broker.topics_directory, log_id)[1]
+    flip(damaged.path, damaged.start + HEADER_BYTES + 300)
+    broker.restart()
+    with connect(broker) as client:
+        with pytest.raises(Damaged):
+            Archiver(client, root, Here(), topic, Policy(fail_on_loss=True)).run()
+        archiver = Archiver(client, root, Here(), topic, Policy(trim=True))
+        archiver.run()
+        assert (archiver.tally.records, archiver.tally.lost, archiver.tally.trimmed) == (45, 20, 0)
+        log = log_of(root, topic)
+        assert [(loss.records, loss.reason) for loss in log.losses] == [(20, "damaged")]
+        assert of_archive(root, topic) == of_topic(client, topic)
+        assert client.topic(topic).count == 65
+
+
+def test_headers_that_are_none_cost_their_record_alone(
+    client: Client, archive: Archive, root: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(client, topic, [10, 5])
+    monkeypatch.setattr(wire, "encode_headers", lambda headers: b"\xc1" if headers else b"")
+    client.publish(topic, [b"a", b"b", b"c"], headers=[{}, {"bad": b""}, {}])
+    monkeypatch.undo()
+    with pytest.raises(Damaged):
+        archive(fail_on_loss=True)
+    tally = archive()
+    assert (tally.records, tally.lost) == (17, 1)
+    [loss] = log_of(root, topic).losses
+    assert (loss.records, loss.reason, loss.next) == (1, "damaged", client.topic(topic).last)
+    assert [row["value"] for row in rows_of(root, topic)][-2:] == [b"a", b"c"]
+    assert [row["ordinal"] for row in rows_of(root, topic)] == [*range(16), 17]
+    assert of_archive(root, topic).records == 17
+
+
+@pytest.mark.parametrize(
+    ("gaps", "missing", "losses"),
+    [
+        ([], 0, []),
+        ([(10, 15, 4, "damaged")], 4, [(10, 15, 4, "damaged")]),
+        ([(10, 15, -1, "trimmed")], 3, [(10, 15, 3, "trimmed")]),
+        ([(5, 15, 9, "damaged")], 4, [(10, 15, 4, "damaged")]),
+        ([(10, 12, -1, "trimmed")], 0, []),
+        (
+            [(10, 12, 1, "damaged"), (15, 25, 9, "damaged")],
+            6,
+            [(10, 12, 1, "damaged"), (15, 21, 5, "damaged")],
+        ),
+        ([(10, 12, 1, "damaged")], 3, [(10, 12, 1, "damaged"), (10, 21, 2, "trimmed")]),
+    ],
+)
+def test_losses_of_a_range_add_up_to_what_is_missing_in_it(gaps: Any, missing: int, losses: Any) -> None:
+    one = TopicRange("", "t", 1, 10, 20, 10, 100)
+    found = losses_of(one, [Gap("t", *gap) for gap in gaps], missing)
+    assert found == [Loss(*loss) for loss in losses]
+    assert sum(loss.records for loss in found) == missing
+
+
+@needs_prlimit
+@pytest.mark.parametrize("room", [0, 600, 2_500])
+def test_full_disk_ends_a_run_and_leaves_nothing(
+    client: Client, archive: Archive, root: Path, topic: str, room: int
+) -> None:
+    """No file may grow above so many bytes: neither a file with records, nor a manifest."""
+    publish(client, topic, [10])
+    archive()
+    before, files = read_manifest(root), files_in(root)
+    publish(client, topic, [40] * 10)
+    with file_bytes(os.getpid(), room), pytest.raises(OSError, match="File too large"):
+        archive(file_bytes=2**20)
+    assert read_manifest(root) == before
+    assert not [path for path in files_in(root) if path.endswith(".tmp")]
+    assert set(files) <= set(files_in(root))
+    assert archive().records == 400
+    assert of_archive(root, topic) == of_topic(client, topic)
+
+
+# -- a topic that is made anew ------------------------------------------------------------------------------
+
+
+def test_topic_that_was_made_anew_is_another_generation(
+    client: Client, archive: Archive, root: Path, topic: str, told: list[str]
+) -> None:
+    publish(client, topic, [10, 20], "old")
+    archive()
+    old = of_topic(client, topic)
+    client.delete_topic(topic)
+    publish(client, topic, [7], "new")
+    tally = archive()
+    assert (tally.records, tally.lost) == (7, 0)
+    assert "generation 2" in told[0]
+    first, second = read_manifest(root).logs
+    assert (first.generation, first.rows, second.generation, second.rows) == (1, 30, 2, 7)
+    assert {file.name for file in first.files}.isdisjoint(file.name for file in second.files)
+    assert account(row_of(message) for message in client.read(topic)).sum == of_archive(root).sum - old.sum
+
+
+def row_of(message: Any) -> Any:
+    return message.pointer, message.key, message.value, message.headers
+
+
+# -- trimming -----------------------------------------------------------------------------------------------
+
+
+def test_trim_lets_the_topic_go_of_what_is_archived(
+    client: Client, archive: Archive, root: Path, topic: str
+) -> None:
+    publish(client, topic, [10, 20])
+    held = of_topic(client, topic)
+    client.roll(topic)
+    tally = archive(trim=True)
+    assert tally.trimmed == 30
+    assert client.topic(topic).count == 0
+    publish(client, topic, [5], "more")
+    rest = of_topic(client, topic)
+    assert archive(trim=True).lost == 0
+    found = of_archive(root, topic)
+    assert found == (held.records + rest.records, held.sum + rest.sum)
+
+
+def test_trim_that_was_not_done_is_done_by_the_next_run(client: Client, archive: Archive, topic: str) -> None:
+    publish(client, topic, [10, 20])
+    archive()
+    client.roll(topic)
+    assert archive(trim=True).trimmed == 30
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "another"])
+def test_nothing_is_trimmed_while_a_file_of_the_archive_does_not_check(
+    client: Client, archive: Archive, root: Path, topic: str, how: str
+) -> None:
+    publish(client, topic, [40, 40, 40])
+    client.roll(topic)
+    archive()
+    one, other, *_ = map(Path, archived_files(root))
+    if how == "missing":
+        one.unlink()
+    elif how == "cut":
+        one.write_bytes(one.read_bytes()[:-100])
+    else:
+        one.write_bytes(other.read_bytes())
+    with pytest.raises(Damaged, match=one.name):
+        archive(trim=True)
+    assert client.topic(topic).count == 120
+
+
+# -- for ever -----------------------------------------------------------------------------------------------
+
+
+def test_following_goes_on_through_restarts_and_other_work_until_its_topic_is_deleted(
+    start_broker: Any, connect: Any, root: Path, told: list[str], pool: ThreadPoolExecutor
+) -> None:
+    broker: BrokerProcess = start_broker()
+    client: Client = connect(broker, timeout=1.0)
+    publish(client, "orders", [5])
+    archiver = Archiver(client, root, Here(), "orders", Policy(file_bytes=FILE_BYTES), told.append)
+    following = pool.submit(archiver.follow, 0.01)
+
+    def follows() -> None:
+        expected = of_topic(client, "orders")
+        eventually(lambda: manifest_there(root) and of_archive(root) == expected, "all of it is archived")
+
+    follows()
+    store = eventually(lambda: free_store(root), "nobody works on it just now")
+    assert store is not None
+    with store:
+        eventually(lambda: any(text.startswith("locked") for text in told), "it says what it waits for")
+    publish(client, "orders", [7, 3])
+    follows()
+    broker.kill()
+    eventually(
+        lambda: any(text.startswith(("disconnected", "timed_out")) for text in told), "that it is away"
+    )
+    broker.restart()
+    publish(client, "orders", [9])
+    follows()
+    client.delete_topic("orders")
+    with pytest.raises(NotFound, match="unknown_topic"):
+        following.result(DEADLINE_S)
+    assert archiver.tally.records == 24
+
+
+def manifest_there(root: Path) -> bool:
+    return (root / NAME).exists()
+
+
+def free_store(root: Path) -> ArchiveStore | None:
+    """The archive, if nobody works on it."""
+    try:
+        return ArchiveStore(root)
+    except Conflict:
+        return None
+
+
+# -- together with others -----------------------------------------------------------------------------------
+
+
+def test_two_runs_at_once_are_refused(archive: Archive, client: Client, root: Path, topic: str) -> None:
+    publish(client, topic, [5])
+    with ArchiveStore(root), pytest.raises(Conflict, match=r"locked.*in use by process"):
+        archive()
+
+
+def test_strays_are_removed_after_a_grace_and_files_of_others_never(
+    client: Client, archive: Archive, root: Path, topic: str
+) -> None:
+    publish(client, topic, [5])
+    archive()
+    [file] = map(Path, archived_files(root))
+    stray = file.with_name(f"{1:017d}-{2:017d}.parquet")
+    draft, foreign = file.with_name(".5be1c2f0a7d94e63.parquet.tmp"), file.with_name("mine.parquet")
+    for path in (stray, draft, foreign):
+        path.write_bytes(b"x")
+    with ArchiveStore(root) as store:
+        assert store.sweep(keep_replaced=0) == 0
+        assert store.sweep(keep_replaced=0, keep_strays=0) == 2
+    assert files_in(root) == sorted(map(str, (file, foreign)))

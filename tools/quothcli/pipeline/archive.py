@@ -1,0 +1,146 @@
+"""`quoth pipeline archive` and `quoth pipeline compact`: topics as Parquet files, few large ones of many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quoth.client import DEFAULT_TIMEOUT_S
+from quothcli.chosen import chosen
+from quothcli.command import command
+from quothcli.exits import say
+from quothcli.options import Form, Timeout, Topics, Url
+from quothcli.pipeline.running import Conf, Master, run
+
+if TYPE_CHECKING:
+    from quoth.spark.jobs.session import Job
+
+_KEEP_REPLACED_S = 900.0
+_FILE_BYTES = 128 * 2**20
+
+_Archive = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR", help="The archive's folder, where all of Spark can reach it.", show_default=False
+    ),
+]
+_KeepReplaced = Annotated[
+    float,
+    typer.Option(
+        "--keep-replaced",
+        metavar="SECONDS",
+        min=0,
+        help="How long merged files stay, for those who have begun to read by the manifest before.",
+    ),
+]
+
+
+def add(pipeline: typer.Typer) -> None:
+    """Put `archive` and `compact` into `quoth pipeline`."""
+    command(
+        pipeline,
+        "archive",
+        "quoth pipeline archive /mnt/archive 'orders.*'",
+        "quoth pipeline archive /mnt/archive orders --trim --format json",
+        "quoth pipeline archive /mnt/archive orders clicks --follow 60",
+    )(archive)
+    command(
+        pipeline,
+        "compact",
+        "quoth pipeline compact /mnt/archive",
+        "quoth pipeline compact /mnt/archive 'orders.*' --keep-replaced 3600",
+    )(compact)
+
+
+def archive(
+    context: typer.Context,
+    directory: _Archive,
+    topics: Topics,
+    follow: Annotated[
+        float | None,
+        typer.Option(
+            "--follow", metavar="SECONDS", min=0.1, help="Go on for ever, looking so often for new records."
+        ),
+    ] = None,
+    trim: Annotated[
+        bool, typer.Option("--trim", help="Let the topics go of what is archived and durable.")
+    ] = False,
+    fail_on_loss: Annotated[
+        bool,
+        typer.Option(
+            "--fail-on-loss", help="End if records are gone before they could be archived, else count them."
+        ),
+    ] = False,
+    file_bytes: Annotated[
+        int,
+        typer.Option(
+            "--file-bytes", metavar="BYTES", min=1, help="Cut topics into files of so many stored bytes."
+        ),
+    ] = _FILE_BYTES,
+    keep_replaced: _KeepReplaced = _KEEP_REPLACED_S,
+    url: Url = None,
+    timeout: Timeout = None,
+    master: Master = None,
+    conf: Conf = None,
+    form: Form = None,
+) -> int:
+    """Keep topics as Parquet files, each record once.
+
+    The first run takes all that is there, the next one what came since: it may be killed at any moment and
+    be started again, by hand or by cron. Files lie in DIR/topic=NAME/day=YYYY-MM-DD; which of them count is
+    said by DIR/_manifest.json, which is replaced when they are durable. Lost records make the exit status 1.
+    """
+    asked = chosen(context, url, timeout, form)
+
+    def prepare() -> Job:
+        from quoth.spark.archive.archiver import Policy
+        from quoth.spark.jobs import archive
+
+        return archive.job(
+            directory,
+            topics,
+            url=asked.address,
+            timeout=asked.timeout or DEFAULT_TIMEOUT_S,
+            policy=Policy(fail_on_loss, trim, file_bytes, keep_replaced),
+            follow=follow,
+            tell=lambda text: say(f"quoth: {text}"),
+        )
+
+    return run(context, "archive", prepare, master=master, conf=conf, form=form)
+
+
+def compact(
+    context: typer.Context,
+    directory: _Archive,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC",
+            help="Names of topics, or patterns in quotes (default: all).",
+            show_default=False,
+        ),
+    ] = None,
+    target_bytes: Annotated[
+        int,
+        typer.Option(
+            "--target-bytes", metavar="BYTES", min=1, help="Merge smaller files until they have so many."
+        ),
+    ] = _FILE_BYTES,
+    keep_replaced: _KeepReplaced = _KEEP_REPLACED_S,
+    master: Master = None,
+    conf: Conf = None,
+    form: Form = None,
+) -> int:
+    """Merge the small files of an archive into large ones, day by day.
+
+    Count and contents are compared with the manifest on the way. Readers that go by it see the old files or
+    the new ones. What killed runs have left is removed.
+    """
+
+    def prepare() -> Job:
+        from quoth.spark.jobs import compact
+
+        return compact.job(directory, topics or (), target_bytes=target_bytes, keep_replaced=keep_replaced)
+
+    return run(context, "compact", prepare, master=master, conf=conf, form=form)
