@@ -14,7 +14,7 @@ import quoth
 from quothd import Broker
 from quothd.config import Config
 from quothwire.errors import CODES
-from quothwire.message import REPLIES, REQUESTS, Operation, TopicInfo
+from quothwire.message import REPLIES, REQUESTS, Operation, TopicInfo, TransactionInfo
 from quothwire.settings import NAMES
 
 ROOT = Path(__file__).parent.parent
@@ -99,11 +99,10 @@ def test_the_protocol_names_every_operation_with_its_number() -> None:
 
 @pytest.mark.parametrize("operation", list(Operation), ids=lambda one: one.name.lower())
 def test_the_protocol_names_every_field_of_a_request_and_of_its_reply(operation: Operation) -> None:
-    """They stand in the operation's row; a topic's fields in the row of `describe`."""
+    """They stand in the operation's row; a topic's fields in the row of `describe`, and so on."""
     rows = dict(re.findall(r"^\| (\d+) (`\w+` \|.*)$", PROTOCOL, re.MULTILINE))
-    row = rows[str(int(operation))]
-    if REPLIES[operation] is TopicInfo:
-        row += rows[str(int(Operation.DESCRIBE))]
+    drawn = {TopicInfo: Operation.DESCRIBE, TransactionInfo: Operation.TRANSACTION}
+    row = rows[str(int(operation))] + rows[str(int(drawn.get(REPLIES[operation], operation)))]
     names = [field.name for kind in (REQUESTS[operation], REPLIES[operation]) for field in fields(kind)]
     assert [name for name in names if f"`{name}`" not in row] == []
 

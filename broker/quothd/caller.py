@@ -22,6 +22,7 @@ from quothwire.message import (
 from quothwire.record import Record, closed_records_of
 
 SIMPLE_READ_BYTES = 2**20
+WITH_PAYLOAD = frozenset((Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED))
 
 
 class Caller(Protocol):
@@ -63,7 +64,7 @@ class FastCaller:
         """See `Caller.request`."""
         assert self._call is not None, "it was decoded already"
         request = codec.decode_arguments(self._call)
-        if self._operation is not Operation.PUBLISH:
+        if self._operation not in WITH_PAYLOAD:
             self._call = None
         return request
 

@@ -163,6 +163,19 @@ class Config:
         least=0,
     )
 
+    staged_bytes_max: int = _disk(
+        16 * 2**30,
+        "Bytes of a topic that may be staged for transactions.",
+        "What nobody publishes must not fill the disk.",
+        least=BATCH_BYTES_MAX,
+    )
+    staged_max_age: float = _disk(
+        86_400.0,
+        "Seconds after its last batch after which what is staged of a transaction is removed.",
+        "A day: an application that died leaves nothing for longer, one that was stopped overnight goes on.",
+        least=0.01,
+    )
+
     check_interval: float = _life(
         0.5,
         "Seconds between two looks at what a topic may remove.",
@@ -274,6 +287,8 @@ class Config:
             max_bytes=0 if keep_all else settings.max_bytes,
             synced_reads=settings.durability == "synced",
             disk_free_min=self.disk_free_min,
+            staged_bytes_max=self.staged_bytes_max,
+            staged_max_age=self.staged_max_age,
         )
 
     def differing(self, other: Config) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ DISK_LOW_S = 10.0
 SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "set_aside_bytes", "stray_files")
 """Counters and gauges of topics that are summed up in the status."""
 
-_MAKES_TOPIC = (Operation.PUBLISH, Operation.CREATE)
+_MAKES_TOPIC = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE)
 _READS = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 
 

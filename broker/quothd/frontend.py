@@ -19,7 +19,7 @@ from pathlib import Path
 
 import zmq
 
-from quothd.caller import Caller, FastCaller, SimpleCaller
+from quothd.caller import WITH_PAYLOAD, Caller, FastCaller, SimpleCaller
 from quothd.catalog import Catalog
 from quothd.config import Config
 from quothd.dispatcher import Dispatcher
@@ -360,7 +360,7 @@ class FrontEnd:
     def _open_request(self, route: list[bytes], body: list[Frame]) -> tuple[Caller, bytes]:
         if codec.is_fast(body):
             call = codec.decode_call(body)
-            if call.payload and call.operation is not Operation.PUBLISH:  # a fetch may be kept for minutes
+            if call.payload and call.operation not in WITH_PAYLOAD:  # a fetch may be kept for minutes
                 raise error("bad_request", f"{call.operation.name.lower()} has no payload")
             return FastCaller(route, call), call.topic
         texts = list(map(bytes, body))

@@ -19,16 +19,12 @@ from dataclasses import replace
 from quothd import catalog
 from quothd.config import Config
 from quothd.events import (
-    Answered,
     Changed,
     Deleted,
     DiskLow,
-    Event,
     Idle,
     Informed,
     Opened,
-    Parked,
-    Progress,
     Sender,
     Slept,
 )
@@ -42,13 +38,14 @@ from quothd.readers import Looked, Readers
 from quothd.reads import Reads
 from quothd.refusals import complain, refusal
 from quothd.retention import Retention
-from quothd.router import COPY_BELOW_BYTES
 from quothd.syncer import Synced, Syncer
 from quothd.topicfile import TopicFile
+from quothd.transactions import Stepped, Transactions
+from quothd.voice import Voice
 from quothlog import Appended, Log, LogInfo
 from quothlog.filesystem import NotDurable
 from quothwire.errors import QuothError, error
-from quothwire.message import Operation, Trimmed
+from quothwire.message import Operation, Reply, Trimmed
 
 QUICK_ITEMS_MAX = 128
 QUICK_BYTES_MAX = 2**19
@@ -84,20 +81,18 @@ class Keeper:
         self._log = log
         self._config = config
         self._inbox = inbox
-        self._outbox = outbox
+        self._voice = Voice(worker, outbox)
         self._syncer = syncer
-        self._reads = Reads(log, readers, inbox.bring, self._answer, self._park)
+        self._reads = Reads(log, readers, inbox.bring, self._voice)
         self._burst: deque[object] = deque()
-        self._said: list[Event] = []
-        self._unanswered: dict[Job, None] = {}
         self._publishes: list[Job] = []
         self._waiting: list[Waiting] = []
         self._ticket_out = False
         self._unsynced_since = 0.0
         self._last_used = time.monotonic()
         self._last_check = self._last_used
-        self._told = (log.newest, log.end_ordinal)
-        self._retention = Retention(worker.topic, log)
+        self._transactions = Transactions(worker.topic, log, inbox)
+        self._retention = Retention(worker.topic, log, self._transactions)
         self._is_short = False
         self._actions: dict[Operation, Callable[[Job], None]] = {
             **self._reads.actions,
@@ -107,6 +102,10 @@ class Keeper:
             Operation.TRIM: self._trim,
             Operation.ROLL: self._roll,
             Operation.DELETE: self._delete,
+            Operation.STAGE: lambda job: self._reply(job, self._transactions.stage(job)),
+            Operation.PUBLISH_STAGED: self._publish_staged,
+            Operation.ABORT: lambda job: self._reply(job, self._transactions.abort(job)),
+            Operation.TRANSACTION: lambda job: self._reply(job, self._transactions.standing(job)),
         }
 
     # -- what a thread may do here, one at a time -------------------------------------------------------
@@ -114,8 +113,8 @@ class Keeper:
     def begin(self) -> None:
         """Do the retention that has become due meanwhile, and say that the log is open."""
         self._retention.run()
-        self._say(Opened(self._worker, replace(self._place), self._info(), self._retention.due()))
-        self._speak()
+        self._voice.say(Opened(self._worker, replace(self._place), self._info(), self._retention.due()))
+        self._voice.speak()
 
     def work(self, items: Iterable[object]) -> None:
         """Do what is asked for, and begin the fsync that somebody waits for. `broken` if that raises."""
@@ -125,11 +124,11 @@ class Keeper:
         try:
             self._work()
             if not self.ended:
-                self._tell_progress()
+                self._voice.progress(self._log.newest, self._log.end_ordinal)
                 self._sync_if_due(time.monotonic())
         except Exception as problem:
             self.broken = problem
-        self._speak()
+        self._voice.speak()
 
     def keep_house(self) -> None:
         """Do what is due unasked: retention, telling how the log stands or that nothing is asked."""
@@ -139,12 +138,12 @@ class Keeper:
             self._keep_house(time.monotonic())
         except Exception as problem:
             self.broken = problem
-        self._speak()
+        self._voice.speak()
 
     def next_due(self) -> float:
         """When there will be something to do unasked, by the monotonic clock."""
         due = self._last_check + self._config.check_interval
-        if not self._unanswered:
+        if not self._voice.unanswered:
             due = min(due, self._last_used + self._config.worker_timeout)
         if self._unsynced_since and not self._ticket_out:
             due = min(due, self._unsynced_since + self._config.sync_interval)
@@ -152,7 +151,7 @@ class Keeper:
 
     def quick(self, items: Iterable[object]) -> int:
         """How many of these, from the first on, will be done in a moment, as far as can be told."""
-        if self.ended or self.broken is not None or self._holds_back():
+        if self.ended or self.broken is not None or self._unsynced_share() > 1:
             return 0
         count = written = found = 0
         written_max = min(QUICK_BYTES_MAX, self._log.room)
@@ -164,7 +163,7 @@ class Keeper:
                     found += self._reads.found_bytes
                 else:
                     break
-            if isinstance(item, Rest) or written > written_max or count == QUICK_ITEMS_MAX:
+            if isinstance(item, Rest | Stepped) or written > written_max or count == QUICK_ITEMS_MAX:
                 break
             if count and found > QUICK_BYTES_MAX:
                 break
@@ -181,16 +180,19 @@ class Keeper:
         except Exception as problem:
             note("close_failed", problem, topic=self._worker.topic)
         self._place.failure = self._log.failure
-        self._speak()
-        return [item for item in (*self._unanswered, *self._burst) if isinstance(item, Job)]
+        self._voice.speak()
+        return [item for item in (*self._voice.unanswered, *self._burst) if isinstance(item, Job)]
 
     # -- inside -----------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while self._burst and not self.ended:
             item = self._burst[0]
-            if isinstance(item, Job) and item.operation is Operation.PUBLISH:
-                self._unanswered[item] = None
+            if isinstance(item, Job) and self._transactions.holds(item):
+                self._voice.owe(item)
+                self._burst.popleft()
+            elif isinstance(item, Job) and item.operation is Operation.PUBLISH:
+                self._voice.owe(item)
                 self._publishes.append(item)
                 self._burst.popleft()
             else:
@@ -201,12 +203,14 @@ class Keeper:
     def _take(self, item: object) -> None:
         match item:
             case Job():
-                self._unanswered[item] = None
+                self._voice.owe(item)
                 self._do(item)
             case Synced():
                 self._finish_sync(item)
             case Looked():
                 self._guard(item.job, lambda _: self._reads.go_on(item))
+            case Stepped():
+                self._go_on(item)
             case Config():
                 self._configure(item)
             case Rest():
@@ -226,9 +230,9 @@ class Keeper:
             self._last_check = now
             self._retention.run()
             self._inform()
-        if now - self._last_used >= self._config.worker_timeout and not self._unanswered:
+        if now - self._last_used >= self._config.worker_timeout and not self._voice.unanswered:
             self._last_used = now
-            self._say(Idle(self._worker))
+            self._voice.say(Idle(self._worker))
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -242,10 +246,11 @@ class Keeper:
         try:
             action(job)
         except QuothError as problem:
-            self._refuse(job, problem)
+            self._tell_if_short(problem)
+            self._voice.refuse(job, problem)
         except OSError as problem:
             complain(problem, self._worker.topic)
-            self._refuse(job, refusal(problem, self._worker.topic))
+            self._voice.refuse(job, refusal(problem, self._worker.topic))
 
     def _append(self) -> None:
         """Append all publishes of the burst."""
@@ -261,7 +266,7 @@ class Keeper:
     def _acknowledge(self, job: Job, outcome: Appended | QuothError, durability: str) -> None:
         if isinstance(outcome, QuothError):
             self._tell_if_short(outcome)
-            self._refuse(job, outcome)
+            self._voice.refuse(job, outcome)
             return
         self._is_short = False
         settings = self._place.topic.settings
@@ -270,44 +275,55 @@ class Keeper:
         if outcome.last > (self._log.synced_pointer if reply.durability == "synced" else self._log.newest):
             self._waiting.append(Waiting(job, reply))
         else:
-            self._answer(job, job.caller.reply(reply))
+            self._voice.answer(job, job.caller.reply(reply))
 
     def _tell_if_short(self, problem: QuothError) -> None:
         """Tell that the disk is low: the front end each time, the log once until it is not any more."""
         if problem.code == "disk_low":
-            self._say(DiskLow(self._worker))
+            self._voice.say(DiskLow(self._worker))
             if not self._is_short:
                 note("disk_low", topic=self._worker.topic, problem=problem.text)
             self._is_short = True
 
     def _make_room(self) -> None:
         """Above the limits of what a loss of power may take, writers wait for an fsync right here."""
-        if self._holds_back():
+        if self._unsynced_share() > 1:
             try:
                 self._log.sync()
             except QuothError as problem:
                 note("sync_failed", topic=self._worker.topic, problem=problem)
             self._release()
 
-    def _holds_back(self) -> bool:
-        """Is so much not synced that writers have to wait?"""
-        over = self._log.unsynced_bytes > self._config.unsynced_bytes_max
-        return over or self._log.unsynced_records > self._config.buffer_count_max
+    def _unsynced_share(self) -> float:
+        """How much is not synced, of what a loss of power may take; from half on the sync thread begins."""
+        log, config = self._log, self._config
+        return max(
+            log.unsynced_bytes / config.unsynced_bytes_max, log.unsynced_records / config.buffer_count_max
+        )
 
-    def _is_much(self) -> bool:
-        """Is it half of that, so that the sync thread had better begin?"""
-        much = 2 * self._log.unsynced_bytes > self._config.unsynced_bytes_max
-        return much or 2 * self._log.unsynced_records > self._config.buffer_count_max
+    # -- transactions -----------------------------------------------------------------------------------
 
-    def _park(self, job: Job) -> None:
-        """Leave a fetch that finds nothing to the front end."""
-        del self._unanswered[job]
-        self._say(Parked(self._worker, job))
+    def _publish_staged(self, job: Job) -> None:
+        appended = self._transactions.publish(job)
+        if appended is not None:
+            self._acknowledge(job, appended, "synced")
+
+    def _go_on(self, stepped: Stepped) -> None:
+        """Go on with a publication after a step of it."""
+        done = self._transactions.go_on(stepped)
+        if done is not None:
+            self._acknowledge(*done, "synced")
+            self._release()
+
+    def _reply(self, job: Job, reply: Reply) -> None:
+        self._voice.answer(job, job.caller.reply(reply))
+
+    # -- what is done to the topic ------------------------------------------------------------------------
 
     def _describe(self, job: Job) -> None:
         job.decode()
         self._place.failure = self._log.failure
-        self._answer(job, job.caller.reply(topic_info(self._place, self._info())))
+        self._reply(job, topic_info(self._place, self._info()))
 
     def _update(self, job: Job) -> None:
         place = self._place
@@ -318,12 +334,12 @@ class Keeper:
         place.topic, place.problem = topic, ""
         self._log.options = self._config.log_options(changed)
         self._retention.run()
-        self._say(Changed(self._worker, replace(place)))
+        self._voice.say(Changed(self._worker, replace(place)))
         self._describe(job)
 
     def _trim(self, job: Job) -> None:
         records, size = self._log.trim(job.decode().before)
-        self._answer(job, job.caller.reply(Trimmed(records, size, self._info().first)))
+        self._reply(job, Trimmed(records, size, self._info().first))
         self._inform()
 
     def _roll(self, job: Job) -> None:
@@ -349,7 +365,7 @@ class Keeper:
         catalog.remove(gone)
         self.ended = True
         removed = Trimmed(info.end_ordinal - info.first_ordinal, info.bytes, 0)
-        self._say(Deleted(self._worker, job, job.caller.reply(removed)))
+        self._voice.say(Deleted(self._worker, job, job.caller.reply(removed)))
 
     # -- syncing ----------------------------------------------------------------------------------------
 
@@ -359,10 +375,14 @@ class Keeper:
         if self._log.failure is not None or not self._log.unsynced_bytes:
             self._release()
             self._unsynced_since = 0.0
-        elif self._waiting or self._is_much() or now - self._unsynced_since >= self._config.sync_interval:
+        elif self._is_sync_due(now):
             self._unsynced_since = 0.0
             self._ticket_out = True
             self._syncer.submit(self._log.begin_sync(), self._inbox)
+
+    def _is_sync_due(self, now: float) -> bool:
+        is_long = now - self._unsynced_since >= self._config.sync_interval
+        return is_long or bool(self._waiting) or self._unsynced_share() > 0.5
 
     def _finish_sync(self, synced: Synced) -> None:
         self._ticket_out = False
@@ -380,16 +400,17 @@ class Keeper:
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if one.reply.last <= self._log.synced_pointer:
-                self._answer(one.job, one.job.caller.reply(one.reply))
+                self._voice.answer(one.job, one.job.caller.reply(one.reply))
             elif self._log.failure is not None:
-                self._refuse(one.job, self._log.failure)
+                self._voice.refuse(one.job, self._log.failure)
             else:
                 self._waiting.append(one)
+        self._burst.extendleft(reversed(self._transactions.release()))
 
     def _drop_ticket(self) -> None:
         """Wait for the sync thread to be done with this log."""
         self._inbox.direct = True
-        while self._ticket_out:
+        while self._ticket_out or self._transactions.is_at_work:
             if not self._burst:
                 self._inbox.wait(time.monotonic() + self._config.check_interval)
                 self._burst.extend(self._inbox.take(1))
@@ -397,41 +418,20 @@ class Keeper:
             item = self._burst.popleft()
             if isinstance(item, Synced):
                 self._finish_sync(item)
+            elif isinstance(item, Stepped):
+                self._go_on(item)
             elif isinstance(item, Job):
-                self._unanswered[item] = None
+                self._voice.owe(item)
 
     # -- telling the front end --------------------------------------------------------------------------
 
-    def _answer(self, job: Job, frames: list[bytes]) -> None:
-        del self._unanswered[job]
-        self._say(Answered(self._worker, job, frames))
-        if len(frames[-1]) >= COPY_BELOW_BYTES:  # a burst of these would fill the memory
-            self._speak()
-
-    def _say(self, event: Event) -> None:
-        """Tell the front end something, at the end of the burst."""
-        self._said.append(event)
-
-    def _speak(self) -> None:
-        """Tell the front end what there is to tell, all at once: that wakes it once."""
-        if self._said:
-            self._outbox.post(*self._said)
-            self._said = []
-
-    def _refuse(self, job: Job, problem: QuothError) -> None:
-        self._answer(job, job.caller.refuse(problem))
-
-    def _tell_progress(self) -> None:
-        standing = (self._log.newest, self._log.end_ordinal)
-        if standing != self._told:
-            self._told = standing
-            self._say(Progress(self._worker, *standing))
-
     def _info(self) -> LogInfo:
-        return self._place.informed(self._log.info())
+        info = self._log.info()
+        gauges = {**info.gauges, "staged_bytes": self._transactions.staged_bytes}
+        return self._place.informed(replace(info, gauges=gauges))
 
     def _inform(self) -> None:
-        self._say(Informed(self._worker, self._info(), self._retention.due()))
+        self._voice.say(Informed(self._worker, self._info(), self._retention.due()))
 
     def _rest(self) -> None:
         """Close the log: everything synced, every acknowledgement sent."""
@@ -443,5 +443,5 @@ class Keeper:
         self._log.close()
         self._place.failure, self._place.counted = self._log.failure, info.counters
         self.ended = True
-        self._tell_progress()
-        self._say(Slept(self._worker, replace(self._place), info, due))
+        self._voice.progress(self._log.newest, self._log.end_ordinal)
+        self._voice.say(Slept(self._worker, replace(self._place), info, due))

@@ -65,6 +65,7 @@ EVENTS: dict[str, Entry] = {
     "sync_failed": Entry(ERROR, "an fsync failed: the topic takes no writes until a restart"),
     "disk_low": Entry(WARNING, "a publish was refused, since too little of the disk is free"),
     "retained": Entry(INFO, "retention has removed records"),
+    "staged_expired": Entry(WARNING, "a transaction to which nobody added anything was removed, unpublished"),
     "retention_delayed": Entry(WARNING, "retention could not be done now, and is tried again"),
     "stray_ignored": Entry(WARNING, "a file or folder that is not the broker's lies there and is left alone"),
     # looking through what nobody reads

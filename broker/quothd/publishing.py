@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from quothd import transactions
 from quothd.job import Job
 from quothlog import Appended, Log
 from quothwire import batch
 from quothwire.errors import QuothError, error
-from quothwire.message import Publish, Published
+from quothwire.message import Operation, Publish, Published
 from quothwire.settings import DURABILITIES
 from quothwire.simple import SimplePublish
 
@@ -53,8 +54,11 @@ class _Singles:
 
 
 def glance(job: Job) -> None:
-    """Raise what is wrong with a publish as far as it shows without looking at its records."""
-    if not isinstance(_request_of(job), SimplePublish):
+    """Raise what is wrong with a publish, or a stage, as far as it shows without looking at its records."""
+    if job.operation is Operation.STAGE:
+        transactions.glance(job)
+        batch.parse_header(job.caller.payload(), 0)
+    elif not isinstance(_request_of(job), SimplePublish):
         batch.parse_header(job.caller.payload(), 0)
 
 

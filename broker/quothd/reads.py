@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from quothd.job import Job, check_range
 from quothd.readers import Looked, Readers, Writes
+from quothd.voice import Voice
 from quothlog import Log
 from quothlog.extract import Extract, up_to
 from quothlog.lookup import Lookup
@@ -62,7 +63,7 @@ class Reads:
     """Reading one open log; like it, it has one owner.
 
     actions: what is done for each operation. found_bytes: what the last fetch has brought. writes: to be told
-    what is written. bring: takes what a reader thread has seen. answer, park: what becomes of a job.
+    what is written. bring: takes what a reader thread has seen. voice: tells what becomes of a job.
     """
 
     def __init__(
@@ -70,8 +71,7 @@ class Reads:
         log: Log,
         readers: Readers,
         bring: Callable[[object], None],
-        answer: Callable[[Job, list[bytes]], None],
-        park: Callable[[Job], None],
+        voice: Voice,
     ) -> None:
         self.found_bytes = 0
         self.writes = Writes()
@@ -84,8 +84,7 @@ class Reads:
         self._log = log
         self._readers = readers
         self._bring = bring
-        self._answer = answer
-        self._park = park
+        self._voice = voice
 
     def go_on(self, looked: Looked) -> None:
         """Go on with a job after a reader has looked for it. Raises what that raised."""
@@ -93,7 +92,7 @@ class Reads:
             raise looked.problem
         job, question, found = looked.job, looked.question, looked.found
         if not isinstance(question, Lookup):
-            self._answer(job, job.caller.reply(found))
+            self._voice.answer(job, job.caller.reply(found))
         elif found is not None:
             self._found(job, found)
         else:
@@ -108,7 +107,7 @@ class Reads:
             check_range(request.after, request.until)
         question = Ranged(self._log.log_id, self._log.survey(request.after), request)
         if question.is_quick:
-            self._answer(job, job.caller.reply(question.read()))
+            self._voice.answer(job, job.caller.reply(question.read()))
         else:
             self._readers.submit(job, question, self._bring)
 
@@ -139,7 +138,7 @@ class Reads:
             data, following = up_to(found, log.log_id, request.until)
         self.found_bytes = len(data)
         reply = Fetched(log.log_id, following, log.newest, gone, log.end_ordinal, damaged)
-        self._answer(job, job.caller.reply(reply, data or None))
+        self._voice.answer(job, job.caller.reply(reply, data or None))
 
     def _nothing(self, job: Job) -> None:
         """There is nothing yet, or nothing more up to the end."""
@@ -147,8 +146,8 @@ class Reads:
         is_over = 0 < request.until <= newest
         if job.deadline and not is_over:
             job.after = max(job.after, newest)  # what lies below is gone, so it is no news
-            self._park(job)
+            self._voice.park(job)
             return
         following = max(request.after, request.until) if is_over else request.after
         reply = Fetched(self._log.log_id, following, newest, 0, self._log.end_ordinal)
-        self._answer(job, job.caller.reply(reply))
+        self._voice.answer(job, job.caller.reply(reply))

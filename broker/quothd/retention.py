@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from quothd.logbook import note
+from quothd.transactions import Transactions
 from quothlog import Log
 from quothwire.errors import QuothError
 
@@ -15,9 +16,10 @@ RETRY_US = 10_000_000
 class Retention:
     """Removes what a topic need not keep. Owned by its keeper."""
 
-    def __init__(self, topic: str, log: Log) -> None:
+    def __init__(self, topic: str, log: Log, transactions: Transactions) -> None:
         self._topic = topic
         self._log = log
+        self._transactions = transactions
         self._done = False
 
     def run(self) -> None:
@@ -26,6 +28,11 @@ class Retention:
         if self._log.failure is not None:
             return
         try:
+            for (application, version), amount in self._transactions.expire():
+                note(
+                    "staged_expired", topic=self._topic, application=f"{application:016x}", version=version,
+                    **amount._asdict(),
+                )  # fmt: skip
             records, size = self._log.retain()
         except (OSError, QuothError) as problem:
             note("retention_delayed", topic=self._topic, problem=problem)
@@ -36,7 +43,7 @@ class Retention:
 
     def due(self) -> int | None:
         """When to look again, by the clock in microseconds; once it could not be done, not at once."""
-        due = self._log.retention_due()
-        if due is None or self._done:
-            return due
-        return max(due, time.time_ns() // 1_000 + RETRY_US)
+        dues = [due for due in (self._log.retention_due(), self._transactions.due()) if due is not None]
+        if not dues or self._done:
+            return min(dues, default=None)
+        return max(min(dues), time.time_ns() // 1_000 + RETRY_US)

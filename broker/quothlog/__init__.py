@@ -11,11 +11,13 @@
 It knows nothing of sockets, topics or threads. From the top down: `log` is made of segments (`segment`), a
 segment of batches in a file (`scan` finds them, `layout` knows the bytes around them) and a sparse `index`;
 `recovery` opens a directory after anything that may have happened to it, and `successor` is the segment in
-which it then goes on; `pointers` gives out pointers, `producers` recognises retries, and everything touches
-the disk through the port in `filesystem`. Around it, for programs: a `writer` gathers records and has them on
-the disk in time, a `reader` follows a log that somebody else may be writing, `marks` tell how far it has been
-carried elsewhere. Beside them, for people: `inspection` looks at a log, `repair` mends one that nobody has
-open, `archive` copies one and `restoration` brings it back.
+which it then goes on; `tip` is where it grows. `pointers` gives out pointers, `producers` and `applications`
+recognise what comes again, and everything touches the disk through the port in `filesystem`. What is not to
+be seen before all of it is there lies in `staging`; `transactions` appends it, or makes segments of it, a
+`publication` by a `plan`. Around it, for programs: a `writer` gathers records and has them on the disk in
+time, a `reader` follows a log that somebody else may be writing, `marks` tell how far it has been carried
+elsewhere. Beside them, for people: `inspection` looks at a log, `repair` mends one that nobody has open,
+`archive` copies one and `restoration` brings it back.
 """
 
 from quothlog.burst import Appended

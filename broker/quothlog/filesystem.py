@@ -43,6 +43,9 @@ class File(Protocol):
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all buffers at the end, or raise OSError with any part of them written."""
 
+    def overwrite(self, data: Buffer, offset: int) -> None:
+        """Write at an offset of a file that was opened for that; OSError may leave a part of it written."""
+
     def size(self) -> int:
         """Bytes of the file."""
 
@@ -85,8 +88,8 @@ class FileSystem(Protocol):
     def create(self, path: Path) -> File:
         """Make an empty file, in place of one of that name, open for reading and appending."""
 
-    def open(self, path: Path, *, append: bool = False) -> File:
-        """Open a file that exists."""
+    def open(self, path: Path, *, append: bool = False, overwrite: bool = False) -> File:
+        """Open a file that exists: for reading, and for appending to it or writing over it."""
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename a file, in place of one of that name."""
@@ -145,6 +148,13 @@ class PosixFile:
         rest = memoryview(b"".join(buffers))[written:]
         while rest:
             rest = rest[os.write(self._fd, rest) :]
+
+    def overwrite(self, data: Buffer, offset: int) -> None:
+        """See `File.overwrite`."""
+        rest = memoryview(data)
+        while rest:
+            written = os.pwrite(self._fd, rest, offset)
+            rest, offset = rest[written:], offset + written
 
     def size(self) -> int:
         """See `File.size`."""
@@ -209,9 +219,10 @@ class PosixFileSystem:
         """See `FileSystem.create`."""
         return PosixFile(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
 
-    def open(self, path: Path, *, append: bool = False) -> File:
-        """See `FileSystem.open`."""
-        return PosixFile(path, os.O_RDWR | os.O_APPEND if append else os.O_RDONLY)
+    def open(self, path: Path, *, append: bool = False, overwrite: bool = False) -> File:
+        """See `FileSystem.open`. Behind O_APPEND Linux appends whatever the offset."""
+        writing = os.O_RDWR | (os.O_APPEND if append else 0)
+        return PosixFile(path, writing if append or overwrite else os.O_RDONLY)
 
     def rename(self, old: Path, new: Path) -> None:
         """See `FileSystem.rename`."""

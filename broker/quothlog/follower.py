@@ -22,7 +22,7 @@ from quothlog.filesystem import File
 from quothlog.inspection import Damage, Unfinished
 from quothlog.layout import Position
 from quothlog.names import Names
-from quothlog.scan import Found
+from quothlog.scan import Found, is_open
 from quothlog.snapshot import DISK, Part, floors_in
 from quothwire import batch
 from quothwire.batch import Header, Stored
@@ -133,6 +133,8 @@ class Follower:
         with suppress(QuothError):
             for raw in batch.split(data[:end], self.log_id):
                 found.append(Stored(batch.check(raw, self.log_id), raw))
+        if found and is_open(found[-1].header) and not self._goes_on_elsewhere():
+            self._hold_back(file, found)
         if found and self._durable:
             file.sync()  # of all that was read before, whoever has written it
         for header, _ in found:
@@ -140,6 +142,28 @@ class Follower:
         if found:
             self.after, self._ordinal = self._here.pointer, self._here.ordinal
         return found
+
+    def _hold_back(self, file: File, found: list[Stored]) -> None:
+        """Leave a transaction away that is not all there yet."""
+        offset = self._here.offset + sum(header.size for header, _ in found)
+        last = found[-1].header
+        while (header := self._header_at(file, offset)) is not None and _same(header, last):
+            if not is_open(header):
+                return
+            offset += header.size
+        while found and _same(found[-1].header, last):
+            found.pop()
+
+    def _goes_on_elsewhere(self) -> bool:
+        """Is there a later segment, so that nothing is added to this one any more?"""
+        return bool(self._floors) and self._floor < self._floors[-1]
+
+    def _header_at(self, file: File, offset: int) -> Header | None:
+        with suppress(QuothError):
+            header = batch.parse_header(file.read(batch.HEADER_BYTES, offset), self.log_id)
+            if offset + header.size <= file.size():
+                return header
+        return None
 
     def _look_around(self) -> list[Stored]:
         """What follows elsewhere: in the next segment, or behind something that is damaged."""
@@ -234,3 +258,8 @@ class Follower:
             self._on_missing(Missing(self.after, first.base, gap, self._ordinal, reason, text))
         elif expected < 0 and not wrong and part.block is not None and 0 < self.after < part.block.previous:
             self._on_missing(Missing(self.after, first.base, -1, -1, "trimmed"))
+
+
+def _same(one: Header, other: Header) -> bool:
+    """Are these batches of the same transaction?"""
+    return (one.producer, one.sequence) == (other.producer, other.sequence)

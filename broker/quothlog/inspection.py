@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from quothlog import layout, segment
 from quothlog.layout import Position
-from quothlog.scan import Found, Hole, is_zero, walk
+from quothlog.scan import Found, Hole, is_open, is_zero, settled, walk
 from quothlog.segment import Segment
 from quothlog.snapshot import DISK, Listing, Part, segments, segments_in
 from quothwire import batch
@@ -194,7 +194,12 @@ def _steps(part: Part, *, bodies: bool = False) -> Iterator[Found | Damage | Unf
             "a segment before this one is missing", kind=Wrong.SEGMENT,
         )  # fmt: skip
     hole = Hole(0, 0) if part.block is None else None
-    for step in walk(part.file, here, part.size, part.log_id, bodies=bodies, below=part.below):
+    steps = walk(part.file, here, part.size, part.log_id, bodies=bodies, below=part.below)
+    for step in (
+        settled(steps, here.ordinal, lost_power=part.block is not None)
+        if part.last and part.footer is None
+        else steps
+    ):
         if isinstance(step, Hole):
             hole = step
             continue
@@ -275,7 +280,8 @@ def _checks(part: Part, found: Found) -> bool:
 
 
 def _is_cut(part: Part, here: Position, hole: Hole) -> bool:
-    """Do the bytes up to the end of the file begin a batch or a footer that is not all there, or nothing?"""
+    """Do the bytes up to the end of the file begin a batch, a transaction or a footer that is not all there,
+    or nothing?"""
     size = hole.end - hole.start
     head = part.file.read(min(size, batch.HEADER_BYTES), hole.start)
     if part.file.was_cut(hole.end):
@@ -288,7 +294,7 @@ def _is_cut(part: Part, here: Position, hole: Hole) -> bool:
         header = batch.parse_header(head, part.log_id)
     except QuothError:
         return False
-    return header.base > here.pointer and header.size > size
+    return header.base > here.pointer and (header.size > size or is_open(header))
 
 
 def _records_of(part: Part, found: Found, after: int) -> Iterator[Record | Damage | Unfinished]:

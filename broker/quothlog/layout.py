@@ -4,6 +4,9 @@
     NNNNNNNNNNNNNNNNN.idx             its index and checkpoint: derived, never needed
     NNNNNNNNNNNNNNNNN.seg.OFFSET.torn bytes set aside from the end of that segment: never read, never deleted
     NNNNNNNNNNNNNNNNN.seg.N.damaged   that segment as it was before a repair: never read, never deleted
+    A-V-P-T-N.staged                  staged batches: application, version, part, attempt, number
+    A-V-N.merged                      copies of those on their way to being segments
+    publication.plan                  which files of a transaction become segments, while they do
     *.tmp                             something unfinished: removed when the log is opened
     lock                              flock()ed by the one writer, holds its process id
 
@@ -55,6 +58,9 @@ INDEX_SUFFIX = ".idx"
 TORN_SUFFIX = ".torn"
 DAMAGED_SUFFIX = ".damaged"
 MARK_SUFFIX = ".forward"
+STAGED_SUFFIX = ".staged"
+MERGED_SUFFIX = ".merged"
+PLAN_NAME = "publication.plan"
 LOCK_NAME = "lock"
 
 BLOCK_BYTES = 96
@@ -65,7 +71,11 @@ PRODUCER_TABLE_BYTES_MAX = 16 * 2**20
 _SEGMENT_NAME = re.compile(r"(\d{17})\.seg")
 _TORN_NAME = re.compile(r"(\d{17}\.seg)\.(\d{1,18})\.torn")
 _ASIDE = re.compile(r"(\d{17}\.seg)\.\d+\.(torn|damaged)")
-_OURS = re.compile(r"(\d{17}\.(seg|idx|seg\.\d+\.(torn|damaged))|[\w-]{1,64}\.forward(\.lock)?)(\.tmp)?|lock")
+_STAGED_NAME = re.compile(r"([0-9a-f]{16})-(\d{19})-(\d{6})-([0-9a-f]{16})-(\d{4,9})\.staged")
+_OURS = re.compile(
+    r"(\d{17}\.(seg|idx|seg\.\d+\.(torn|damaged))|[\w-]{1,64}\.forward(\.lock)?"
+    r"|[0-9a-f]{16}-\d{19}(-\d{6}-[0-9a-f]{16}-\d{4,9}\.staged|-\d{4,9}\.merged)|publication\.plan)(\.tmp)?|lock"
+)
 _BLOCK = struct.Struct("<8sIIQQQQQ16sQQQ")
 _FOOTER = struct.Struct("<8sQQQQQQQ")
 _INDEX = struct.Struct("<8sIIQQQQQQQQQ")
@@ -103,6 +113,20 @@ class Block(NamedTuple):
     def start(self) -> Position:
         """Where the first batch lies."""
         return Position(self.size, self.previous, self.ordinal)
+
+
+class StagedName(NamedTuple):
+    """The name of a file of staged batches. number: files of this attempt before it."""
+
+    application: int
+    version: int
+    part: int
+    attempt: int
+    number: int
+
+    def __str__(self) -> str:
+        application, version, part, attempt, number = self
+        return f"{application:016x}-{version:019d}-{part:06d}-{attempt:016x}-{number:04d}{STAGED_SUFFIX}"
 
 
 class Footer(NamedTuple):
@@ -167,6 +191,20 @@ def is_set_aside(name: str) -> bool:
 def is_ours(name: str) -> bool:
     """Is this a name that a log gives to a file?"""
     return _OURS.fullmatch(name) is not None
+
+
+def staged_name_of(name: str) -> StagedName | None:
+    """What the name of a file of staged batches says, None for any other file."""
+    match = _STAGED_NAME.fullmatch(name)
+    if match is None:
+        return None
+    application, version, part, attempt, number = match.groups()
+    return StagedName(int(application, 16), int(version), int(part), int(attempt, 16), int(number))
+
+
+def merged_name(application: int, version: int, number: int) -> str:
+    """The file name for the n-th copy of staged batches of a transaction."""
+    return f"{application:016x}-{version:019d}-{number:04d}{MERGED_SUFFIX}"
 
 
 def index_bytes_max(segment_bytes: int) -> int:

@@ -9,37 +9,38 @@ a sealed segment can be read by any thread, and a `SyncTicket` can be run by any
     visible   what readers may see: everything written, or with `synced_reads` everything synced; never a
               pointer more than 10 s above the newest synced one, so that a loss of power cannot make the log
               give out a pointer that somebody has seen
+
+Where it grows is its `tip`; here it is opened, read, and trimmed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quothlog import segment
-from quothlog.burst import Appended, Burst
+from quothlog.burst import Appended
 from quothlog.clock import Clock, SystemClock
 from quothlog.dirlock import DirectoryLock
 from quothlog.extract import Extract
-from quothlog.filesystem import DISK_FULL, Buffer, FileSystem, PosixFileSystem, durable_names
+from quothlog.filesystem import Buffer, FileSystem, PosixFileSystem, durable_names
 from quothlog.findings import Findings
-from quothlog.layout import Block
+from quothlog.layout import Position
 from quothlog.loginfo import LogInfo
 from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup, records_above
 from quothlog.loss import Loss, loss_before
-from quothlog.pointers import HORIZON_US, PointerIssuer
 from quothlog.ranges import Survey
 from quothlog.recovery import Watch, open_directory
-from quothlog.retention import LogOptions, due_for_roll, expired, next_due, outgrown, room_in, wholly_below
-from quothlog.room import need_room, shortage
+from quothlog.retention import LogOptions, due_for_roll, expired, next_due, room_in, wholly_below
 from quothlog.segment import ActiveSegment
 from quothlog.ticket import SyncTicket
+from quothlog.tip import Tip
+from quothlog.transactions import Transactions
 from quothwire import batch
-from quothwire.batch import Flag, Header, Kind
-from quothwire.errors import QuothError, error
+from quothwire.batch import Flag
+from quothwire.errors import QuothError
 from quothwire.pointer import POINTER_MAX, check_pointer
 from quothwire.record import Record
 
@@ -58,24 +59,19 @@ class Log:
         watch: Watch | None,
     ) -> None:
         self.directory = directory
-        self.options = options
         self._filesystem = filesystem
         self._clock = clock
         self._lock = DirectoryLock(directory)
         try:
             self._opened = open_directory(filesystem, directory, clock, log_id, others, watch)
-            self._active = self._begin()
+            self._tip = Tip(filesystem, directory, clock, options, self._lock, self._opened)
         except BaseException:
             self._lock.release()
             raise
         self.findings: Findings = self._opened.findings
         self._sealed = self._opened.sealed
         self._producers = self._opened.producers
-        self._issuer = PointerIssuer(clock, max(self._active.end.pointer, self._active.floor - 1))
-        self._visible = self._synced = self._active.end
-        self._failure: QuothError | None = None
         self._first: int | None = None
-        self._rolls = 0
 
     @classmethod
     def open(
@@ -107,6 +103,27 @@ class Log:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def options(self) -> LogOptions:
+        """How it rolls, what it keeps and what readers see; may be replaced at any time."""
+        return self._tip.options
+
+    @options.setter
+    def options(self, options: LogOptions) -> None:
+        self._tip.options = options
+
+    @property
+    def _active(self) -> ActiveSegment:
+        return self._tip.active
+
+    @property
+    def _visible(self) -> Position:
+        return self._tip.visible
+
+    @property
+    def _synced(self) -> Position:
+        return self._tip.synced
 
     # -- what it is -------------------------------------------------------------------------------------
 
@@ -148,11 +165,11 @@ class Log:
     @property
     def failure(self) -> QuothError | None:
         """Why the log takes no more writes, None if it does."""
-        return self._failure
+        return self._tip.trouble.failure
 
     def info(self) -> LogInfo:
         """Tell everything about the log as it stands."""
-        segments, issuer, findings = [*self._sealed, self._active], self._issuer, self.findings
+        segments, issuer, findings = [*self._sealed, self._active], self._tip.issuer, self.findings
         return LogInfo(
             log_id=self.log_id,
             first=self._first_pointer(),
@@ -162,7 +179,7 @@ class Log:
             bytes=sum(one.size for one in segments),
             segments=len(segments),
             states="".join("r" if one.loaded else "h" for one in self._sealed) + "w",
-            counters={"clock_steps": issuer.clock_steps, "rolls": self._rolls, **findings.counters()},
+            counters={"clock_steps": issuer.clock_steps, "rolls": self._tip.rolls, **findings.counters()},
             gauges={
                 **issuer.gauges(),
                 "unseen_records": self._active.end.ordinal - self.end_ordinal,
@@ -200,72 +217,47 @@ class Log:
 
     def append_batches(self, raws: Sequence[Buffer]) -> list[Appended | QuothError]:
         """Append encoded batches; each has its own outcome, and those that are stored are written at once."""
-        self._producers.undo()  # what a call that was broken off left behind
-        burst = Burst([])
-        fits = sum(map(len, raws)) <= self.room
-        for raw in raws:
-            try:
-                header = self._checked(raw)
-                before = self._producers.admit(header, self._clock.now())
-                roll = not fits and self._must_roll(header, burst)
-                if burst.waiting and (roll or before is not None):
-                    burst = self._write(burst)
-                    before = self._producers.admit(header, self._clock.now())
-                    roll = self._must_roll(header, burst)
-                if before is not None:
-                    last = before.first + before.records - 1
-                    burst.outcomes.append(Appended(before.first, last, before.records, True))
-                    continue
-                if roll:
-                    self._roll()
-                self._place(header, memoryview(raw)[batch.HEADER_BYTES :], burst)
-            except QuothError as problem:
-                burst.outcomes.append(problem)
-        return self._write(burst).outcomes
+        return self._tip.append_batches(raws)
 
     def sync(self) -> None:
         """Make everything that was appended survive a loss of power. Raises `BrokerFailure`."""
-        ticket = self.begin_sync()
-        try:
-            ticket.run()
-        except OSError as problem:
-            self.fail(problem)
-            raise self._failure or problem from problem
-        self.finish_sync(ticket)
+        self._tip.sync()
 
     def begin_sync(self) -> SyncTicket:
         """An fsync for everything appended so far, to be run anywhere and handed to `finish_sync`.
 
         Raises `BrokerFailure` once one has failed: the next one would succeed and mean nothing.
         """
-        self._check_writable()
-        return SyncTicket(self._active, self._active.end)
+        return self._tip.begin_sync()
 
     def finish_sync(self, ticket: SyncTicket) -> None:
         """Take note of an fsync that returned."""
-        if self._failure is not None:
-            return
-        if ticket.segment is self._active and ticket.end > self._synced:
-            self._synced = ticket.end
-        self._show()
+        self._tip.finish_sync(ticket)
 
     def fail(self, problem: OSError | QuothError) -> None:
         """Take no more writes: after a failed write or fsync nobody knows what the disk holds."""
-        if isinstance(problem, OSError):
-            problem = error("storage_failed", f"{self.directory.name}: {problem.strerror or problem}")
-        self._failure = self._failure or problem
+        self._tip.trouble.fail(problem)
 
     def roll(self) -> bool:
         """Seal the active segment and begin a new one. An empty one stays, and the answer is False."""
         if not self._active.records:
             return False
-        self._roll()
+        self._tip.roll()
         return True
 
     @property
     def room(self) -> int:
         """So many bytes can be appended at least before the active segment has to be sealed."""
         return room_in(self.options, self._active)
+
+    @property
+    def is_publishing(self) -> bool:
+        """Has everybody else to wait with what they append, for a transaction that is not synced yet?"""
+        return self._tip.is_publishing
+
+    def transactions(self) -> Transactions:
+        """What is done with transactions. To be asked for once."""
+        return Transactions(self._tip, self._opened.staged)
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -342,7 +334,7 @@ class Log:
         if self._lock.released:
             return
         try:
-            if self._failure is None:
+            if self.failure is None:
                 self.sync()
                 with suppress(OSError):  # it is derived: on a full disk the next opening takes longer
                     self._active.write_checkpoint(self._producers.encode(self._clock.now()))
@@ -361,124 +353,11 @@ class Log:
         """Are all records above a pointer in the active segment?"""
         return not self._sealed or after + 1 >= self._active.floor
 
-    def _begin(self) -> ActiveSegment:
-        """The segment to go on with; on a full disk the old one, for reading, until there is room."""
-        try:
-            return self._opened.go_on(self._clock)
-        except OSError as problem:
-            if problem.errno not in DISK_FULL or self._opened.active is None:
-                raise
-            return self._opened.active
-
-    def _finish_opening(self) -> None:
-        """Begin the segment that opening had no room for. Raises ``disk_low`` or ``storage_failed``."""
-        if self._opened.successor is not None:
-            try:
-                self._active = self._opened.go_on(self._clock)
-            except OSError as problem:
-                raise self._as_error(problem, self._opened.successor.room) from problem
-            self._issuer.last = max(self._issuer.last, self._active.floor - 1)
-            self._synced = self._active.end
-            self._show()
-
-    def _check_writable(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-        if self._lock.released:
-            raise error("closed", f"{self.directory.name} was closed, or a fork left it to the parent", "")
-
-    def _checked(self, raw: Buffer) -> Header:
-        self._check_writable()
-        self._finish_opening()
-        header = batch.check(raw)
-        if header.kind != Kind.DATA or header.base or header.ordinal:
-            raise error("bad_batch", "a producer leaves kind, pointer and ordinal to the log")
-        if bool(header.producer) != bool(header.sequence):
-            raise error("bad_batch", "a producer id and a sequence go together")
-        return header
-
-    def _must_roll(self, header: Header, burst: Burst) -> bool:
-        waiting = burst.records, burst.bytes
-        return outgrown(self.options, self._active, waiting, (header.records, header.size))
-
-    def _place(self, header: Header, body: memoryview, burst: Burst) -> None:
-        """Give a batch its pointers and put it behind the others of its burst."""
-        base = self._issuer.take(header.records)
-        header = header.placed(base, self._active.end.ordinal + burst.records)
-        self._producers.store(header)
-        burst.add(header, batch.stamp(header, self.log_id), body)
-
-    def _write(self, burst: Burst) -> Burst:
-        """Write what waits in a burst: all of it, or none was ever there."""
-        if burst.waiting:
-            try:
-                if floor := self.options.disk_free_min:
-                    need_room(self._filesystem, self.directory, floor + burst.bytes)
-                with self._whole_or_failed():
-                    self._active.append(burst.waiting)
-            except (OSError, QuothError) as problem:
-                self._producers.undo()
-                burst.refuse(self._as_error(problem, burst.bytes))
-            else:
-                self._producers.commit()
-                self._show()
-        return Burst(burst.outcomes)
-
-    @contextmanager
-    def _whole_or_failed(self) -> Iterator[None]:
-        """What is broken off in here, by Ctrl-C for one, leaves nobody knowing what the disk holds."""
-        try:
-            yield
-        except (OSError, QuothError):
-            raise
-        except BaseException:
-            self.fail(OSError("broken off while it was being written"))
-            raise
-
-    def _as_error(self, problem: OSError | QuothError, size: int) -> QuothError:
-        """What is told of something that went wrong; size: the bytes that were to be written."""
-        passing = shortage(problem, self._filesystem, self.directory, self.options.disk_free_min + size)
-        if passing is not None:
-            return passing
-        self.fail(problem if isinstance(problem, OSError) else OSError(problem.text))
-        return self._failure or error("storage_failed", str(problem))
-
-    def _roll(self) -> None:
-        """Sync the active segment, make the next one durable, then seal the old one."""
-        if self._opened.successor is not None:
-            self._finish_opening()
-            return
-        self.sync()
-        old = self._active
-        producers = self._producers.encode(self._clock.now())
-        block = Block(
-            old.log_id, self._issuer.last + 1, old.end.pointer, old.end.ordinal, old.chain,
-            self._clock.boot_id(), producers,
-        )  # fmt: skip
-        with self._whole_or_failed():
-            try:
-                self._active = segment.begin(self._filesystem, self.directory, block)
-            except OSError as problem:
-                raise self._as_error(problem, block.size) from problem
-            self._sealed.append(old.seal(producers, self._active.floor))
-        self._synced = self._active.end
-        self._rolls += 1
-        self._show()
-
-    def _show(self) -> None:
-        """Let readers see what they may see by now."""
-        end = self._active.end
-        horizon = max(self._synced.pointer, self._active.floor - 1) + HORIZON_US
-        if not self.options.synced_reads and end.pointer <= horizon:
-            self._visible = end
-        elif self._synced.pointer >= self._visible.pointer:
-            self._visible = self._synced
-
     def _drop(self, removable: Callable[[], int], due: Callable[[], bool]) -> tuple[int, int]:
         """Remove what may go. Then roll, for which a full disk may have had no room, and remove again."""
         records, size = self._remove(removable())
-        if self._active.records and due():
-            self._roll()
+        if self._active.records and due() and not self._tip.is_placed:
+            self._tip.roll()
             more = self._remove(removable())
             records, size = records + more[0], size + more[1]
         return records, size

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 
+from quothlog.applications import Applications
 from quothwire.batch import Flag, Header
 from quothwire.errors import error
 
@@ -25,6 +26,9 @@ RETRY_US = 60 * 1_000_000
 """A producer that wrote within a minute may be retrying, so it is never forgotten for a new one."""
 
 _SPARSE, _START, _ORDINAL = int(Flag.SPARSE), int(Flag.START), int(Flag.ORDINAL)
+_TRANSACTION = int(Flag.TRANSACTION)
+_APPLICATION = 1
+"""Behind a row of a snapshot that is an application's."""
 
 
 class Result(NamedTuple):
@@ -50,9 +54,13 @@ class _Producer:
 
 
 class ProducerTable:
-    """Which batches are known: `admit` decides, `store` takes in, `undo` takes back what was not written."""
+    """Which batches are known: `admit` decides, `store` takes in, `undo` takes back what was not written.
+
+    applications: what is known of transactions, whose batches `store` takes in too.
+    """
 
     def __init__(self) -> None:
+        self.applications = Applications()
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
         self._stored: list[int] = []
 
@@ -88,6 +96,9 @@ class ProducerTable:
 
     def store(self, header: Header) -> None:
         """Take in a batch that has its pointers."""
+        if header.flags & _TRANSACTION:
+            self.applications.store(header)
+            return
         if not header.producer:
             return
         producer = self._producers.get(header.producer)
@@ -104,11 +115,13 @@ class ProducerTable:
             if producer is not None and len(producer.results) > RESULTS_MAX:
                 del producer.results[:-RESULTS_MAX]
         self._stored.clear()
+        self.applications.commit()
         while len(self._producers) > PRODUCERS_MAX:
             self._producers.popitem(last=False)
 
     def undo(self) -> None:
         """Nothing that was stored since the last commit has reached the disk."""
+        self.applications.undo()
         if not self._stored:
             return
         for identity in reversed(self._stored):
@@ -124,17 +137,21 @@ class ProducerTable:
 
     def encode(self, now: int) -> bytes:
         """A snapshot of everyone who is not to be forgotten, as a header block holds it."""
-        rows = [
+        rows: list[list[Any]] = [
             [identity, [list(result) for result in producer.results]]
             for identity, producer in self._living(now)
         ]
+        rows += [[*row, _APPLICATION] for row in self.applications.rows()]
         return bytes(msgpack.packb(rows)) if rows else b""
 
     @classmethod
     def decode(cls, snapshot: bytes) -> ProducerTable:
         """The table of a snapshot whose checksum has been verified."""
         table = cls()
-        for identity, results in msgpack.unpackb(snapshot) if snapshot else ():
+        for identity, results, *kind in msgpack.unpackb(snapshot) if snapshot else ():
+            if kind:
+                table.applications.take_row(identity, results)
+                continue
             producer = table._producers[identity] = _Producer()
             producer.results = [Result(*result) for result in results]
         return table

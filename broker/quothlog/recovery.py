@@ -13,8 +13,8 @@ disk has no room for it, what is there can be read all the same, and the segment
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,8 +23,9 @@ from quothlog.clock import Clock
 from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem, sync_directory, sync_file
 from quothlog.findings import Findings
 from quothlog.layout import Block, Position
+from quothlog.plan import finish_plan
 from quothlog.producers import ProducerTable
-from quothlog.scan import Found, Hole, is_zero, newest_pointer_in, walk
+from quothlog.scan import Found, Hole, is_zero, newest_pointer_in, settled, walk
 from quothlog.sealed import SealedSegments
 from quothlog.segment import ActiveSegment, Segment
 from quothlog.successor import Successor, cut, finish_cuts
@@ -44,6 +45,8 @@ class Opened:
     producers: ProducerTable
     findings: Findings
     successor: Successor | None = None
+    staged: Mapping[str, int] = field(default_factory=dict)
+    """Names and sizes of files of batches that are not published."""
 
     def go_on(self, clock: Clock) -> ActiveSegment:
         """Give away the segment to write to, begun if need be. Raises OSError; may be tried again."""
@@ -79,7 +82,9 @@ def open_directory(
         if unfinished or (name.endswith(layout.INDEX_SUFFIX) and layout.segment_of(name) not in files):
             filesystem.remove(directory / name)
     sync_directory(filesystem, directory)  # who gave a file its name may have died before that was durable
+    finish_plan(filesystem, directory, files)
     files = finish_cuts(filesystem, directory, files)
+    staged = {name: size for name, size in files.items() if layout.staged_name_of(name)}
     findings.set_aside_bytes = sum(size for name, size in files.items() if layout.is_set_aside(name))
     sizes = {floor: size for name, size in files.items() if (floor := layout.floor_of(name))}
     floors = sorted(sizes)
@@ -87,16 +92,15 @@ def open_directory(
         floor = max(clock.now(), 1)
         log_id = log_id or new_log_id()
         block = Block(log_id, floor, 0, 0, log_id, clock.boot_id(), b"")
-        return Opened(
-            SealedSegments([]), segment.begin(filesystem, directory, block), ProducerTable(), findings
-        )
+        active = segment.begin(filesystem, directory, block)
+        return Opened(SealedSegments([]), active, ProducerTable(), findings, staged=staged)
     log_id = _log_id(filesystem, directory, floors, log_id)
     segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
     for one, following in pairwise(segments):
         one.following = following
     tail = _Tail(filesystem, segments, findings, watch or (lambda _done, _all: None))
     successor = tail.recover(clock.boot_id())
-    return Opened(SealedSegments(segments[:-1]), tail.active, tail.producers, findings, successor)
+    return Opened(SealedSegments(segments[:-1]), tail.active, tail.producers, findings, successor, staged)
 
 
 def new_log_id() -> int:
@@ -147,7 +151,7 @@ class _Tail:
             self._filesystem, self._segment.path, block, self._file, block.start, block.chain
         )
         footer = self._segment.footer(self._file)
-        hole = self._replay(active)
+        hole = self._replay(active, footer is not None, lost_power=block.boot_id != boot_id)
         is_sealed = footer is not None and footer.end.offset == active.end.offset
         torn = None if is_sealed else hole
         if torn is not None and is_zero(self._file, torn):
@@ -181,7 +185,7 @@ class _Tail:
                 end = end._replace(pointer=pointer, ordinal=ordinal)
         return end
 
-    def _replay(self, active: ActiveSegment) -> Hole | None:
+    def _replay(self, active: ActiveSegment, is_sealed: bool, *, lost_power: bool) -> Hole | None:
         """Walk from the checkpoint to the end of the file; returns what follows the last whole batch."""
         size, log_id = self._segment.size, active.log_id
         point = self._segment.checkpoint()
@@ -192,7 +196,10 @@ class _Tail:
             self.producers = ProducerTable.decode(active.block.producers)
         begin = active.end.offset
         self._findings.scanned_bytes = size - begin
-        for step in walk(self._file, active.end, size, log_id, bodies=True):
+        steps = walk(self._file, active.end, size, log_id, bodies=True)
+        if not is_sealed:
+            steps = settled(steps, active.end.ordinal, lost_power=lost_power)
+        for step in steps:
             self._watch(active.end.offset - begin, size - begin)
             if isinstance(step, Found):
                 active.take(step.offset, step.header, batch.stamp(step.header, log_id))

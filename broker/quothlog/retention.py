@@ -17,7 +17,8 @@ class LogOptions:
 
     size_limit: bytes a segment. count_limit: records a segment. age_limit, max_age: seconds.
     max_bytes: bytes of all segments. synced_reads: readers see only what survives a loss of power.
-    disk_free_min: bytes that writing leaves free on the disk.
+    disk_free_min: bytes that writing leaves free on the disk. staged_bytes_max, staged_max_age: bytes of all
+    that is staged, and seconds after which it is removed if nothing was added.
     """
 
     size_limit: int = 64 * 2**20
@@ -27,6 +28,13 @@ class LogOptions:
     max_bytes: int = 0
     synced_reads: bool = False
     disk_free_min: int = 0
+    staged_bytes_max: int = 16 * 2**30
+    staged_max_age: float = 86_400.0
+
+    @property
+    def staged_age_us(self) -> int:
+        """`staged_max_age` in microseconds."""
+        return round(self.staged_max_age * 1e6)
 
     @property
     def max_age_us(self) -> int:

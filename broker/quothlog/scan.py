@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -27,11 +27,12 @@ from quothlog.filesystem import File
 from quothlog.index import INDEX_STEP_BYTES
 from quothlog.layout import Position
 from quothwire import batch
-from quothwire.batch import Header
+from quothwire.batch import Flag, Header
 from quothwire.errors import QuothError
 from quothwire.pointer import POINTER_MAX
 
 _SEARCH_BYTES = 2**20
+_TRANSACTION, _UNFINISHED = int(Flag.TRANSACTION), int(Flag.TRANSACTION | Flag.END)
 _WITNESSES = 64
 """Headers that are asked whether a batch is out of place: more than a block of 4 KiB can hold."""
 
@@ -75,6 +76,47 @@ def walk(
             found = Found(here.offset, header)
         yield found
         here = found.end
+
+
+def is_open(header: Header) -> bool:
+    """Does something of the same transaction have to follow this batch?"""
+    return header.flags & _UNFINISHED == _TRANSACTION
+
+
+def settled(steps: Iterable[Found | Hole], ordinal: int, *, lost_power: bool) -> Iterator[Found | Hole]:
+    """The steps through a segment that is written to, without a transaction at its end that is not whole.
+
+    That is a hole, with all that lies around it. Where others follow it, it was synced, so it was whole once.
+    ordinal: that of the first record. lost_power: batches before the last one may be missing too.
+    """
+    held: list[Found | Hole] = []
+    began: Header | None = None
+    is_broken = False
+    for step in steps:
+        if isinstance(step, Hole):
+            held.append(step)
+            continue
+        header = step.header
+        if began is not None and (header.producer, header.sequence) != (began.producer, began.sequence):
+            yield from held
+            held, began, is_broken = [], None, False
+        held.append(step)
+        if header.flags & _TRANSACTION:
+            began = header
+            is_broken = is_broken or (lost_power and header.ordinal != ordinal)
+        if not is_open(header) and not is_broken:
+            yield from held
+            held, began = [], None
+        ordinal = header.end_ordinal
+    if began is None:
+        yield from held
+    else:
+        yield Hole(_range(held[0]).start, _range(held[-1]).end)
+
+
+def _range(step: Found | Hole) -> Hole:
+    """The bytes that it takes."""
+    return step if isinstance(step, Hole) else Hole(step.offset, step.end.offset)
 
 
 def newest_pointer_in(file: File, start: int, end: int, log_id: int) -> int:

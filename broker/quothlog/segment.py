@@ -351,12 +351,21 @@ class ActiveSegment(Segment):
         """Write the index file for what is in the file and synced, unless it says just that already."""
         if self._checkpointed == self.end:
             return
+        write_durably(self._filesystem, self.index_path, [self.encode_index(producers)])
+        self._checkpointed = self.end
+
+    def encode_index(self, producers: bytes) -> bytes:
+        """The index file for what is in the file."""
         point = Checkpoint(
             self.log_id, self.floor, self.end, self.chain,
             self._last_offset, self._last_check, self.index.positions(), producers,
         )  # fmt: skip
-        write_durably(self._filesystem, self.index_path, [layout.encode_checkpoint(point)])
-        self._checkpointed = self.end
+        return layout.encode_checkpoint(point)
+
+    @property
+    def footer_bytes(self) -> bytes:
+        """The footer for what is in the file."""
+        return layout.encode_footer(Footer(self.log_id, self.end, self.chain))
 
     def seal(self, producers: bytes, following: int) -> Segment:
         """Write footer and index, both of which a reader can do without. following: the next one's floor.
@@ -365,13 +374,17 @@ class ActiveSegment(Segment):
         file stays open as long as a sync of it is under way.
         """
         try:
-            self.file.append([layout.encode_footer(Footer(self.log_id, self.end, self.chain))])
+            self.file.append([self.footer_bytes])
         except OSError:
             with suppress(OSError):
                 self.file.truncate(self.end.offset)  # half a footer would be taken for damage
         with suppress(OSError):
             self.write_checkpoint(producers)
-        sealed = self._twin(self.file.size(), self.end.offset)
+        return self.sealed(following, self.file.size())
+
+    def sealed(self, following: int, size: int) -> Segment:
+        """The same segment for whoever reads it, now that it does not change any more. size: of its file."""
+        sealed = self._twin(size, self.end.offset)
         sealed.end_below(following)
         return sealed
 

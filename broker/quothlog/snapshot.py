@@ -19,6 +19,7 @@ from typing import NamedTuple
 from quothlog import layout, segment
 from quothlog.filesystem import File, PosixFileSystem
 from quothlog.layout import Block, Footer, Position
+from quothlog.plan import Plan, read_plan
 from quothlog.segment import Segment
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
@@ -54,6 +55,7 @@ class Steady:
         self._file = file = DISK.open(path)
         self._size = file.size()
         self.append, self.sync, self.truncate, self.close = file.append, file.sync, file.truncate, file.close
+        self.overwrite = file.overwrite
 
     def read(self, size: int, offset: int) -> bytes:
         """See `File.read`. Raises ``storage_failed`` with the file's name."""
@@ -189,7 +191,28 @@ def listing(directory: Path, wanted: int) -> Listing:
 
 
 def floors_in(directory: Path) -> list[int]:
-    """The floors of the segments: of regular files that bear the name of one."""
+    """The floors of the segments: of regular files that bear the name of one.
+
+    Those of a large transaction get their names one after the other, behind a segment that is there already.
+    So a listing counts if no plan was there behind it, and no other one has found what this one has missed.
+    """
+    floors = _listed(directory)
+    while True:
+        plan = _plan_in(directory)
+        again = _listed(directory)
+        if not floors or not {floor for floor in again if floor < floors[-1]} - {*floors}:
+            return [floor for floor in floors if plan is None or floor < plan.names[0][1]]
+        floors = again
+
+
+def _plan_in(directory: Path) -> Plan | None:
+    try:
+        return read_plan(DISK, directory)
+    except Damaged:
+        return None
+
+
+def _listed(directory: Path) -> list[int]:
     with os.scandir(directory) as entries:
         names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     return sorted(filter(None, map(layout.floor_of, names)))

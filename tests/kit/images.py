@@ -155,7 +155,7 @@ class CertainDisk:
         self._name(_Named(None, path, content))
         return _CertainFile(content, self._moment)
 
-    def open(self, path: Path, *, append: bool = False) -> File:
+    def open(self, path: Path, *, append: bool = False, overwrite: bool = False) -> File:
         """See `FileSystem.open`."""
         if path not in self._now:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -209,6 +209,11 @@ class _CertainFile:
         data = b"".join(buffers)
         self._content.changes.append(_Write(len(self._content.now), data))
         self._content.now += data
+        self._moment()
+
+    def overwrite(self, data: Buffer, offset: int) -> None:
+        self._content.changes.append(_Write(offset, bytes(data)))
+        self._content.now[offset : offset + len(data)] = data
         self._moment()
 
     def size(self) -> int:

@@ -16,21 +16,27 @@ from kit.deadlines import eventually
 from kit.logs import encoded, segments
 from kit.peers import FastPeer, Peers, code_of, replied
 from kit.tracing import Call, Tracer
+from kit.transactions import LOADER, staged
+from quothwire import message
 from quothwire.codec import Answer
 from quothwire.message import (
+    AbortTransaction,
     CreateTopic,
     DeleteTopic,
     DescribeTopic,
     Fetch,
     GetStatus,
+    GetTransaction,
     Publish,
     Published,
+    PublishStaged,
     Request,
     RollTopic,
     TrimTopic,
     UpdateTopic,
 )
 from quothwire.record import Record
+from quothwire.transaction import StagedPart, encode_parts
 
 DIED = "died"
 """In place of a code: the broker ended without an answer."""
@@ -67,14 +73,23 @@ class Account:
         self._batches.append(_Batch([b"%d.%d." % (number, i) + b"-" * size for i in range(count)]))
         return self._batches[-1].values
 
-    def hears(self, fate: Fate, first: int = 0) -> None:
-        """Of the batch that was sent last; `first` is its first pointer if it is stored."""
-        last = self._batches[-1]
+    def hears(self, fate: Fate, first: int = 0, number: int = -1) -> None:
+        """Of the batch that was sent last, or of this one; `first` is its first pointer if it is stored."""
+        last = self._batches[number]
         last.fate = fate
         if fate is Fate.STORED:
             assert first > self.seen, "a pointer below one that was seen"
             last.first = first
             self.seen = first + len(last.values) - 1
+
+    @property
+    def newest(self) -> int:
+        """The number of the batch that was sent last."""
+        return len(self._batches) - 1
+
+    def again(self, number: int) -> None:
+        """This batch, which is not there, is sent once more."""
+        self._batches[number].fate = Fate.UNKNOWN
 
     def was_not_written(self) -> None:
         """The batch that was sent last, unless it was acknowledged: something before its write failed."""
@@ -134,6 +149,8 @@ class Life:
     def __init__(self, topic: str, broker: BrokerProcess, peers: Peers) -> None:
         self.topic = topic
         self.account = Account()
+        self.version = self.sent = 0
+        self.staged: list[StagedPart] = []
         self.meet(broker, peers)
 
     def meet(self, broker: BrokerProcess, peers: Peers) -> None:
@@ -164,6 +181,61 @@ class Life:
         elif code not in (DIED, "storage_failed"):
             self.account.hears(Fate.ABSENT)
         return code
+
+    # -- transactions: parts of which are staged, and published as one ------------------------------------
+
+    def stage(self, size: int = 100) -> str:
+        """Stage the parts of the next version, each batch of which is answered before the next is sent."""
+        self.version += 1
+        self.staged = []
+        values = self.account.sends(12, size)
+        self.sent = self.account.newest
+        for part in range(3):
+            for number in range(2):
+                at = part * 4 + number * 2
+                request = message.Stage(LOADER, self.version, part, 7, number)
+                code = self._code(self._ask(request, staged(values[at : at + 2], self.version)))
+                if code:
+                    return code
+            self.staged.append(StagedPart(part, 7, 2, 4))
+        return ""
+
+    def publish_staged(self) -> str:
+        """Publish what was staged. What is refused as `storage_failed` may have been stored."""
+        answer = self._ask(PublishStaged(LOADER, self.version, 3), encode_parts(self.staged))
+        code = self._code(answer)
+        if answer is not None and isinstance(answer.reply, Published):
+            assert (answer.reply.count, answer.reply.durability) == (12, "synced")
+            self.account.hears(Fate.STORED, answer.reply.first, self.sent)
+        elif code not in (DIED, "storage_failed"):
+            self.account.hears(Fate.ABSENT, number=self.sent)
+        return code
+
+    def abort(self) -> str:
+        """Remove what was staged."""
+        self.account.hears(Fate.ABSENT, number=self.sent)
+        code = self._code(self._ask(AbortTransaction(LOADER, self.version)))
+        self.staged = []
+        return code
+
+    def settle_transaction(self) -> None:
+        """What was staged whole can be published, once, and lies where the account says."""
+        if not self.version or not self.exists():
+            return
+        standing = replied(self._fast.request(GetTransaction(LOADER, self.version), self.topic))
+        if standing.state == "published":
+            again = self._fast.call(PublishStaged(LOADER, self.version, 0), self.topic, b"")
+            assert (again.first, again.count, again.duplicate) == (standing.first, 12, True)
+            self.account.check(self._fast.read_all(self.topic))
+        elif len(self.staged) == 3:
+            self.account.again(self.sent)
+            assert not self.publish_staged()
+        else:
+            self._fast.call(AbortTransaction(LOADER, self.version), self.topic)
+        (folder,) = self.broker.topics_directory.glob(f"{self.topic}~*")
+        left = [path.name for path in folder.iterdir() if path.suffix in (".staged", ".merged", ".plan")]
+        assert left == []
+        self.staged = []
 
     def roll(self) -> str:
         """Begin a new segment."""
@@ -267,6 +339,15 @@ def _long(life: Life) -> None:
     assert [life.publish(4), life.publish(2)] == ["", ""]
 
 
+def _staged(life: Life) -> None:
+    assert [life.create(), life.publish(2), life.stage()] == ["", "", ""]
+
+
+def _staged_much(life: Life) -> None:
+    """More than a segment, in several files a part: it becomes segments of its own."""
+    assert [life.create({"size_limit": 16_384}), life.publish(2), life.stage(5_000)] == ["", "", ""]
+
+
 def _asleep(life: Life) -> None:
     _begun(life)
     life.sleep()
@@ -292,6 +373,10 @@ AWAKE = {
     "trim": Step(_long, Life.trim),
     "update": Step(_begun, Life.update),
     "delete": Step(_long, Life.delete),
+    "stage": Step(_begun, Life.stage),
+    "publish of a transaction": Step(_staged, Life.publish_staged),
+    "publish of a large transaction": Step(_staged_much, Life.publish_staged),
+    "abort": Step(_staged, Life.abort),
 }
 """Steps of a topic that nothing but they makes do anything: for a broker with the settings `PATIENT`."""
 
@@ -360,6 +445,7 @@ class Stage:
         self.meet_again()
         for life in self.lives:
             life.check(settle=True)
+            life.settle_transaction()
             assert not life.publish(durability="synced")
             life.check()
             assert not life.problem

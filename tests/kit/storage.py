@@ -96,6 +96,11 @@ class FaultyDisk:
         """Let the process end instead of the n-th change from now on; afterwards nothing is done any more."""
         self._faults.append(_Fault(CHANGES, nth, Died(f"instead of change {nth}"), True, written))
 
+    @property
+    def struck_any(self) -> bool:
+        """Has anything failed that was told to?"""
+        return any(fault.left <= 0 for fault in self._faults)
+
     def heal(self) -> None:
         """Let everything succeed again."""
         self._faults.clear()
@@ -119,10 +124,10 @@ class FaultyDisk:
         self.note("create", path)
         return _FaultyFile(self, path, self._below.create(path))
 
-    def open(self, path: Path, *, append: bool = False) -> File:
+    def open(self, path: Path, *, append: bool = False, overwrite: bool = False) -> File:
         """See `FileSystem.open`."""
         self.note("open", path)
-        return _FaultyFile(self, path, self._below.open(path, append=append))
+        return _FaultyFile(self, path, self._below.open(path, append=append, overwrite=overwrite))
 
     def rename(self, old: Path, new: Path) -> None:
         """See `FileSystem.rename`."""
@@ -184,6 +189,12 @@ class _FaultyFile:
             self._below.append([b"".join(buffers)[: fault.written]])
             fault.written = 0
         fault.raise_()
+
+    def overwrite(self, data: Buffer, offset: int) -> None:
+        fault = self._disk.struck("write", self._path)
+        self._below.overwrite(data if fault is None else data[: fault.written], offset)
+        if fault is not None:
+            fault.raise_()
 
     def size(self) -> int:
         return self._below.size()
@@ -260,7 +271,7 @@ class MemoryDisk:
         self._remember()
         return _MemoryFile(content)
 
-    def open(self, path: Path, *, append: bool = False) -> File:
+    def open(self, path: Path, *, append: bool = False, overwrite: bool = False) -> File:
         """See `FileSystem.open`."""
         if path not in self._files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -307,6 +318,9 @@ class _MemoryFile:
     def append(self, buffers: Sequence[Buffer]) -> None:
         for buffer in buffers:
             self._content.now += buffer
+
+    def overwrite(self, data: Buffer, offset: int) -> None:
+        self._content.now[offset : offset + len(data)] = data
 
     def size(self) -> int:
         return len(self._content.now)

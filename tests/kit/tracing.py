@@ -19,7 +19,7 @@ import pytest
 
 from kit.deadlines import DEADLINE_S
 
-CHANGES = ("writev", "fdatasync", "fsync", "rename", "ftruncate", "unlink", "unlinkat", "mkdir")
+CHANGES = ("writev", "pwrite64", "fdatasync", "fsync", "rename", "ftruncate", "unlink", "unlinkat", "mkdir")
 """The calls by which a broker changes what is on the disk, or what is certain to be."""
 CALLS = (*CHANGES, "openat", "pread64")
 """All that is written down."""

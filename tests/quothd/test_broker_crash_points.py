@@ -21,6 +21,8 @@ from kit.peers import Peers
 from kit.tracing import CHANGES, Call, Fault, Tracer, calls_in, fault_at, needs_strace, traced
 
 DEATH = "signal=SIGKILL"
+OF_TWO_THREADS = "publish of a large transaction"
+"""What the second of them does alike cannot be struck before what the first one does."""
 
 pytestmark = needs_strace
 
@@ -48,7 +50,9 @@ def test_death_at_each_change_loses_nothing(
     calls = changes(stage, stage.rehearse(STEPS[step]))
     for call in rng.sample(calls, min(len(calls), times(5, len(calls)))):
         fault = fault_at(calls, call, DEATH)
-        assert fault is not None, call
+        if fault is None:
+            assert step == OF_TWO_THREADS, call
+            continue
         print(f"{step}: {fault} at {call.path}")
         life = stage.prepare(STEPS[step])
         assert not stage.other.publish()
@@ -122,6 +126,8 @@ DEATHS = {
     "before a topic has its name": die_at("create", "rename", 2),
     "before a segment has its name": die_at("roll", "rename", 1),
     "before a segment is sealed": die_at("roll", "writev", 2),
+    "before a transaction is decided": die_at(OF_TWO_THREADS, "rename", 2),
+    "before its segments have their names": die_at(OF_TWO_THREADS, "rename", 3),
     "before the settings have their name": die_at("update", "rename", 1),
     "between index and segment that are trimmed": die_at("trim", "unlink", 2),
     "before a deleted topic is removed": die_at("delete", "unlinkat", 2),

@@ -17,7 +17,8 @@ import pytest
 
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
-from kit.peers import FastPeer, Peers, code_of
+from kit.peers import FastPeer, Peers, code_of, refused
+from kit.transactions import Job
 from quothd import Broker, Config
 from quothd.config import KEYS
 from quothd.example import toml
@@ -271,6 +272,22 @@ def _disk_free_min(it: Reloaded) -> None:
     assert it.code("t", b"x") == ""
 
 
+def _staged_bytes_max(it: Reloaded) -> None:
+    it.set(staged_bytes_max=16 * MIB)
+    job = Job(it.fast, "t")
+    job.stage(1, 0, [[b"x" * 9 * MIB]])
+    with refused("staged_max"):
+        job.stage(1, 1, [[b"x" * 9 * MIB]])
+    it.set(staged_bytes_max=32 * MIB)
+    job.stage(1, 1, [[b"x" * 9 * MIB]])
+
+
+def _staged_max_age(it: Reloaded) -> None:
+    Job(it.fast, "t").stage(1, 0, [[b"x"]])
+    it.set(staged_max_age=0.01, check_interval=0.01)
+    eventually(lambda: not it.fast.describe("t").counters["staged_bytes"], "it expires")
+
+
 def _check_interval(it: Reloaded) -> None:
     it.fast.call(CreateTopic({"max_age": 0.05, "count_limit": 1}), "short")
     it.fast.publish("short", [b"x"])
@@ -350,6 +367,8 @@ EFFECTS: dict[str, Callable[[Reloaded], None]] = {
     "unsynced_bytes_max": _syncs_after(9 * MIB, unsynced_bytes_max=16 * MIB),
     "buffer_count_max": _syncs_after(1, buffer_count_max=1),
     "disk_free_min": _disk_free_min,
+    "staged_bytes_max": _staged_bytes_max,
+    "staged_max_age": _staged_max_age,
     "check_interval": _check_interval,
     "worker_timeout": _worker_timeout,
     "recovering_after": _is_handed_on("recovering_after", 0.5),

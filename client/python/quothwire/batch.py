@@ -28,9 +28,9 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum, IntFlag
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import msgpack
@@ -76,14 +76,32 @@ class Flag(IntFlag):
     """A sparse producer says that it was never here before; one that counts records may leave a hole."""
     ORDINAL = 16
     """Sequences of this producer count records, as a log's ordinals do: the next is this plus its records."""
+    TRANSACTION = 32
+    """The batch belongs to a transaction, all of whose batches bear the same producer id and sequence."""
+    END = 64
+    """The last batch of its transaction, as the log stores it."""
 
 
 _KEYS, _HEADERS = int(Flag.KEYS), int(Flag.HEADERS)
 """As plain numbers: a member of an enumeration costs 0.6 us each time that it is asked for a bit."""
-_NUMBERINGS = int(Flag.SPARSE | Flag.ORDINAL)
-"""A batch says one of them or none."""
+_TRANSACTION = int(Flag.TRANSACTION)
+_NUMBERINGS = (
+    0,
+    Flag.START,
+    Flag.SPARSE,
+    Flag.SPARSE | Flag.START,
+    Flag.ORDINAL,
+    Flag.ORDINAL | Flag.START,
+    Flag.TRANSACTION,
+    Flag.TRANSACTION | Flag.END,
+)
+"""How a producer counts: a batch says one of them."""
+_FLAGS = frozenset(
+    int(columns | numbering)
+    for columns in (0, Flag.KEYS, Flag.HEADERS, Flag.KEYS | Flag.HEADERS)
+    for numbering in _NUMBERINGS
+)
 _KINDS = frozenset(map(int, Kind))
-_KNOWN_FLAGS = int(Flag.KEYS | Flag.HEADERS | Flag.SPARSE | Flag.START | Flag.ORDINAL)
 
 
 _new = tuple.__new__
@@ -159,10 +177,6 @@ def encode(
     or columns of unequal length, ``too_large`` above `BATCH_BYTES_MAX` or `BATCH_RECORDS_MAX`.
     """
     records = len(values)
-    if not records:
-        raise error("bad_batch", "a batch holds at least one record")
-    if records > BATCH_RECORDS_MAX:
-        raise error("too_large", f"{records} records in one batch, at most {BATCH_RECORDS_MAX}")
     if any(column is not None and len(column) != records for column in (keys, headers)):
         raise error("bad_batch", f"keys or headers for another number of records than {records}")
     columns: list[Sequence[bytes]] = [values]
@@ -176,17 +190,34 @@ def encode(
         columns.append(headers)
     offsets = [_offsets(column) for column in columns]
     size = fixed_bytes(records, flags) + sum(column[-1] for column in offsets)
+    fixed: list[bytes | array[int]] = [*map(_little_endian, offsets), bitmap]
+    return assembled(records, size, chain(fixed, *columns), producer, sequence, flags)
+
+
+def assembled(
+    records: int, size: int, sections: Iterable[Bytes | array[int]], producer: int, sequence: int, flags: int
+) -> bytes:
+    """The batch whose body these sections make, `size` bytes together, where no log has stamped it yet.
+
+    Raises `RequestError` as `encode` does, before a section is looked at.
+    """
+    if records < 1:
+        raise error("bad_batch", "a batch holds at least one record")
+    if records > BATCH_RECORDS_MAX:
+        raise error("too_large", f"{records} records in one batch, at most {BATCH_RECORDS_MAX}")
     padding = -size % 8
     if HEADER_BYTES + size + padding > BATCH_BYTES_MAX:
         raise error("too_large", f"a batch of {HEADER_BYTES + size} bytes, at most {BATCH_BYTES_MAX}")
-    parts: list[bytes | array[int]] = [*map(_little_endian, offsets), bitmap]
-    for column in columns:
-        parts.extend(column)
-    parts.append(bytes(padding))
-    body = b"".join(parts)
+    body = b"".join(chain(sections, [bytes(padding)]))
     check = xxh3_64_intdigest(body, _body_seed(Kind.DATA, flags, records))
     header = Header(Kind.DATA, flags, len(body), records, 0, 0, producer, sequence, check)
     return stamp(header, 0) + body
+
+
+def fixed_bytes(records: int, flags: int) -> int:
+    """Bytes of all fixed-size columns of a body, which is where its heaps begin."""
+    bitmap = (records + 63) // 64 * 8 if flags & _KEYS else 0
+    return _bitmap_start(records, flags) + bitmap
 
 
 def stamp(header: Header, log_id: int) -> bytes:
@@ -231,8 +262,10 @@ def parse_header(buffer: Bytes, log_id: int, offset: int = 0) -> Header:
         raise error("bad_batch", f"version {version} of the batch format, this is version {VERSION}")
     if stamped != xxh3_64_intdigest(buffer[offset : offset + _CHECKED], log_id):
         raise error("bad_batch", "the header's checksum does not match")
-    if kind not in _KINDS or flags & ~_KNOWN_FLAGS or flags & _NUMBERINGS == _NUMBERINGS:
+    if kind not in _KINDS or flags not in _FLAGS:
         raise error("bad_batch", f"kind {kind} or flags {flags:#x} are not known here")
+    if flags & _TRANSACTION and not (found[8] and found[9]):
+        raise error("bad_batch", "a batch of a transaction without a producer id or a sequence")
     if not 1 <= records <= BATCH_RECORDS_MAX or base + records - 1 > POINTER_MAX:
         raise error("bad_batch", f"{records} records from pointer {base}")
     if body_bytes % 8 or HEADER_BYTES + body_bytes > BATCH_BYTES_MAX:
@@ -366,12 +399,6 @@ def _column_count(flags: int) -> int:
 
 def _bitmap_start(records: int, flags: int) -> int:
     return 4 * (records + 1) * _column_count(flags)
-
-
-def fixed_bytes(records: int, flags: int) -> int:
-    """Bytes of all fixed-size columns of a body, which is where its heaps begin."""
-    bitmap = (records + 63) // 64 * 8 if flags & _KEYS else 0
-    return _bitmap_start(records, flags) + bitmap
 
 
 def _checked(batch: Bytes, log_id: int) -> tuple[Header, memoryview, list[list[int]]]:

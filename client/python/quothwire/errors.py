@@ -96,6 +96,13 @@ CODES: dict[str, Code] = {
     "forgotten_sequence": Code(
         Conflict, False, "stored before, but too long ago to tell its pointers; it was not stored again"
     ),
+    "not_staged": Code(
+        Conflict, False, "nothing was published; write the missing parts again, or abort the transaction"
+    ),
+    "already_published": Code(Conflict, False, "nothing was staged; its status tells where its records are"),
+    "staged_max": Code(
+        Conflict, False, "publish or abort what is staged on this topic, or raise staged_bytes_max"
+    ),
     "locked": Code(Conflict, False, "one process owns a directory: stop that one, or use another directory"),
     "pointers_exhausted": Code(Conflict, False, "the clock or the log stands at the end of 56 bits"),
     # not now

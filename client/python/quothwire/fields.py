@@ -9,8 +9,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgpack
 
+from quothwire.bounds import Range
 from quothwire.errors import error
-from quothwire.message import PARTS_MAX, Range
+from quothwire.message import PARTS_MAX
 
 REPLY_BYTES_MAX = 2**20
 """A full listing of topics with names of 200 bytes fits; nothing else comes near."""

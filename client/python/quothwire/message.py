@@ -12,17 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
+from quothwire.bounds import LATER, Bounds, Number, Ordinal, Pointer, Positive, Range
 from quothwire.pointer import POINTER_MAX
-
-
-class Range(NamedTuple):
-    """The bounds of an integer, both included; of a list, those of its length."""
-
-    low: int
-    high: int
-
+from quothwire.transaction import BATCHES_MAX, NEVER, PART_MAX, VERSION_MAX
 
 WAIT_MS_MAX = 600_000
 """A wait is forgotten after ten minutes at the latest: a client that died costs nothing for longer."""
@@ -32,15 +26,9 @@ TOPICS_MAX = 1_000
 """Names in one listing; `ListTopics.after` continues it."""
 PARTS_MAX = 10_000
 """Of one stretch: as many tasks as a cluster runs at once, and a reply of 300 KB."""
-LATER: dict[str, Any] = {"later": True}
-"""A field that came later: it is left out while it says nothing, so that an older broker understands."""
 
-Number = Annotated[int, Range(0, 2**64 - 1)]
-Pointer = Annotated[int, Range(0, POINTER_MAX)]
-Ordinal = Annotated[int, Range(-1, 2**63 - 1)]
-Positive = Annotated[int, Range(1, 2**63 - 1)]
-Bounds = Annotated[list[Number], Range(4, 4)]
 Milliseconds = Annotated[int, Range(0, WAIT_MS_MAX)]
+Version = Annotated[int, Range(0, VERSION_MAX)]
 
 
 class Operation(IntEnum):
@@ -61,6 +49,10 @@ class Operation(IntEnum):
     ADVANCE = 13
     SPLIT = 14
     COUNT = 15
+    STAGE = 16
+    PUBLISH_STAGED = 17
+    ABORT = 18
+    TRANSACTION = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +353,83 @@ class Count:
     end: Number
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Keep the batch in the payload for a transaction; nobody reads it before that is published.
+
+    part, attempt: whose batch it is. number: the batches of this attempt before it, each of which is there.
+    """
+
+    operation: ClassVar[Operation] = Operation.STAGE
+    application: str = ""
+    version: Version = 0
+    part: Annotated[int, Range(0, PART_MAX)] = 0
+    attempt: Number = 0
+    number: Annotated[int, Range(0, BATCHES_MAX - 1)] = 0
+
+
+@dataclass(slots=True)
+class Staged:
+    """What is staged of this attempt, bytes with the batches' headers."""
+
+    batches: Number
+    records: Number
+    bytes: Number
+
+
+@dataclass(frozen=True, slots=True)
+class PublishStaged:
+    """Append the parts that the payload names, one behind the other, all or nothing. Answered by `Published`.
+
+    parts: how many the payload names, see `quothwire.transaction`. What else was staged for the transaction
+    is removed.
+    """
+
+    operation: ClassVar[Operation] = Operation.PUBLISH_STAGED
+    application: str = ""
+    version: Version = 0
+    parts: Annotated[int, Range(0, BATCHES_MAX)] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AbortTransaction:
+    """Remove what is staged for a transaction; a published one stays. Answered by `TransactionInfo`."""
+
+    operation: ClassVar[Operation] = Operation.ABORT
+    application: str = ""
+    version: Version = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GetTransaction:
+    """How a transaction stands."""
+
+    operation: ClassVar[Operation] = Operation.TRANSACTION
+    application: str = ""
+    version: Version = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionInfo:
+    """A transaction as it stands. state: published, staged (something of it is there), unknown.
+
+    log: id of the topic's log. first, last, count: its records, if it is published. parts, batches, records,
+    bytes: what is staged of all its attempts; in the answer to an abort, what was removed. newest_version:
+    the highest that the application has published here, -1 if none is known.
+    """
+
+    log: Number
+    state: str
+    first: Pointer
+    last: Pointer
+    count: Number
+    parts: Number
+    batches: Number
+    records: Number
+    bytes: Number
+    newest_version: Annotated[int, Range(NEVER, VERSION_MAX)]
+
+
 Request = (
     Hello
     | Ping
@@ -377,8 +446,26 @@ Request = (
     | AdvanceTopic
     | SplitTopic
     | CountTopic
+    | Stage
+    | PublishStaged
+    | AbortTransaction
+    | GetTransaction
 )
-Reply = Welcome | Pong | Published | Fetched | Topics | TopicInfo | Trimmed | Status | Advance | Parts | Count
+Reply = (
+    Welcome
+    | Pong
+    | Published
+    | Fetched
+    | Topics
+    | TopicInfo
+    | Trimmed
+    | Status
+    | Advance
+    | Parts
+    | Count
+    | Staged
+    | TransactionInfo
+)
 
 REQUESTS: dict[Operation, type[Any]] = {
     request.operation: request
@@ -386,6 +473,7 @@ REQUESTS: dict[Operation, type[Any]] = {
         Hello, Ping, Publish, Fetch, ListTopics, DescribeTopic,
         CreateTopic, UpdateTopic, DeleteTopic, TrimTopic, RollTopic, GetStatus,
         AdvanceTopic, SplitTopic, CountTopic,
+        Stage, PublishStaged, AbortTransaction, GetTransaction,
     )
 }  # fmt: skip
 REPLIES: dict[Operation, type[Any]] = {
@@ -404,4 +492,8 @@ REPLIES: dict[Operation, type[Any]] = {
     Operation.ADVANCE: Advance,
     Operation.SPLIT: Parts,
     Operation.COUNT: Count,
+    Operation.STAGE: Staged,
+    Operation.PUBLISH_STAGED: Published,
+    Operation.ABORT: TransactionInfo,
+    Operation.TRANSACTION: TransactionInfo,
 }

@@ -1,0 +1,118 @@
+"""The applications of a log: which of their transactions are stored, so that none is stored twice.
+
+It is derived from the batches, as all that is known of producers: those of one transaction follow each other
+and bear the same producer id, which is made of the application's name, and the same sequence, which is the
+version plus 1. An application that the log forgot would be taken for a new one, and its last transaction
+stored again; so it is forgotten only to make room for another one, once it was silent for a week.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from quothwire.batch import Header
+from quothwire.errors import error
+
+VERSIONS_MAX = 64
+"""Transactions of one application whose pointers are told again."""
+APPLICATIONS_MAX = 1_000
+SILENT_US = 7 * 86_400 * 1_000_000
+"""Whoever has published nothing for a week makes room for somebody else."""
+
+
+class Stored(NamedTuple):
+    """Where the records of a transaction stand."""
+
+    version: int
+    first: int
+    records: int
+    batches: int
+
+
+class Applications:
+    """What is known of each application, the one first that was silent for longest."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[int, list[Stored]] = OrderedDict()
+        self._before: dict[int, list[Stored]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, application: int, version: int) -> Stored | None:
+        """Where a transaction stands, None if it is not stored.
+
+        Raises `Conflict` ``forgotten_sequence`` if a later one is stored, and this one is not known.
+        """
+        known = self._known.get(application, [])
+        for one in reversed(known):
+            if one.version == version:
+                return one
+        if known and version < known[-1].version:
+            raise error(
+                "forgotten_sequence",
+                f"version {version} came after {known[-1].version} of the same application",
+                "it was never published, or too long ago to tell its pointers; nothing was stored",
+            )
+        return None
+
+    def newest(self, application: int) -> int:
+        """The highest version that is stored, -1 for none."""
+        known = self._known.get(application)
+        return known[-1].version if known else -1
+
+    def admit(self, application: int, now: int) -> None:
+        """Raise ``busy`` if there is no room for another application."""
+        if application in self._known or len(self._known) < APPLICATIONS_MAX:
+            return
+        silent = next(iter(self._known.values()))[-1]
+        if abs(now - silent.first) < SILENT_US:  # the clock may have stepped back far
+            text = f"{APPLICATIONS_MAX} applications published to this topic within the last week"
+            raise error("busy", text, "nothing was stored; use fewer names, or another topic")
+
+    def store(self, header: Header) -> None:
+        """Take in a batch of a transaction that has its pointers."""
+        self.add(header.producer, Stored(header.sequence - 1, header.base, header.records, 1))
+
+    def add(self, application: int, stored: Stored) -> None:
+        """Take in a transaction, or what follows of the newest one."""
+        known = self._known.get(application, [])
+        self._before.setdefault(application, known)
+        if known and known[-1].version == stored.version:
+            last = known[-1]
+            whole = last._replace(
+                records=last.records + stored.records, batches=last.batches + stored.batches
+            )
+            known = [*known[:-1], whole]
+        else:
+            known = [*known, stored]
+        self._known[application] = known
+        self._known.move_to_end(application)
+
+    def commit(self) -> None:
+        """All that was stored has reached the disk: what is beyond the limits may go."""
+        for application in self._before:
+            self._known[application] = self._known[application][-VERSIONS_MAX:]
+        self._before.clear()
+        while len(self._known) > APPLICATIONS_MAX:
+            self._known.popitem(last=False)
+
+    def undo(self) -> None:
+        """Nothing that was stored since the last commit has reached the disk."""
+        if not self._before:
+            return
+        self._known.update(self._before)
+        self._before.clear()
+        rows = sorted((row for row in self._known.items() if row[1]), key=lambda row: row[1][-1].first)
+        self._known = OrderedDict(rows)
+
+    def rows(self) -> Iterator[list[Any]]:
+        """What a snapshot holds of them."""
+        for application, known in self._known.items():
+            yield [application, [list(one) for one in known]]
+
+    def take_row(self, application: int, known: Iterable[Iterable[int]]) -> None:
+        """Take in a row of a snapshot."""
+        self._known[application] = [Stored(*one) for one in known]

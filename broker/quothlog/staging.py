@@ -1,0 +1,331 @@
+"""Staging: the batches of transactions that are not published, in files that nobody reads.
+
+One try to write a part of a transaction is an attempt. Its batches lie one behind the other in files of its
+own, in the order in which they are numbered, cut like segments:
+
+    header block    a segment's, floor 0, the time at which the file was begun in place of the last pointer
+    batches         as their producer sent them, without a place in the log
+
+So publishing them is a matter of writing headers and giving the files other names, see `publication`. A batch
+that is acknowledged is in the page cache and survives the process. Whether it has survived the machine is
+looked at when the attempt is looked at for the first time after another boot; what comes behind the first
+batch that does not check is not there then.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from quothlog import layout, segment
+from quothlog.clock import Clock
+from quothlog.filesystem import PROCESS_SHORT, Buffer, File, FileSystem
+from quothlog.layout import BLOCK_BYTES, Block, StagedName
+from quothlog.retention import SHARE, LogOptions
+from quothlog.room import need_room
+from quothwire import batch
+from quothwire.batch import Header
+from quothwire.errors import Damaged, QuothError, error
+
+_READ_BYTES = 2**16
+
+
+class Key(NamedTuple):
+    """A transaction. application: the producer id that its name makes."""
+
+    application: int
+    version: int
+
+
+@dataclass(slots=True)
+class StagedFile:
+    """One file of an attempt. size: where its batches end. begun: when, as a pointer."""
+
+    path: Path
+    begun: int
+    boot_id: bytes
+    size: int
+    records: int = 0
+    batches: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its batches."""
+        return max(0, self.size - BLOCK_BYTES)
+
+    def take(self, header: Header) -> None:
+        """Take note of a batch that is behind the others."""
+        self.size += header.size
+        self.records += header.records
+        self.batches += 1
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try to write a part: its files in order, and the checksum of each batch's body."""
+
+    files: list[StagedFile] = field(default_factory=list)
+    checks: array[int] = field(default_factory=lambda: array("Q"))
+    is_read: bool = False
+    """Were its files looked at, or written, since the log was opened?"""
+
+    @property
+    def batches(self) -> int:
+        """How many it has."""
+        return len(self.checks)
+
+    @property
+    def records(self) -> int:
+        """How many it has."""
+        return sum(file.records for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its batches."""
+        return sum(file.bytes for file in self.files)
+
+
+class Amount(NamedTuple):
+    """So much is staged of a transaction; each attempt counts as a part."""
+
+    parts: int
+    batches: int
+    records: int
+    bytes: int
+
+
+class Staging:
+    """What is staged in the directory of a log. Owned by the log's owner."""
+
+    def __init__(
+        self, filesystem: FileSystem, clock: Clock, directory: Path, log_id: int, files: Mapping[str, int]
+    ) -> None:
+        self._filesystem = filesystem
+        self._clock = clock
+        self._directory = directory
+        self._log_id = log_id
+        self._attempts: dict[Key, dict[tuple[int, int], Attempt]] = {}
+        self._latest: dict[Key, int] = {}
+        self._drops: list[Path] = []
+        self.bytes = 0
+        """Of the batches of all transactions."""
+        for told in sorted(filter(None, map(layout.staged_name_of, files))):
+            self._find(told, files[str(told)])
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(list(self._attempts))
+
+    # -- one transaction ----------------------------------------------------------------------------------
+
+    def stage(self, name: StagedName, number: int, raw: Buffer, options: LogOptions) -> Attempt:
+        """Keep a batch behind those of its attempt, unless it is there; returns the attempt.
+
+        name: with any number of a file. number: batches of the attempt before it. Raises `Conflict`
+        ``sequence_reused``, ``out_of_sequence`` or ``staged_max``, `RequestError` ``too_large``,
+        `Unavailable` ``disk_low``, or OSError; nothing was stored then.
+        """
+        header = batch.parse_header(raw, 0)
+        one = self._attempt(Key(*name[:2]), name.part, name.attempt) or Attempt(is_read=True)
+        if number < one.batches:
+            if one.checks[number] != header.body_check:
+                raise error(
+                    "sequence_reused", f"batch {number} of this attempt was staged with other records"
+                )
+            return one
+        if number > one.batches:
+            raise error("out_of_sequence", f"batch {number} came after {one.batches} of this attempt")
+        if self.bytes + len(raw) > options.staged_bytes_max:
+            text = f"{self.bytes} bytes are staged on this topic, at most {options.staged_bytes_max}"
+            raise error("staged_max", text)
+        need_room(self._filesystem, self._directory, options.disk_free_min + len(raw))
+        file = one.files[-1] if one.files else None
+        if file is None or self._is_full(file, header, options):
+            one.files.append(self._begin(name._replace(number=len(one.files)), raw))
+        else:
+            self._go_on(file, raw)
+        one.files[-1].take(header)
+        self.bytes += header.size
+        one.checks.append(header.body_check)
+        key = Key(*name[:2])
+        self._attempts.setdefault(key, {})[name.part, name.attempt] = one
+        self._latest[key] = self._clock.now()
+        return one
+
+    def attempt(self, key: Key, part: int, attempt: int) -> Attempt | None:
+        """What an attempt has staged, None if there is nothing. Raises OSError."""
+        return self._attempt(key, part, attempt)
+
+    def amount(self, key: Key) -> Amount:
+        """How much is staged of a transaction. Raises OSError."""
+        attempts = [self._attempt(key, *which) for which in list(self._attempts.get(key, ()))]
+        there = [one for one in attempts if one is not None]
+        return Amount(
+            len(there),
+            sum(one.batches for one in there),
+            sum(one.records for one in there),
+            sum(one.bytes for one in there),
+        )
+
+    def drop(self, key: Key) -> None:
+        """Remove all that is staged of a transaction. Raises OSError, see `sweep`."""
+        attempts = self._attempts.pop(key, {})
+        self._latest.pop(key, None)
+        self.bytes -= sum(one.bytes for one in attempts.values())
+        self._drops += [file.path for one in attempts.values() for file in one.files]
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove what is of no use any more. Raises OSError; what is left goes the next time."""
+        while self._drops:
+            self._filesystem.remove(self._drops[-1])
+            self._drops.pop()
+
+    def latest(self, key: Key) -> int:
+        """When something was staged for a transaction last, as a pointer.
+
+        As far as it is known: after an opening, when the newest of its files was begun.
+        """
+        return self._latest.get(key, 0)
+
+    # -- files ----------------------------------------------------------------------------------------------
+
+    def _find(self, told: StagedName, size: int) -> None:
+        """Take in a file that was there when the log was opened."""
+        key, path = Key(told.application, told.version), self._directory / str(told)
+        block = Block(self._log_id, 0, self._clock.now(), 0, 0, bytes(16), b"")
+        try:
+            with readable():
+                file = self._filesystem.open(path)
+                block = segment.read_block(file)
+                file.close()
+        except QuothError as problem:
+            if not isinstance(problem.__cause__, OSError):
+                block = block._replace(log_id=0)  # a loss of power has left nothing of it that could be used
+        if block.log_id != self._log_id:
+            self._drops.append(path)
+            return
+        attempts = self._attempts.setdefault(key, {})
+        found = StagedFile(path, block.previous, block.boot_id, size)
+        attempts.setdefault((told.part, told.attempt), Attempt()).files.append(found)
+        self.bytes += found.bytes
+        self._latest[key] = max(self.latest(key), block.previous)
+
+    def _attempt(self, key: Key, part: int, attempt: int) -> Attempt | None:
+        one = self._attempts.get(key, {}).get((part, attempt))
+        if one is not None and not one.is_read:
+            read = self._read(one.files)
+            self.bytes += read.bytes - one.bytes
+            self._attempts[key][part, attempt] = one = read
+        return one
+
+    def _read(self, files: Sequence[StagedFile]) -> Attempt:
+        """The attempt that left these files: its batches, up to the first that is not whole."""
+        one = Attempt(is_read=True)
+        useless: list[Path] = []
+        for row, found in enumerate(files):
+            told = layout.staged_name_of(found.path.name)
+            is_next = told is not None and told.number == row
+            if useless or not is_next or (row and one.files[-1].size != files[row - 1].size):
+                useless.append(found.path)
+                continue
+            file = replace(found, size=BLOCK_BYTES)
+            for header in self._whole_batches(found):
+                file.take(header)
+                one.checks.append(header.body_check)
+            one.files.append(file)
+        self._drops += useless
+        return one
+
+    def _whole_batches(self, found: StagedFile) -> Iterator[Header]:
+        with suppress(Damaged), readable():
+            file = self._filesystem.open(found.path)
+            is_sure = found.boot_id == self._clock.boot_id()
+            for offset, header in headers_in(file, found.size, self._log_id):
+                if not is_sure and not _checks(file, offset, header, self._log_id):
+                    break
+                yield header
+            file.close()
+
+    def _is_full(self, file: StagedFile, header: Header, options: LogOptions) -> bool:
+        """Does a batch need another file, so that those become segments of the right size, and tell when?"""
+        is_old = self._clock.now() - file.begun > options.staged_age_us // SHARE
+        too_many = options.count_limit and file.records + header.records > options.count_limit
+        return bool(is_old or too_many or file.size + header.size > options.roll_bytes)
+
+    def _begin(self, name: StagedName, raw: Buffer) -> StagedFile:
+        now, boot_id = self._clock.now(), self._clock.boot_id()
+        path = self._directory / str(name)
+        with suppress(ValueError):
+            self._drops.remove(path)
+        file = self._filesystem.create(path)
+        try:
+            file.append([layout.encode_block(Block(self._log_id, 0, now, 0, 0, boot_id, b"")), raw])
+        except BaseException:
+            self._filesystem.remove(path)
+            raise
+        finally:
+            file.close()
+        return StagedFile(path, now, boot_id, BLOCK_BYTES)
+
+    def _go_on(self, staged: StagedFile, raw: Buffer) -> None:
+        file = self._filesystem.open(staged.path, append=True)
+        try:
+            if file.size() != staged.size:  # a batch that was broken off
+                file.truncate(staged.size)
+            file.append([raw])
+        except BaseException:
+            with suppress(OSError):
+                file.truncate(staged.size)
+            raise
+        finally:
+            file.close()
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """What is staged and cannot be read is ``damaged``: nothing else is wrong with the log."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno in PROCESS_SHORT:
+            raise
+        hint = "nothing was published: abort the transaction, and stage it again"
+        raise error("damaged", f"staged batches cannot be read: {problem.strerror}", hint) from problem
+
+
+def headers_in(file: File, end: int, log_id: int) -> Iterator[tuple[int, Header]]:
+    """Offset and header of each batch in a file of staged ones, as far as they follow each other."""
+    data, base, offset = b"", 0, BLOCK_BYTES
+    while offset + batch.HEADER_BYTES <= end:
+        if not base <= offset <= base + len(data) - batch.HEADER_BYTES:
+            with readable():
+                data, base = file.read(min(_READ_BYTES, end - offset), offset), offset
+        header = _header(data, offset - base, log_id)
+        if header is None or offset + header.size > end:
+            return
+        yield offset, header
+        offset += header.size
+
+
+def _header(data: bytes, offset: int, log_id: int) -> Header | None:
+    """A header without a place, or with the one that a publication gave it that was broken off."""
+    for seed in (0, log_id):
+        with suppress(QuothError):
+            return batch.parse_header(data, seed, offset)
+    return None
+
+
+def _checks(file: File, offset: int, header: Header, log_id: int) -> bool:
+    """Is the body of a batch what it was?"""
+    with readable():
+        raw = file.read(header.size, offset)
+    seed = 0 if batch.is_stamped(raw[: batch.HEADER_BYTES], 0) else log_id
+    try:
+        batch.check(raw, seed)
+    except QuothError:
+        return False
+    return True

@@ -1,0 +1,109 @@
+"""Transactions: whose they are, and the list of parts that one is made of.
+
+A transaction on a topic is named by an application and a version. Its parts are staged by anybody, each try
+to write a part being an attempt of its own; publishing names the attempts that count, in the order in which
+their records are to follow each other.
+
+    parts, the payload of publish_staged, 32 bytes each, little-endian
+    0   part       8
+    8   attempt    8
+    16  batches    8
+    24  records    8
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from quothwire.batch import Bytes
+from quothwire.errors import error
+
+APPLICATION_BYTES_MAX = 200
+"""As many as a topic's name has."""
+VERSION_MAX = 2**62
+PART_MAX = 999_999
+"""Six digits in a file's name; Spark splits nothing into a million partitions."""
+BATCHES_MAX = 16_384
+"""Of one transaction: publishing writes a header for each, 16 GiB of them where batches have a MiB."""
+NEVER = -1
+"""Stands for the newest version of an application that has published none."""
+
+_PART = struct.Struct("<QQQQ")
+
+
+class StagedPart(NamedTuple):
+    """One part of a transaction as one attempt has staged it, whole. A plain value: it can be pickled."""
+
+    part: int
+    attempt: int
+    batches: int
+    records: int
+
+
+def check_application(name: str) -> str:
+    """Return an application's name, or raise `RequestError` ``bad_request``."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise error("bad_request", "the application's name is not UTF-8") from None
+    if not 1 <= size <= APPLICATION_BYTES_MAX:
+        raise error(
+            "bad_request", f"an application's name of {size} bytes", f"1 to {APPLICATION_BYTES_MAX} of UTF-8"
+        )
+    return name
+
+
+def producer_of(application: str) -> int:
+    """The producer id of an application's batches: the xxh3-64 of its name, 1 instead of 0."""
+    return xxh3_64_intdigest(application.encode()) or 1
+
+
+def sequence_of(version: int) -> int:
+    """The sequence of all batches of a version: 0 says that there is none."""
+    return version + 1
+
+
+def encode_parts(parts: Iterable[StagedPart]) -> bytes:
+    """Encode the parts to publish, in their order. Raises ``bad_request`` as `decode_parts` does."""
+    found = list(parts)
+    try:
+        encoded = b"".join(_PART.pack(*part) for part in found)
+    except (struct.error, TypeError):
+        raise error("bad_request", "a part is four whole numbers: part, attempt, batches, records") from None
+    _check_parts(found)
+    return encoded
+
+
+def decode_parts(payload: Bytes, count: int) -> list[StagedPart]:
+    """Decode the `count` parts to publish.
+
+    Raises `RequestError`: ``bad_request`` for another number of them, a part out of range, twice or without
+    a batch or a record; ``too_large`` above `BATCHES_MAX`.
+    """
+    if len(payload) != _PART.size * count:
+        raise error("bad_request", f"{len(payload)} bytes where {count} parts of {_PART.size} are named")
+    parts = list(map(StagedPart._make, _PART.iter_unpack(payload)))
+    _check_parts(parts)
+    return parts
+
+
+def _check_parts(parts: list[StagedPart]) -> None:
+    if sum(part.batches for part in parts) > BATCHES_MAX:
+        raise error(
+            "too_large",
+            f"a transaction of {sum(part.batches for part in parts)} batches, at most {BATCHES_MAX}",
+            "nothing was published, the parts are staged: publish them in two versions",
+        )
+    seen: set[int] = set()
+    for part in parts:
+        if part.part > PART_MAX or not 1 <= part.batches <= part.records:
+            raise error("bad_request", f"{part} is no part that was staged")
+        if part.part in seen:
+            raise error(
+                "bad_request", f"part {part.part} stands there twice", "name one attempt of each part"
+            )
+        seen.add(part.part)

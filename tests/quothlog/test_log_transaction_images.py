@@ -1,0 +1,190 @@
+"""Every disk that a loss of power may leave while transactions are staged and published, opened.
+
+After every single change of the disk the power fails. What is left holds each transaction whole or not at
+all: what was published and synced is there, once and with its pointers; what is not there can be published,
+or publishing says which parts are missing, and works once they are staged again.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import HOUR, ManualClock
+from kit.effort import LONG, times
+from kit.images import CertainDisk, Image
+from kit.logs import encoded, put, salvaged
+from kit.transactions import Loader, part_of
+from quothlog import Appended, Log, LogOptions
+from quothlog.publication import Publication
+from quothwire.errors import Conflict
+from quothwire.transaction import StagedPart
+
+APPENDED = LogOptions(size_limit=64 * 2**10)
+SEGMENTS = LogOptions(size_limit=600)
+
+
+def batches_of(version: int) -> list[list[list[bytes]]]:
+    """The parts of a version: their batches, whose values say their place."""
+    return [
+        [[b"v%d.%d.%d" % (version, part, number) + b"." * 300] for number in range(2)] for part in range(2)
+    ]
+
+
+def values_of(version: int) -> list[bytes]:
+    """What readers see of a version."""
+    return [value for part in batches_of(version) for values in part for value in values]
+
+
+class Life:
+    """A log and an application on a disk that loses its power at every moment, and what was promised."""
+
+    def __init__(self, directory: Path, options: LogOptions, samples: int, seed: int) -> None:
+        self.directory = directory
+        self.options = options
+        self.samples = samples
+        self.rng = random.Random(seed)
+        self.clock = ManualClock(tick=1)
+        self.disk = CertainDisk(moment=self.fail_here)
+        self.told: dict[int, Appended] = {}
+        self.begun = 0  # versions of which something was staged
+        self.synced: list[bytes] = []
+        self.seen = 0
+        self.opened: set[int] = set()
+        self.fates: set[str] = set()
+        self.open()
+
+    def open(self) -> None:
+        self.log = Log.open(
+            self.directory, filesystem=self.disk, clock=self.clock, log_id=7, options=self.options
+        )
+        self.loader = Loader(self.log)
+
+    def append(self, value: bytes) -> None:
+        put(self.log, encoded([value]))
+        self.log.sync()
+        self.synced.append(value)
+        self.seen = max(self.seen, self.log.newest)
+
+    def stage(self, version: int, attempt: int = 7) -> list[StagedPart]:
+        self.begun = max(self.begun, version)
+        return [
+            self.loader.stage(version, part, batches, attempt)
+            for part, batches in enumerate(batches_of(version))
+        ]
+
+    def publish(self, version: int, parts: list[StagedPart]) -> None:
+        outcome = self.loader.own.publish(self.loader.id, version, parts)
+        assert outcome is not None
+        if isinstance(outcome, Publication):
+            outcome.prepare()
+            self.loader.own.place(outcome)
+            outcome.commit()
+            outcome = self.loader.own.adopt(outcome)
+        else:
+            self.log.sync()
+        self.told[version] = outcome
+        self.seen = max(self.seen, outcome.last)
+        self.loader.own.tidy()
+        self.fail_here()
+
+    def fail_here(self) -> None:
+        """The power fails right after this change of the disk."""
+        for image in self.disk.images(512, self.samples, self.rng):
+            state = hash((tuple(image.items()), tuple(self.told), len(self.synced), self.seen))
+            if state not in self.opened and (LONG or self.rng.random() < 0.4):
+                self.opened.add(state)
+                self.check(image)
+
+    def check(self, image: Image, at: str = "left", *, again: bool = True) -> None:
+        """Open what is left, elsewhere. again: sometimes the power fails once more while it is opened."""
+        directory = self.directory.with_name(at)
+        image = {directory / path.name: data for path, data in image.items()}
+        disk = CertainDisk(image)
+        is_opening = again and self.rng.random() < 0.02
+        if is_opening:
+            disk = CertainDisk(image, moment=lambda: self.check_some(disk) if is_opening else None)
+        clock = ManualClock(self.clock.now() - self.rng.choice([0, HOUR]), tick=1)
+        clock.reboot()
+        if not again:
+            clock.reboot()  # it is the second loss of power
+        with Log.open(directory, filesystem=disk, clock=clock, log_id=7, options=self.options) as log:
+            is_opening = False
+            found = [(one.pointer, one.value) for one in salvaged(log)]
+            assert found == sorted(found)
+            ours = [value for _, value in found if value[:1] != b"v"]
+            assert ours[: len(self.synced)] == self.synced
+            loader = Loader(log)
+            for version in range(1, self.begun + 1):
+                self.check_version(loader, version, {value: at for at, value in found})
+            assert log.end_ordinal == len(salvaged(log))
+            assert log.append(b"goes on").first > self.seen
+        with Log.open(directory, filesystem=disk, clock=clock, log_id=7, options=self.options) as log:
+            assert salvaged(log)[-1].value == b"goes on"
+
+    def check_version(self, loader: Loader, version: int, found: dict[bytes, int]) -> None:
+        """It is there whole, with the pointers that were told, or not at all."""
+        wanted = values_of(version)
+        there = [found[value] for value in wanted if value in found]
+        state = "unknown"
+        with_newer = version < max([0, *(v for v in range(self.begun + 1) if values_of(v)[0] in found)])
+        if not with_newer or there:
+            state = loader.own.standing(loader.id, version).state
+        if there:
+            assert there == list(range(there[0], there[0] + len(wanted))), "a part of a transaction"
+            assert state == "published"
+            again = loader.publish(version, [])
+            assert (again.first, again.duplicate) == (there[0], True)
+        assert version not in self.told or there[:1] == [self.told[version].first], "lost, or elsewhere"
+        if there or with_newer:
+            self.fates.add("published" if there else "overtaken")
+            return
+        assert state in ("staged", "unknown")
+        parts = [part_of(part, 7, batches) for part, batches in enumerate(batches_of(version))]
+        try:
+            told = loader.publish(version, parts)
+            self.fates.add("published again")
+        except Conflict as problem:
+            if problem.code != "not_staged":
+                raise
+            self.fates.add("staged again")
+            parts = [
+                loader.stage(version, part, batches, 9) for part, batches in enumerate(batches_of(version))
+            ]
+            told = loader.publish(version, parts)
+        assert told.first > self.seen
+        left = {one.pointer: one.value for one in salvaged(loader.log)}
+        assert [left[told.first + i] for i in range(told.count)] == wanted
+
+    def check_some(self, disk: CertainDisk) -> None:
+        """The power fails in the middle of an opening."""
+        for image in disk.images(512, 4, self.rng):
+            if self.rng.random() < 0.3:
+                self.check(image, "left again", again=False)
+
+
+@pytest.mark.parametrize(("options", "samples"), [(APPENDED, 4), (SEGMENTS, 1)], ids=["appended", "segments"])
+def test_a_transaction_is_whole_or_not_there_on_every_disk_that_a_loss_of_power_may_leave(
+    tmp_path: Path, options: LogOptions, samples: int, seed: int
+) -> None:
+    """Staged, published, staged again, aborted, across a clean end and a death of the process."""
+    life = Life(tmp_path / "log", options, times(samples, 100 * samples), seed)
+    life.append(b"before")
+    life.publish(1, life.stage(1))
+    life.append(b"between")
+    life.stage(2, attempt=8)
+    parts = life.stage(2)
+    life.log.close()
+    life.open()
+    life.publish(2, parts)
+    life.stage(3)
+    life.log.discard()
+    life.open()
+    life.loader.own.abort(life.loader.id, 3)
+    life.publish(3, life.stage(3))
+    life.append(b"after")
+    life.log.close()
+    assert len(life.opened) > 100
+    assert {"published", "published again", "staged again"} <= life.fates

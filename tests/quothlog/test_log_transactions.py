@@ -1,0 +1,610 @@
+"""Transactions on a log: staged by many, stored all or none, once, with pointers that follow each other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import DAY, HOUR, ManualClock
+from kit.logs import copy, encoded, fill, outcome_of, salvaged, segments, values
+from kit.peers import refused
+from kit.storage import Died, FaultyDisk
+from kit.transactions import LOADER, Loader, staged
+from quothlog import Log, LogOptions, Missing, Reader, inspection
+from quothlog.applications import APPLICATIONS_MAX, VERSIONS_MAX
+from quothlog.archive import Archiver
+from quothlog.inspection import Unfinished
+from quothlog.publication import Publication
+from quothlog.repair import repair
+from quothlog.restoration import restore
+from quothwire import batch
+from quothwire.batch import Flag
+from quothwire.errors import QuothError
+from quothwire.transaction import StagedPart, producer_of
+
+OpenLog = Callable[..., Log]
+
+SMALL = LogOptions(size_limit=2**20)
+LARGE = LogOptions(size_limit=5_000)
+"""A quarter of a segment is soon reached, so transactions become segments of their own."""
+PARTS = [[[b"%d.%d.%d" % (part, n, i) + b"-" * 150 for i in range(3)] for n in range(4)] for part in range(5)]
+WHOLE = [value for part in PARTS for values in part for value in values]
+
+sizes = pytest.mark.parametrize("options", [SMALL, LARGE], ids=["appended", "segments"])
+
+
+def stage_all(loader: Loader, version: int = 1, attempt: int = 7) -> list[StagedPart]:
+    return [loader.stage(version, part, batches, attempt) for part, batches in enumerate(PARTS)]
+
+
+def leftovers(directory: Path) -> list[str]:
+    """Files of transactions that are not published."""
+    return [path.name for path in directory.iterdir() if path.suffix in (".staged", ".merged", ".plan")]
+
+
+# -- what is stored -----------------------------------------------------------------------------------------
+
+
+@sizes
+def test_parts_follow_each_other_in_the_order_in_which_they_are_named(
+    open_log: OpenLog, directory: Path, options: LogOptions
+) -> None:
+    """Their pointers follow each other without a hole, and only the last batch says that it is the last."""
+    log = open_log(options=options)
+    before = fill(log, 3)
+    loader = Loader(log)
+    parts = stage_all(loader)
+    loader.stage(1, 2, [[b"by somebody who died"]], attempt=8)
+    assert values(log) == [record.value for record in before]
+    told = loader.publish(1, parts[::-1])
+    log.append(b"after")
+    found = list(log.read())
+    ours = found[3:-1]
+    assert [record.value for record in ours] == [v for part in PARTS[::-1] for b in part for v in b]
+    assert [record.pointer for record in ours] == list(range(told.first, told.last + 1))
+    assert (told.count, told.duplicate, log.end_ordinal) == (len(WHOLE), False, len(WHOLE) + 4)
+    headers = [
+        batch.parse_header(raw, log.log_id)
+        for at in _cursors(log)
+        if (extract := log.fetch(at, records_max=1)) is not None
+        for raw in batch.split(extract.data, log.log_id)
+    ]
+    marked = [header for header in headers if header.flags & Flag.TRANSACTION]
+    assert [bool(header.flags & Flag.END) for header in marked] == [False] * 19 + [True]
+    assert {(header.producer, header.sequence) for header in marked} == {(producer_of(LOADER), 2)}
+    assert leftovers(directory) == []
+    summaries = list(inspection.summaries(directory))
+    assert sum(one.records for one in summaries) == log.end_ordinal
+    assert [one.damages for one in summaries] == [()] * len(summaries)
+
+
+def _cursors(log: Log) -> Iterator[int]:
+    after = 0
+    while (extract := log.fetch(after, records_max=1)) is not None:
+        yield after
+        after = extract.next
+
+
+def test_a_small_transaction_is_no_segment_of_its_own(open_log: OpenLog, directory: Path) -> None:
+    """So a stream of them does not fill the directory."""
+    log = open_log(options=SMALL)
+    loader = Loader(log)
+    for version in range(20):
+        loader.publish(version, stage_all(loader, version))
+    assert len(segments(directory)) == 1
+    assert values(log) == WHOLE * 20
+
+
+def test_a_large_one_has_segments_of_the_usual_size(open_log: OpenLog, directory: Path) -> None:
+    """Small files are merged, and the empty segment before them is not kept."""
+    log = open_log(options=LARGE)
+    loader = Loader(log)
+    for version in range(3):
+        loader.publish(version, stage_all(loader, version))
+    used = [path.stat().st_size for path in segments(directory)[:-1]]
+    assert len(used) == 9, used
+    assert min(used) > 2_000, used
+    assert max(used) <= 5_000 + 64, used
+    assert {path.suffix for path in directory.iterdir() if path.name != "lock"} == {".seg", ".idx"}
+
+
+def test_one_batch_of_any_size_is_a_transaction(open_log: OpenLog) -> None:
+    """It need not be smaller than a segment."""
+    log = open_log(options=LARGE)
+    loader = Loader(log)
+    loader.publish(1, [loader.stage(1, 0, [[b"x" * 50_000]])])
+    loader.publish(2, [loader.stage(2, 0, [[b"y"]])])
+    assert values(log) == [b"x" * 50_000, b"y"]
+
+
+def test_one_with_more_records_than_a_segment_may_have_is_cut(open_log: OpenLog, directory: Path) -> None:
+    """`count_limit` holds for what is staged, merged and appended."""
+    log = open_log(options=LogOptions(count_limit=10))
+    loader = Loader(log)
+    loader.publish(1, stage_all(loader))
+    loader.publish(2, [loader.stage(2, 0, [[b"a"] * 4] * 2)])
+    loader.publish(3, [loader.stage(3, 0, [[b"b"] * 4] * 2)])
+    counts = [one.records for one in inspection.summaries(directory)]
+    assert max(counts) <= 10, counts
+    assert sum(counts) == len(WHOLE) + 16
+
+
+@sizes
+def test_nothing_is_seen_before_it_is_synced_and_nobody_appends_meanwhile(
+    open_log: OpenLog, options: LogOptions
+) -> None:
+    """Others are told to wait; what they had appended is seen as ever."""
+    log = open_log(options=options)
+    loader = Loader(log)
+    log.append(b"before")
+    outcome = loader.own.publish(loader.id, 1, stage_all(loader))
+    if isinstance(outcome, Publication):
+        outcome.prepare()
+        log.append(b"beside it")  # the long part holds up nobody
+        loader.own.place(outcome)
+    seen = values(log)
+    assert seen in ([b"before"], [b"before", b"beside it"])
+    assert log.is_publishing
+    assert outcome_of(log, encoded([b"x"])) == "busy"
+    with refused("busy"):
+        loader.own.publish(loader.id, 2, [])
+    if isinstance(outcome, Publication):
+        log.finish_sync(log.begin_sync())
+        with refused("busy"):
+            log.roll()
+        outcome.commit()
+        assert values(log) == seen
+        loader.own.adopt(outcome)
+    else:
+        log.sync()
+    assert not log.is_publishing
+    assert values(log) == seen + WHOLE
+    log.append(b"after")
+    assert values(log) == [*seen, *WHOLE, b"after"]
+
+
+# -- once ---------------------------------------------------------------------------------------------------
+
+
+@sizes
+@pytest.mark.parametrize("between", ["nothing", "opening", "crash", "rolls", "retention"])
+def test_a_version_is_stored_once(
+    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, options: LogOptions, between: str
+) -> None:
+    """The same pointers, whatever parts are named, and whatever happened in between."""
+    log = open_log(options=options)
+    loader = Loader(log)
+    first = loader.publish(3, stage_all(loader, 3))
+    match between:
+        case "opening":
+            log.close()
+            log = open_log(options=options)
+        case "crash":
+            log = open_log(copy(directory, tmp_path / "crashed"), options=options)
+        case "rolls" | "retention":
+            for _ in range(5):
+                log.append(b"x")
+                log.roll()
+            if between == "retention":
+                log.trim(log.newest)
+                clock.step(30 * DAY)
+            log.close()
+            log = open_log(options=options)
+    loader = Loader(log)
+    again = loader.publish(3, [])
+    assert (again.first, again.last, again.count, again.duplicate) == (*_place(first), True)
+    assert loader.own.standing(loader.id, 3)[:3] == ("published", first.first, len(WHOLE))
+    with refused("already_published"):
+        loader.stage(3, 0, [[b"too late"]])
+    with refused("forgotten_sequence"):
+        loader.stage(2, 0, [[b"backwards"]])
+    with refused("forgotten_sequence"):
+        loader.publish(2, [])
+    assert loader.own.abort(loader.id, 3).state == "published"
+    assert log.end_ordinal == len(WHOLE) + (5 if between in ("rolls", "retention") else 0)
+
+
+def _place(told: object) -> tuple[int, int, int]:
+    return (told.first, told.last, told.count)  # type: ignore[attr-defined]
+
+
+def test_the_last_versions_of_an_application_are_known(open_log: OpenLog) -> None:
+    """Those before them are refused, never stored again."""
+    log = open_log()
+    loader = Loader(log)
+    told = [
+        loader.publish(version, [loader.stage(version, 0, [[b"%d" % version]])])
+        for version in range(VERSIONS_MAX + 2)
+    ]
+    log.close()
+    log = open_log()
+    loader = Loader(log)
+    for version in (0, 1):
+        with refused("forgotten_sequence"):
+            loader.publish(version, [])
+    assert [loader.publish(2 + i, []).first for i in range(VERSIONS_MAX)] == [one.first for one in told[2:]]
+    assert loader.own.standing(loader.id, 1_000).newest == VERSIONS_MAX + 1
+
+
+def test_an_application_is_forgotten_only_for_another_one(open_log: OpenLog, clock: ManualClock) -> None:
+    """And not while it wrote within a week: the new one has to wait."""
+    log = open_log()
+    for number in range(APPLICATIONS_MAX):
+        loader = Loader(log, f"application {number}")
+        loader.publish(1, [loader.stage(1, 0, [[b"x"]])])
+    new = Loader(log, "one more")
+    with refused("busy"):
+        new.stage(1, 0, [[b"x"]])
+    clock.step(8 * DAY)
+    log.roll()
+    assert Loader(log, "application 0").publish(1, []).duplicate
+    new.publish(1, [new.stage(1, 0, [[b"x"]])])
+    assert Loader(log, "application 0").own.standing(producer_of("application 0"), 1).state == "unknown"
+    assert Loader(log, "application 1").publish(1, []).duplicate
+
+
+# -- what is staged -----------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_comes_again_is_staged_once(open_log: OpenLog) -> None:
+    """Byte for byte the same; another one under its number is refused, and so is one behind a gap."""
+    log = open_log()
+    loader = Loader(log)
+    first, second = staged([b"1"], 1), staged([b"2"], 1)
+    for number, raw in ((0, first), (0, first), (1, second), (0, first), (1, second)):
+        told = loader.own.stage(loader.id, 1, 0, 7, number, raw)
+    assert (told.batches, told.records, told.bytes) == (2, 2, len(first) + len(second))
+    with refused("sequence_reused"):
+        loader.own.stage(loader.id, 1, 0, 7, 0, second)
+    with refused("out_of_sequence"):
+        loader.own.stage(loader.id, 1, 0, 7, 3, second)
+    assert loader.own.staged_bytes == len(first) + len(second)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        encoded([b"plain"]),
+        encoded([b"of a producer"], producer_of(LOADER), 2),
+        staged([b"of another version"], 2),
+        staged([b"of another application"], 1, "another"),
+        batch.claimed(
+            staged([b"the last"], 1), batch.parse_header(staged([b"the last"], 1), 0),
+            producer_of(LOADER), 2, int(Flag.TRANSACTION | Flag.END),
+        ),
+        staged([b"cut"], 1)[:-8],
+        staged([b"damaged"], 1)[:-1] + b"x",
+    ],
+)  # fmt: skip
+def test_what_is_no_batch_of_the_transaction_is_refused(open_log: OpenLog, raw: bytes) -> None:
+    loader = Loader(open_log())
+    with refused("bad_batch"):
+        loader.own.stage(loader.id, 1, 0, 7, 0, raw)
+    assert loader.own.standing(loader.id, 1).state == "unknown"
+
+
+def test_a_batch_of_a_transaction_is_not_appended(log: Log) -> None:
+    assert outcome_of(log, staged([b"x"], 1)) == "bad_batch"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        StagedPart(0, 7, 5, 12), StagedPart(0, 7, 4, 13), StagedPart(0, 7, 3, 9), StagedPart(0, 8, 4, 12),
+        StagedPart(9, 7, 4, 12),
+    ],
+)  # fmt: skip
+def test_parts_that_are_not_there_as_named_are_told(
+    open_log: OpenLog, restart: bool, wrong: StagedPart
+) -> None:
+    """Nothing is published, and what is there stays."""
+    log = open_log()
+    loader = Loader(log)
+    parts = stage_all(loader)
+    if restart:
+        log.close()
+        log = open_log()
+        loader = Loader(log)
+    with pytest.raises(QuothError, match=f"part {wrong.part} by attempt {wrong.attempt:016x}") as told:
+        loader.publish(1, [wrong, *parts[1:]])
+    assert told.value.code == "not_staged"
+    assert loader.own.standing(loader.id, 1).staged[:3] == (5, 20, 60)
+    assert loader.publish(1, parts).count == 60
+
+
+@sizes
+def test_what_is_staged_survives_the_process(
+    open_log: OpenLog, directory: Path, tmp_path: Path, options: LogOptions, rng: random.Random
+) -> None:
+    """Staging goes on where it was, behind a batch that was broken off."""
+    log = open_log(options=options)
+    loader = Loader(log)
+    for part, batches in enumerate(PARTS):
+        loader.stage(1, part, batches[:2])
+    crashed = copy(directory, tmp_path / "crashed")
+    for path in crashed.glob("*.staged"):
+        with path.open("ab") as file:
+            file.write(staged([b"torn" * 50], 1)[: rng.randrange(250)])
+    log = open_log(crashed, options=options)
+    loader = Loader(log)
+    assert loader.own.standing(loader.id, 1).staged[:3] == (5, 10, 30)
+    parts = stage_all(loader)
+    assert loader.publish(1, parts).count == len(WHOLE)
+    assert values(log) == WHOLE
+
+
+def test_after_a_loss_of_power_staged_bytes_are_verified(
+    open_log: OpenLog, clock: ManualClock, directory: Path
+) -> None:
+    """What does not check is missing, with all that follows it, and publishing says so."""
+    log = open_log()
+    loader = Loader(log)
+    parts = stage_all(loader)
+    log.close()
+    broken, *_ = sorted(directory.glob("*.staged"))
+    data = bytearray(broken.read_bytes())
+    data[len(data) * 2 // 3] ^= 1
+    broken.write_bytes(data)
+    clock.reboot()
+    loader = Loader(open_log())
+    with pytest.raises(QuothError, match=r"2 batches of 4, 6 records of 12") as told:
+        loader.publish(1, parts)
+    assert told.value.code == "not_staged"
+    again = loader.stage(1, 0, PARTS[0], attempt=8)
+    assert loader.publish(1, [again, *parts[1:]]).count == len(WHOLE)
+    assert values(loader.log) == WHOLE
+    assert leftovers(directory) == []
+
+
+def test_an_attempt_whose_first_file_is_gone_is_not_there(open_log: OpenLog, directory: Path) -> None:
+    log = open_log(options=LogOptions(size_limit=300))
+    loader = Loader(log)
+    part = loader.stage(1, 0, PARTS[0])
+    log.close()
+    min(directory.glob("*.staged")).unlink()
+    loader = Loader(open_log())
+    with refused("not_staged"):
+        loader.publish(1, [part])
+
+
+def test_publishing_nothing_removes_what_is_staged(open_log: OpenLog, directory: Path) -> None:
+    """It is not remembered either."""
+    loader = Loader(open_log())
+    stage_all(loader)
+    assert loader.own.publish(loader.id, 1, []) is None
+    assert leftovers(directory) == []
+    assert loader.own.standing(loader.id, 1).state == "unknown"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_abort_removes_what_is_staged(open_log: OpenLog, directory: Path, restart: bool) -> None:
+    log = open_log()
+    loader = Loader(log)
+    stage_all(loader)
+    loader.stage(2, 0, [[b"of the next version"]])
+    if restart:
+        log.close()
+        loader = Loader(open_log())
+    standing = loader.own.abort(loader.id, 1)
+    assert (standing.state, *standing.staged[:3]) == ("unknown", 5, 20, 60)
+    assert len(leftovers(directory)) == 1
+    assert loader.own.abort(loader.id, 1).staged == (0, 0, 0, 0)
+    assert loader.publish(2, [StagedPart(0, 7, 1, 1)]).count == 1
+
+
+def test_staged_bytes_are_bounded(open_log: OpenLog) -> None:
+    """What was staged stays, and publishing makes room."""
+    raw = staged([b"x" * 1_000], 1)
+    log = open_log(options=LogOptions(staged_bytes_max=3 * len(raw)))
+    loader = Loader(log)
+    part = loader.stage(1, 0, [[b"x" * 1_000]] * 3)
+    with refused("staged_max"):
+        loader.stage(1, 1, [[b"x"]])
+    assert loader.publish(1, [part]).count == 3
+    loader.stage(2, 0, [[b"x"]])
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_nobody_adds_to_expires(
+    open_log: OpenLog, directory: Path, clock: ManualClock, restart: bool
+) -> None:
+    """`staged_max_age` after the last batch; what somebody adds to stays."""
+    log = open_log()
+    loader = Loader(log)
+    assert loader.own.due() is None
+    stage_all(loader)
+    loader.stage(2, 0, [[b"1"]])
+    clock.step(20 * HOUR)
+    loader.stage(2, 0, [[b"1"], [b"2"]])
+    clock.step(5 * HOUR)
+    if restart:
+        log.close()
+        loader = Loader(open_log())
+    due = loader.own.due()
+    assert due is not None
+    assert due <= clock.now()
+    assert [(key.version, amount.batches) for key, amount in loader.own.expire()] == [(1, 20)]
+    assert len(leftovers(directory)) in (1, 2)
+    assert loader.own.due() is not None
+    assert loader.publish(2, [StagedPart(0, 7, 2, 2)]).count == 2
+    assert list(loader.own.expire()) == []
+
+
+def test_a_stranger_s_staged_files_are_no_part_of_this_log(
+    open_log: OpenLog, directory: Path, tmp_path: Path
+) -> None:
+    """They were copied here: their batches bear another log's id, or none."""
+    other = Loader(open_log(tmp_path / "other"))
+    part = other.stage(1, 0, PARTS[0])
+    log = open_log()
+    for path in (tmp_path / "other").glob("*.staged"):
+        (directory / path.name).write_bytes(path.read_bytes())
+    log.close()
+    loader = Loader(open_log())
+    with refused("not_staged"):
+        loader.publish(1, [part])
+
+
+# -- what a crash leaves ------------------------------------------------------------------------------------
+
+
+def test_a_transaction_without_its_end_is_set_aside(
+    open_log: OpenLog, directory: Path, tmp_path: Path, rng: random.Random
+) -> None:
+    """Wherever its write was broken off, nothing of it is there, and it can be published again."""
+    log = open_log(options=SMALL)
+    loader = Loader(log)
+    log.append([b"before"])
+    log.sync()
+    start = log.info().bytes
+    parts = stage_all(loader)
+    assert not isinstance(loader.own.publish(loader.id, 1, parts), Publication)
+    (segment,) = segments(directory)
+    end = segment.stat().st_size
+    for number, cut in enumerate([start + 1, end - 1, *rng.sample(range(start, end), 12)]):
+        crashed = copy(directory, tmp_path / f"{number}")
+        with (crashed / segment.name).open("r+b") as file:
+            file.truncate(cut)
+        (unfinished,) = (
+            [step for step in inspection.records(crashed) if isinstance(step, Unfinished)]
+            if cut > start
+            else [None]
+        )
+        assert unfinished is None or (unfinished.start, unfinished.end) == (start, cut)
+        again = Loader(open_log(crashed, options=SMALL))
+        assert values(again.log) == [b"before"], cut
+        assert again.log.findings.torn_bytes == cut - start
+        assert again.own.standing(again.id, 1).state == "staged"
+        told = again.publish(1, parts)
+        assert values(again.log) == [b"before", *WHOLE]
+        assert cut == start or told.first > loader.own.standing(loader.id, 1).first
+
+
+def test_one_that_others_follow_is_there_whatever_of_it_is_damaged(
+    open_log: OpenLog, directory: Path
+) -> None:
+    """Damage costs what is damaged: the rest was whole once."""
+    log = open_log(options=SMALL)
+    loader = Loader(log)
+    loader.publish(1, stage_all(loader))
+    log.append(b"after")
+    log.discard()
+    (segment,) = segments(directory)
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"4.3.1-") + 10] ^= 1
+    segment.write_bytes(data)
+    log = open_log(options=SMALL)
+    assert log.findings.damaged_bytes > 0
+    assert [record.value for record in salvaged(log)] == [*WHOLE[:-3], b"after"]
+    assert log.end_ordinal == len(WHOLE) + 1
+
+
+# -- who looks without the lock -----------------------------------------------------------------------------
+
+
+def drained(reader: Reader) -> list[bytes]:
+    """All values that there are by now."""
+    found: list[bytes] = []
+    while records := reader.read():
+        found += [record.value for record in records]
+    return found
+
+
+@sizes
+def test_a_reader_never_sees_a_part(
+    tmp_path: Path, clock: ManualClock, options: LogOptions, rng: random.Random
+) -> None:
+    """Wherever publishing breaks off: nothing, or all of it, and nothing is told to be missing."""
+    fates = set()
+    for nth in range(1, 200):
+        directory = tmp_path / f"{nth}"
+        disk = FaultyDisk(syncs=False)
+        missing: list[Missing] = []
+        log = Log.open(directory, filesystem=disk, clock=clock, options=options)
+        log.append(b"before")
+        with Reader(directory, on_missing=missing.append) as reader:
+            assert drained(reader) == [b"before"]
+            loader = Loader(log)
+            parts = stage_all(loader)
+            disk.die(nth, written=rng.choice([0, 700, 3_000]))
+            with suppress(Died):
+                loader.publish(1, parts)
+            died = disk.struck_any
+            seen = drained(reader)
+            assert seen in ([], WHOLE), nth
+            log._lock.release()
+            with Log.open(directory, clock=clock, options=options) as log:
+                loader = Loader(log)
+                fates.add((bool(seen), loader.own.standing(loader.id, 1).state))
+                loader.publish(1, parts)
+                assert values(log) == [b"before", *WHOLE]
+            assert seen + drained(reader) == WHOLE
+            assert missing == []
+        if not died:
+            break
+    else:
+        raise AssertionError("publishing never ended")
+    assert {(False, "staged"), (True, "published")} <= fates
+
+
+# -- what else is done with such logs -----------------------------------------------------------------------
+
+
+@sizes
+def test_a_backup_has_it_whole_and_knows_it(
+    open_log: OpenLog, directory: Path, tmp_path: Path, options: LogOptions
+) -> None:
+    """What is staged stays behind; publishing it again where it was restored is recognised."""
+    log = open_log(options=options)
+    loader = Loader(log)
+    log.append(b"before")
+    told = loader.publish(1, stage_all(loader))
+    loader.stage(2, 0, [[b"not published"]])
+    archiver = Archiver(directory, log.log_id, tmp_path / "backup", log.newest, exact=True)
+    assert list(archiver.run(lambda _bytes: None)) == []
+    assert archiver.archive.records == 1 + len(WHOLE)
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    restore(tmp_path / "backup", archiver.archive, restored, log.log_id)
+    other = Loader(open_log(restored, options=options))
+    assert values(other.log) == [b"before", *WHOLE]
+    assert other.publish(1, []).first == told.first
+    assert other.own.standing(other.id, 2).state == "unknown"
+
+
+@sizes
+def test_a_repair_leaves_what_is_whole_and_what_is_staged(
+    open_log: OpenLog, directory: Path, options: LogOptions
+) -> None:
+    """Only the damaged batch is gone, and the version is known."""
+    log = open_log(options=options)
+    loader = Loader(log)
+    told = loader.publish(1, stage_all(loader))
+    log.roll()
+    named = [loader.stage(2, 0, [[b"staged"]])]
+    log.close()
+    broken = next(path for path in segments(directory) if b"2.1.0-" in path.read_bytes())
+    data = bytearray(broken.read_bytes())
+    data[data.index(b"2.1.0-")] ^= 1
+    broken.write_bytes(data)
+    assert [mended.path for mended in repair(directory)] == [broken]
+    loader = Loader(open_log(options=options))
+    there = [record.value for record in loader.log.read()]
+    assert there == [value for value in WHOLE if not value.startswith(b"2.1.")]
+    assert loader.publish(1, []).first == told.first
+    assert loader.publish(2, named).count == 1
+
+
+def test_a_plan_that_does_not_check_is_told(open_log: OpenLog, directory: Path) -> None:
+    """Nobody guesses which files it named: whoever moves it away gives the transaction up."""
+    open_log().close()
+    (directory / "publication.plan").write_text("nobody knows\n")
+    with refused("damaged"):
+        open_log()
+    (directory / "publication.plan").unlink()
+    open_log().append(b"goes on")
