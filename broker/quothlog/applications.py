@@ -3,7 +3,8 @@
 It is derived from the batches, as all that is known of producers: those of one transaction follow each other
 and bear the same producer id, which is made of the application's name, and the same sequence, which is the
 version plus 1. An application that the log forgot would be taken for a new one, and its last transaction
-stored again; so it is forgotten only to make room for another one, once it was silent for a week.
+stored again; so it is forgotten only to make room for another one, once it was silent for a week. Names that
+are used once are many, and only who has just used one asks for it again: of those the last ones are known.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import Any, NamedTuple
 
 from quothwire.batch import Header
 from quothwire.errors import error
+from quothwire.transaction import is_once
 
 VERSIONS_MAX = 64
 """Transactions of one application whose pointers are told again."""
 APPLICATIONS_MAX = 1_000
+ONCE_MAX = 256
+"""Names that are used once: nobody repeats a transaction after so many others."""
 SILENT_US = 7 * 86_400 * 1_000_000
 """Whoever has published nothing for a week makes room for somebody else."""
 
@@ -65,9 +69,10 @@ class Applications:
 
     def admit(self, application: int, now: int) -> None:
         """Raise ``busy`` if there is no room for another application."""
-        if application in self._known or len(self._known) < APPLICATIONS_MAX:
+        lasting = self._lasting()
+        if is_once(application) or application in self._known or len(lasting) < APPLICATIONS_MAX:
             return
-        silent = next(iter(self._known.values()))[-1]
+        silent = self._known[lasting[0]][-1]
         if abs(now - silent.first) < SILENT_US:  # the clock may have stepped back far
             text = f"{APPLICATIONS_MAX} applications published to this topic within the last week"
             raise error("busy", text, "nothing was stored; use fewer names, or another topic")
@@ -93,11 +98,17 @@ class Applications:
 
     def commit(self) -> None:
         """All that was stored has reached the disk: what is beyond the limits may go."""
+        if not self._before:
+            return
         for application in self._before:
             self._known[application] = self._known[application][-VERSIONS_MAX:]
         self._before.clear()
-        while len(self._known) > APPLICATIONS_MAX:
-            self._known.popitem(last=False)
+        for kind, most in (
+            (self._lasting(), APPLICATIONS_MAX),
+            (list(filter(is_once, self._known)), ONCE_MAX),
+        ):
+            for application in kind[: max(0, len(kind) - most)]:
+                del self._known[application]
 
     def undo(self) -> None:
         """Nothing that was stored since the last commit has reached the disk."""
@@ -107,6 +118,10 @@ class Applications:
         self._before.clear()
         rows = sorted((row for row in self._known.items() if row[1]), key=lambda row: row[1][-1].first)
         self._known = OrderedDict(rows)
+
+    def _lasting(self) -> list[int]:
+        """Those whose name is used again."""
+        return [application for application in self._known if not is_once(application)]
 
     def rows(self) -> Iterator[list[Any]]:
         """What a snapshot holds of them."""

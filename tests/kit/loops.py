@@ -16,7 +16,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import quoth.aio
 from kit.deadlines import DEADLINE_S, eventually
-from quoth import Batch, Client, Message, Producer, Reading, StoredBatch
+from quoth import Batch, Client, Message, PartWriter, Producer, Reading, StoredBatch, Transaction
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -167,6 +167,15 @@ class Awaiting:
         return lambda *values, **named: self._loop.run(method(*values, **named))
 
 
+class LoopTransaction(Awaiting):
+    """A `quoth.aio.Transaction`, used like a `quoth.Transaction`."""
+
+    def part(self, *values: Any, **named: Any) -> PartWriter:
+        """See `quoth.Transaction.part`."""
+        made = self._loop.call(self._awaited.part, *values, **named)
+        return cast("PartWriter", Awaiting(self._loop, made))
+
+
 class LoopClient(Awaiting):
     """A `quoth.aio.Client`, used like a `quoth.Client`."""
 
@@ -217,6 +226,11 @@ class LoopClient(Awaiting):
         """See `quoth.Client.producer`."""
         made = self._loop.call(self._awaited.producer, *values, **named)
         return cast("Producer", Awaiting(self._loop, made))
+
+    def transaction(self, *values: Any, **named: Any) -> Transaction:
+        """See `quoth.Client.transaction`."""
+        made = self._loop.call(self._awaited.transaction, *values, **named)
+        return cast("Transaction", LoopTransaction(self._loop, made))
 
     def _reading(self, begin: Callable[..., quoth.aio.Reading], *values: Any, **named: Any) -> Reading:
         reading = self._loop.run(self._loop.call(begin, *values, **named))

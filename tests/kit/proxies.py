@@ -189,15 +189,21 @@ class Wire(_Thread):
         waiting += piece
         with contextlib.suppress(BlockingIOError):
             del waiting[: end.send(waiting)]
-        # Who cannot take it yet holds up the other side, as a real network does.
-        self._selector.modify(end, selectors.EVENT_READ | (selectors.EVENT_WRITE if waiting else 0))
-        other = pair.other[end]
-        full = len(waiting) > 16 * _PIECE
-        known = other in self._selector.get_map()
-        if full and known:
-            self._selector.unregister(other)
-        elif not full and not known:
-            self._selector.register(other, selectors.EVENT_READ)
+        for one in pair.ends:
+            self._listen(pair, one)
+
+    def _listen(self, pair: _Pair, end: socket.socket) -> None:
+        """Who cannot take what comes yet holds up the other side, as a real network does."""
+        reads = len(pair.waiting[pair.other[end]]) <= 16 * _PIECE
+        writes = bool(pair.waiting[end])
+        events = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * writes
+        known = end in self._selector.get_map()
+        if events and known:
+            self._selector.modify(end, events)
+        elif events:
+            self._selector.register(end, events)
+        elif known:
+            self._selector.unregister(end)
 
     def _end(self, pair: _Pair) -> None:
         for end in pair.ends:

@@ -33,6 +33,8 @@ TRIED_WITH_BOTH = tuple(
         "reading",
         "tail",
         "topics",
+        "transaction",
+        "transaction_faults",
     )
 )
 

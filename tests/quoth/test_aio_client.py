@@ -347,6 +347,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "publish": lambda client: client.publish("t", b"x"),
     "read": lambda client: client.read("t"),
     "get": lambda client: client.get("t", 1),
+    "transaction": lambda client: client.transaction("t", "app", 0).status(),
     "topics": lambda client: client.topics(),
     "topic": lambda client: client.topic("t"),
     "create_topic": lambda client: client.create_topic("t"),

@@ -18,6 +18,8 @@ TWINS: dict[str, tuple[Any, Any]] = {
     "Client": (quoth.Client, quoth.aio.Client),
     "Producer": (quoth.Producer, quoth.aio.Producer),
     "Reading": (quoth.Reading, quoth.aio.Reading),
+    "Transaction": (quoth.Transaction, quoth.aio.Transaction),
+    "PartWriter": (quoth.PartWriter, quoth.aio.PartWriter),
 }
 IN_A_LOOP = {
     "Iterator[Batch]": "Batches[Batch]",

@@ -179,6 +179,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "tail after": lambda client: next(client.tail("t", after=0)),
     "read_many": lambda client: client.read_many("t"),
     "tail_many": lambda client: client.tail_many("t", after=0),
+    "transaction": lambda client: client.transaction("t", "app", 0).status(),
     "topics": lambda client: client.topics(),
     "topic": lambda client: client.topic("t"),
     "create_topic": lambda client: client.create_topic("t"),

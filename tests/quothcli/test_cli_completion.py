@@ -63,6 +63,7 @@ def bash(path: str, line: str, url: str = "") -> list[str]:
 LINES = {
     "quoth re": ["read", "reference", "restore"],
     "quoth topic r": ["rm", "roll"],
+    "quoth tr": ["transaction"],
     "quoth --url tcp://a:1 pi": ["ping", "pipeline"],
     "quoth read orders --si": ["--since"],
     "quoth pub orders --d": ["--durability"],

@@ -30,6 +30,7 @@ def test_the_tree_is_the_one_that_is_documented() -> None:
     top += [
         "count",
         "split",
+        "transaction",
         "ping",
         "top",
         "ctx",
@@ -58,6 +59,7 @@ def test_the_tree_is_the_one_that_is_documented() -> None:
         "ctx": ctx,
         "pipeline": pipeline,
         "bench": bench,
+        "transaction": ["status", "abort"],
     }
     below = [f"{group} {name}" for group, names in groups.items() for name in names]
     assert sorted(TREE) == sorted(["quoth", *(f"quoth {name}" for name in top + below)])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
+from quothwire import transaction
 from quothwire.batch import Flag, check, claimed, encode, parse_header
 from quothwire.errors import QuothError, RequestError
 from quothwire.transaction import (
@@ -23,6 +24,7 @@ from quothwire.transaction import (
     check_application,
     decode_parts,
     encode_parts,
+    is_once,
     producer_of,
     sequence_of,
 )
@@ -117,6 +119,25 @@ def test_bad_name_of_an_application_is_refused(name: str) -> None:
 def test_application_has_a_producer_id_that_follows_from_its_name(name: str) -> None:
     assert check_application(name) == name
     assert producer_of(name) == xxh3_64_intdigest(name.encode()) > 0
+    assert not is_once(producer_of(name))
+
+
+def test_name_that_is_used_once_has_another_kind_of_producer_id(rng: random.Random, seed: int) -> None:
+    for _ in range(100):
+        name = f"~{rng.random()}"
+        producer = producer_of(name)
+        assert is_once(producer), f"QUOTH_SEED={seed}"
+        assert producer >> 16 == xxh3_64_intdigest(name.encode()) >> 16 > 0
+
+
+def test_no_other_name_is_taken_for_one_that_is_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 65,536 names one would be by its digest alone; nobody finds a name with the digest 0."""
+    for digest in (0, 5 << 16):
+        monkeypatch.setattr(transaction, "xxh3_64_intdigest", lambda _, digest=digest: digest)
+        assert producer_of("a") == digest + 1
+        assert not is_once(producer_of("a"))
+        assert is_once(producer_of("~a"))
+        assert producer_of("~a") > 0
 
 
 def test_sequence_of_no_version_is_0() -> None:

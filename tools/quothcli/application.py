@@ -30,6 +30,7 @@ COMMANDS = {
     "split": "ranges",
     "forward": "forward",
     "topic": "topics",
+    "transaction": "transaction",
     "status": "status",
     "ping": "status",
     "top": "top",

@@ -15,6 +15,7 @@ from quoth.message import Ack, Gap, Message, Stretch
 from quoth.outgoing import Failure, ProducerError
 from quoth.producer import Producer
 from quoth.reading import Reading
+from quoth.transaction import PartWriter, Transaction
 from quothwire.errors import (
     BrokerFailure,
     Conflict,
@@ -25,7 +26,8 @@ from quothwire.errors import (
     RequestError,
     Unavailable,
 )
-from quothwire.message import Advance, Count, Status, TopicInfo, Trimmed
+from quothwire.message import Advance, Count, Status, TopicInfo, TransactionInfo, Trimmed
+from quothwire.transaction import StagedPart
 
 __all__ = [
     "Ack",
@@ -43,16 +45,20 @@ __all__ = [
     "Message",
     "Messages",
     "NotFound",
+    "PartWriter",
     "Position",
     "Producer",
     "ProducerError",
     "QuothError",
     "Reading",
     "RequestError",
+    "StagedPart",
     "Status",
     "StoredBatch",
     "Stretch",
     "TopicInfo",
+    "Transaction",
+    "TransactionInfo",
     "Trimmed",
     "Unavailable",
     "connect",

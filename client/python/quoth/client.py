@@ -21,6 +21,8 @@ from quoth.pool import Pool, Slot
 from quoth.producer import BUFFER_MAX, Producer, ProducerOptions
 from quoth.reader import NEWEST, Passage, Reader
 from quoth.reading import Reading
+from quoth.staging import Name
+from quoth.transaction import Transaction
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
 from quothwire.message import (
@@ -158,6 +160,15 @@ class Client:
             batch, linger, max_buffer, on_full, durability, timeout, self._payload_bytes_max
         )
         return Producer(self._pool.context, self.url, check_topic(topic), options)
+
+    def transaction(self, topic: str, application: str, version: int) -> Transaction:
+        """A transaction: batches that many may write, which the topic gets all or none, once.
+
+        application, version: its name. 1 to 200 bytes of UTF-8, beginning with ``~`` if it is used this once
+        and never again; and a number that rises with every transaction of the application on this topic.
+        Asks the broker nothing.
+        """
+        return Transaction(self, Name(topic, application, version).checked())
 
     def _link(self, silence: float) -> Link:
         """A connection of its own, for whoever keeps many requests on their way. He closes it."""

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from quoth.sequences import Encode
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
 
 _BYTES = frozenset((bytes,))
+
+
+class Columns(NamedTuple):
+    """Values, keys and encoded headers, one of each for every record; None where no record has any."""
+
+    values: list[bytes]
+    keys: list[bytes | None] | None
+    headers: list[bytes] | None
 
 
 def encoder(
@@ -22,7 +30,7 @@ def encoder(
 
     So does what it returns, with ``too_large``, for a batch above so many bytes.
     """
-    values, keys, encoded = _columns(value, key, headers)
+    values, keys, encoded = columns(value, key, headers)
 
     def encode(producer: int, sequence: int) -> bytes:
         payload = wire.encode(values, keys, encoded, producer=producer, sequence=sequence)
@@ -34,19 +42,19 @@ def encoder(
     return encode
 
 
-def _columns(
+def columns(
     value: bytes | Sequence[bytes],
     key: bytes | Sequence[bytes | None] | None,
     headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None,
-) -> tuple[Sequence[bytes], Sequence[bytes | None] | None, Sequence[bytes] | None]:
-    """Values, keys and encoded headers, one of each for every record."""
+) -> Columns:
+    """The columns of the arguments of a publish. Raises `RequestError` if they are wrong."""
     values = [value] if isinstance(value, bytes) else _several(value, "a value")
     if not _BYTES.issuperset(map(type, values)):
         for one in values:
             if not isinstance(one, bytes):
                 raise _not_bytes(one, "a value")
     count = len(values)
-    keys = None
+    keys: list[bytes | None] | None = None
     if key is not None:
         keys = [key] * count if isinstance(key, bytes) else _several(key, "a key")
         for one in keys:
@@ -61,7 +69,7 @@ def _columns(
     for column, name in ((keys, "keys"), (encoded, "headers")):
         if column is not None and len(column) != count:
             raise error("bad_request", f"{len(column)} {name} for {count} values")
-    return values, keys, encoded
+    return Columns(values, keys, encoded)
 
 
 def _several(given: Any, what: str) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -97,10 +97,30 @@ class Outgoing(Parcel):
             self.headers += [b""] * (before - len(self.headers)) + [headers]
         self.size += size
 
-    def encoded(self, producer: int, sequence: int) -> bytes:
-        """See `Parcel.encoded`."""
+    def extend(
+        self,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[bytes] | None,
+        size: int,
+    ) -> None:
+        """Put several records in. size: their bytes in the batch."""
+        before = len(self.values)
+        self.values += values
+        if keys is not None:
+            self.keys += [None] * (before - len(self.keys))
+            self.keys += keys
+        if headers is not None:
+            self.headers += [b""] * (before - len(self.headers))
+            self.headers += headers
+        self.size += size
+
+    def encoded(self, producer: int, sequence: int, flags: int = 0) -> bytes:
+        """See `Parcel.encoded`. flags: how the producer counts."""
         keys, headers = self._columns()
-        return wire.encode(self.values, keys or None, headers or None, producer=producer, sequence=sequence)
+        return wire.encode(
+            self.values, keys or None, headers or None, producer=producer, sequence=sequence, flags=flags
+        )
 
     def tell(self, outcome: Ack | Failure) -> None:
         """Let those know who hold its futures."""

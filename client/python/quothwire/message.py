@@ -414,8 +414,8 @@ class TransactionInfo:
     """A transaction as it stands. state: published, staged (something of it is there), unknown.
 
     log: id of the topic's log. first, last, count: its records, if it is published. parts, batches, records,
-    bytes: what is staged of all its attempts; in the answer to an abort, what was removed. newest_version:
-    the highest that the application has published here, -1 if none is known.
+    bytes: what is staged, each attempt counted as a part; in the answer to an abort, what was removed.
+    newest_version: the highest that the application has published here, -1 if none is known.
     """
 
     log: Number

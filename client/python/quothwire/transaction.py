@@ -29,9 +29,13 @@ PART_MAX = 999_999
 """Six digits in a file's name; Spark splits nothing into a million partitions."""
 BATCHES_MAX = 16_384
 """Of one transaction: publishing writes a header for each, 16 GiB of them where batches have a MiB."""
+ONCE = "~"
+"""Begins the name of an application that is used for one transaction and never again, so that nobody has to
+remember it for long: a random one, say. It is forgotten before any other."""
 NEVER = -1
 """Stands for the newest version of an application that has published none."""
 
+_ONCE_BITS = 0xFFFF
 _PART = struct.Struct("<QQQQ")
 
 
@@ -58,8 +62,19 @@ def check_application(name: str) -> str:
 
 
 def producer_of(application: str) -> int:
-    """The producer id of an application's batches: the xxh3-64 of its name, 1 instead of 0."""
-    return xxh3_64_intdigest(application.encode()) or 1
+    """The producer id of an application's batches: the xxh3-64 of its name.
+
+    It also tells whether the name is meant for `ONCE`: its lowest 16 bits are 0 then, else they never are.
+    """
+    digest = xxh3_64_intdigest(application.encode())
+    if application.startswith(ONCE):
+        return digest & ~_ONCE_BITS or _ONCE_BITS + 1
+    return digest if digest & _ONCE_BITS else digest | 1
+
+
+def is_once(producer: int) -> bool:
+    """Is it the producer id of a name that is used once?"""
+    return not producer & _ONCE_BITS
 
 
 def sequence_of(version: int) -> int:

@@ -16,5 +16,16 @@ from quoth.aio.client import Client, connect
 from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Portions, Reading
+from quoth.aio.transaction import PartWriter, Transaction
 
-__all__ = ["Batches", "Client", "Portions", "Producer", "Reading", "Tail", "connect"]
+__all__ = [
+    "Batches",
+    "Client",
+    "PartWriter",
+    "Portions",
+    "Producer",
+    "Reading",
+    "Tail",
+    "Transaction",
+    "connect",
+]

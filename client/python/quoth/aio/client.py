@@ -14,6 +14,7 @@ from quoth.aio.iterators import Batches, Tail
 from quoth.aio.lanes import Lanes
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Reading
+from quoth.aio.transaction import Transaction
 from quoth.aio.walk import Walk
 from quoth.batch import Batch, Messages, StoredBatch
 from quoth.channel import Context
@@ -27,6 +28,7 @@ from quoth.message import Ack, Message, OnGap, Stretch
 from quoth.moment import Moment, as_pointer, cursor
 from quoth.producer import BUFFER_MAX, ProducerOptions
 from quoth.reader import NEWEST, Reader
+from quoth.staging import Name
 from quothwire import batch as wire
 from quothwire.errors import Disconnected, QuothError
 from quothwire.message import (
@@ -171,6 +173,11 @@ class Client:
             batch, linger, max_buffer, on_full, durability, timeout, self._payload_bytes_max
         )
         return Producer(self, self._courier, check_topic(topic), options)
+
+    def transaction(self, topic: str, application: str, version: int) -> Transaction:
+        """A transaction: see `quoth.Client.transaction`."""
+        self._courier.check()
+        return Transaction(self, Name(topic, application, version).checked())
 
     # -- reading ----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ quoth.spark.foreach_partition(quoth.spark.topic_ranges(spark, url, ["orders"]), 
 """
 
 from quoth.spark.listener import Lag, LagListener
+from quoth.spark.producing import write_partition
 from quoth.spark.rangereader import TopicRange
 from quoth.spark.ranges import foreach_partition, map_in_arrow, topic_ranges, topic_ranges_frame
 from quoth.spark.source import QuothDataSource, read_topic
@@ -24,4 +25,5 @@ __all__ = [
     "read_topic",
     "topic_ranges",
     "topic_ranges_frame",
+    "write_partition",
 ]

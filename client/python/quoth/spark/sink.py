@@ -1,18 +1,277 @@
-"""Where writing to topics will be."""
+"""The sink of `format("quoth")`: what a job or a micro-batch writes is in the topic whole, and once.
+
+Tasks stage their rows as parts of a transaction, the driver publishes the parts of those attempts that Spark
+counts. The transaction has a name that a repetition has, too, so publishing twice is publishing once:
+
+    df.write          txnAppId and txnVersion, as Delta has them; without them a random name: a job that is
+                      started again writes again
+    df.writeStream    the query's id, which its checkpoint keeps, and the number of the micro-batch
+
+    task --stage--> broker             attempts that were killed, failed or lost the race leave nothing
+    task --stage--> broker
+       +-- message --> driver --publish--> broker           asked again until the answer is known
+
+A driver that dies in front of publish has written nothing, one that dies behind it everything; Spark repeats
+the micro-batch then, and its tasks are told that it is published. Rows for several topics are a transaction
+in each, published one after the other: each is whole and once, not all of them together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NoReturn
+import logging
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructType
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from quoth import Conflict, NotFound, PartWriter, QuothError, StagedPart
+from quoth.spark.columns import Gathering, Names, by_topic, names_of
+from quoth.spark.connections import TIMEOUT_S, client
+from quoth.spark.options import Given, url_of
+from quoth.transaction import PUBLISH_TIMEOUT_S
 from quothwire.errors import error
+from quothwire.topic import check_topic
+from quothwire.transaction import ONCE, VERSION_MAX, check_application
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+NAMES = ("url", "quoth.bootstrap.servers", "topic", "txnAppId", "txnVersion", "timeout")
+_SPARKS = ("checkpointLocation", "path", "queryName")
+"""Options of Spark's own, which it hands on."""
+TOPICS_MAX = 64
+"""In one task: each has a connection and up to 16 MiB on its way."""
+
+_log = logging.getLogger("quoth.spark")
 
 
-def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG001
-    """Raises ``unknown_operation``: a topic can be read here, and not yet be written."""
-    raise error("unknown_operation", "Spark reads topics and does not write them yet", "see Client.producer")
+@dataclass(frozen=True)
+class Target:
+    """Where the rows go. topic: None if a column says it. application, version: None if they follow."""
+
+    url: str
+    topic: str | None
+    application: str | None
+    version: int | None
+    timeout: float
+    names: Names
 
 
-stream_writer = batch_writer
+def parse(options: Mapping[str, str], schema: StructType, *, stream: bool) -> Target:
+    """Read and check what a user set for a writing, and the columns to write.
+
+    Raises `RequestError` ``bad_request`` or ``bad_topic``, which names the option or the column.
+    """
+    given = Given(options)
+    given.check_names((*NAMES, *_SPARKS))
+    given.refuse(("path",), "a topic is no path")
+    if stream:
+        given.refuse(("txnVersion",), "the number of the micro-batch is the version")
+    elif ("txnAppId" in given) != ("txnVersion" in given):
+        raise error(
+            "bad_request", "options txnAppId and txnVersion name a write together", "set both or none"
+        )
+    topic = check_topic(given.text("topic")) if "topic" in given else None
+    return Target(
+        url=url_of(given),
+        topic=topic,
+        application=check_application(given.text("txnAppId")) if "txnAppId" in given else None,
+        version=_version(given),
+        timeout=given.seconds("timeout", f"{TIMEOUT_S:g}s"),
+        names=names_of(schema, topic_is_given=topic is not None),
+    )
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    """What `DataSource.writer` returns. Raises as `parse` does, and for a mode other than append."""
+    _check_mode(overwrite)
+    return BatchWriter(parse(options, schema, stream=False))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    """What `DataSource.streamWriter` returns. Raises as `parse` does, and for the output mode complete."""
+    _check_mode(overwrite)
+    return StreamWriter(parse(options, schema, stream=True))
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What a task has staged: a part in each topic that it has rows for, and that has not got them before."""
+
+    application: str
+    version: int
+    parts: dict[str, StagedPart]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes the rows of one job. The same one, as a value, is in the driver and in its tasks."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._application = target.application or f"{ONCE}spark-{secrets.token_hex(16)}"
+        self._version = target.version or 0
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage the rows of one task."""
+        return stage(self._target, self._application, self._version, _partition(), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Publish what the tasks have staged."""
+        publish(self._target, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what the tasks have staged."""
+        abort(self._target, self._application, self._version, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches. Each is written by another copy than it is committed by."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage the rows of one task of a micro-batch."""
+        application = self._target.application or _property("sql.streaming.queryId")
+        version = int(_property("streaming.sql.batchId"))
+        return stage(self._target, application, version, _partition(), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], _batch: int) -> None:
+        """Publish what the tasks have staged."""
+        publish(self._target, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], _batch: int) -> None:
+        """Remove what the tasks have staged, as far as one of them says under which name.
+
+        Otherwise it goes when the micro-batch is repeated, or after a day.
+        """
+        for message in messages:
+            if isinstance(message, Staged):
+                abort(self._target, message.application, message.version, messages)
+                return
+
+
+def stage(
+    target: Target, application: str, version: int, part: int, rows: Iterator[pa.RecordBatch]
+) -> Staged:
+    """Stage the rows of one task, one part in each topic. Nothing is published if it fails."""
+    outlets: dict[str, _Outlet] = {}
+    with ExitStack() as stack:
+        at = client(target.url, target.timeout)
+        for batch in rows:
+            for topic, chosen in by_topic(batch, target.names, target.topic):
+                if not chosen.num_rows:
+                    continue
+                if topic not in outlets:
+                    if len(outlets) == TOPICS_MAX:
+                        text = f"rows for more than {TOPICS_MAX} topics in one task"
+                        raise error("too_large", text, "repartition by the column topic")
+                    writer = at.transaction(topic, application, version).part(part, timeout=target.timeout)
+                    outlets[topic] = _Outlet(stack.enter_context(writer), target.names)
+                if not outlets[topic].is_published:
+                    outlets[topic].put(chosen)
+        parts = {topic: outlet.finish() for topic, outlet in outlets.items()}
+    filled = {topic: part for topic, part in parts.items() if part is not None and part.batches}
+    return Staged(application, version, filled)
+
+
+def publish(target: Target, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Publish what the tasks have staged, in the order of their partitions, one topic after the other."""
+    staged = [message for message in messages if isinstance(message, Staged)]
+    for topic in sorted({topic for message in staged for topic in message.parts}):
+        parts = [message.parts[topic] for message in staged if topic in message.parts]
+        application, version = staged[0].application, staged[0].version
+        try:
+            transaction = client(target.url, target.timeout).transaction(topic, application, version)
+            transaction.publish(sorted(parts), timeout=max(PUBLISH_TIMEOUT_S, target.timeout))
+        except QuothError as problem:
+            look = f"`quoth transaction status {topic} {application} {version}` tells whether it is published"
+            raise error(problem.code, problem.text, f"{problem.hint}; {look}") from None
+
+
+def abort(
+    target: Target, application: str, version: int, messages: Sequence[WriterCommitMessage | None]
+) -> None:
+    """Remove what is staged, in all topics that are known. What cannot be removed goes after a day."""
+    staged = [message for message in messages if isinstance(message, Staged)]
+    topics = {target.topic} if target.topic else {topic for message in staged for topic in message.parts}
+    for topic in sorted(topics):
+        try:
+            client(target.url, target.timeout).transaction(topic, application, version).abort()
+        except NotFound:
+            continue  # no task came so far
+        except QuothError as problem:
+            _log.warning("topic %r: what was staged stays for a day: %s", topic, problem)
+
+
+class _Outlet:
+    """Where the rows of one topic go."""
+
+    def __init__(self, writer: PartWriter, names: Names) -> None:
+        self.is_published = False
+        self._writer = writer
+        self._gathering = Gathering(names)
+
+    def put(self, rows: pa.RecordBatch) -> None:
+        """Stage rows."""
+        with self._unless_published():
+            for batch in self._gathering.put(rows):
+                self._writer.append(*batch)
+
+    def finish(self) -> StagedPart | None:
+        """The part; None if the transaction was published before."""
+        with self._unless_published():
+            for batch in self._gathering.rest():
+                self._writer.append(*batch)
+            return self._writer.finish()
+        return None
+
+    @contextmanager
+    def _unless_published(self) -> Iterator[None]:
+        try:
+            yield
+        except Conflict as problem:
+            if problem.code != "already_published":
+                raise
+            self.is_published = True
+
+
+def _check_mode(overwrite: bool) -> None:
+    if overwrite:
+        raise error(
+            "bad_request",
+            "a topic is not overwritten, what is written comes behind what is there",
+            'mode("append"), outputMode("append"); foreachBatch takes the rows of other modes',
+        )
+
+
+def _version(given: Given) -> int | None:
+    if "txnVersion" not in given:
+        return None
+    text = given.text("txnVersion")
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= VERSION_MAX):
+        raise given.wrong("txnVersion", "a whole number from 0 on, higher with every write")
+    return int(text)
+
+
+def _partition() -> int:
+    return int(_task().partitionId())
+
+
+def _property(name: str) -> str:
+    """What Spark tells the tasks of a micro-batch."""
+    found = _task().getLocalProperty(name)
+    if found is None:
+        raise error("internal", f"Spark does not tell {name}", "please report this with Spark's version")
+    return str(found)
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "Spark calls this in a task"
+    return context

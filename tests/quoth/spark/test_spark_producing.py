@@ -1,0 +1,103 @@
+"""`write_partition`: what a task produces is in the topic once, however often the task is run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quoth
+from kit.brokers import BrokerProcess
+from kit.peers import refused
+from quoth import Client
+from quoth.spark.producing import write_partition
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[Client]:
+    """A client that looks what is there."""
+    with quoth.connect(broker.url) as client:
+        yield client
+
+
+def numbers(client: Client, topic: str) -> list[int]:
+    """The values of a topic, as the numbers that they are."""
+    return [int(value) for batch in client.batches(topic) for value in batch.values]
+
+
+def test_rows_of_tasks_that_are_tried_again_and_jobs_that_are_run_again_are_there_once(
+    spark: Any, broker: BrokerProcess, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """One task is killed in the middle of its rows, another one after it has written them."""
+    url, marks = broker.url, str(tmp_path)
+
+    def first_time(what: str) -> bool:
+        try:
+            os.mkdir(f"{marks}/{what}")
+        except FileExistsError:
+            return False
+        return True
+
+    def produce(rows: Iterable[int]) -> None:
+        def encoded() -> Iterator[bytes]:
+            for row in rows:
+                if row == 70_000 and first_time("in the middle"):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield b"%d" % row
+
+        write_partition(encoded(), url, topic, application="app", version=1)
+        if first_time("at the end"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    numbered = spark.sparkContext.parallelize(range(100_000), 3)
+    for _ in range(2):
+        numbered.foreachPartition(produce)
+    found = numbers(client, topic)
+    assert len(found) == 100_000
+    assert sorted(found) == list(range(100_000))
+    assert sorted(os.listdir(marks)) == ["at the end", "in the middle"]
+    (whole,) = [client.transaction(topic, "app/2", 1).status()]
+    assert whole.last - whole.first == whole.count - 1
+
+
+def test_partition_is_written_whole_and_once_under_its_name(
+    broker: BrokerProcess, client: Client, topic: str
+) -> None:
+    rows: list[Any] = [b"1", (b"2", b"k"), (b"3", None), (b"4", b"", {"h": b"x"})]
+    acks = [
+        write_partition(iter(rows), broker.url, topic, application="app", version=5, partition="a-b")
+        for _ in range(2)
+    ]
+    assert [ack.duplicate for ack in acks] == [False, True]
+    assert acks[0].first == acks[1].first
+    assert [one[2:] for one in client.read(topic)] == [
+        (b"1", None, {}),
+        (b"2", b"k", {}),
+        (b"3", None, {}),
+        (b"4", b"", {"h": b"x"}),
+    ]
+    assert client.transaction(topic, "app/a-b", 5).status().count == 4
+    assert client.topic(topic).counters["staged_bytes"] == 0
+
+
+def test_no_rows_are_no_transaction(broker: BrokerProcess, client: Client, topic: str) -> None:
+    assert write_partition([], broker.url, topic, application="app", partition=0).count == 0
+    assert topic not in client.topics()
+
+
+@pytest.mark.parametrize("row", ["text", None, 5, (), (b"v", b"k", {}, 1), ("v", b"k"), (b"v", 1)], ids=repr)
+def test_row_that_is_none_is_refused_and_nothing_is_written(
+    broker: BrokerProcess, client: Client, topic: str, row: Any
+) -> None:
+    with refused("bad_request"):
+        write_partition([b"a", row], broker.url, topic, application="app", partition=0)
+    assert topic not in client.topics()
+
+
+def test_outside_of_a_task_somebody_has_to_say_what_the_rows_are(broker: BrokerProcess, topic: str) -> None:
+    with refused("bad_request"):
+        write_partition([b"a"], broker.url, topic, application="app")
