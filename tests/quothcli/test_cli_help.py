@@ -50,7 +50,7 @@ def test_the_tree_is_the_one_that_is_documented() -> None:
     service = ["install", "uninstall"]
     ctx = ["add", "use", "ls", "rm"]
     bench = ["ratio", "table", "api", "aio", "latency", "memory", "steps", "peers"]
-    pipeline = ["audit", "archive", "compact"]
+    pipeline = ["audit", "archive", "compact", "replay"]
     groups = {
         "topic": topic,
         "log": log,

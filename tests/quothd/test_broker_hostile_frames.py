@@ -146,7 +146,7 @@ HEADERS: dict[str, tuple[list[bytes], str, int]] = {
     "a reply": ([header(status=1), b"", b"\x80"], "bad_request", 77),
     "an error": ([header(status=2), b"", b"\x80"], "bad_request", 77),
     "operation 0": ([header(0), b"", b"\x80"], "unknown_operation", 77),
-    "operation 13": ([header(13), b"", b"\x80"], "unknown_operation", 77),
+    "operation 99": ([header(99), b"", b"\x80"], "unknown_operation", 77),
     "operation 255": ([header(255), b"", b"\x80"], "unknown_operation", 77),
     "nothing but a header": ([header()], "bad_request", 77),
     "five frames": ([header(), b"", b"\x80", b"", b""], "bad_request", 77),

@@ -15,12 +15,12 @@ from quothcli.formats import Format
 from quothcli.output import Printer
 
 if TYPE_CHECKING:
-    from quoth.spark.jobs.session import Job
+    from quoth.spark.jobs.session import Job, Summary
 
 Master = Annotated[
     str | None,
     typer.Option(
-        "--master", metavar="URL", help="Where Spark runs (default local[*]: here, on all cores).",
+        "--master", metavar="URL", help="Where Spark runs (default local[*,4]: here, on all cores).",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -37,7 +37,7 @@ _OF_SPARK = ("pyspark", "pyarrow", "pandas", "py4j")
 def run(
     context: typer.Context,
     what: str,
-    prepare: Callable[[], Job],
+    prepare: Callable[[], Job | Summary],
     *,
     master: str | None,
     conf: list[str] | None,

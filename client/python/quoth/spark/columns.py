@@ -5,7 +5,7 @@
     headers   array<struct<key: string, value: binary>>, as Kafka's      may be left out
     topic     string, never null                                         needed unless an option names it
 
-Only headers take a step for each row, since a record's headers are encoded.
+A record's headers are encoded, which headers.py does for many rows at once.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructField, StructType
 
 from quoth.outgoing import RECORD_BYTES
+from quoth.spark.headers import encode_header_column
 from quoth.staging import BATCH_BYTES
-from quothwire.batch import encode_headers
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error
 
@@ -95,14 +95,17 @@ class Gathering:
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._waiting: list[_Rows] = []
+        self._waiting: list[Rows] = []
         self._bytes = 0
 
     def put(self, rows: pa.RecordBatch) -> Iterator[Batch]:
         """Take rows in; gives the batches that are full."""
-        taken = _Rows.of(rows, self._names)
-        self._waiting.append(taken)
-        self._bytes += taken.size
+        yield from self.take(Rows.of(rows, self._names))
+
+    def take(self, rows: Rows) -> Iterator[Batch]:
+        """Take in rows whose headers are encoded already; gives the batches that are full."""
+        self._waiting.append(rows)
+        self._bytes += rows.size
         if self._bytes >= BATCH_BYTES:
             yield from self._cut(keep_bytes=BATCH_BYTES)
 
@@ -113,7 +116,7 @@ class Gathering:
 
     def _cut(self, keep_bytes: int) -> Iterator[Batch]:
         """Batches of all rows, but for fewer bytes than that at the end."""
-        rows = _Rows.joined(self._waiting)
+        rows = Rows.joined(self._waiting)
         ends = rows.ends()
         begin, count = 0, len(ends) - 1
         while begin < count and ends[-1] - ends[begin] >= max(1, keep_bytes):
@@ -126,7 +129,7 @@ class Gathering:
         self._bytes = left.size if begin < count else 0
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """Binary arrays, all of the same length; keys may be null, in which case they are empty besides."""
 
     values: Any
@@ -134,7 +137,7 @@ class _Rows(NamedTuple):
     headers: Any
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, names: Names) -> _Rows:
+    def of(cls, rows: pa.RecordBatch, names: Names) -> Rows:
         """The columns of some rows."""
         values = _binary(rows, names.value)
         if values.null_count:
@@ -144,7 +147,7 @@ class _Rows(NamedTuple):
         return cls(values, keys, headers)
 
     @classmethod
-    def joined(cls, several: list[_Rows]) -> _Rows:
+    def joined(cls, several: list[Rows]) -> Rows:
         """All of them, one behind the other."""
         if len(several) == 1:
             return several[0]
@@ -156,9 +159,9 @@ class _Rows(NamedTuple):
         """Bytes in a batch."""
         return int(self.ends()[-1])
 
-    def slice(self, begin: int, end: int) -> _Rows:
+    def slice(self, begin: int, end: int) -> Rows:
         """Some of them, without a copy."""
-        return _Rows(*(None if column is None else column[begin:end] for column in self))
+        return Rows(*(None if column is None else column[begin:end] for column in self))
 
     def ends(self) -> np.ndarray[Any, Any]:
         """How many bytes the rows take in a batch up to each of them, beginning with 0."""
@@ -187,22 +190,7 @@ def _emptied(column: Any) -> Any:
 
 
 def _headers(rows: pa.RecordBatch, name: str) -> Any:
-    column = rows.column(rows.schema.get_field_index(name))
-    return pa.array([_encoded(headers) for headers in column.to_pylist()], pa.binary())
-
-
-def _encoded(headers: list[dict[str, Any] | None] | None) -> bytes:
-    """The headers of a row. Raises ``bad_request`` for what a record cannot hold."""
-    if not headers:
-        return b""
-    pairs = [(one or {}).get("key") for one in headers]
-    if None in pairs or len(set(pairs)) < len(pairs):
-        hint = "a record has each header once: name each, and join the values of those that are there twice"
-        raise error("bad_request", f"headers {', '.join(map(str, pairs))}"[:200], hint)
-    found = {one["key"]: one["value"] for one in headers if one}
-    if None in found.values():
-        raise _null("header", "leave such headers out, or give them empty bytes")
-    return encode_headers(found)
+    return encode_header_column(rows.column(rows.schema.get_field_index(name)))
 
 
 def _column(array: Any) -> Column:

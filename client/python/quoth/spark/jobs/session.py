@@ -57,12 +57,14 @@ Settings = Iterable[tuple[str, str]]
 """Settings of Spark, each as name and value."""
 
 
-def perform(what: str, job: Job, master: str | None = None, conf: Settings = ()) -> Summary:
+def perform(what: str, job: Job | Summary, master: str | None = None, conf: Settings = ()) -> Summary:
     """Run a job in a session of its own and show on stderr, if that is a terminal, how far it is.
 
-    what: what is being done, in a word or two. master, conf: see `session`. Raises `SparkFailed`, and what
-    the job raises.
+    what: what is being done, in a word or two. job: or its summary, if there was nothing left for Spark.
+    master, conf: see `session`. Raises `SparkFailed`, and what the job raises.
     """
+    if isinstance(job, Summary):
+        return job
     logging.getLogger().addHandler(logging.NullHandler())  # or py4j tells of Ctrl-C with a traceback
     with session(f"quoth {what}", master, conf) as spark, progress(spark, what):
         try:
@@ -144,7 +146,7 @@ def setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def run(what: str, prepare: Callable[[], Job], typed: argparse.Namespace) -> NoReturn:
+def run(what: str, prepare: Callable[[], Job | Summary], typed: argparse.Namespace) -> NoReturn:
     """Run a job that was started as a module: print its summary and exit as the command does.
 
     prepare: makes the job, and refuses what can be refused without Spark.

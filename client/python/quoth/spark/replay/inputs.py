@@ -1,0 +1,372 @@
+"""What is replayed into which topic: the logs of an archive, or the rows of a table of Parquet files.
+
+Of each it is known under which application its chunks are published, and which version says that everything
+up to a position is: that is how a run goes on behind the last one, see the package.
+
+    an archive's log    its id is the application, so the archive may be copied, moved, compacted and grow.
+                        A version is an original pointer
+    a table             its path is the application. A version is the number of a row, and below it a check of
+                        all the files, so that a table that has become another one is noticed
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
+
+from quoth.selection import Selection
+from quoth.spark.archive import manifest as manifests
+from quoth.spark.archive.manifest import ArchivedLog
+from quoth.spark.archive.parquet import Lineage, check_footer
+from quoth.spark.archive.store import local_path, read_manifest
+from quoth.spark.replay.cutting import Chunk, Group, Limits, by_size, by_time
+from quoth.spark.replay.footers import (
+    READERS,
+    Columns,
+    Footer,
+    as_micros,
+    damaged,
+    micros,
+    opened,
+    read_footers,
+    schema_of,
+)
+from quothwire import pointer as pointers
+from quothwire.errors import error
+from quothwire.topic import check_topic
+from quothwire.transaction import check_application
+
+POINTER_HEADER = "quoth-pointer"
+"""The header that holds a record's original pointer, in decimal digits."""
+_CHECK_BITS = 20
+_OTHERS = ("_delta_log", "_spark_metadata", "metadata/*.metadata.json")
+"""Where other formats say which files count: whoever does not look there reads too many."""
+
+
+class Wish(NamedTuple):
+    """What is asked for. topics: of an archive, names and patterns. to: a topic's name, or OLD=NEW.
+
+    since, until: pointers, the one included and the other not. value and so on: the columns of a table; None
+    for the usual name where it is there, "" for none. name: of the application, instead of one that is made
+    of what is replayed.
+    """
+
+    topics: tuple[str, ...] = ()
+    to: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    value: str | None = None
+    key: str | None = None
+    headers: str | None = None
+    time: str | None = None
+    pointer: str | None = None
+    name: str | None = None
+
+    def application(self, *identity: object) -> str:
+        """The name under which the chunks of something are published."""
+        digest = xxh3_64_hexdigest(repr(identity).encode())
+        return check_application(f"{self.name or 'replay'}-{digest}")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Records of one origin on their way into one topic.
+
+    origin: a topic's name, or a path. log: the id of the log that was archived, 0 for a table. groups: in the
+    order of their positions. after, until: the stretch of positions that is wanted. check: what a version has
+    beside a position, in so many bits.
+    """
+
+    origin: str
+    log: int
+    target: str
+    application: str
+    columns: Columns
+    groups: tuple[Group, ...]
+    after: int
+    until: int
+    check: int = 0
+    bits: int = 0
+
+    def version(self, position: int) -> int:
+        """The version of a chunk that ends at a position."""
+        return position << self.bits | self.check
+
+    def position(self, newest: int) -> int:
+        """Up to where everything is replayed, by the newest version that is published; 0 for nothing.
+
+        Raises `Conflict` ``sequence_reused`` if that was another table.
+        """
+        if newest < 0:
+            return 0
+        if newest & ((1 << self.bits) - 1) != self.check:
+            raise error(
+                "sequence_reused",
+                f"{self.origin} is not what it was: {newest >> self.bits:,} rows of it were replayed into "
+                f"{self.target!r} before its files changed",
+                "nothing more was replayed; replay what is new by itself, or all of it once more under "
+                "another name: --application NAME",
+            )
+        return newest >> self.bits
+
+    def place(self, position: int) -> str:
+        """A position as a person reads it: its time, or the number of the row."""
+        return pointers.to_text(position) if self.log else f"row {position:,}"
+
+    def chunks(self, limits: Limits, tick: int | None = None) -> Iterator[Chunk]:
+        """What is wanted, cut. tick: so that each chunk is of one time, of so many microseconds."""
+        if tick is None:
+            return by_size(self.groups, self.after, self.until, limits)
+        return by_time(self.groups, self.after, self.until, limits, tick, _Moments(self.columns))
+
+
+class Input(Protocol):
+    """Something that can be replayed."""
+
+    def streams(self) -> list[Stream]:
+        """What of it is replayed, as it is now; those into one topic follow each other."""
+
+
+class ArchiveInput:
+    """Logs of an archive, each in the order of its pointers, the generations of a topic one by one.
+
+    Raises `RequestError` for a wish that does not go with an archive.
+    """
+
+    def __init__(self, root: Path, wish: Wish) -> None:
+        self._root = root
+        self._wish = wish
+        for name in ("value", "key", "headers", "time", "pointer"):
+            if getattr(wish, name) is not None:
+                raise error(
+                    "bad_request",
+                    f"{root} is an archive: its columns are known, and --{name}-column is for other tables",
+                )
+        self._selection = Selection(wish.topics or "*")
+
+    def streams(self) -> list[Stream]:
+        """See `Input.streams`.
+
+        Raises `Damaged` or FileNotFoundError for files that are not what the manifest says, `NotFound`
+        ``unknown_topic`` if it has none of the topics.
+        """
+        manifest = read_manifest(self._root)
+        logs = [log for log in manifest.logs if self._is_meant(log.topic)]
+        if not logs:
+            there = ", ".join(sorted({log.topic for log in manifest.logs})) or "no topic"
+            raise error("unknown_topic", f"no topic in {self._root} is {self._selection}", f"it has {there}")
+        targets = self._targets(list(dict.fromkeys(log.topic for log in logs)))
+        return [self._stream(log, targets[log.topic]) for log in logs]
+
+    def _is_meant(self, topic: str) -> bool:
+        return topic in self._selection.names or self._selection.matches(topic)
+
+    def _targets(self, topics: list[str]) -> dict[str, str]:
+        """Where the records of each topic go."""
+        targets = {topic: topic for topic in topics}
+        for text in self._wish.to:
+            old, new = _renaming(text, topics)
+            targets[old] = check_topic(new)
+        twice = [topic for topic in topics if list(targets.values()).count(targets[topic]) > 1]
+        if twice:
+            raise error(
+                "bad_request",
+                f"{' and '.join(map(repr, twice))} would both go into {targets[twice[0]]!r}",
+                "their records would not be in the order of their time: replay them one after the other",
+            )
+        return targets
+
+    def _stream(self, log: ArchivedLog, target: str) -> Stream:
+        wish = self._wish
+        since = None if wish.name else wish.since
+        after = max(0, (wish.since or 0) - 1)
+        until = log.until if wish.until is None else min(log.until, max(0, wish.until - 1))
+        files = [file for file in log.files if file.last > after and file.first <= until]
+        lineage = Lineage(log.topic, log.log, log.generation)
+        with ThreadPoolExecutor(READERS) as pool:
+            list(pool.map(partial(check_footer, self._root, lineage), files))
+        paths = [self._root / file.name for file in files]
+        footers = read_footers(paths, _ARCHIVED, _ARCHIVED.axis)
+        groups = tuple(group for footer in footers for group in _by_pointer(footer))
+        for one, following in pairwise(groups):
+            if following.low <= one.high:
+                raise damaged(following.path, ValueError("its pointers do not lie behind those before"))
+        application = wish.application("archive", f"{log.log:016x}", since)
+        return Stream(log.topic, log.log, target, application, _ARCHIVED, groups, after, until)
+
+
+class TableInput:
+    """The rows of a Parquet file, or of a folder of them: file by file in the order of their names.
+
+    Raises `RequestError` for a wish that does not go with a table, FileNotFoundError.
+    """
+
+    def __init__(self, root: Path, wish: Wish) -> None:
+        self._root = root
+        self._wish = wish
+        root.stat()
+        if wish.topics:
+            raise error("bad_request", f"{root} is no archive, so --topic chooses nothing", "leave it out")
+        if len(wish.to) != 1:
+            raise error("bad_request", f"into which topic do the rows of {root} go?", "name one: --to TOPIC")
+        check_topic(wish.to[0])
+        if (wish.since, wish.until) != (None, None) and not wish.time:
+            raise error("bad_request", f"{root}: which column has the time?", "--time-column NAME")
+
+    def streams(self) -> list[Stream]:
+        """See `Input.streams`. Raises `Damaged` or `RequestError`, which name the file."""
+        wish, paths = self._wish, files_of(self._root)
+        columns = self._columns(paths[0])
+        footers = read_footers(paths, columns, columns.time)
+        kept = (columns.value, columns.key, columns.headers, columns.pointer)
+        identity = ("table", str(self._root), kept, wish.since, wish.until)
+        return [
+            Stream(
+                origin=str(self._root),
+                log=0,
+                target=wish.to[0],
+                application=wish.application(*identity),
+                columns=columns,
+                groups=tuple(_by_row(footers, columns)),
+                after=0,
+                until=sum(footer.rows for footer in footers),
+                check=_check(footers, self._root),
+                bits=_CHECK_BITS,
+            )
+        ]
+
+    def _columns(self, path: Path) -> Columns:
+        """Which columns are meant: those that are named, or the usual ones if the first file has them."""
+        wish, there = self._wish, schema_of(path).names
+
+        def named(name: str | None, usual: str) -> str | None:
+            return (usual if usual in there else None) if name is None else name or None
+
+        return Columns(
+            wish.value or "value",
+            named(wish.key, "key"),
+            named(wish.headers, "headers"),
+            wish.pointer or None,
+            None,
+            wish.time or None,
+            wish.since,
+            wish.until,
+        )
+
+
+def input_of(path: str | Path, wish: Wish) -> Input:
+    """What lies there: an archive if it has a manifest, else a table. Raises as these do."""
+    root = local_path(path)
+    return ArchiveInput(root, wish) if (root / manifests.NAME).exists() else TableInput(root, wish)
+
+
+def files_of(root: Path) -> list[Path]:
+    """The Parquet files of a table, in the order of their names; those that begin with _ or . do not count.
+
+    Raises ``bad_request`` for a folder without any, or of another format.
+    """
+    if not root.is_dir():
+        return [root]
+    for other in _OTHERS:
+        if any(root.glob(other)):
+            raise error(
+                "bad_request",
+                f"{root} is a table whose files count only as {other.partition('/')[0]} says, which is not "
+                "read here",
+                "let Spark read it and write it as plain Parquet, or write it with format('quoth')",
+            )
+    found = sorted(path for path in root.rglob("*.parquet") if _counts(path.relative_to(root)))
+    if not found:
+        raise error("bad_request", f"{root} has no Parquet files", "they end in .parquet")
+    return found
+
+
+# -- inside -------------------------------------------------------------------------------------------------
+
+_ARCHIVED = Columns("value", "key", "headers", pointer="offset", axis="offset", time="offset")
+
+
+class _Moments:
+    """The times of a row group's records that are wanted; raises ``bad_request`` if they fall."""
+
+    def __init__(self, columns: Columns) -> None:
+        assert columns.time is not None
+        self._columns = columns
+        self._time = columns.time
+        self._latest = -sys.maxsize
+
+    def __call__(self, group: Group) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        times = self._read(group)
+        if len(times) and (times[0] < self._latest or bool(np.any(np.diff(times) < 0))):
+            raise error(
+                "bad_request",
+                f"{group.path}: its rows are not in the order of column {self._time!r}",
+                "a pace needs that order: sort the table, or leave --speed out",
+            )
+        self._latest = int(times[-1]) if len(times) else self._latest
+        if self._columns.axis is not None:
+            return times, times
+        since, until = self._columns.since, self._columns.until
+        begin = 0 if since is None else int(np.searchsorted(times, since))
+        end = len(times) if until is None else int(np.searchsorted(times, until))
+        return np.arange(group.low, group.high + 1)[begin:end], times[begin:end]
+
+    def _read(self, group: Group) -> np.ndarray[Any, Any]:
+        with opened(group.path) as file:
+            try:
+                column = file.read_row_group(group.number, [self._time]).column(0)
+            except (OSError, pa.ArrowException) as problem:
+                raise damaged(group.path, problem) from None
+        return micros(column, self._time, group.path)
+
+
+def _renaming(text: str, topics: list[str]) -> tuple[str, str]:
+    """What ``OLD=NEW`` says, or just ``NEW`` where there is one topic."""
+    for topic in sorted(topics, key=len, reverse=True):  # a name may have = in it
+        if text.startswith(f"{topic}="):
+            return topic, text[len(topic) + 1 :]
+    if len(topics) == 1:
+        return topics[0], text
+    raise error(
+        "bad_request",
+        f"--to {text}: which of {', '.join(topics)}?"[:300],
+        "write OLD=NEW, OLD being one of the topics that are replayed",
+    )
+
+
+def _by_pointer(footer: Footer) -> Iterator[Group]:
+    for one in footer.groups:
+        if one.lowest is None or one.highest is None:
+            raise damaged(footer.path, ValueError("its footer does not tell the pointers of its row groups"))
+        yield Group(footer.path, one.number, one.rows, one.bytes, one.lowest, one.highest)
+
+
+def _by_row(footers: Iterable[Footer], columns: Columns) -> Iterator[Group]:
+    """The groups that may hold something of the time that is wanted. Rows are counted from 1 on."""
+    groups = [(footer.path, one) for footer in footers for one in footer.groups]
+    ends = list(accumulate(one.rows for _, one in groups))
+    for (path, one), end in zip(groups, ends, strict=True):
+        first, last = as_micros(one.lowest), as_micros(one.highest)
+        too_early = columns.since is not None and last is not None and last < columns.since
+        too_late = columns.until is not None and first is not None and first >= columns.until
+        if not (too_early or too_late):
+            yield Group(path, one.number, one.rows, one.bytes, end - one.rows + 1, end)
+
+
+def _check(footers: list[Footer], root: Path) -> int:
+    facts = [(Path(footer.path).relative_to(root).as_posix(), footer.size, footer.rows) for footer in footers]
+    return xxh3_64_intdigest(repr(facts).encode()) & ((1 << _CHECK_BITS) - 1)
+
+
+def _counts(path: Path) -> bool:
+    return not any(part.startswith(("_", ".")) for part in path.parts)

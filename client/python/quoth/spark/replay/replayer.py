@@ -1,0 +1,271 @@
+"""The driver of a replay: chunks are staged ahead by the workers, and published in their order.
+
+    cut --> staged ahead, several at a time --> due? --> still the next one? --> published
+
+Before a chunk is published the topic is asked whether the one before it is still the newest. If not, another
+run is at work, or a publication was under way when this one began: then it goes on behind that. It does the
+same when what it has staged is gone, or a compaction has replaced the files that it was reading.
+
+Runs at the same time that cut alike store nothing twice, since their chunks are the same transactions. Where
+they cut otherwise, by other limits or other files, one might publish in the moment between that question and
+the publication of the other: let one run after the other.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from quoth.client import Client
+from quoth.spark.archive.workers import Workers, perform
+from quoth.spark.replay.cutting import PARTS_A_CHUNK, Chunk, Limits
+from quoth.spark.replay.inputs import Input, Stream
+from quoth.spark.replay.pace import Pace
+from quoth.spark.replay.tasks import Destination, Staged, stage
+from quoth.transaction import Transaction
+from quothwire.errors import Conflict, NotFound, QuothError
+from quothwire.transaction import NEVER, VERSION_MAX
+
+TRIES_MAX = 3
+"""How often a run begins again although nothing was published meanwhile, by it or by another one."""
+PROGRESS_S = 10.0
+"""How often it is told how far a replay is."""
+CHUNKS_AHEAD_MAX = 32
+"""Half of what a topic may hold of staged bytes, by default."""
+_PASSED = frozenset(("already_published", "forgotten_sequence", "not_staged"))
+
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Told:
+    """What was done with the records of one stream. began: the position behind which this run began, 0 if
+    nothing was replayed before. duplicates: records that were stored already when they were published."""
+
+    stream: Stream
+    began: int = 0
+    chunks: int = 0
+    records: int = 0
+    bytes: int = 0
+    duplicates: int = 0
+
+
+@dataclass
+class Tally:
+    """What was done. behind: the most seconds that it was late."""
+
+    streams: dict[str, Told] = field(default_factory=dict)
+    behind: float = 0.0
+
+    @property
+    def chunks(self) -> int:
+        """Chunks that were published."""
+        return sum(one.chunks for one in self.streams.values())
+
+    def of(self, stream: Stream, began: int) -> Told:
+        """That of a stream; began counts if it is a new one."""
+        return self.streams.setdefault(stream.application, Told(stream, began))
+
+
+class Ready(NamedTuple):
+    """A chunk that is being staged."""
+
+    stream: Stream
+    chunk: Chunk
+    staged: Future[list[Staged]]
+
+    @property
+    def version(self) -> int:
+        """That of its transaction."""
+        return self.stream.version(self.chunk.until)
+
+
+class Replayer:
+    """Replays an input into topics of a broker. Belongs to one thread.
+
+    broker: tasks have its url and its timeout, too. tell: gets what a person should know, line by line.
+    speed: see `Pace`; None for as fast as it goes.
+    """
+
+    def __init__(
+        self,
+        broker: Client,
+        source: Input,
+        workers: Workers,
+        tell: Tell,
+        *,
+        limits: Limits = Limits(),  # noqa: B008
+        speed: float | None = None,
+    ) -> None:
+        self.tally = Tally()
+        self._broker = broker
+        self._source = source
+        self._workers = workers
+        self._tell = tell
+        self._limits = limits
+        self._pace = None if speed is None else Pace(speed, tell)
+        self._newest: dict[str, int] = {}
+        self._next_word = time.monotonic() + PROGRESS_S
+
+    def run(self, streams: list[Stream] | None = None) -> None:
+        """Replay what is not in the topics yet. streams: the input's, if they are known already.
+
+        Raises as the input's `streams`, `Disconnected`, `BrokerFailure`, `Unavailable`, and as `tasks.stage`.
+        What was published before stays, and the next run goes on behind it.
+        """
+        tries, before = 0, None
+        while True:
+            try:
+                return self._pass(streams or self._source.streams())
+            except (_Passed, FileNotFoundError) as problem:
+                streams, seen = None, dict(self._newest)
+                tries = tries + 1 if seen == before else 1
+                before = seen
+                if tries == TRIES_MAX:
+                    raise problem.__cause__ or problem from None
+                self._tell(f"{problem}; it goes on behind what is there")
+
+    def _pass(self, streams: list[Stream]) -> None:
+        """One time through all that is left."""
+        with _Ahead(self._broker, self._workers) as ahead:
+            for stream, chunk in self._left(streams):
+                ahead.put(stream, chunk, partial(self._stage, stream, chunk))
+                while ahead.is_full:
+                    self._publish(ahead)
+            while ahead.ready:
+                self._publish(ahead)
+
+    def _left(self, streams: list[Stream]) -> Iterator[tuple[Stream, Chunk]]:
+        """The chunks that are not published, in the order in which they are due."""
+        lines = [self._in_order(list(same)) for _, same in groupby(streams, lambda one: one.origin)]
+        if self._pace is None:
+            return (item for line in lines for item in line)
+        return heapq.merge(*lines, key=lambda item: item[1].time)
+
+    def _in_order(self, streams: list[Stream]) -> Iterator[tuple[Stream, Chunk]]:
+        tick = None if self._pace is None else self._pace.tick
+        for stream in streams:
+            newest = newest_version(self._broker, stream)
+            began = stream.position(newest)
+            self.tally.of(stream, began)
+            self._newest[stream.application] = newest
+            for chunk in stream.chunks(self._limits, tick):
+                left = chunk.behind(began)
+                if left is not None:
+                    yield stream, left
+
+    def _stage(self, stream: Stream, chunk: Chunk) -> list[Staged]:
+        destination = Destination(
+            self._broker.url,
+            self._broker.timeout,
+            stream.target,
+            stream.application,
+            stream.version(chunk.until),
+            stream.columns,
+        )
+        return perform(self._workers, partial(stage, destination), list(enumerate(chunk.parts)))
+
+    def _publish(self, ahead: _Ahead) -> None:
+        """Publish the first chunk once it is staged and due."""
+        stream, chunk, _ = ready = ahead.ready[0]
+        try:
+            staged = ready.staged.result()
+            self._wait_for(chunk)
+            self._check_next(stream)
+            parts = [one.part for one in staged if one.part.records]
+            if parts:
+                ack = transaction_of(self._broker, ready).publish(parts)
+                self._newest[stream.application] = ready.version
+        except Conflict as problem:
+            if problem.code not in _PASSED:
+                raise
+            raise _Passed(problem.text) from problem
+        ahead.ready.popleft()
+        if parts:
+            told = self.tally.of(stream, 0)
+            told.chunks += 1
+            told.records += ack.count
+            told.bytes += sum(one.bytes for one in staged)
+            told.duplicates += ack.count if ack.duplicate else 0
+            self._tell_progress(told, chunk)
+
+    def _wait_for(self, chunk: Chunk) -> None:
+        """Return when a chunk is due; the clock of a pace starts with the first that could be published."""
+        if self._pace is not None:
+            self._pace.await_(chunk.time)
+            self.tally.behind = self._pace.behind
+
+    def _tell_progress(self, told: Told, chunk: Chunk) -> None:
+        """Say now and then how far it is."""
+        if time.monotonic() >= self._next_word:
+            self._next_word = time.monotonic() + PROGRESS_S
+            stream = told.stream
+            self._tell(f"{stream.target}: {told.records:,} records, up to {stream.place(chunk.until)}")
+
+    def _check_next(self, stream: Stream) -> None:
+        if newest_version(self._broker, stream) != self._newest[stream.application]:
+            raise _Passed(f"another run has replayed into {stream.target!r} meanwhile")
+
+
+def newest_version(broker: Client, stream: Stream) -> int:
+    """The newest version that is published of a stream, -1 if there is none."""
+    asked = broker.transaction(stream.target, stream.application, VERSION_MAX)  # of others it may not tell
+    try:
+        return asked.status().newest_version
+    except NotFound:
+        return NEVER
+
+
+def transaction_of(broker: Client, ready: Ready) -> Transaction:
+    """The transaction that a chunk is."""
+    stream = ready.stream
+    return broker.transaction(stream.target, stream.application, ready.version)
+
+
+class _Passed(Exception):
+    """What was staged is of no use any more: the topic has gone on, or it is gone."""
+
+
+class _Ahead:
+    """The chunks that are being staged, in their order. Left with an error, what they have staged is removed,
+    unless it is only staged again.
+
+    ready: to be taken from its left end, once published.
+    """
+
+    def __init__(self, broker: Client, workers: Workers) -> None:
+        self.ready: deque[Ready] = deque()
+        self._broker = broker
+        self._room = min(workers.slots // PARTS_A_CHUNK + 2, CHUNKS_AHEAD_MAX)
+        self._pool = ThreadPoolExecutor(self._room, "quoth-staging")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        if isinstance(value, _Passed):  # another run may have staged the same transactions
+            return
+        with suppress(QuothError):  # what stays is removed by the broker after a day
+            for one in self.ready:
+                transaction_of(self._broker, one).abort()
+
+    @property
+    def is_full(self) -> bool:
+        """Is as much staged ahead as may be?"""
+        return len(self.ready) >= self._room
+
+    def put(self, stream: Stream, chunk: Chunk, work: Callable[[], list[Staged]]) -> None:
+        """Let a chunk be staged behind the others."""
+        self.ready.append(Ready(stream, chunk, self._pool.submit(work)))

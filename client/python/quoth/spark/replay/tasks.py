@@ -1,0 +1,169 @@
+"""The work of a task: the rows of a part become batches, and are staged as one part of a transaction.
+
+Nothing takes a step in Python for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from quoth import PartWriter, RequestError, StagedPart
+from quoth.spark.arrow import TYPES
+from quoth.spark.columns import Batch, Gathering, Names, Rows
+from quoth.spark.connections import client
+from quoth.spark.headers import encode_header_column
+from quoth.spark.replay.cutting import Group, Part
+from quoth.spark.replay.footers import LEFT_OUT, Columns, damaged, micros, opened
+from quoth.spark.replay.inputs import POINTER_HEADER
+from quothwire.errors import QuothError, error
+
+_READ_ROWS = 65_536
+_READ_BYTES = 8 * 2**20
+"""What a task decodes at once, whichever of both is less."""
+
+
+class Destination(NamedTuple):
+    """Where a chunk goes, and which columns become records. timeout: see `quoth.spark.connections`."""
+
+    url: str
+    timeout: float
+    topic: str
+    application: str
+    version: int
+    columns: Columns
+
+
+class Staged(NamedTuple):
+    """What a task has staged. bytes: of keys, values and headers."""
+
+    part: StagedPart
+    bytes: int
+
+
+def stage(destination: Destination, numbered: tuple[int, Part]) -> Staged:
+    """Stage a part of a chunk.
+
+    Raises `Damaged` or `RequestError`, which name the file, FileNotFoundError, and as `quoth.PartWriter`.
+    """
+    number, part = numbered
+    url, timeout, topic, application, version, columns = destination
+    gathering, size = Gathering(Names(columns.value, None, None, None)), 0
+    with client(url, timeout).transaction(topic, application, version).part(number) as writer:
+        for rows in rows_of(part, columns):
+            size += sum(_bytes(column) for column in rows if column is not None)
+            _append(writer, gathering.take(rows), part)
+        _append(writer, gathering.rest(), part)
+        return Staged(writer.finish(), size)
+
+
+def rows_of(part: Part, columns: Columns) -> Iterator[Rows]:
+    """The records of a part. Raises as `stage`."""
+    for group in part.groups:
+        with opened(group.path) as file:
+            try:
+                for records in _read(file, group, part, columns):
+                    yield _rows(_within(records, columns, group.path), columns)
+            except FileNotFoundError:
+                raise
+            except (OSError, pa.ArrowException) as problem:
+                raise damaged(group.path, problem) from None
+            except QuothError as problem:
+                raise _in_files(problem, [group.path]) from None
+
+
+def with_pointer(headers: Any | None, pointers: pa.Array) -> pa.Array:
+    """Encoded headers that hold the original pointers besides.
+
+    headers: an array of lists of key and value, as Kafka has them; None if there are none. pointers: int64.
+    One that was put there by a replay before gives way: that pointer is in what this one was replayed from.
+    """
+    others = pa.nulls(len(pointers), TYPES["headers"]) if headers is None else headers
+    return encode_header_column(others, (POINTER_HEADER, pointers.cast(pa.string())))
+
+
+# -- inside -------------------------------------------------------------------------------------------------
+
+
+def _append(writer: PartWriter, batches: Iterable[Batch], part: Part) -> None:
+    try:
+        for batch in batches:
+            writer.append(*batch)
+    except RequestError as problem:
+        raise _in_files(problem, [group.path for group in part.groups]) from None
+
+
+def _bytes(column: Any) -> int:
+    """Of all cells of a column."""
+    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+
+
+def _read(file: pq.ParquetFile, group: Group, part: Part, columns: Columns) -> Iterator[pa.RecordBatch]:
+    """The rows of a group that lie in the stretch of the part."""
+    begin, end = _rows_between(file, group, part, columns)
+    width = max(1, group.bytes // group.rows)
+    step = max(1, min(_READ_ROWS, _READ_BYTES // width))
+    at = 0
+    if begin == end:
+        return
+    for records in file.iter_batches(step, [group.number], columns.read):
+        first, stop = max(begin - at, 0), min(end - at, records.num_rows)
+        if first < stop:
+            yield records.slice(first, stop - first)
+        at += records.num_rows
+        if at >= end:
+            return
+    raise error("damaged", f"row group {group.number} ends after {at} of {group.rows} rows", LEFT_OUT)
+
+
+def _rows_between(file: pq.ParquetFile, group: Group, part: Part, columns: Columns) -> tuple[int, int]:
+    """Which rows of a group those are."""
+    if file.metadata.num_row_groups <= group.number or (
+        file.metadata.row_group(group.number).num_rows != group.rows
+    ):
+        raise error("damaged", "the file has changed since the replay began", "run it again")
+    if part.after < group.low and group.high <= part.until:
+        return 0, group.rows
+    if columns.axis is None:
+        return max(0, part.after + 1 - group.low), min(group.rows, part.until + 1 - group.low)
+    positions = np.asarray(file.read_row_group(group.number, [columns.axis]).column(0))
+    begin, end = np.searchsorted(positions, [part.after, part.until], "right").tolist()
+    return begin, end
+
+
+def _within(records: pa.RecordBatch, columns: Columns, path: str) -> pa.RecordBatch:
+    """Those of the time that is wanted."""
+    if columns.time is None or (columns.since, columns.until) == (None, None):
+        return records
+    times = micros(records.column(columns.time), columns.time, path)
+    wanted = np.ones(len(times), bool)
+    if columns.since is not None:
+        wanted &= times >= columns.since
+    if columns.until is not None:
+        wanted &= times < columns.until
+    return records if wanted.all() else records.filter(pa.array(wanted))
+
+
+def _rows(records: pa.RecordBatch, columns: Columns) -> Rows:
+    names = Names(columns.value, columns.key, columns.headers, None)
+    if columns.pointer is None:
+        return Rows.of(records, names)
+    pointers = records.column(columns.pointer)
+    if pointers.null_count:
+        raise error("bad_request", f"column {columns.pointer!r} is null in {pointers.null_count} rows")
+    headers = None if columns.headers is None else records.column(columns.headers)
+    plain = Rows.of(records, names._replace(headers=None))
+    return plain._replace(headers=with_pointer(headers, pointers))
+
+
+def _in_files(problem: QuothError, paths: list[str]) -> QuothError:
+    """The same, naming the files that it may be in."""
+    if any(path in problem.text for path in paths):
+        return problem
+    where = paths[0] if paths[0] == paths[-1] else f"{paths[0]} to {paths[-1]}"
+    return error(problem.code, f"{where}: {problem.text}", problem.hint)

@@ -1,0 +1,237 @@
+"""The replay on Spark: from a topic into an archive and back, whatever is killed, and at its own pace."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kit.archives import FILE_BYTES, publish
+from kit.brokers import BrokerProcess, StartBroker
+from kit.deadlines import DEADLINE_S, eventually
+from kit.processes import python_of
+from kit.replays import BEGAN, Record, parts_of, replayed, some_records, write_archive
+from kit.sparks import JOB_S
+from quoth import Client
+from quoth.spark.archive.archiver import Archiver, Policy
+from quoth.spark.archive.workers import OnSpark
+from quoth.spark.jobs import replay
+from quoth.spark.jobs.session import Summary
+from quoth.spark.replay.cutting import Limits
+from quoth.spark.replay.inputs import Wish, input_of
+from quoth.spark.replay.replayer import Replayer
+from quothwire.errors import Damaged, QuothError
+
+SMALL = Limits(records=400)
+
+Run = Callable[..., Summary]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def said() -> list[str]:
+    """What jobs had to say."""
+    return []
+
+
+@pytest.fixture
+def run(spark: Any, broker: BrokerProcess, root: Path, topic: str, said: list[str]) -> Run:
+    """Runs the job that replays what lies at `root` into the topic of the test."""
+
+    def run_it(path: Path = root, *, to: Sequence[str] = (topic,), **options: Any) -> Summary:
+        settings = {"url": broker.url, "limits": SMALL, "tell": said.append, **options}
+        job = replay.job(path, wish=Wish(to=tuple(to)), **settings)
+        return job if isinstance(job, Summary) else job(spark)
+
+    return run_it
+
+
+def test_topic_goes_into_an_archive_and_back(
+    spark: Any, client: Client, run: Run, root: Path, topic: str
+) -> None:
+    publish(client, f"{topic}.old", [500, 1, 300, 7, 1_000])
+    Archiver(client, root, OnSpark(spark), f"{topic}.old", Policy(file_bytes=FILE_BYTES)).run()
+    run()
+    read = client.read(f"{topic}.old", limit=5_000)
+    original = [Record(one.pointer, one.key, one.value, dict(one.headers)) for one in read]
+    assert len(original) == 1_808
+    assert replayed(client, topic) == original
+
+
+def test_archive_comes_back_as_it_was_and_only_once(
+    client: Client, run: Run, root: Path, topic: str, rng: random.Random
+) -> None:
+    records = some_records(rng, 3_000)
+    write_archive(root, "orders", parts_of(records, 20))
+    done = run()
+    assert replayed(client, topic) == records
+    assert done.content["records"] == 3_000
+    assert done.content["chunks"] == done.content["topics"][0]["chunks"] >= 8
+    again = run()
+    assert again.content["records"] == again.content["chunks"] == 0
+    assert "nothing is left to replay" in again.lines[0]
+    assert again.lines[-1] == "nothing was stored"
+    assert replayed(client, topic) == records
+
+
+def test_table_that_spark_has_written_is_replayed_file_by_file(
+    spark: Any, client: Client, run: Run, root: Path, topic: str
+) -> None:
+    frame = spark.range(0, 5_000, 1, 3).selectExpr("id", "cast(id as string) as value")
+    frame.write.parquet(str(root))
+    run()
+    assert [int(one.value) for one in replayed(client, topic)] == list(range(5_000))
+
+
+def test_worker_that_is_killed_is_replaced(
+    spark: Any, client: Client, root: Path, topic: str, rng: random.Random, said: list[str], tmp_path: Path
+) -> None:
+    records = some_records(rng, 2_000)
+    write_archive(root, "orders", parts_of(records, 20))
+
+    class Mortal(OnSpark):
+        """Two tasks kill their worker when they have done their work, before they can tell."""
+
+        def each(self, work: Any, parts: Any) -> Any:
+            marks = [str(tmp_path / name) for name in ("first", "second")]
+
+            def die_twice(part: Any) -> Any:
+                done = work(part)
+                for mark in marks:
+                    if not os.path.exists(mark) and part[0] == 1:
+                        open(mark, "x").close()
+                        os.kill(os.getpid(), signal.SIGKILL)
+                return done
+
+            return super().each(die_twice, parts)
+
+    replayer = Replayer(client, input_of(root, Wish(to=(topic,))), Mortal(spark), said.append, limits=SMALL)
+    replayer.run()
+    assert (tmp_path / "second").exists()
+    assert replayed(client, topic) == records
+
+
+def test_broker_that_is_killed_meanwhile_is_waited_for(
+    spark: Any,
+    start_broker: StartBroker,
+    connect: Callable[..., Client],
+    root: Path,
+    topic: str,
+    rng: random.Random,
+    said: list[str],
+) -> None:
+    broker = start_broker()
+    client = connect(broker)
+    records = some_records(rng, 6_000)
+    write_archive(root, "orders", parts_of(records, 40))
+    replayer = Replayer(client, input_of(root, Wish(to=(topic,))), OnSpark(spark), said.append, limits=SMALL)
+    runner = threading.Thread(target=replayer.run)
+    runner.start()
+    for chunks in (1, 5):
+        eventually(lambda count=chunks: replayer.tally.chunks >= count, "chunks are published", JOB_S)  # type: ignore[misc]
+        broker.kill()
+        broker.restart()
+    runner.join(JOB_S)
+    assert not runner.is_alive()
+    assert replayed(client, topic) == records
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.timeout(3 * JOB_S)
+def test_command_that_is_killed_is_gone_on_with_by_the_same_command(
+    broker: BrokerProcess, client: Client, root: Path, topic: str, rng: random.Random
+) -> None:
+    records = some_records(rng, 4_000)
+    write_archive(root, "orders", parts_of(records, 40))
+    typed = ["pipeline", "replay", str(root), "--to", topic, "--chunk-bytes", "20000", "--format", "json"]
+    command = [*python_of("quothcli.main"), *typed, "--url", broker.url, "--master", "local[2]"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        eventually(lambda: len(replayed(client, topic)) > 500, "some chunks are published", JOB_S)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=DEADLINE_S)
+    published = replayed(client, topic)
+    assert published == records[: len(published)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=JOB_S, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert replayed(client, topic) == records
+    assert 0 < told["records"] <= len(records) - len(published)
+    assert told["topics"][0]["before"] > 0
+
+
+def test_pace_is_that_of_the_records_times_the_speed(
+    client: Client, run: Run, root: Path, topic: str, rng: random.Random
+) -> None:
+    seconds = [0, 0, 1, 4, 4, 7, 8]
+    records = [Record(BEGAN + 10**6 * at + row, None, b"%d" % at, {}) for row, at in enumerate(seconds)]
+    others = [Record(BEGAN + 10**6 * 6 + row, None, b"other", {}) for row in range(3)]
+    write_archive(root, "orders", [records])
+    write_archive(root, "clicks", [others], log=77)
+    done = run(to=(f"orders={topic}", f"clicks={topic}-2"), speed=2.0)
+    assert replayed(client, topic) == records
+    came = [one.pointer / 1e6 for one in client.read(topic)]
+    for at, moment in zip(seconds, came, strict=True):
+        assert moment - came[0] >= at // 2 - 0.9  # seconds; the first one is slow
+    [first, *_] = client.read(f"{topic}-2")
+    assert came[4] < first.pointer / 1e6
+    assert done.content["behind_s"] >= 0
+    assert done.content["chunks"] == 5
+
+
+def test_page_that_is_damaged_ends_the_job_at_its_chunk(
+    client: Client, run: Run, root: Path, topic: str, rng: random.Random, said: list[str]
+) -> None:
+    records = some_records(rng, 2_000)
+    paths = write_archive(root, "orders", parts_of(records, 20))
+    content = bytearray(paths[12].read_bytes())
+    column = pq.read_metadata(paths[12]).row_group(0).column(3)
+    content[column.data_page_offset + 100] ^= 1
+    paths[12].write_bytes(content)
+    with pytest.raises(Damaged, match=paths[12].name):
+        run()
+    published = replayed(client, topic)
+    assert published == records[: len(published)]
+    assert len(published) < 1_300
+    assert any("run it again to go on" in line for line in said)
+    with pytest.raises(QuothError):
+        run()
+    assert replayed(client, topic)[: len(published)] == published
+
+
+def test_records_do_not_go_into_the_log_that_they_come_from(
+    client: Client, run: Run, root: Path, topic: str
+) -> None:
+    first = client.publish(topic, [b"a", b"b"]).first
+    records = [Record(first + row, None, value, {}) for row, value in enumerate([b"a", b"b"])]
+    write_archive(root, topic, [records], log=client.topic(topic).log)
+    with pytest.raises(QuothError, match="--same-topic"):
+        run(to=())
+    assert len(client.read(topic)) == 2
+    run(to=(), same_topic=True)
+    assert [one.value for one in client.read(topic)] == [b"a", b"b", b"a", b"b"]
+
+
+def test_rows_are_cut_without_a_step_for_each(
+    client: Client, run: Run, root: Path, topic: str, tmp_path: Path
+) -> None:
+    values = pa.array([b"x" * 100] * 200_000, pa.binary())
+    pq.write_table(pa.table({"value": values}), tmp_path / "one.parquet", row_group_size=50_000)
+    done = run(tmp_path / "one.parquet", limits=Limits())
+    assert done.content["records"] == 200_000
+    assert sum(len(batch) for batch in client.batches(topic)) == 200_000
