@@ -49,7 +49,7 @@ def test_the_tree_is_the_one_that_is_documented() -> None:
     config = ["show", "check", "example"]
     service = ["install", "uninstall"]
     ctx = ["add", "use", "ls", "rm"]
-    bench = ["ratio", "table", "api", "aio", "latency", "memory", "steps", "peers"]
+    bench = ["ratio", "table", "api", "aio", "latency", "memory", "steps", "spark", "peers"]
     pipeline = ["audit", "archive", "compact", "replay"]
     groups = {
         "topic": topic,

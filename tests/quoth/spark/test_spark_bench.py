@@ -1,33 +1,88 @@
-"""What measures the source: the same rows from a topic, from Parquet and as tuples."""
+"""What `quoth bench spark` measures does what it is said to do."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kit.archives import of_archive, of_topic
 from kit.brokers import BrokerProcess
-from quoth import Client
-from quothcli.bench.report import Report
-from quothcli.bench.spark import COLUMNS, Bench, fill
-from quothcli.formats import Format
-from quothcli.output import Printer
+from quoth import Client, QuothError
+from quoth.spark import read_topic
+from quothcli.bench.rates import Payload
+from quothcli.bench.spark.comparison import PAIRS, Plan
+from quothcli.bench.spark.figure import Figure
+from quothcli.bench.spark.rows import Rows, fill, kept_as_parquet
+from quothcli.bench.spark.tuples import TupleSource
+from quothcli.bench.spark.ways import WAYS, Meter, Place, Scene
+from quothcli.bench.target import Target
+from quothcli.bench.topics import Topics
+
+COUNT = 2_500
 
 
-def test_the_three_are_measured_in_turn_and_compared(
-    spark: Any,
-    broker: BrokerProcess,
-    client: Client,
-    topic: str,
-    tmp_path: Path,
-    capsysbinary: pytest.CaptureFixture[bytes],
+@pytest.fixture
+def scene(spark: Any, client: Client, topic: str, tmp_path: Path) -> Scene:
+    """Some rows, in two tasks."""
+    spark.dataSource.register(TupleSource)
+    fill(client, topic, COUNT, 100)
+    return Scene(spark, client, kept_as_parquet(spark, client, topic, tmp_path, 2), 2)
+
+
+@pytest.fixture
+def topics(client: Client) -> Iterator[Topics]:
+    """Where ways may write."""
+    with Topics(client, Payload(1, 1)) as topics:
+        yield topics
+
+
+def test_rows_are_the_same_wherever_they_come_from(scene: Scene) -> None:
+    spark, client, rows, _ = scene
+    source = read_topic(spark, rows.topic, url=client.url)
+    tuples = spark.read.format(TupleSource.name()).options(url=client.url, subscribe=rows.topic).load()
+    frames = [source, tuples, spark.read.parquet(rows.parquet)]
+    found = [sorted(frame.collect(), key=lambda row: row.offset) for frame in frames]
+    assert found[0] == found[1] == found[2]
+    assert len({bytes(row.value) for row in found[0]}) == COUNT, "Parquet keeps once what repeats"
+    assert {len(row.value) for row in found[0]} == {100}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_way_is_measured_and_what_it_wrote_is_gone(
+    scene: Scene, broker: BrokerProcess, topics: Topics, tmp_path: Path, name: str
 ) -> None:
-    fill(client, topic, rows=2_000, size=100)
-    report = Report(Printer(Format.JSON), "spark", {"rows": 2_000}, COLUMNS)
-    Bench(spark, broker.url, topic, tmp_path, report, parts=2).run(rounds=1)
-    _, *rows = map(json.loads, capsysbinary.readouterr().out.splitlines())
-    assert [row["source"] for row in rows] == ["topic", "parquet", "tuples"]
-    assert all(row["rows_per_second"] > 0 for row in rows)
-    assert [row["ratio"] and row["ratio"]["median"] > 0 for row in rows] == [None, True, True]
+    folder = tmp_path / "places"
+    folder.mkdir()
+    there = scene.client.topics()
+    meter = Meter(scene.spark, Target(broker.url, broker.pid), topics, folder)
+    sample = meter.measure(WAYS[name], scene)
+    assert sample.seconds > 0
+    assert 0 <= sample.java < 100
+    assert not list(folder.iterdir())
+    assert scene.client.topics() == there
+
+
+def test_archive_and_sink_hold_all_rows(scene: Scene, topics: Topics, tmp_path: Path) -> None:
+    place = Place(tmp_path / "archive", *topics.make(1))
+    WAYS["archive"](scene, place)
+    assert of_archive(place.folder) == of_topic(scene.client, scene.rows.topic)
+    WAYS["sink"](scene, place)
+    written = [value for batch in scene.client.batches(place.topic) for value in batch.values]
+    assert sorted(written) == sorted(
+        value for batch in scene.client.batches(scene.rows.topic) for value in batch.values
+    )
+
+
+def test_rows_that_are_missing_are_told() -> None:
+    with pytest.raises(QuothError, match="the sink: 9 rows instead of 10"):
+        Rows("", "", "", 10, 0).check(9, "the sink")
+
+
+def test_sizes_have_as_many_bytes_and_every_pair_is_of_ways_that_there_are() -> None:
+    plan = Plan(list(Figure), 100_000, (100, 1_000), 1)
+    assert [plan.count(size) for size in plan.sizes] == [100_000, 10_000]
+    assert {name for pair in PAIRS for name in pair[:2]} == set(WAYS)
+    assert {pair[0] for pair in PAIRS} == set(Figure) - {Figure.TASKS}

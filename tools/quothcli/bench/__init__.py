@@ -13,4 +13,5 @@ lies on.
     server      a process until it is not needed   growth      what must not grow with the data
     options     what the commands share            commands    a module for each command
     peers       the same work with other systems
+    spark       topics and Spark beside Parquet
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
@@ -49,22 +49,31 @@ def run(
     can be refused without it. Raises `Refused` ``no_spark`` or ``spark_failed``.
     """
     printer = Printer(chosen(context, form=form).format)
-    with _installed():
+    with installed():
         from quoth.spark.jobs import session
 
         settings = _settings(session, conf or [])
         job = prepare()
-    try:
-        with terminable():
-            summary = session.perform(what, job, master, settings)
-    except session.SparkFailed as problem:
-        raise Refused(problem.code, problem.text, problem.hint) from problem
+    summary = performed(what, job, master, settings)
     if printer.form is Format.JSON:
         printer.object(summary.content)
     else:
         for line in summary.lines:
             printer.line(line)
     return Status.DONE if summary.good else Status.FAILED
+
+
+def performed(
+    what: str, job: Job | Summary, master: str | None, settings: Sequence[tuple[str, str]] = ()
+) -> Summary:
+    """Run a job; returns what it tells. settings: of Spark. Raises as `run`."""
+    from quoth.spark.jobs import session
+
+    try:
+        with terminable():
+            return session.perform(what, job, master, settings)
+    except session.SparkFailed as problem:
+        raise Refused(problem.code, problem.text, problem.hint) from problem
 
 
 def _settings(session: ModuleType, conf: list[str]) -> list[tuple[str, str]]:
@@ -76,7 +85,7 @@ def _settings(session: ModuleType, conf: list[str]) -> list[tuple[str, str]]:
 
 
 @contextmanager
-def _installed() -> Iterator[None]:
+def installed() -> Iterator[None]:
     """Import inside what needs Spark. Raises `Refused` ``no_spark`` if that is not installed."""
     try:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from quothcli.bench.commands import aio, api, latency, memory, peers, ratio, steps, table
+from quothcli.bench.commands import aio, api, latency, memory, peers, ratio, spark, steps, table
 from quothcli.command import app as make_app
 from quothcli.command import show_help
 from quothcli.exits import terminable
@@ -16,7 +16,7 @@ def add(app: typer.Typer) -> None:
     made = make_app("Measure how fast the broker is on this machine.")
     made.callback(invoke_without_command=True)(_before)
     app.add_typer(made, name="bench")
-    for noun in (ratio, table, api, aio, latency, memory, steps, peers):
+    for noun in (ratio, table, api, aio, latency, memory, steps, spark, peers):
         noun.add(made)
 
 

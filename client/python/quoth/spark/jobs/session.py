@@ -101,7 +101,7 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
     try:
         yield spark
     finally:
-        spark.stop()
+        _stop(spark)
 
 
 @contextmanager
@@ -176,6 +176,13 @@ def _settings_here(master: str) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
         }
     return settings
+
+
+def _stop(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except Py4JError:  # SIGTERM has broken off a call, whose answer was taken for that of this one
+        spark.stop()
 
 
 def _need_java() -> None:

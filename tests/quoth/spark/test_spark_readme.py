@@ -1,0 +1,139 @@
+"""README.md of the package is true: its code runs as it stands there, its tables agree with the code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import quoth.spark
+from kit.brokers import BrokerProcess
+from kit.deadlines import eventually
+from quoth import Client
+from quoth.spark import connections, options, sink
+from quothcli.application import app
+
+FOLDER = Path(quoth.spark.__path__[0])
+README = (FOLDER / "README.md").read_text()
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+SHELL = re.findall(r"^quoth .*$", "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL)), re.MULTILINE)
+
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run(spark: Any, broker: BrokerProcess, topic: str, tmp_path: Path) -> Run:
+    """Run the block that holds a text, with the test's broker, topic and folder. own: more of its names."""
+
+    def run_it(held: str, **own: Any) -> dict[str, Any]:
+        (block,) = [block for block in PYTHON if held in block]
+        for name, here in {
+            "tcp://127.0.0.1:5555": broker.url,
+            "/data": str(tmp_path),
+            '"orders"': f'"{topic}"',
+            '"loud"': f'"{topic}-loud"',
+            '"counts"': f'"{topic}-counts"',
+        }.items():
+            block = block.replace(name, here)
+        names: dict[str, Any] = {"spark": spark, "__name__": "__main__", **own}
+        exec(compile(block, "<README.md>", "exec"), names)
+        return names
+
+    return run_it
+
+
+def values(client: Client, topic: str) -> list[bytes]:
+    """The values of a topic."""
+    return [value for batch in client.batches(topic) for value in batch.values]
+
+
+def test_a_table_is_shown(client: Client, topic: str, run: Run) -> None:
+    client.publish(topic, [b"one", b"two"])
+    assert run('.option("since", "-15m")')["orders"].count() == 2
+
+
+def test_a_stream_is_written_to_parquet(
+    spark: Any, client: Client, topic: str, tmp_path: Path, run: Run
+) -> None:
+    for value in (b"one", b"two"):
+        client.publish(topic, value)
+        run('.format("parquet")')
+    found = spark.read.parquet(str(tmp_path / "orders")).collect()
+    assert sorted(row.value for row in found) == ["one", "two"]
+
+
+def test_a_topic_is_written_once(spark: Any, client: Client, topic: str, run: Run) -> None:
+    client.publish(topic, [b"a", b"b", b"b"])
+    write = run("foreachBatch")["write"]
+    write(spark.createDataFrame([("a",), ("c",)], "value STRING"), 0)  # as a micro-batch that is repeated
+    assert sorted(values(client, f"{topic}-loud")) == [b"A", b"B", b"B"]
+    counts = {one.key: one.value for one in client.read(f"{topic}-counts")}
+    assert counts == {b"a": b"1", b"b": b"2"}
+
+
+def test_records_come_to_the_workers_as_arrow(
+    spark: Any, client: Client, topic: str, tmp_path: Path, run: Run
+) -> None:
+    client.publish(topic, [b"x" * number for number in range(10)])
+    names = run("foreach_partition")
+    found = spark.read.parquet(str(tmp_path / f"{topic}-*.parquet")).collect()
+    assert sorted(len(row.value) for row in found) == list(range(10))
+    assert names["map_in_arrow"](names["ranges"], names["lengths"], "pointer LONG, bytes INT").count() == 10
+
+
+def test_the_lag_is_told(spark: Any, client: Client, topic: str, run: Run) -> None:
+    client.publish(topic, [b"a"])
+    before = set(spark._jsparkSession.streams().listListeners())
+    told: list[tuple[Any, ...]] = []
+    run("LagListener", print=lambda *words: told.append(words))
+    try:
+        run('.format("parquet")')
+        eventually(lambda: (topic, 0, 0.0, 0) in told, "the lag was printed")
+    finally:
+        for listener in set(spark._jsparkSession.streams().listListeners()) - before:
+            spark._jsparkSession.streams().removeListener(listener)
+
+
+@pytest.mark.parametrize("line", SHELL)
+def test_the_shells_commands_and_their_options_exist(line: str) -> None:
+    words = shlex.split(line)[1:]
+    told = CliRunner().invoke(app(words), [*words[:2], "--help"])
+    assert told.exit_code == 0, told.output
+    assert [word for word in words if word.startswith("--") and word not in told.output] == []
+
+
+def test_every_block_is_run_by_a_test() -> None:
+    assert len(PYTHON) == 5
+    assert len(SHELL) == 3
+
+
+@pytest.mark.parametrize("of", ["source", "sink"])
+def test_the_options_are_those_of_the_code(of: str) -> None:
+    part = README[README.index("## Options") : README.index("## What is exactly once")]
+    tables = dict(zip(("source", "sink"), part.split("Of a sink"), strict=True))
+    rows = re.findall(r"^\| (`.*?`) \|(.*)$", tables[of], re.MULTILINE)
+    named = {name for first, rest in rows for name in re.findall(r"`([\w.]+)`", first)}
+    if of == "source":
+        assert named | {"quoth.bootstrap.servers"} == set(options.NAMES)
+    else:
+        assert named | {"quoth.bootstrap.servers"} == set(sink.NAMES)
+
+
+def test_the_defaults_are_those_of_the_code() -> None:
+    defaults = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", README, re.MULTILINE))
+    assert defaults["maxOffsetsPerTrigger"] == f"{options.RECORDS_MAX:,}"
+    assert defaults["maxBytesPerTrigger"] == f"{options.BYTES_MAX / 2**30:g} GiB"
+    assert defaults["timeout"] == f"{connections.TIMEOUT_S:g}s"
+
+
+def test_the_columns_are_those_of_the_code() -> None:
+    from quoth.spark.source import COLUMNS
+
+    table = README[README.index("## Columns") : README.index("## Options")]
+    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
+    assert set(named) == set(COLUMNS)

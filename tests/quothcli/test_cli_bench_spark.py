@@ -1,0 +1,101 @@
+"""`quoth bench spark`, with a Spark of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.commands import Command
+from kit.deadlines import eventually
+from kit.processes import children, needs_proc, runs
+from kit.sparks import java_is_there
+
+PATIENCE_S = 280
+"""A session, and its first query of every kind, on a machine that has other things to do."""
+
+
+def with_spark(test: Callable[..., None]) -> Callable[..., None]:
+    """A test that starts a Spark of its own."""
+    reason = "there is no Java 17 or newer: apt-get install openjdk-17-jre-headless"
+    for mark in (
+        pytest.mark.spark,
+        pytest.mark.timeout(PATIENCE_S + 20),
+        pytest.mark.skipif(not java_is_there(), reason=reason),
+    ):
+        test = mark(test)
+    return test
+
+
+@with_spark
+def test_source_is_measured_beside_parquet_and_tuples(alone: Command, tmp_path: Path) -> None:
+    chosen = ("--figure", "source", "--size", "100", "--rows", "100000", "--rounds", "1", "--format", "json")
+    process = alone.start("bench", "spark", *chosen, "--dir", str(tmp_path)).process
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err.decode()
+    conditions, *rows = map(json.loads, out.splitlines())
+    assert (conditions["benchmark"], conditions["rows"], conditions["rounds"]) == (
+        "spark",
+        "100,000 of 100 B",
+        1,
+    )
+    assert "durability" in conditions
+    assert [(row["way"], row["against"], row["required"], row["aim"]) for row in rows] == [
+        ("source", "parquet read", 0.7, 0.9),
+        ("source", "tuples", 3.5, None),
+    ]
+    for row in rows:
+        assert row["value_bytes"] == 100
+        rates = row["rows_per_second"], row["their_rows_per_second"]
+        assert row["ratio"]["median"] == pytest.approx(rates[0] / rates[1])
+        assert 0.01 < row["ratio"]["median"] < 100
+        assert row["java_nanoseconds_per_row"] > 0
+    assert not list(tmp_path.iterdir())
+
+
+@needs_proc
+@with_spark
+def test_ended_while_it_measures_it_leaves_no_process_and_no_directory(
+    alone: Command, tmp_path: Path
+) -> None:
+    chosen = ("--figure", "source", "--size", "100", "--rows", "20000", "--rounds", "1000")
+    running = alone.start("bench", "spark", *chosen, "--dir", str(tmp_path))
+    eventually(
+        lambda: list(tmp_path.glob("*/*/rows.parquet/_SUCCESS")), "it has made what it reads", PATIENCE_S
+    )
+    eventually(lambda: len(list(tmp_path.glob("*/*/tmp*"))) > 0, "it measures")
+    started = children(running.process.pid)
+    assert len(started) >= 2, "the broker and Java"
+    ended = running.end(signal.SIGTERM)
+    assert ended.status == 143
+    eventually(lambda: not [pid for pid in started if runs(pid)], "all of its processes end")
+    assert not list(tmp_path.iterdir())
+
+
+TYPED = {
+    "--figure sauce": "--figure",
+    "--rows 0": "--rows",
+    "--rounds none": "--rounds",
+    "--size -1": "--size",
+}
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_typed_wrongly(alone: Command, typed: str) -> None:
+    told = alone("bench", "spark", *typed.split())
+    assert (told.status, told.out) == (2, b"")
+    assert TYPED[typed] in told.err
+    assert len(told.err.splitlines()) == 2
+
+
+def test_without_java_it_says_what_is_missing(alone: Command, tmp_path: Path) -> None:
+    told = alone(
+        "bench", "spark", "--rows", "1", "--dir", str(tmp_path), environment={"JAVA_HOME": str(tmp_path)}
+    )
+    assert told.status == 1
+    assert told.err.startswith("quoth: no_spark: ")
+    assert "Java 17" in told.err
+    assert not list(tmp_path.iterdir())

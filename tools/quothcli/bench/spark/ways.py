@@ -1,0 +1,148 @@
+"""The ways that rows go, each as somebody would write it down, and what one of them took."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from quoth import Client
+from quoth.spark import read_topic
+from quoth.spark.archive.archiver import Archiver, Policy
+from quoth.spark.archive.parquet import COLUMNS
+from quoth.spark.archive.workers import OnSpark
+from quoth.spark.rangereader import TopicRange
+from quoth.spark.ranges import foreach_partition, topic_ranges
+from quothcli.bench.processes import cpu_seconds, family
+from quothcli.bench.spark.rows import Rows
+from quothcli.bench.spark.tuples import TupleSource
+from quothcli.bench.target import Target
+from quothcli.bench.topics import Topics
+
+
+class Place(NamedTuple):
+    """Where a way may write: an empty folder and an empty topic, which are gone afterwards."""
+
+    folder: Path
+    topic: str
+
+
+class Scene(NamedTuple):
+    """What every way finds. tasks: in which it divides the rows."""
+
+    spark: Any
+    client: Client
+    rows: Rows
+    tasks: int
+
+
+def source(scene: Scene, _: Place) -> None:
+    """The topic as a table."""
+    _drain(read_topic(scene.spark, scene.rows.topic, url=scene.rows.url, parts=scene.tasks))
+
+
+def tuples(scene: Scene, _: Place) -> None:
+    """The same table of a source that makes tuples."""
+    options = {"url": scene.rows.url, "subscribe": scene.rows.topic, "minPartitions": str(scene.tasks)}
+    _drain(scene.spark.read.format(TupleSource.name()).options(**options).load())
+
+
+def parquet_read(scene: Scene, _: Place) -> None:
+    """The same table of Parquet."""
+    _drain(scene.spark.read.parquet(scene.rows.parquet))
+
+
+def partitions(scene: Scene, _: Place) -> None:
+    """The topic as Arrow in the workers, from where nothing goes on to Java."""
+    foreach_partition(
+        topic_ranges(scene.spark, scene.rows.url, scene.rows.topic, parts=scene.tasks), _look_at_all
+    )
+
+
+def sink(scene: Scene, place: Place) -> None:
+    """Rows of Parquet into a topic, exactly once."""
+    _to_write(scene).write.format("quoth").options(url=scene.rows.url, topic=place.topic).mode(
+        "append"
+    ).save()
+    scene.rows.check(scene.client.topic(place.topic).count, "the sink")
+
+
+def parquet_write(scene: Scene, place: Place) -> None:
+    """The same rows of Parquet into Parquet."""
+    _to_write(scene).write.parquet(str(place.folder / "parquet"))
+
+
+def archive(scene: Scene, place: Place) -> None:
+    """The topic into an archive."""
+    policy = Policy(fail_on_loss=True, file_bytes=scene.rows.bytes // scene.tasks + 1)
+    done = Archiver(scene.client, place.folder, OnSpark(scene.spark), scene.rows.topic, policy)
+    done.run()
+    scene.rows.check(done.tally.records, "the archive")
+
+
+def topic_to_parquet(scene: Scene, place: Place) -> None:
+    """The same columns of the topic into Parquet, by Spark."""
+    frame = read_topic(scene.spark, scene.rows.topic, url=scene.rows.url, parts=scene.tasks, columns=COLUMNS)
+    frame.write.parquet(str(place.folder / "parquet"))
+
+
+Way = Callable[[Scene, Place], None]
+WAYS: dict[str, Way] = {
+    "source": source,
+    "tuples": tuples,
+    "parquet read": parquet_read,
+    "foreach_partition": partitions,
+    "sink": sink,
+    "parquet write": parquet_write,
+    "archive": archive,
+    "df.write.parquet": topic_to_parquet,
+}
+
+
+class Sample(NamedTuple):
+    """What a way took: seconds, and those of the processors in Java, in its Python workers, in the broker."""
+
+    seconds: float
+    java: float
+    python: float
+    broker: float
+
+
+class Meter:
+    """Measures ways, each in a place of its own. folder: where those are made."""
+
+    def __init__(self, spark: Any, broker: Target, topics: Topics, folder: Path) -> None:
+        self._java = spark.sparkContext._gateway.proc.pid
+        self._broker = broker
+        self._topics = topics
+        self._folder = folder
+
+    def measure(self, way: Way, scene: Scene) -> Sample:
+        """Do it once."""
+        topics = self._topics.make(1)
+        with TemporaryDirectory(dir=self._folder) as folder:
+            before = self._used()
+            way(scene, Place(Path(folder), topics[0]))
+            after = self._used()
+        self._topics.delete(topics)
+        return Sample(*(now - then for now, then in zip(after, before, strict=True)))
+
+    def _used(self) -> Sample:
+        java, *workers = [cpu_seconds(pid) or 0.0 for pid in family(self._java)]
+        return Sample(time.perf_counter(), java, sum(workers), self._broker.cpu() or 0.0)
+
+
+def _look_at_all(_: TopicRange, batches: Iterator[Any]) -> None:
+    deque(batches, 0)
+
+
+def _drain(frame: Any) -> None:
+    """Let all rows come into Spark, and nowhere else."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _to_write(scene: Scene) -> Any:
+    return scene.spark.read.parquet(scene.rows.parquet).select("key", "value")
