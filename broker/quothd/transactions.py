@@ -33,8 +33,8 @@ from quothwire.transaction import check_application, decode_parts, producer_of
 
 DECIDING = frozenset((Operation.PUBLISH_STAGED, Operation.ABORT))
 """What waits while a thread is at work on a publication."""
-APPENDING = frozenset((Operation.PUBLISH, Operation.ROLL, Operation.TRIM)) | DECIDING
-"""What waits while nothing else may be appended."""
+APPENDING = frozenset((Operation.PUBLISH, Operation.ROLL, Operation.TRIM, Operation.TRANSACTION)) | DECIDING
+"""What waits while nothing else may be appended, or be told to be stored."""
 
 
 class Stepped(NamedTuple):

@@ -69,8 +69,10 @@ class Applications:
 
     def admit(self, application: int, now: int) -> None:
         """Raise ``busy`` if there is no room for another application."""
+        if is_once(application) or application in self._known or len(self._known) < APPLICATIONS_MAX:
+            return
         lasting = self._lasting()
-        if is_once(application) or application in self._known or len(lasting) < APPLICATIONS_MAX:
+        if len(lasting) < APPLICATIONS_MAX:
             return
         silent = self._known[lasting[0]][-1]
         if abs(now - silent.first) < SILENT_US:  # the clock may have stepped back far
@@ -102,12 +104,10 @@ class Applications:
             return
         for application in self._before:
             self._known[application] = self._known[application][-VERSIONS_MAX:]
+        newcomers = not all(self._before.values())
         self._before.clear()
-        for kind, most in (
-            (self._lasting(), APPLICATIONS_MAX),
-            (list(filter(is_once, self._known)), ONCE_MAX),
-        ):
-            for application in kind[: max(0, len(kind) - most)]:
+        if newcomers:  # a log that is opened commits every batch
+            for application in self._surplus():
                 del self._known[application]
 
     def undo(self) -> None:
@@ -123,10 +123,20 @@ class Applications:
         """Those whose name is used again."""
         return [application for application in self._known if not is_once(application)]
 
+    def _surplus(self) -> list[int]:
+        """Those who have to go for others: of each kind the ones that were silent for longest."""
+        lasting, once = self._lasting(), list(filter(is_once, self._known))
+        return lasting[: max(0, len(lasting) - APPLICATIONS_MAX)] + once[: max(0, len(once) - ONCE_MAX)]
+
     def rows(self) -> Iterator[list[Any]]:
-        """What a snapshot holds of them."""
+        """What a snapshot holds of them: what will be left once all that was stored is committed.
+
+        Were there more in it, whoever reads it would forget one too many for the next newcomer.
+        """
+        surplus = frozenset(self._surplus())
         for application, known in self._known.items():
-            yield [application, [list(one) for one in known]]
+            if application not in surplus:
+                yield [application, [list(one) for one in known[-VERSIONS_MAX:]]]
 
     def take_row(self, application: int, known: Iterable[Iterable[int]]) -> None:
         """Take in a row of a snapshot."""

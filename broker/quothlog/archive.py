@@ -26,9 +26,10 @@ from quothlog.clock import Clock, SystemClock
 from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem, PosixFileSystem, write_durably
 from quothlog.inspection import Advance, Damage, verified
 from quothlog.layout import Position
-from quothlog.scan import Found, Hole, parts, walk
+from quothlog.scan import Found, Hole, is_open, parts, walk
 from quothlog.segment import Segment
 from quothlog.snapshot import DISK, Part, segments
+from quothwire.batch import Header
 from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX
 
@@ -109,8 +110,9 @@ class Archiver:
     """Copies one log into a folder; `archive` tells what is in it then, `copied` the bytes that were not yet.
 
     log_id: that of the log. until: the moment, as a pointer. exact: else everything counts that is there in a
-    log whose newest pointer lies ahead of the clock, or what somebody has seen would be missing. Raises
-    OSError, FileNotFoundError if there is no log, `Damaged` if no segment says which one it is.
+    log whose newest pointer lies ahead of the clock, or what somebody has seen would be missing; and a
+    transaction in which the moment lies, whole. Raises OSError, FileNotFoundError if there is no log,
+    `Damaged` if no segment says which one it is.
     """
 
     def __init__(
@@ -130,7 +132,9 @@ class Archiver:
         self._target = target
         newest = _newest(log, log_id)
         is_ahead = newest > (clock or SystemClock()).now()
-        self.archive = Archive(newest if is_ahead and not exact else until, newest)
+        if not exact:
+            until = newest if is_ahead else _whole(log, log_id, until)
+        self.archive = Archive(until, newest)
         self.copied = 0
         self._end: Position | None = None
         self._filesystem.make_directory(target)
@@ -248,3 +252,20 @@ def _newest(log: Path, log_id: int) -> int:
             if isinstance(step, Found):
                 newest = max(newest, step.end.pointer)
     return newest
+
+
+def _whole(log: Path, log_id: int, until: int) -> int:
+    """A moment, or if it lies in a transaction, the first pointer of the last batch of that."""
+    last: Header | None = None
+    for part in segments(log, log_id, max(0, until - 1)):
+        for step in walk(part.file, part.start, part.size, log_id or part.log_id, below=part.below):
+            if isinstance(step, Found):
+                if step.header.base > until and not (last is not None and _goes_on(last, step.header)):
+                    return max(until, last.base) if last is not None else until
+                last = step.header
+    return until if last is None or is_open(last) else max(until, last.base)
+
+
+def _goes_on(one: Header, other: Header) -> bool:
+    """Is the second one the next batch of the same transaction?"""
+    return is_open(one) and (one.producer, one.sequence) == (other.producer, other.sequence)

@@ -66,7 +66,8 @@ LOCK_NAME = "lock"
 BLOCK_BYTES = 96
 FOOTER_BYTES = 64
 PRODUCER_TABLE_BYTES_MAX = 16 * 2**20
-"""1,000 producers with 64 results each take 3 MiB: what claims more is damaged."""
+"""1,000 producers with 64 results each take 3 MiB, 1,256 applications with 64 versions each 2 MiB: what
+claims several times that is damaged."""
 
 _SEGMENT_NAME = re.compile(r"(\d{17})\.seg")
 _TORN_NAME = re.compile(r"(\d{17}\.seg)\.(\d{1,18})\.torn")

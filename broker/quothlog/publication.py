@@ -35,12 +35,13 @@ from quothwire.errors import error
 
 
 class Tail(NamedTuple):
-    """Where a transaction goes. segment: the active one. first: its first pointer. producers: a snapshot of
-    the producer table with the transaction in it."""
+    """Where a transaction goes. segment: the active one. first: its first pointer. before, producers:
+    snapshots of the producer table without the transaction, and with it."""
 
     segment: ActiveSegment
     first: int
     boot_id: bytes
+    before: bytes
     producers: bytes
 
 
@@ -122,7 +123,10 @@ class Publication:
             plan.carry_out(self._filesystem, self._directory, dict.fromkeys(dict(plan.names), 0))
             self._filesystem.remove(self._directory / layout.PLAN_NAME)
         for one, following in zip(written, [*(one.floor for one in written[1:]), base], strict=True):
-            self.segments.append(one.sealed(following, self._finish(one)))
+            known = (
+                self.tail.producers if following == base else b""
+            )  # it would be the most of small segments
+            self.segments.append(one.sealed(following, self._finish(one, known)))
 
     def discard(self) -> None:
         """Remove the copies of a transaction that was not published. Raises OSError."""
@@ -207,12 +211,11 @@ class Publication:
                 self._filesystem.remove(self._directory / layout.PLAN_NAME)
             raise
 
-    def _finish(self, one: ActiveSegment) -> int:
+    def _finish(self, one: ActiveSegment, producers: bytes) -> int:
         """Write footer and index, without waiting for the disk: a reader can do without them.
 
-        Returns the size of the segment's file.
+        producers: a snapshot for the index. Returns the size of the segment's file.
         """
-        assert self.tail is not None
         size = one.end.offset
         with suppress(OSError):
             file = self._filesystem.open(one.path, overwrite=True)
@@ -223,7 +226,7 @@ class Publication:
             size = file.size()
             file.close()
             index = self._filesystem.create(one.index_path)
-            index.append([one.encode_index(self.tail.producers)])
+            index.append([one.encode_index(producers)])
             index.close()
         return size
 

@@ -22,7 +22,7 @@ from quothlog import layout, segment
 from quothlog.clock import Clock
 from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem, sync_directory, sync_file
 from quothlog.findings import Findings
-from quothlog.layout import Block, Position
+from quothlog.layout import Block, Checkpoint, Position
 from quothlog.plan import finish_plan
 from quothlog.producers import ProducerTable
 from quothlog.scan import Found, Hole, is_zero, newest_pointer_in, settled, walk
@@ -30,6 +30,7 @@ from quothlog.sealed import SealedSegments
 from quothlog.segment import ActiveSegment, Segment
 from quothlog.successor import Successor, cut, finish_cuts
 from quothwire import batch
+from quothwire.batch import Flag
 from quothwire.errors import Damaged, error
 
 Watch = Callable[[int, int], None]
@@ -134,8 +135,7 @@ class _Tail:
         self._filesystem = filesystem
         self._watch = watch
         self._findings = findings
-        self._before = segments[-2] if len(segments) > 1 else None
-        self._segment = segments[-1]
+        *self._earlier, self._segment = segments
         self._file: File = filesystem.open(self._segment.path, append=True)
         self.producers = ProducerTable()
         self.active: ActiveSegment | None = None
@@ -188,12 +188,14 @@ class _Tail:
     def _replay(self, active: ActiveSegment, is_sealed: bool, *, lost_power: bool) -> Hole | None:
         """Walk from the checkpoint to the end of the file; returns what follows the last whole batch."""
         size, log_id = self._segment.size, active.log_id
-        point = self._segment.checkpoint()
+        point = _checkpoint(self._segment)
         if point is not None and segment.last_batch_agrees(self._file, point):
             active.resume(point)
             self.producers = ProducerTable.decode(point.producers)
         else:
             self.producers = ProducerTable.decode(active.block.producers)
+            if self._earlier and _has_no_table(self._segment):
+                self._learn_from_earlier()
         begin = active.end.offset
         self._findings.scanned_bytes = size - begin
         steps = walk(self._file, active.end, size, log_id, bodies=True)
@@ -213,8 +215,8 @@ class _Tail:
     def _behind_a_damaged_block(self) -> Successor:
         """Go on above everything in a segment of which only the batches can be read."""
         here = self._segment.start
-        if self._before is not None:
-            here = here._replace(ordinal=max(here.ordinal, self._learn_from(self._before).ordinal))
+        if self._earlier:
+            here = here._replace(ordinal=max(here.ordinal, self._learn_from_earlier().ordinal))
         size = self._segment.size
         for step in walk(self._file, here, size, self._segment.log_id, bodies=True):
             if isinstance(step, Found):
@@ -229,13 +231,20 @@ class _Tail:
             self._filesystem, self._segment, self._file, here, here.pointer, 0, None, empty=False
         )
 
+    def _learn_from_earlier(self) -> Position:
+        """Take in the producers of the segment before, whose end is returned; where that is a transaction's,
+        which begins without a table, of those before it, too."""
+        first = len(self._earlier) - 1
+        while first and _has_no_table(self._earlier[first]) and not _is_covered(self._earlier[first]):
+            first -= 1
+        return [self._learn_from(one) for one in self._earlier[first:]][-1]
+
     def _learn_from(self, before: Segment) -> Position:
-        """Take in the producers of the segment before, whose end is returned."""
-        view, point = before.view(), before.checkpoint()
+        view, point = before.view(), _checkpoint(before)
         if point is not None and point.end == view.end:
             self.producers = ProducerTable.decode(point.producers)
             return view.end
-        if before.has_block:
+        if before.has_block and not _has_no_table(before):
             self.producers = ProducerTable.decode(before.block.producers)
         for step in walk(view.file, before.start, view.end.offset, before.log_id, below=before.below):
             if isinstance(step, Found):
@@ -245,3 +254,24 @@ class _Tail:
     def _learn(self, found: Found) -> None:
         self.producers.store(found.header)
         self.producers.commit()
+
+
+def _has_no_table(one: Segment) -> bool:
+    """Does a segment begin without a producer table, as those of a large transaction do?"""
+    if not one.has_block or one.block.producers:
+        return False
+    first = one.first()
+    return first is not None and bool(first.flags & Flag.TRANSACTION)
+
+
+def _checkpoint(one: Segment) -> Checkpoint | None:
+    """The checkpoint of a segment, if it has one that tells the producer table: of those of a large
+    transaction only the last one does."""
+    point = one.checkpoint()
+    return point if point is not None and (point.producers or not _has_no_table(one)) else None
+
+
+def _is_covered(one: Segment) -> bool:
+    """Does its index tell the producer table behind its last batch?"""
+    point = _checkpoint(one)
+    return point is not None and point.end == one.view().end

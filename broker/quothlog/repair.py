@@ -160,7 +160,10 @@ class _Mender:
         self._intact: list[Hole] = []
         self._sparse = SparseIndex([self._block.start])
         self._last_offset = self._last_check = 0
-        self.end = _End(self._block.start, self._block.chain, ProducerTable.decode(self._block.producers))
+        producers = ProducerTable.decode(self._block.producers)
+        if before is not None and not self._block.producers:  # a transaction's segment has no table
+            producers = before.producers
+        self.end = _End(self._block.start, self._block.chain, producers)
         """Behind the batches that were seen so far, as they will lie in the mended segment."""
 
     @property

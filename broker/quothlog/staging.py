@@ -209,10 +209,11 @@ class Staging:
             self._drops.append(path)
             return
         attempts = self._attempts.setdefault(key, {})
-        found = StagedFile(path, block.previous, block.boot_id, size)
+        begun = block.floor or block.previous  # it has a floor if a publication was broken off
+        found = StagedFile(path, begun, block.boot_id, size)
         attempts.setdefault((told.part, told.attempt), Attempt()).files.append(found)
         self.bytes += found.bytes
-        self._latest[key] = max(self.latest(key), block.previous)
+        self._latest[key] = max(self.latest(key), begun)
 
     def _attempt(self, key: Key, part: int, attempt: int) -> Attempt | None:
         one = self._attempts.get(key, {}).get((part, attempt))

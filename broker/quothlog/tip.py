@@ -71,11 +71,11 @@ class Tip:
     @property
     def is_publishing(self) -> bool:
         """Do others have to wait with what they append? Until a transaction has been synced they do."""
-        return self._is_hiding and self.trouble.failure is None
+        return self.is_hiding and self.trouble.failure is None
 
     @property
-    def _is_hiding(self) -> bool:
-        """Is there a transaction that readers must not see yet?"""
+    def is_hiding(self) -> bool:
+        """Is there a transaction that readers must not see yet? After a failure nobody will know of it."""
         return self.is_placed or self._barrier > self.synced.pointer
 
     # -- appending ----------------------------------------------------------------------------------------
@@ -160,6 +160,7 @@ class Tip:
 
     def roll(self) -> None:
         """Sync the active segment, make the next one durable, then seal the old one."""
+        self.check_writable()
         if self.is_placed:
             raise error("busy", "a transaction is being published")
         if self._opened.successor is not None:
@@ -192,19 +193,21 @@ class Tip:
         (application, version), records = publication.key, publication.records
         self.issuer.last = max(self.issuer.last, self.active.floor)  # two segments cannot have one name
         first = self.issuer.take(records)
+        before = self._producers.encode(self.clock.now())
         self.applications.add(application, Stored(version, first, records, publication.batches))
         snapshot = self._producers.encode(self.clock.now())
         self.is_placed = True
-        publication.tail = Tail(self.active, first, self.clock.boot_id(), snapshot)
+        publication.tail = Tail(self.active, first, self.clock.boot_id(), before, snapshot)
 
     def adopt(self, publication: Publication) -> None:
         """Go on behind a publication that is committed."""
         old, segments = self.active, publication.segments
         assert publication.active is not None
+        assert publication.tail is not None
         self.active = publication.active
         self._producers.commit()
         if old.records:
-            self._sealed.append(old.seal(self._producers.encode(self.clock.now()), segments[0].floor))
+            self._sealed.append(old.seal(publication.tail.before, segments[0].floor))
         else:
             old.file.close()
             with suppress(OSError):  # it is empty: nobody minds it
@@ -297,7 +300,7 @@ class Tip:
         """Let readers see what they may see by now, nothing of a transaction before it is synced."""
         end = self.active.end
         horizon = max(self.synced.pointer, self.active.floor - 1) + HORIZON_US
-        if not self.options.synced_reads and not self._is_hiding and end.pointer <= horizon:
+        if not self.options.synced_reads and not self.is_hiding and end.pointer <= horizon:
             self.visible = end
         elif self.synced.pointer >= self.visible.pointer:
             self.visible = self.synced

@@ -56,6 +56,8 @@ class Transactions:
         self._clock = tip.clock
         self._staging = Staging(tip.filesystem, tip.clock, tip.directory, tip.log_id, files)
         self._at_work: Publication | None = None
+        self._newest: Key | None = None
+        """The transaction that got its place last."""
         self._appended: list[Key] = []
         for key in self._staging:
             if self._is_stored(key):
@@ -90,11 +92,12 @@ class Transactions:
             raise error("bad_batch", "this is no batch of this transaction")
         if header.flags & Flag.END:
             raise error("bad_batch", "the log says which batch of a transaction is the last")
+        self._check_decided(application, version)
         if self._applications.find(application, version) is not None:
             raise error("already_published", f"version {version} is published")
         self._applications.admit(application, self._clock.now())
         if self.is_at_work(application, version):
-            raise error("busy", "the transaction is being published", "nothing was stored")
+            raise _at_work()
         if number >= BATCHES_MAX:
             raise error("too_large", f"a transaction has at most {BATCHES_MAX} batches")
         name = StagedName(application, version, part, attempt, 0)
@@ -104,8 +107,15 @@ class Transactions:
             raise self._tip.as_error(problem, len(raw)) from problem
 
     def abort(self, application: int, version: int) -> Standing:
-        """Remove what is staged; how the transaction stands now, with what was removed. Raises OSError."""
+        """Remove what is staged; how the transaction stands now, with what was removed.
+
+        Raises `Unavailable` ``busy`` while it is being published, `BrokerFailure`, or OSError.
+        """
+        self._tip.check_writable()  # else what is staged may be what a broken off publication needs
         key = Key(application, version)
+        self._check_decided(application)
+        if self.is_at_work(application, version):
+            raise _at_work()
         amount = self._staging.amount(key)
         self._staging.drop(key)
         with suppress(QuothError):
@@ -113,7 +123,12 @@ class Transactions:
         return Standing("unknown", 0, 0, amount, self._applications.newest(application))
 
     def standing(self, application: int, version: int) -> Standing:
-        """How a transaction stands. Raises `Conflict` ``forgotten_sequence``, or OSError."""
+        """How a transaction stands.
+
+        Raises `Conflict` ``forgotten_sequence``, `Unavailable` ``busy`` or `BrokerFailure` if it is not known
+        whether it is stored, or OSError.
+        """
+        self._check_decided(application)
         stored = self._applications.find(application, version)
         newest = self._applications.newest(application)
         amount = self._staging.amount(Key(application, version))
@@ -149,6 +164,7 @@ class Transactions:
         `Unavailable`, `BrokerFailure`, or OSError; nothing was published then.
         """
         key = Key(application, version)
+        self._check_decided(application)
         if (stored := self._applications.find(application, version)) is not None:
             return Appended(stored.first, stored.first + stored.records - 1, stored.records, True)
         self._tip.check_writable()
@@ -161,7 +177,7 @@ class Transactions:
         if not chosen:
             self._staging.drop(key)
             return None
-        files = [file for one in chosen for file in one.files]
+        files = [file for one in chosen for file in one.files if file.batches]
         if self._is_large(chosen):
             if self._at_work is not None:
                 raise error("busy", "another transaction is being published")
@@ -170,6 +186,7 @@ class Transactions:
             return self._at_work
         with readable():
             batches = list(self._read(chosen))
+        self._newest = key
         appended = self._tip.append_transaction(batches)
         self._appended.append(key)
         return appended
@@ -177,6 +194,7 @@ class Transactions:
     def place(self, publication: Publication) -> None:
         """Give a publication that is prepared its place; nobody else appends until it has been adopted."""
         self._tip.place(publication)
+        self._newest = publication.key
 
     def adopt(self, publication: Publication) -> Appended:
         """Go on behind a publication that is committed."""
@@ -190,11 +208,11 @@ class Transactions:
 
     def withdraw(self, publication: Publication, problem: OSError | QuothError) -> QuothError:
         """Go on without a publication that went wrong; returns what is told of it."""
-        if publication.tail is not None:
-            self._tip.withdraw()
         self._at_work = None
         told = self._tip.as_error(problem, 0)
         if self._tip.trouble.failure is None:  # else it may have been decided, and its files are needed
+            if publication.tail is not None:
+                self._tip.withdraw()
             with suppress(OSError):
                 publication.discard()
         return told
@@ -209,6 +227,16 @@ class Transactions:
             self._staging.sweep()
 
     # -- inside -------------------------------------------------------------------------------------------
+
+    def _check_decided(self, application: int, version: int = 0) -> None:
+        """Raise if nobody can tell whether this version, or a later one of the application, is stored: not
+        yet, or not before the next opening."""
+        newest = self._newest
+        if newest is None or not self._tip.is_hiding:
+            return
+        if newest.application == application and newest.version >= version:
+            self._tip.check_writable()
+            raise _at_work()
 
     def _is_stored(self, key: Key) -> bool:
         """Is it of no use what is staged for this transaction?"""
@@ -262,3 +290,7 @@ class Transactions:
             file.close()
         if left:
             raise error("damaged", f"{left} staged batches cannot be read any more")
+
+
+def _at_work() -> QuothError:
+    return error("busy", "the transaction is being published", "nothing was done; try again in a moment")

@@ -108,6 +108,24 @@ def test_what_is_published_is_there_in_order_and_once(
 
 
 @sizes
+def test_nobody_is_told_that_it_is_stored_before_it_is_synced(
+    start_broker: StartBroker, peers: Peers, parts: Parts
+) -> None:
+    """Who asks meanwhile hears how it stood before, or waits: no answer overtakes that of the publish."""
+    fast = peers.fast(start_broker())
+    job = Job(fast, "t")
+    published = job.send_publish(1, stage_all(job, 1, parts))
+    for version in (1, 2) * 20:
+        fast.send(GetTransaction(job.application, version), "t")
+    while (answer := fast.receive()).correlation != published:
+        told = replied(answer)
+        assert (told.state == "published", told.newest_version) == (False, -1)
+        fast.send(GetTransaction(job.application, 1), "t")
+    assert (replied(answer).count, job.standing(1).state) == (len(values_of(parts)), "published")
+    assert job.standing(2).newest_version == 1
+
+
+@sizes
 def test_all_who_ask_at_once_hear_the_same(fast: FastPeer, topic: str, parts: Parts) -> None:
     """While the first is still at work the others wait for it; others' transactions come after it."""
     job, other = Job(fast, topic), Job(fast, topic, "another")

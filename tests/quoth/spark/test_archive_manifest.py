@@ -84,6 +84,21 @@ def test_many_losses_are_all_counted_and_the_newest_are_kept() -> None:
     assert log.losses[-1].after == 10 * (manifests.LOSSES_MAX + 4)
 
 
+def test_where_the_oldest_damage_lies_is_kept_beside_any_number_of_losses() -> None:
+    log = ArchivedLog("t", 1, 1)
+    for n in range(1, 2 * manifests.LOSSES_MAX):
+        log = log.grown(10 * n, n, [], [Loss(10 * n, 10 * n + 5, 2, "damaged")])
+    first, *newest = log.losses
+    assert (first.after, first.next, first.reason) == (10, 10 * manifests.LOSSES_MAX + 5, "damaged")
+    assert sum(loss.records for loss in log.losses) == log.lost == 2 * (2 * manifests.LOSSES_MAX - 1)
+    assert len(newest) == manifests.LOSSES_MAX - 1
+    for n in range(300, 600):
+        log = log.grown(10 * n, n, [], [Loss(10 * n, 10 * n + 5, 2, "trimmed")])
+    assert len(log.losses) == manifests.LOSSES_MAX
+    assert log.losses[0].after == 10
+    assert {loss.reason for loss in log.losses[1:]} == {"trimmed"}
+
+
 def test_archive_is_a_path_and_no_store_of_objects(tmp_path: Path) -> None:
     assert local_path(f"file://{tmp_path}") == tmp_path
     assert local_path("here") == Path.cwd() / "here"

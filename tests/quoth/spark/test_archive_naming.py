@@ -55,6 +55,12 @@ def test_only_names_that_cannot_fit_are_cut() -> None:
     assert topic_in(topic_folder(":" * 200)) is None
 
 
+def test_name_that_means_nothing_to_others_is_given_another_folder() -> None:
+    folder = topic_folder("__HIVE_DEFAULT_PARTITION__")
+    assert folder.startswith("topic=__HIVE_DEFAULT_PARTITION__~")
+    assert topic_in(folder) is None
+
+
 @pytest.mark.parametrize("topic", ["orders", "a=b", "50% off", "x:y*z?", "[a]{b}", "\N{SNOWMAN} 1"])
 def test_others_find_topic_and_day_in_the_path(tmp_path: Path, topic: str) -> None:
     name = file_name(topic, 1, 2, 1)

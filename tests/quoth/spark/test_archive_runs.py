@@ -26,7 +26,7 @@ from quoth.spark.archive.workers import Here
 from quoth.spark.rangereader import TopicRange
 from quothwire import batch as wire
 from quothwire.batch import HEADER_BYTES
-from quothwire.errors import Conflict, Damaged, NotFound
+from quothwire.errors import Conflict, Damaged, NotFound, RequestError
 
 Archive = Callable[..., Tally]
 
@@ -164,6 +164,25 @@ def test_lost_records_end_a_run_that_is_to_fail_on_them(
         archive(fail_on_loss=True)
     assert read_manifest(root) == before
     assert archive().lost == 17
+
+
+def test_loss_is_told_though_nothing_follows_it_yet(
+    client: Client, archive: Archive, root: Path, topic: str
+) -> None:
+    publish(client, topic, [10])
+    archive()
+    publish(client, topic, [17])
+    client.roll(topic)
+    client.trim(topic, client.topic(topic).last + 1)
+    with pytest.raises(NotFound, match="17 records"):
+        archive(fail_on_loss=True)
+    assert archive().lost == 17
+    assert log_of(root, topic).until == client.topic(topic).last
+    assert archive().lost == 0
+    publish(client, topic, [5])
+    tally = archive(fail_on_loss=True)
+    assert (tally.records, tally.lost) == (5, 0)
+    assert log_of(root, topic).lost == 17
 
 
 def test_what_was_removed_before_the_first_run_is_no_loss(
@@ -367,6 +386,31 @@ def test_following_goes_on_through_restarts_and_other_work_until_its_topic_is_de
     assert archiver.tally.records == 24
 
 
+def test_following_a_pattern_goes_on_though_one_of_its_topics_is_deleted_meanwhile(
+    client: Client, root: Path, topic: str, told: list[str], pool: ThreadPoolExecutor, monkeypatch: Any
+) -> None:
+    names = [f"{topic}-{one}" for one in "abc"]
+    for name in names:
+        publish(client, name, [3])
+    asked = client.advance
+
+    def advance(name: str, after: int = 0, **limits: Any) -> Any:
+        if name == names[1] and name in client.topics():
+            client.delete_topic(name)
+        return asked(name, after, **limits)
+
+    monkeypatch.setattr(client, "advance", advance)
+    archiver = Archiver(client, root, Here(), f"{topic}-*", Policy(file_bytes=FILE_BYTES), told.append)
+    following = pool.submit(archiver.follow, 0.01)
+    eventually(lambda: following.done() or archiver.tally.records == 6, "the others are archived")
+    for name in (names[0], names[2]):
+        client.delete_topic(name)
+    with pytest.raises(NotFound, match="no topic matches"):
+        following.result(DEADLINE_S)
+    assert archiver.tally.records == 6
+    assert told[0] == f"unknown_topic: there is no topic '{names[1]}'; it goes on with what is there"
+
+
 def manifest_there(root: Path) -> bool:
     return (root / NAME).exists()
 
@@ -380,6 +424,19 @@ def free_store(root: Path) -> ArchiveStore | None:
 
 
 # -- together with others -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file_bytes", [0, -1])
+def test_files_without_bytes_are_refused(client: Client, archive: Archive, file_bytes: int) -> None:
+    with pytest.raises(RequestError, match=f"files of {file_bytes} bytes"):
+        archive(file_bytes=file_bytes)
+
+
+def test_files_are_kept_for_ever_or_for_seconds(client: Client, archive: Archive, topic: str) -> None:
+    publish(client, topic, [3])
+    assert archive(keep_replaced=float("inf")).records == 3
+    with pytest.raises(RequestError, match="keep_replaced is a number of seconds, not nan"):
+        archive(keep_replaced=float("nan"))
 
 
 def test_two_runs_at_once_are_refused(archive: Archive, client: Client, root: Path, topic: str) -> None:
@@ -398,6 +455,7 @@ def test_strays_are_removed_after_a_grace_and_files_of_others_never(
     draft, foreign = file.with_name(".5be1c2f0a7d94e63.parquet.tmp"), file.with_name("mine.parquet")
     for path in (stray, draft, foreign):
         path.write_bytes(b"x")
+    file.with_name(".5be1c2f0a7d94e64.parquet.tmp").symlink_to("gone")  # as if listed and then dropped
     with ArchiveStore(root) as store:
         assert store.sweep(keep_replaced=0) == 0
         assert store.sweep(keep_replaced=0, keep_strays=0) == 2

@@ -21,9 +21,10 @@ from kit.processes import children, python_of, runs
 from kit.sparks import JOB_S
 from quoth import Client
 from quoth.spark.archive import archived_files, archiver, compaction, read_archive
-from quoth.spark.archive.archiver import KEEP_REPLACED_S, Policy
+from quoth.spark.archive.archiver import KEEP_REPLACED_S, Archiver, Policy
 from quoth.spark.archive.manifest import NAME
 from quoth.spark.archive.store import read_manifest
+from quoth.spark.archive.workers import Here
 from quoth.spark.jobs import archive, compact
 from quothcli.pipeline import archive as typed_archive
 
@@ -78,6 +79,25 @@ def test_archive_that_spark_wrote_is_read_by_spark(
     [middle] = client.read(topic, limit=60)[50:51]
     part = read_archive(spark, tmp_path, topic, since=middle.pointer)
     assert (part.count(), read_archive(spark, tmp_path, "no*", until=3).count()) == (38, 0)
+
+
+@pytest.mark.parametrize("folder", ["plain", "glob[1]{x,y} ?*", "per%20cent", "a:b"])
+def test_archive_is_read_wherever_it_lies_and_topics_by_their_names(
+    spark: Any, client: Client, tmp_path: Path, topic: str, folder: str
+) -> None:
+    names = [f"{topic}-{'#' * 70}", f"{topic}-{':' * 80}", f"{topic} %41", "__HIVE_DEFAULT_PARTITION__"]
+    for name in names:
+        client.publish(name, name.encode())
+    Archiver(client, tmp_path / folder, Here(), names).run()
+    configuration = spark._jsc.hadoopConfiguration()
+    usual = configuration.get("fs.defaultFS")
+    configuration.set("fs.defaultFS", "hdfs://nowhere:8020")  # as on a cluster
+    try:
+        rows = read_archive(spark, tmp_path / folder).select("topic", "value").collect()
+    finally:
+        configuration.set("fs.defaultFS", usual)
+    assert {row["topic"] for row in rows} == set(names)
+    assert [row["topic"].encode() for row in rows] == [bytes(row["value"]) for row in rows]
 
 
 def _utc(moment: Any) -> Any:

@@ -16,10 +16,10 @@ import pytest
 from kit.archives import Account, account, of_topic, publish
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
-from quoth import Client
+from quoth import Client, Gap
 from quoth.spark.connections import client as connection
 from quoth.spark.rangereader import TopicRange, records_of
-from quoth.spark.ranges import foreach_partition, map_in_arrow, topic_ranges, topic_ranges_frame
+from quoth.spark.ranges import foreach_partition, map_in_arrow, planned, topic_ranges, topic_ranges_frame
 from quothwire.errors import NotFound, RequestError
 
 Connect = Callable[..., Client]
@@ -211,6 +211,18 @@ def test_record_that_is_not_there_any_more_fails_the_task(
     for decode in SHAPES:
         with pytest.raises(NotFound, match=r"unknown_record.*5 records.*plan anew"):
             list(records_of(planned, decode))
+
+
+def test_topic_of_which_all_is_gone_has_no_ranges_and_tells_where_it_goes_on(
+    client: Client, topic: str
+) -> None:
+    first = client.publish(topic, [b"x"] * 5).first
+    client.roll(topic)
+    last = client.topic(topic).last
+    client.trim(topic, last + 1)
+    gaps: list[Gap] = []
+    assert planned(client, topic, after=first, parts=2, on_gap=gaps.append) == []
+    assert gaps == [Gap(topic, first, last + 1, -1, "trimmed")]
 
 
 def test_records_in_front_of_a_range_may_go(

@@ -187,6 +187,7 @@ def test_columns_of_a_reading_may_be_written_as_they_are() -> None:
         "timestamp": types.TimestampType(),
         "timestampType": types.IntegerType(),
         "headers": headers_of(BYTES),
+        "ordinal": types.LongType(),
     }
     assert names(topic_is_given=False, **columns) == Names("value", "key", "headers", "topic")
     assert names(topic_is_given=True, **columns) == Names("value", "key", "headers", None)
@@ -204,6 +205,7 @@ WRONG_COLUMNS: dict[str, tuple[dict[str, types.DataType], bool]] = {
     "'topic' is binary": ({"value": TEXT, "topic": BYTES}, False),
     "'headers' is map<": ({"value": TEXT, "headers": types.MapType(TEXT, BYTES)}, True),
     "'headers' is array<": ({"value": TEXT, "headers": headers_of(TEXT)}, True),
+    "columns 'value' and 'VALUE'": ({"value": TEXT, "VALUE": TEXT}, True),
     "'price' would be lost": ({"value": TEXT, "price": types.DoubleType()}, True),
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 import quoth
 from kit.brokers import BrokerProcess
@@ -67,7 +68,7 @@ def test_rows_of_tasks_that_are_tried_again_and_jobs_that_are_run_again_are_ther
 def test_partition_is_written_whole_and_once_under_its_name(
     broker: BrokerProcess, client: Client, topic: str
 ) -> None:
-    rows: list[Any] = [b"1", (b"2", b"k"), (b"3", None), (b"4", b"", {"h": b"x"})]
+    rows: list[Any] = [b"1", (b"2", b"k"), (b"3", None), (b"4", b"", {"h": b"x"}), Row(value=b"5")]
     acks = [
         write_partition(iter(rows), broker.url, topic, application="app", version=5, partition="a-b")
         for _ in range(2)
@@ -79,8 +80,9 @@ def test_partition_is_written_whole_and_once_under_its_name(
         (b"2", b"k", {}),
         (b"3", None, {}),
         (b"4", b"", {"h": b"x"}),
+        (b"5", None, {}),
     ]
-    assert client.transaction(topic, "app/a-b", 5).status().count == 4
+    assert client.transaction(topic, "app/a-b", 5).status().count == 5
     assert client.topic(topic).counters["staged_bytes"] == 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PythonException
 
 import quoth
 from kit.brokers import BrokerProcess
@@ -93,6 +94,17 @@ def test_rows_of_a_column_go_where_it_says_unless_the_option_says_it(
         assert numbers(client, f"{topic}-{number}") == list(range(number, 1_000, 3))
     write(rows, topic=topic)
     assert numbers(client, topic) == list(range(1_000))
+
+
+def test_rows_for_more_topics_than_a_task_takes_are_refused_with_what_helps(
+    spark: Any, client: Client, write: Write, topic: str
+) -> None:
+    rows = spark.range(100, numPartitions=1).selectExpr("'x' AS value", f"concat('{topic}-', id) AS topic")
+    with pytest.raises(PythonException, match=r"too_large: .* \(repartition\(N, 'topic'\)"):
+        write(rows.repartition("topic"))
+    assert not [name for name in client.topics() if name.startswith(topic)]
+    write(rows.repartition(4, "topic"))
+    assert len([name for name in client.topics() if name.startswith(topic)]) == 100
 
 
 def test_nothing_is_written_where_there_are_no_rows(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 import quoth.spark
 from kit.brokers import BrokerProcess
@@ -152,6 +153,7 @@ def test_a_schema_chooses_columns_and_another_one_is_refused_with_what_there_is(
         ),
         ("body binary", "column body binary: there is no such column"),
         ("key binary not null", "column key NOT NULL: not every record has one"),
+        (StructType([]), "a schema without columns"),
     ):
         with pytest.raises(Exception, match="bad_request") as caught:
             reader.schema(wrong).load().collect()

@@ -25,7 +25,7 @@ from quothwire.columns import Column
 from quothwire.errors import QuothError, error
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-_IGNORED = frozenset(("partition", "offset", "timestamp", "timestamptype"))
+_IGNORED = frozenset(("partition", "offset", "timestamp", "timestamptype", "ordinal"))
 """What a reading of Quoth, or of Kafka, has besides: where the row was stored before."""
 
 
@@ -52,6 +52,10 @@ def names_of(schema: StructType, *, topic_is_given: bool) -> Names:
     topic_is_given: an option names the topic, so a column does not count.
     """
     found = {field.name.lower(): field for field in schema.fields}
+    for field in schema.fields:
+        if (other := found[field.name.lower()]) is not field:
+            text = f"columns {field.name!r} and {other.name!r}: one of them would be lost"
+            raise error("bad_request", text, "drop one")
     for name in found.keys() - {"value", "key", "headers", "topic"} - _IGNORED:
         raise error(
             "bad_request",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -133,7 +134,7 @@ def parse(options: Mapping[str, str], *, stream: bool) -> Options:
         partitions_min=given.number("minPartitions", 0) or None,
         partition_records=given.number("maxRecordsPerPartition", 0) or None,
         fail_on_data_loss=given.flag("failOnDataLoss", True),
-        loss_topic=check_topic(given.text("lossTopic")) if "lossTopic" in given else None,
+        loss_topic=given.topic("lossTopic"),
         timeout=given.seconds("timeout", f"{TIMEOUT_S:g}s"),
     )
 
@@ -205,21 +206,26 @@ class Given:
         except QuothError:
             raise self.wrong(name, "a span of time like 30s, 15m or 1h30m") from None
 
+    def topic(self, name: str) -> str | None:
+        """A topic's name, None if none was given."""
+        return self.checked(name, self.text(name)) if name in self else None
+
+    def checked(self, name: str, topic: str) -> str:
+        """A topic's name that is in this option."""
+        with _of_option(name):
+            return check_topic(topic)
+
     def moment(self, name: str) -> int:
         """A moment as a pointer."""
-        try:
+        with _of_option(name):
             return pointers.parse(self.text(name), now())
-        except QuothError as problem:
-            raise error(problem.code, f"option {name}: {problem.text}", problem.hint) from None
 
     def milliseconds(self, name: str, number: Any) -> int:
         """Milliseconds since 1970 as a pointer."""
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise self.wrong(name, "milliseconds since 1970, like 1767323045000")
-        try:
+        with _of_option(name):
             return pointers.check_pointer(number * 1_000)
-        except QuothError as problem:
-            raise error(problem.code, f"option {name}: {problem.text}", problem.hint) from None
 
     def each(self, name: str) -> dict[str, Any]:
         """A number for each topic, from JSON: {"topic": 5} or, as Kafka has it, {"topic": {"0": 5}}."""
@@ -236,8 +242,17 @@ class Given:
                 number = number["0"]
             if not isinstance(number, int) or isinstance(number, bool):
                 raise self.wrong(name, f"{hint}; topic {topic!r} has one partition, 0")
-            each[check_topic(topic)] = number
+            each[self.checked(name, topic)] = number
         return each
+
+
+@contextmanager
+def _of_option(name: str) -> Iterator[None]:
+    """What is wrong inside is told with the option's name."""
+    try:
+        yield
+    except QuothError as problem:
+        raise error(problem.code, f"option {name}: {problem.text}", problem.hint) from None
 
 
 def url_of(given: Given) -> str:
@@ -256,7 +271,7 @@ def _topics(given: Given) -> tuple[tuple[str, ...], str | None]:
         raise error("bad_request", "which topics?", "set one of subscribe and subscribePattern")
     if "subscribe" in given:
         names = [name.strip() for name in given.text("subscribe").split(",")]
-        return tuple(map(check_topic, dict.fromkeys(names))), None
+        return tuple(given.checked("subscribe", one) for one in dict.fromkeys(names)), None
     pattern = given.text("subscribePattern")
     try:
         re.compile(pattern)
@@ -315,12 +330,8 @@ def _offsets(given: Given, name: str) -> Bounds:
         return Bounds(Bound(words[text]))
     each = {}
     for topic, number in given.each(name).items():
-        try:
+        with _of_option(f"{name}, topic {topic!r}"):
             each[topic] = Bound(number if number in words.values() else pointers.check_pointer(number))
-        except QuothError as problem:
-            raise error(
-                problem.code, f"option {name}, topic {topic!r}: {problem.text}", problem.hint
-            ) from None
     return Bounds(Bound(LATEST), each)
 
 

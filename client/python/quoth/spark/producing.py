@@ -29,7 +29,7 @@ from quothwire.errors import error
 ROWS = 1_000
 """Taken together, so that little is done for each."""
 
-Row = bytes | tuple[bytes, bytes | None] | tuple[bytes, bytes | None, Mapping[str, bytes]]
+Row = bytes | tuple[bytes] | tuple[bytes, bytes | None] | tuple[bytes, bytes | None, Mapping[str, bytes]]
 """A value, or a value and a key, or a value, a key and headers."""
 
 
@@ -45,11 +45,11 @@ def write_partition(
 ) -> Ack:
     """Write the rows of a partition to a topic, whole and once; returns where they are, count 0 for none.
 
-    rows: values, or tuples of value and key, or of value, key and headers. application: whose rows they are.
-    version: rises with whatever else is written under that name. partition: which rows they are, the number
-    of the task's partition unless it is given. Application and partition together are a name that the topic
-    remembers, and it remembers 1,000 a week: write few large partitions. timeout: seconds that the broker may
-    be away.
+    rows: values, or tuples of value, of value and key, or of value, key and headers. application: whose rows
+    they are. version: rises with whatever else is written under that name. partition: which rows they are,
+    the number of the task's partition unless it is given. Application and partition together are a name that
+    the topic remembers, and it remembers 1,000 a week: write few large partitions. timeout: seconds that the
+    broker may be away.
 
     Raises `RequestError` for rows that are none, else what `PartWriter` and `Transaction.publish` of `quoth`
     raise: then the task fails, and the next attempt begins anew.
@@ -82,13 +82,15 @@ def _write(writer: PartWriter, rows: Iterable[Row]) -> None:
 def _cells(row: Row) -> tuple[bytes, bytes | None, Mapping[str, bytes]]:
     """Value, key and headers of a row; what is wrong with them the writer says."""
     match row:
+        case (value,):
+            return value, None, {}
         case (value, key):
             return value, key, {}
         case (value, key, headers):
             return value, key, headers
         case bytes():
             return row, None, {}
-    hint = "bytes, or a tuple of value and key, or of value, key and headers"
+    hint = "bytes, or a tuple of value, of value and key, or of value, key and headers"
     raise error("bad_request", f"{row!r:.100} is no row to write", hint)
 
 

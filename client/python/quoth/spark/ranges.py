@@ -144,7 +144,8 @@ def planned(
     counts = {name: broker.count(name, begin, end) for name in named(broker, topics)}
     for name, counted in counts.items():
         if begin and counted.gone:
-            (on_gap or log_gap)(Gap(name, begin, counted.first or end + 1, -1, "trimmed"))
+            first = counted.first or min(end, counted.newest) + 1
+            (on_gap or log_gap)(Gap(name, begin, first, -1, "trimmed"))
     records = sum(counted.records for counted in counts.values())
     found: list[TopicRange] = []
     for name, counted in counts.items():

@@ -34,7 +34,6 @@ from quoth.spark.connections import TIMEOUT_S, client
 from quoth.spark.options import Given, url_of
 from quoth.transaction import PUBLISH_TIMEOUT_S
 from quothwire.errors import error
-from quothwire.topic import check_topic
 from quothwire.transaction import ONCE, VERSION_MAX, check_application
 
 if TYPE_CHECKING:
@@ -46,6 +45,9 @@ _SPARKS = ("checkpointLocation", "path", "queryName")
 """Options of Spark's own, which it hands on."""
 TOPICS_MAX = 64
 """In one task: each has a connection and up to 16 MiB on its way."""
+_SPREAD = (
+    "repartition(N, 'topic'), one N for 32 topics; without a number Spark puts small ones together again"
+)
 
 _log = logging.getLogger("quoth.spark")
 
@@ -76,7 +78,7 @@ def parse(options: Mapping[str, str], schema: StructType, *, stream: bool) -> Ta
         raise error(
             "bad_request", "options txnAppId and txnVersion name a write together", "set both or none"
         )
-    topic = check_topic(given.text("topic")) if "topic" in given else None
+    topic = given.topic("topic")
     return Target(
         url=url_of(given),
         topic=topic,
@@ -170,7 +172,7 @@ def stage(
                 if topic not in outlets:
                     if len(outlets) == TOPICS_MAX:
                         text = f"rows for more than {TOPICS_MAX} topics in one task"
-                        raise error("too_large", text, "repartition by the column topic")
+                        raise error("too_large", text, _SPREAD)
                     writer = at.transaction(topic, application, version).part(part, timeout=target.timeout)
                     outlets[topic] = _Outlet(stack.enter_context(writer), target.names)
                 if not outlets[topic].is_published:

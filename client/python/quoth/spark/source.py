@@ -201,6 +201,8 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def check_schema(schema: StructType) -> None:
     """Columns that there are, with their types, or raise ``bad_request``."""
+    if not schema.fields:
+        raise error("bad_request", "a schema without columns", f"name any of: {', '.join(COLUMNS)}")
     for field in schema:
         wanted = COLUMNS.get(field.name)
         if wanted is None or field.dataType != wanted:
@@ -224,11 +226,11 @@ def read_topic(
 ) -> DataFrame:
     """Topics as a table, with the arguments of `Client.read`.
 
-    after: a cursor, exclusive. since, until: times; since is included, until is not. Without either it is
-    read from the oldest record on, up to what is there when the table is used. parts: tasks, about (default:
-    as many as run at once). columns: any of `COLUMNS`; what is left out costs nothing. options: as in
-    `spark.read.option`. Raises ``bad_request`` for a column that does not exist; all else is told when the
-    table is used.
+    after: a cursor, exclusive; a topic that ends before it is an error. since, until: times; since is
+    included, until is not. Without either it is read from the oldest record on, up to what is there when the
+    table is used. parts: tasks, about (default: as many as run at once). columns: any of `COLUMNS`; what is
+    left out costs nothing. options: as in `spark.read.option`. Raises ``bad_request`` for a column that does
+    not exist; all else is told when the table is used.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     options |= {"url": url, "subscribe": ",".join(names)}

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from quoth.client import Client
+from quoth.deadline import as_seconds
 from quoth.message import Gap
 from quoth.reader import log
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Loss
@@ -92,7 +93,8 @@ class Archiver:
     """Archives topics into a folder. Belongs to one thread. It needs no Spark if its workers are `Here`.
 
     root: the folder, as all workers and this process know it. topics: names, and patterns such as
-    ``orders.*``. tell: gets what a person should know, line by line.
+    ``orders.*``. tell: gets what a person should know, line by line. Raises ``bad_request`` for a policy of
+    files without bytes.
     """
 
     def __init__(
@@ -104,6 +106,8 @@ class Archiver:
         policy: Policy = Policy(),  # noqa: B008
         tell: Tell = log.warning,
     ) -> None:
+        if policy.file_bytes < 1:
+            raise error("bad_request", f"files of {policy.file_bytes} bytes", "some millions are usual")
         self.tally = Tally()
         self._broker = broker
         self._root = root
@@ -135,17 +139,31 @@ class Archiver:
     def follow(self, interval: float) -> None:
         """Archive what comes, for ever: looks every so many seconds, and goes on when the broker was away.
 
+        It ends as `run` does when a topic that is named is deleted, or the last one of the patterns.
+
         Between two looks the archive is free, for a compaction above all.
         """
+        seconds = as_seconds(interval, "follow")
         while True:
             began = time.monotonic()
             try:
                 self.run()
             except QuothError as problem:
-                if not problem.retryable and problem.code != "locked":
-                    raise
-                self._tell(f"{problem.code}: {problem.text}; nothing is lost, it goes on by itself")
-            time.sleep(max(0.0, began + interval - time.monotonic()))
+                self._tell(f"{problem.code}: {problem.text}; {self._outlook(problem)}")
+            time.sleep(max(0.0, began + seconds - time.monotonic()))
+
+    def _outlook(self, problem: QuothError) -> str:
+        """How following goes on. Raises the problem, or another one, if it does not."""
+        if problem.retryable or problem.code == "locked":
+            return "nothing is lost, it goes on by itself"
+        if problem.code != "unknown_topic":
+            raise problem
+        try:  # one of a pattern's topics may have been deleted, or made anew
+            named(self._broker, self._topics)
+        except QuothError as other:
+            if not other.retryable:
+                raise
+        return "it goes on with what is there"
 
     # -- plan -------------------------------------------------------------------------------------------
 
@@ -168,12 +186,12 @@ class Archiver:
             ahead = self._broker.advance(topic, log.until, max_bytes=room)
             if log.log == there.log == ahead.log and there.gone == ahead.gone:
                 break
-        if log.until >= end or not ahead.records:
-            return None
-        parts = math.ceil(ahead.bytes / self._policy.file_bytes)
-        ranges = split(self._broker, topic, log.log, ahead.after, ahead.until, parts)
         first = there.end - there.records  # the ordinal of the oldest one that is there
         gone = max(0, first - log.ordinal) if log.ordinal >= 0 else 0  # of a new log nothing is lost
+        if log.until >= end or not (ahead.records or gone):
+            return None
+        parts = max(1, math.ceil(ahead.bytes / self._policy.file_bytes))
+        ranges = split(self._broker, topic, log.log, ahead.after, ahead.until, parts)
         gone += ahead.records - sum(one.records for one in ranges)
         losses = self._lost(log, gone, ranges[0].after if ranges else ahead.until)
         return _Stretch(log, ahead.until, first + ahead.records, ranges, losses)

@@ -38,7 +38,7 @@ from quothwire.pointer import check_pointer
 NAME = "_manifest.json"
 VERSION = 1
 LOSSES_MAX = 100
-"""Losses of a log that are kept one by one; all of them are counted."""
+"""Losses of a log that are kept; all of them are counted. The oldest one may stand for more, see `_kept`."""
 
 
 class ArchivedFile(NamedTuple):
@@ -109,7 +109,7 @@ class ArchivedLog:
             ordinal=ordinal,
             files=(*self.files, *sorted(files, key=_first)),
             lost=self.lost + sum(loss.records for loss in missing),
-            losses=(*self.losses, *missing)[-LOSSES_MAX:],
+            losses=_kept((*self.losses, *missing)),
         )
 
     def merged(self, merged: Mapping[ArchivedFile, Sequence[ArchivedFile]]) -> ArchivedLog:
@@ -202,6 +202,18 @@ def _no_manifest(where: str, why: str) -> QuothError:
         "nothing was changed; the files of the archive are all there: put a copy of the manifest back, "
         "or begin another archive",
     )
+
+
+def _kept(losses: Sequence[Loss]) -> tuple[Loss, ...]:
+    """The newest ones, and in front of them older damage put together as one: there a trim has to stop."""
+    if len(losses) <= LOSSES_MAX:
+        return tuple(losses)
+    newest = losses[1 - LOSSES_MAX :]
+    damaged = [loss for loss in losses[: 1 - LOSSES_MAX] if loss.reason == "damaged"]
+    if not damaged:
+        return (losses[-LOSSES_MAX], *newest)
+    records = sum(loss.records for loss in damaged)
+    return (Loss(damaged[0].after, damaged[-1].next, records, "damaged"), *newest)
 
 
 def _first(file: ArchivedFile) -> int:

@@ -5,7 +5,8 @@
 A file is named by the pointers of its first and its last record; those of a topic that was made anew have the
 number of its generation behind that. What would disturb a path or a reader of partitions is written in a
 topic's name as %XX, as Hive, Spark and pyarrow do. A name that becomes too long for a folder so is cut and
-ends in ~ and its hash: then the manifest and each file's footer tell it.
+ends in ~ and its hash: then the manifest and each file's footer tell it. So does the one name that means
+"no value" to them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ DAY_US = 86_400_000_000
 SUFFIX = ".parquet"
 _TOPIC, _DAY = "topic=", "day="
 _SPECIAL = frozenset("\"#%'*/:=?\\{}[]^~<>|\x7f")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""What readers of partitions take for no value at all."""
 _FOLDER_BYTES_MAX = 240
 """Of the 255 that file systems have for a name."""
 _CUT_BYTES = 200
@@ -33,14 +36,19 @@ _FILE = re.compile(
 def topic_folder(topic: str) -> str:
     """The folder of a topic."""
     escaped = "".join(map(_escaped, topic))
-    if len(escaped.encode()) > _FOLDER_BYTES_MAX:
+    if len(escaped.encode()) > _FOLDER_BYTES_MAX or topic == _NULL:
         return f"{_TOPIC}{_cut(topic)}~{xxh3_64_hexdigest(topic.encode())}"
     return _TOPIC + escaped
 
 
 def topic_in(folder: str) -> str | None:
-    """The topic of a folder; None if its name was too long for one."""
-    return None if "~" in folder else unquote(folder.removeprefix(_TOPIC))
+    """The topic of a folder; None if its name could not be that of one."""
+    return None if "~" in folder else name_in(folder)
+
+
+def name_in(folder: str) -> str:
+    """What readers of partitions take for the topic of a folder."""
+    return unquote(folder.removeprefix(_TOPIC))
 
 
 def day_of(pointer: int) -> int:

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 from quoth.moment import Moment, cursor
 from quoth.selection import Selection
 from quoth.spark.archive.manifest import ArchivedFile
+from quoth.spark.archive.naming import name_in, topic_folder, topic_in
 from quoth.spark.archive.store import local_path, read_manifest
 from quoth.steps import last_before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_LOCAL = "file://"
+"""A cluster's usual file system may be another one."""
+_GLOB = "__globPaths__"
+"""Spark's own word: are there patterns in the paths?"""
 SPARK_SCHEMA = (
     "offset long, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key: string, value: binary>>, ordinal long, topic string, day date"
@@ -35,16 +40,7 @@ def archived_files(
     quarter of an hour by default. Raises FileNotFoundError if there is no archive, or `Damaged`.
     """
     root = local_path(archive)
-    selection = None if topics is None else Selection(topics)
-    after, last = cursor(None, since, 0), last_before(until)
-
-    def wanted(file: ArchivedFile) -> bool:
-        return file.last > after and file.first <= last
-
-    def meant(topic: str) -> bool:
-        return selection is None or topic in selection.names or selection.matches(topic)
-
-    return [str(root / file.name) for file in read_manifest(root).files(meant) if wanted(file)]
+    return [str(root / file.name) for _, file in _chosen(root, topics, since, until)]
 
 
 def read_archive(
@@ -59,11 +55,45 @@ def read_archive(
 
     since is included, until is not. Other arguments and errors as for `archived_files`.
     """
-    files = archived_files(archive, topics, since=since, until=until)
-    if not files:
+    root = local_path(archive)
+    chosen = _chosen(root, topics, since, until)
+    if not chosen:
         return spark.createDataFrame([], SPARK_SCHEMA)
-    reader = spark.read.schema(SPARK_SCHEMA).option("basePath", str(local_path(archive)))
-    frame = reader.parquet(*files)
+    reader = spark.read.schema(SPARK_SCHEMA).option("basePath", f"{_LOCAL}{root}").option(_GLOB, "false")
+    frame = reader.parquet(*(f"{_LOCAL}{root / file.name}" for _, file in chosen))
+    frame = _named(frame, {topic for topic, _ in chosen})
     if since is not None:
         frame = frame.where(frame["offset"] > cursor(None, since, 0))
     return frame if until is None else frame.where(frame["offset"] <= last_before(until))
+
+
+def _chosen(
+    root: Path, topics: str | Iterable[str] | None, since: Moment | None, until: Moment | None
+) -> list[tuple[str, ArchivedFile]]:
+    """The files that are meant, each with its topic."""
+    selection = None if topics is None else Selection(topics)
+    after, last = cursor(None, since, 0), last_before(until)
+
+    def meant(topic: str) -> bool:
+        return selection is None or topic in selection.names or selection.matches(topic)
+
+    return [
+        (log.topic, file)
+        for log in read_manifest(root).logs
+        if meant(log.topic)
+        for file in log.files
+        if file.last > after and file.first <= last
+    ]
+
+
+def _named(frame: DataFrame, topics: Iterable[str]) -> DataFrame:
+    """The same with the names of topics that cannot be those of folders."""
+    folders = {topic_folder(topic): topic for topic in topics}
+    cut = {name_in(folder): topic for folder, topic in folders.items() if topic_in(folder) is None}
+    if not cut:
+        return frame
+    from pyspark.sql import functions
+
+    pairs = [functions.lit(text) for pair in cut.items() for text in pair]
+    whole = functions.try_element_at(functions.create_map(*pairs), frame["topic"])
+    return frame.withColumn("topic", functions.coalesce(whole, frame["topic"]))

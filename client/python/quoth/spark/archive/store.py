@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from quoth.deadline import as_seconds
 from quoth.filelock import FileLock
 from quoth.moment import now
 from quoth.spark.archive import manifest as manifests
@@ -106,9 +108,9 @@ class ArchiveStore:
         """Remove files that are no part of the archive; returns how many.
 
         keep_replaced: seconds that what compaction has replaced stays for those who read it. keep_strays:
-        the same for what a run has left that was killed.
+        the same for what a run has left that was killed. Raises ``bad_request`` for what are no seconds.
         """
-        oldest = now() - round(keep_replaced * 1e6)
+        oldest = now() - round(as_seconds(keep_replaced, "keep_replaced") * 1e6)
         due = {one for one in self.manifest.replaced if one.at <= oldest}
         kept = tuple(one for one in self.manifest.replaced if one not in due)
         gone = [*(one.name for one in due), *self._strays(keep_strays)]
@@ -126,7 +128,7 @@ class ArchiveStore:
         """Files of ours that nothing knows of, unless they are younger than so many seconds."""
         known = {file.name for file in self.manifest.files(lambda _: True)}
         known.update(one.name for one in self.manifest.replaced)
-        before = time.time() - seconds
+        before = time.time() - as_seconds(seconds, "keep_strays")
         for pattern in (
             f"topic=*/day=*/*{naming.SUFFIX}",
             f"topic=*/day=*/.*{TEMPORARY_SUFFIX}",
@@ -134,8 +136,9 @@ class ArchiveStore:
         ):
             for path in list(self.root.glob(pattern)):
                 name = path.relative_to(self.root).as_posix()
-                if name not in known and naming.is_ours(name) and path.stat().st_mtime <= before:
-                    yield name
+                with suppress(FileNotFoundError):  # a task that outlived its driver has dropped its draft
+                    if name not in known and naming.is_ours(name) and path.stat().st_mtime <= before:
+                        yield name
 
     def _remove(self, name: str) -> bool:
         try:

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from quoth.spark.jobs import session
 from quoth.spark.jobs.runs import Run, shares
-from quoth.spark.jobs.session import Summary
+from quoth.spark.jobs.session import Summary, printable
 from quothd import topicfile
 from quothd.places import Place, places
 from quothlog import inspection, layout, snapshot
@@ -309,7 +309,7 @@ def _summary(
     lines = [_line(one) for one in found]
     if (more := sum(kinds.values()) - len(found)) > 0:
         lines.append(f"... and {more:,} more: --out DIR keeps all of them")
-    lines += [f"{_printable(one['topic'])}: {_amounts(one)}" for one in told]
+    lines += [f"{printable(one['topic'])}: {_amounts(one)}" for one in told]
     if len(told) > 1:
         lines.append(f"{len(told):,} logs: {_amounts(totals)}")
     content = {
@@ -353,11 +353,7 @@ def _line(one: Finding) -> str:
         which = f", from ordinal {one.ordinal} on" if one.ordinal >= 0 else ""
         lost = f"; {count} missing{which}"
     verdict = "damage" if one.damage else "note"
-    return _printable(f"{verdict:<6}  {one.kind:<10}  {one.path}: {where}{one.text}{lost}")
-
-
-def _printable(text: str) -> str:
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return printable(f"{verdict:<6}  {one.kind:<10}  {one.path}: {where}{one.text}{lost}")
 
 
 if __name__ == "__main__":

@@ -146,6 +146,11 @@ def setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def printable(text: str) -> str:
+    """Text that does no harm to a terminal."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
 def run(what: str, prepare: Callable[[], Job | Summary], typed: argparse.Namespace) -> NoReturn:
     """Run a job that was started as a module: print its summary and exit as the command does.
 

@@ -1,0 +1,324 @@
+"""What topics hold, by windows of time: records, bytes, rates, keys, gaps, largest records, lag.
+
+    quoth pipeline stats TOPIC... [--window 1m]
+    python -m quoth.spark.jobs.stats TOPIC... [--since TIME] [--until TIME] [--out DIR] [--master URL]
+    python -m quoth.spark.jobs.stats TOPIC... --follow SECONDS [--checkpoint DIR] [--out DIR]
+    spark-submit .../quoth/spark/jobs/stats.py TOPIC...
+
+Windows begin at multiples of their length since 1970, so those of two runs or two topics fit together. Keys
+are counted about: exactly up to 1,023 different ones in a window, within 3 % in two cases of three beyond.
+With --follow each window is told once it is over, see `quoth.spark.statistics.following`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, astuple
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
+from quoth.message import Gap
+from quoth.moment import Moment, cursor, now
+from quoth.spark.archive.store import local_path
+from quoth.spark.archive.workers import OnSpark
+from quoth.spark.jobs import session
+from quoth.spark.jobs.archive import tell
+from quoth.spark.jobs.session import Summary, printable
+from quoth.spark.ranges import named
+from quoth.spark.statistics.following import Checkpoint, Follower
+from quoth.spark.statistics.survey import Row, Stretch, Survey, survey
+from quoth.steps import last_before
+from quothwire import pointer as pointers
+from quothwire.errors import QuothError, error
+
+WINDOW = "1m"
+WINDOW_MIN_US = 1_000
+ROWS_MAX = 10_000
+"""Windows that a summary tells one by one, the newest ones; --out keeps all of them."""
+
+_WINDOWS = (
+    "topic string, start long, end long, records long, missing long, value_bytes long, key_bytes long, "
+    "records_per_s double, bytes_per_s double, keyed long, keys long, largest long, largest_pointer long, "
+    "first long, last long, behind_records long, behind_s double, age_s double"
+)
+_GAPS = "topic string, after long, next long, records long, reason string, ordinal long"
+_COLUMNS = "{:<16}  {:<20}  {:>11}  {:>11}  {:>15}  {:>13}  {:>10}  {:>10}  {:>8}  {:>11}"
+HEADING = _COLUMNS.format(
+    "topic", "window", "records", "records/s", "bytes", "bytes/s", "keys", "largest", "missing", "behind"
+)
+"""What stands above the lines of `line`."""
+
+Tell = Callable[[str], None]
+
+
+def job(
+    topics: str | Iterable[str],
+    *,
+    url: str = DEFAULT_URL,
+    timeout: float = DEFAULT_TIMEOUT_S,
+    window: str = WINDOW,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    out: str | None = None,
+) -> session.Job:
+    """The job that looks at what topics hold now. window: a span of time. out: where it keeps what it finds.
+
+    timeout: seconds that the broker may take for an answer. Raises `RequestError` for what is no span or no
+    moment, FileExistsError, `NotFound` ``unknown_topic``, `Disconnected`. The job raises as `survey`.
+    """
+    width, after, end = window_us(window), cursor(None, since, 0), last_before(until)
+    selection = _selected(topics, url, timeout)
+    _refuse_existing(out)
+
+    def run(spark: SparkSession) -> Summary:
+        with Client(url, None, timeout) as broker:
+            names = named(broker, selection)
+            ends = {name: min(end, max(now(), broker.topic(name).last)) for name in names}
+            stretches = [Stretch(name, after, ends[name]) for name in names if after < ends[name]]
+            seen = survey(broker, OnSpark(spark), stretches, width)
+        if out is not None:
+            save(spark, seen, out)
+        return summary_of(names, seen)
+
+    return run
+
+
+def following(
+    topics: str | Iterable[str],
+    *,
+    every: float,
+    checkpoint: str | None = None,
+    url: str = DEFAULT_URL,
+    timeout: float = DEFAULT_TIMEOUT_S,
+    window: str = WINDOW,
+    since: Moment | None = None,
+    out: str | None = None,
+    show: Callable[[Survey], None],
+    tell: Tell,
+) -> session.Job:
+    """The job that tells the windows of topics as they end, for ever, looking every so many seconds.
+
+    checkpoint: the directory that remembers how far this is; without one it begins anew each time. since:
+    where it begins if nothing is remembered, else at the oldest record. out: keeps what was found in a folder
+    for each look, and needs a checkpoint. show: gets what was found; after a crash once more what was not
+    remembered. tell: gets what else a person should know. Raises as `job` and `Checkpoint`.
+    """
+    width, begin = window_us(window), cursor(None, since, 0) + 1
+    selection = _selected(topics, url, timeout)
+    if out is not None and checkpoint is None:
+        text = "what is kept there needs a checkpoint, or a restart would keep the same windows again"
+        raise error("bad_request", f"--out {out}: {text}", "say --checkpoint DIR, too")
+    directory = None if checkpoint is None else local_path(checkpoint)
+    with Checkpoint(directory, {"width": width, "out": out}) as begun:
+        if begun.is_new:
+            _refuse_existing(out)
+
+    def run(spark: SparkSession) -> Summary:
+        def keep(number: int, seen: Survey) -> None:
+            if out is not None:
+                save(spark, seen, out, number)
+            show(seen)
+
+        with (
+            Client(url, None, timeout) as broker,
+            Checkpoint(directory, {"width": width, "out": out}) as remembered,
+        ):
+            if remembered.is_new:
+                remembered.save()
+            follower = Follower(broker, OnSpark(spark), selection, width, remembered, keep, begin)
+            while True:
+                began = time.monotonic()
+                try:
+                    follower.look()
+                except QuothError as problem:
+                    if not problem.retryable:
+                        raise
+                    tell(f"{problem.code}: {problem.text}; nothing is lost, it goes on by itself")
+                time.sleep(max(0.0, began + every - time.monotonic()))
+
+    return run
+
+
+def window_us(window: str) -> int:
+    """The length of a window, a span such as 1m, in microseconds. Raises `RequestError` ``bad_request``."""
+    try:
+        width = round(pointers.seconds(window) * 1e6)
+    except QuothError as problem:
+        raise error("bad_request", f"window: {problem.text}", problem.hint) from None
+    if not WINDOW_MIN_US <= width <= pointers.POINTER_MAX:
+        raise error("bad_request", f"a window of {window}", "from 1ms to 100000w")
+    return width
+
+
+def save(spark: SparkSession, seen: Survey, out: str, number: int | None = None) -> None:
+    """Write windows and gaps as Parquet: OUT/windows and OUT/gaps.
+
+    number: of a look; then in folders look=NUMBER of these, in the place of what is there.
+    """
+    windows = _frame(spark, seen.rows, _WINDOWS)
+    for name in ("start", "end"):
+        windows = windows.withColumn(name, functions.timestamp_micros(name))
+    for frame, kind in ((windows, "windows"), (_frame(spark, map(astuple, seen.gaps), _GAPS), "gaps")):
+        if number is None:
+            frame.write.parquet(f"{out}/{kind}")
+        else:
+            frame.write.mode("overwrite").parquet(f"{out}/{kind}/look={number:09d}")
+
+
+def summary_of(topics: Iterable[str], seen: Survey) -> Summary:
+    """What was found: a line for each window, each gap and each topic. Good if nothing is damaged."""
+    rows: dict[str, list[Row]] = {topic: [] for topic in topics}
+    gaps: dict[str, list[Gap]] = {topic: [] for topic in rows}
+    for row in seen.rows:
+        rows[row.topic].append(row)
+    for gap in seen.gaps:
+        gaps[gap.topic].append(gap)
+    told = [_of_topic(topic, rows[topic], gaps[topic]) for topic in rows]
+    left_out = max(0, len(seen.rows) - ROWS_MAX)
+    lines = [HEADING] if seen.rows else []
+    if left_out:
+        lines.append(f"... {left_out:,} windows before these: --out DIR keeps all of them")
+    lines += map(line, seen.rows[left_out:])
+    lines += map(gap_line, seen.gaps)
+    lines += map(_topic_line, told)
+    content = {
+        "topics": told,
+        "windows": list(map(content_of, seen.rows[left_out:])),
+        "windows_left_out": left_out,
+        "gaps": list(map(asdict, seen.gaps)),
+    }
+    return Summary(lines, content, not any(gap.reason == "damaged" for gap in seen.gaps))
+
+
+def line(row: Row) -> str:
+    """A window for people."""
+    behind = "-" if row.behind_records is None else f"{row.behind_records:,}"
+    start = pointers.to_text(row.start)
+    return _COLUMNS.format(
+        printable(row.topic),
+        start.replace(".000000Z", "Z"),
+        f"{row.records:,}",
+        f"{row.records_per_s:,.1f}",
+        f"{row.value_bytes + row.key_bytes:,}",
+        f"{row.bytes_per_s:,.0f}",
+        f"{row.keys:,}",
+        f"{row.largest:,}",
+        f"{row.missing:,}",
+        behind,
+    )
+
+
+def gap_line(gap: Gap) -> str:
+    """What could not be read, for people."""
+    count = "an unknown number of records" if gap.records < 0 else f"{gap.records:,} records"
+    after = f"behind {gap.after} and " if gap.after else ""
+    return f"{printable(gap.topic)}: {count} missing {after}before {gap.next}: {gap.reason}"
+
+
+def content_of(row: Row) -> dict[str, Any]:
+    """A window as an object of JSON; its start and its end as times."""
+    content = row._asdict()
+    return content | {name: pointers.to_text(content[name]) for name in ("start", "end")}
+
+
+def shown(write: Callable[[str], object], *, as_json: bool) -> Callable[[Survey], None]:
+    """What shows looks: windows, then gaps, a line each. write: gets all the lines of a look."""
+    heading = iter([] if as_json else [HEADING])  # once
+
+    def show(seen: Survey) -> None:
+        if as_json:
+            rows = [{"window": content_of(row)} for row in seen.rows]
+            told = [json.dumps(one) for one in [*rows, *({"gap": asdict(gap)} for gap in seen.gaps)]]
+        else:
+            told = [*heading, *map(line, seen.rows), *map(gap_line, seen.gaps)]
+        write("\n".join(told))
+
+    return show
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run it as a module."""
+    parser = session.arguments(__doc__)
+    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="names of topics, or patterns")
+    parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=DEFAULT_TIMEOUT_S)
+    parser.add_argument("--window", metavar="SPAN", default=WINDOW, help=f"its length (default: {WINDOW})")
+    parser.add_argument("--since", metavar="TIME", help="begin at this time")
+    parser.add_argument("--until", metavar="TIME", help="stop before this time")
+    parser.add_argument("--out", metavar="DIR", help="keep windows and gaps there, as Parquet")
+    parser.add_argument("--follow", metavar="SECONDS", type=float, help="go on, looking so often")
+    parser.add_argument("--checkpoint", metavar="DIR", help="remembers how far --follow is")
+    typed = parser.parse_args(arguments)
+    where = {"url": typed.url, "timeout": typed.timeout, "window": typed.window}
+    where |= {"since": typed.since, "out": typed.out}
+
+    def prepare() -> session.Job:
+        refuse_together(typed.follow, typed.until, typed.checkpoint)
+        if typed.follow is None:
+            return job(typed.topics, until=typed.until, **where)
+        steps = {"every": typed.follow, "checkpoint": typed.checkpoint}
+        show = shown(partial(print, flush=True), as_json=typed.format == "json")
+        return following(typed.topics, show=show, tell=tell, **steps, **where)
+
+    session.run("stats", prepare, typed)
+
+
+def refuse_together(follow: float | None, until: str | None, checkpoint: str | None) -> None:
+    """Raise ``bad_request`` for what means nothing with --follow, or without it."""
+    if follow is not None and until is not None:
+        raise error("bad_request", "--until means nothing with --follow, which has no end", "leave it out")
+    if follow is None and checkpoint is not None:
+        raise error("bad_request", "--checkpoint means nothing without --follow", "leave it out")
+
+
+def _selected(topics: str | Iterable[str], url: str, timeout: float) -> list[str]:
+    """The selection, which means at least one topic that exists. Raises `RequestError`, `NotFound`."""
+    selection = [topics] if isinstance(topics, str) else list(topics)
+    with Client(url, None, timeout) as broker:
+        named(broker, selection)
+    return selection
+
+
+def _refuse_existing(out: str | None) -> None:
+    if out is not None and os.path.exists(out):
+        raise FileExistsError(errno.EEXIST, "it exists already, and nothing was written", out)
+
+
+def _frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str) -> DataFrame:
+    return spark.createDataFrame(list(rows), schema).coalesce(1)
+
+
+def _of_topic(topic: str, rows: list[Row], gaps: list[Gap]) -> dict[str, Any]:
+    """What there is to say of a topic as a whole."""
+    with_records = [row for row in rows if row.records]
+    return {
+        "topic": topic,
+        "windows": len(rows),
+        "records": sum(row.records for row in rows),
+        "bytes": sum(row.value_bytes + row.key_bytes for row in rows),
+        "missing": sum(max(0, gap.records) for gap in gaps),
+        "gaps": len(gaps),
+        "first": with_records[0].first if with_records else 0,
+        "last": with_records[-1].last if with_records else 0,
+    }
+
+
+def _topic_line(one: dict[str, Any]) -> str:
+    topic = printable(one["topic"])
+    missing = f"; {one['missing']:,} missing" if one["gaps"] else ""
+    if not one["records"]:
+        return f"{topic}: no records{missing}"
+    return (
+        f"{topic}: {one['records']:,} records, {one['bytes']:,} bytes in {one['windows']:,} windows{missing}"
+    )
+
+
+if __name__ == "__main__":
+    main()

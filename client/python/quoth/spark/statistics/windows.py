@@ -1,0 +1,138 @@
+"""The windows of a range: what a task makes of its records.
+
+The columns are slices of the bytes that the broker sent, and of values only their lengths are looked at: a
+window costs some steps, a record none, but that its key is hashed where it is new in its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quoth.message import Gap, Reason
+from quoth.spark.archive.archiver import losses_of
+from quoth.spark.rangereader import RangeReader, TopicRange
+from quoth.spark.statistics import distinct
+from quoth.spark.statistics.distinct import EMPTY, Sketch
+
+COLUMNS = ("offset", "ordinal", "key", "value")
+
+
+class Window(NamedTuple):
+    """What was found of a topic from one time on, in a span that begins at a multiple of its length.
+
+    start: as a pointer. missing: records that could not be read, which do not count as records; they are
+    told in the window that they end in. keyed: records with a key; keys: different ones, about. largest:
+    bytes of the largest record, its key and its value; largest_pointer: the first that is as large. first,
+    last: pointers; next_ordinal: that of the record behind the last one. All three are 0 if there are no
+    records. sketch: of the keys, empty where nothing can be added any more.
+    """
+
+    topic: str
+    start: int
+    records: int = 0
+    missing: int = 0
+    value_bytes: int = 0
+    key_bytes: int = 0
+    keyed: int = 0
+    keys: int = 0
+    largest: int = 0
+    largest_pointer: int = 0
+    first: int = 0
+    last: int = 0
+    next_ordinal: int = 0
+    sketch: Sketch = EMPTY
+
+    def joined(self, later: Window) -> Window:
+        """The same with what was found of it later in the topic."""
+        if not self.records or not later.records:
+            found = self if self.records else later
+            return found._replace(missing=self.missing + later.missing)
+        sketch = distinct.joined(self.sketch, later.sketch)
+        largest = later if later.largest > self.largest else self
+        return Window(
+            topic=self.topic,
+            start=self.start,
+            records=self.records + later.records,
+            missing=self.missing + later.missing,
+            value_bytes=self.value_bytes + later.value_bytes,
+            key_bytes=self.key_bytes + later.key_bytes,
+            keyed=self.keyed + later.keyed,
+            keys=distinct.estimate(sketch),
+            largest=largest.largest,
+            largest_pointer=largest.largest_pointer,
+            first=self.first,
+            last=later.last,
+            next_ordinal=later.next_ordinal,
+            sketch=sketch,
+        )
+
+
+class Told(NamedTuple):
+    """What a task has found: its windows in order, and what it could not read."""
+
+    windows: list[Window]
+    gaps: list[Gap]
+
+
+def windows_in(width: int, range_: TopicRange) -> Told:
+    """The work of a task: the windows of a range. width: of a window, in microseconds.
+
+    Only the first and the last one may go on in another range, so only these keep their sketches.
+    """
+    gaps: list[Gap] = []
+    reader = RangeReader(range_, gaps.append)
+    found: list[Window] = []
+    for batch in reader.arrow(COLUMNS):
+        for window in _windows(range_.topic, batch, width):
+            if found and found[-1].start == window.start:
+                found[-1] = found[-1].joined(window)
+            else:
+                if len(found) > 1:
+                    found[-1] = found[-1]._replace(sketch=EMPTY)
+                found.append(window)
+    missing = range_.records - sum(window.records for window in found)
+    told = [
+        Gap(range_.topic, loss.after, loss.next, loss.records, cast(Reason, loss.reason))
+        for loss in losses_of(range_, [*gaps, *reader.unsure], missing)
+    ]
+    starts = {window.start: window for window in found}
+    for gap in told:
+        start = min(gap.next, range_.until) // width * width
+        window = starts.get(start, Window(range_.topic, start))
+        starts[start] = window._replace(missing=window.missing + gap.records)
+    return Told([starts[start] for start in sorted(starts)], told)
+
+
+def _windows(topic: str, batch: pa.RecordBatch, width: int) -> Iterator[Window]:
+    """The windows of some records."""
+    pointers, ordinals = (batch.column(name).to_numpy() for name in ("offset", "ordinal"))
+    keys = batch.column("key")
+    value_sizes = pc.binary_length(batch.column("value")).to_numpy().astype(np.int64)
+    key_sizes = pc.fill_null(pc.binary_length(keys), 0).to_numpy().astype(np.int64)
+    starts = pointers // width * width
+    turns = np.flatnonzero(np.diff(starts)) + 1
+    for begin, end in pairwise([0, *turns.tolist(), len(pointers)]):
+        sizes = value_sizes[begin:end] + key_sizes[begin:end]
+        largest = int(np.argmax(sizes))
+        sketch = distinct.sketch(keys[begin:end])
+        yield Window(
+            topic=topic,
+            start=int(starts[begin]),
+            records=end - begin,
+            value_bytes=int(value_sizes[begin:end].sum()),
+            key_bytes=int(key_sizes[begin:end].sum()),
+            keyed=end - begin - keys[begin:end].null_count,
+            keys=distinct.estimate(sketch),
+            largest=int(sizes[largest]),
+            largest_pointer=int(pointers[begin + largest]),
+            first=int(pointers[begin]),
+            last=int(pointers[end - 1]),
+            next_ordinal=int(ordinals[end - 1]) + 1,
+            sketch=sketch,
+        )

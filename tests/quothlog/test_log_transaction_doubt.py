@@ -1,0 +1,275 @@
+"""What is told of a transaction while nobody knows yet whether it is stored, and what is known of it later
+where less than the whole log is there."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import HOUR, ManualClock
+from kit.logs import copy, encoded, outcome_of, put, segments, values
+from kit.peers import refused
+from kit.storage import Died, FaultyDisk
+from kit.transactions import Loader
+from quothlog import Log, LogOptions
+from quothlog.applications import APPLICATIONS_MAX, VERSIONS_MAX, Applications, Stored
+from quothlog.archive import Archiver
+from quothlog.publication import Publication
+from quothlog.restoration import restore
+from quothwire import batch
+from quothwire.batch import Flag
+from quothwire.transaction import StagedPart, producer_of
+
+OpenLog = Callable[..., Log]
+
+SMALL, LARGE = LogOptions(size_limit=2**20), LogOptions(size_limit=5_000)
+"""With the latter, transactions become segments of their own."""
+PARTS = [[[b"%d.%d.%d" % (part, n, i) + b"-" * 150 for i in range(3)] for n in range(4)] for part in range(5)]
+WHOLE = [value for part in PARTS for values in part for value in values]
+
+sizes = pytest.mark.parametrize("options", [SMALL, LARGE], ids=["appended", "segments"])
+
+
+def stage_all(loader: Loader, version: int = 1) -> list[StagedPart]:
+    return [loader.stage(version, part, batches) for part, batches in enumerate(PARTS)]
+
+
+def placed(loader: Loader, parts: list[StagedPart]) -> Publication | None:
+    """Begin to publish, up to where it may still fail; None for a small one."""
+    outcome = loader.own.publish(loader.id, 1, parts)
+    if isinstance(outcome, Publication):
+        outcome.prepare()
+        loader.own.place(outcome)
+        return outcome
+    return None
+
+
+@sizes
+def test_nobody_is_told_that_it_is_stored_before_it_is(open_log: OpenLog, options: LogOptions) -> None:
+    """Who asks, stages or aborts meanwhile has to wait; other transactions may be staged."""
+    log = open_log(options=options)
+    loader = Loader(log)
+    publication = placed(loader, stage_all(loader))
+    for ask in (loader.own.standing, loader.own.abort):
+        with refused("busy"):
+            ask(loader.id, 1)
+    for version in (0, 1):
+        with refused("busy"):
+            loader.stage(version, 0, PARTS[0])
+    with refused("busy"):
+        loader.own.standing(loader.id, 2)  # it tells the newest version
+    loader.stage(2, 0, PARTS[0])
+    assert loader.own.standing(producer_of("another"), 1).state == "unknown"
+    if publication is not None:
+        publication.commit()
+        loader.own.adopt(publication)
+    log.sync()
+    assert loader.own.standing(loader.id, 1).state == "published"
+    with refused("already_published"):
+        loader.stage(1, 0, PARTS[0])
+
+
+def test_what_had_no_room_is_staged_again(open_log: OpenLog) -> None:
+    """A place that was given out is forgotten with the publication that had it."""
+    loader = Loader(open_log(options=LARGE))
+    parts = stage_all(loader)
+    publication = placed(loader, parts)
+    assert publication is not None
+    loader.own.withdraw(publication, OSError(errno.ENOSPC, "full"))
+    assert loader.own.standing(loader.id, 1)[:2] == ("staged", 0)
+    assert loader.publish(1, parts).count == len(WHOLE)
+
+
+def test_an_abort_takes_nothing_from_a_transaction_that_may_be_stored(
+    open_log: OpenLog, directory: Path, tmp_path: Path
+) -> None:
+    """Its files have not got their names yet, and the next opening gives them those."""
+    disk = FaultyDisk()
+    log = open_log(options=LARGE, filesystem=disk)
+    loader = Loader(log)
+    publication = placed(loader, stage_all(loader))
+    assert publication is not None
+    disk.fail("rename", 4)  # behind the plan and the segment that decides
+    with pytest.raises(OSError, match="names of a transaction's segments") as problem:
+        publication.commit()
+    told = loader.own.withdraw(publication, problem.value)
+    assert told.code == "storage_failed"
+    disk.heal()
+    for ask in (loader.own.abort, loader.own.standing):
+        with refused("storage_failed"):
+            ask(loader.id, 1)
+    log.close()
+    other = open_log(copy(directory, tmp_path / "later"), options=LARGE)
+    assert values(other) == WHOLE
+    assert Loader(other).own.standing(loader.id, 1).state == "published"
+
+
+def test_what_a_failed_sync_did_not_reach_is_told_as_failed(open_log: OpenLog) -> None:
+    disk = FaultyDisk()
+    log = open_log(options=SMALL, filesystem=disk)
+    loader = Loader(log)
+    placed(loader, stage_all(loader))
+    disk.fail("sync")
+    with refused("storage_failed"):
+        log.sync()
+    for version in (1, 2):
+        with refused("storage_failed"):
+            loader.own.abort(loader.id, version)
+    with refused("storage_failed"):
+        loader.own.standing(loader.id, 1)
+
+
+def test_a_publication_that_was_broken_off_lets_nothing_expire_sooner(
+    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Its files say where they were to stand, and no more when they were begun."""
+    options, disk = LogOptions(size_limit=3_000), FaultyDisk()
+    log = open_log(options=options, filesystem=disk)
+    loader = Loader(log)
+    last = loader.stage(1, 1, PARTS[1])
+    clock.step(30 * HOUR)
+    first = loader.stage(1, 0, PARTS[0])
+    publication = placed(loader, [first, last])
+    assert publication is not None
+    disk.fail("create", 2, Died())  # behind the plan, instead of the segment that decides
+    with pytest.raises(Died):
+        publication.commit()
+    loader = Loader(open_log(copy(directory, tmp_path / "crashed"), options=options))
+    clock.step(HOUR)
+    assert list(loader.own.expire()) == []
+    assert loader.publish(1, [first, last]).count == 24
+
+
+def test_a_file_that_has_lost_its_batches_does_not_take_the_end_along(
+    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
+) -> None:
+    """The part is published as it is, and the transaction has its end."""
+    options = LogOptions(size_limit=3_000)
+    log = open_log(options=options)
+    Loader(log).stage(1, 0, PARTS[0] + PARTS[1])
+    later = copy(directory, tmp_path / "later")
+    _, *rest = sorted(later.glob("*.staged"))
+    assert len(rest) == 1
+    data = rest[0].read_bytes()
+    rest[0].write_bytes(data[:96] + bytes(len(data) - 96))
+    clock.reboot()
+    loader = Loader(open_log(later, options=options))
+    _, batches, records, _ = loader.own.standing(loader.id, 1).staged
+    told = loader.publish(1, [StagedPart(0, 7, batches, records)])
+    assert (told.count, len(values(loader.log))) == (records, records)
+    extract = loader.log.fetch(told.last - 1)
+    assert extract is not None
+    *_, last = batch.split(extract.data, loader.log.log_id)
+    assert batch.parse_header(last, loader.log.log_id).flags & Flag.END
+
+
+def test_a_snapshot_has_no_application_too_many(open_log: OpenLog, clock: ManualClock) -> None:
+    """Or the next new one would make two others go, of which one was not silent."""
+    applications = Applications()
+    for number in range(APPLICATIONS_MAX + 1):
+        applications.add(number * 2 + 1, Stored(0, number + 1, 1, 1))
+    for version in range(VERSIONS_MAX + 5):
+        applications.add(7, Stored(version + 1, 5_000 + version, 1, 1))
+    rows = list(applications.rows())
+    applications.commit()
+    assert rows == list(applications.rows())
+    assert len(rows) == APPLICATIONS_MAX
+    assert max(len(known) for _, known in rows) == VERSIONS_MAX
+
+
+@sizes
+def test_a_backup_of_now_never_has_a_part_of_it(
+    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, options: LogOptions
+) -> None:
+    """Wherever in it the moment lies at which the backup of all topics began."""
+    log = open_log(options=options)
+    loader = Loader(log)
+    log.append(b"before")
+    told = loader.publish(1, stage_all(loader))
+    log.append(b"after")
+    clock.step(HOUR)
+    for until in range(told.first, told.last + 1, 3):
+        archiver = Archiver(directory, log.log_id, tmp_path / f"{until}", until, exact=False, clock=clock)
+        assert list(archiver.run(lambda _bytes: None)) == []
+        assert archiver.archive.records == 1 + len(WHOLE), until - told.first
+    archiver = Archiver(directory, log.log_id, tmp_path / "x", told.first - 1, exact=False, clock=clock)
+    assert list(archiver.run(lambda _bytes: None)) == []
+    assert archiver.archive.records == 1
+
+
+@pytest.mark.parametrize("how", ["cut", "damaged"])
+def test_others_are_known_behind_a_large_transaction(
+    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, how: str
+) -> None:
+    """Its segments have no table of producers: where no index helps, those before it tell."""
+    log = open_log(options=LARGE)
+    other = Loader(log, "other")
+    kept = other.publish(1, [other.stage(1, 0, [[b"of another"]])])
+    retried = encoded([b"x"], 5, 1)
+    (stored,) = put(log, retried)
+    loader = Loader(log)
+    told = loader.publish(1, stage_all(loader))
+    later = tmp_path / "later"
+    if how == "cut":
+        archiver = Archiver(directory, log.log_id, tmp_path / "to", told.last - 1, exact=True)
+        assert list(archiver.run(lambda _bytes: None)) == []
+        later.mkdir()
+        restore(tmp_path / "to", archiver.archive, later, log.log_id, clock=clock)
+    else:
+        copy(directory, later)
+        for path in later.glob("*.idx"):
+            path.unlink()
+        last = segments(later)[-1]
+        last.write_bytes(bytes(96) + last.read_bytes()[96:])
+    log = open_log(later, options=LARGE)
+    again = outcome_of(log, retried)
+    assert not isinstance(again, str), again
+    assert (again.first, again.duplicate) == (stored.first, True)
+    assert Loader(log, "other").publish(1, []).first == kept.first
+
+
+def test_a_log_up_to_a_moment_before_it_does_not_know_it(
+    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Or who published it once more would be told that it is there."""
+    log = open_log(options=LARGE)
+    log.append(b"before")
+    loader = Loader(log)
+    told = loader.publish(1, stage_all(loader))
+    archiver = Archiver(directory, log.log_id, tmp_path / "to", told.first - 1, exact=True)
+    assert list(archiver.run(lambda _bytes: None)) == []
+    later = tmp_path / "later"
+    later.mkdir()
+    restore(tmp_path / "to", archiver.archive, later, log.log_id, clock=clock)
+    loader = Loader(open_log(later, options=LARGE))
+    assert loader.own.standing(loader.id, 1)[:3] == ("unknown", 0, 0)
+    assert loader.publish(1, stage_all(loader)).count == len(WHOLE)
+
+
+def test_a_table_of_many_producers_is_not_written_with_each_segment(
+    open_log: OpenLog, directory: Path, tmp_path: Path
+) -> None:
+    """One behind the last of them is enough, and is found."""
+    log = open_log(options=LARGE)
+    for producer in range(1, 300):
+        put(log, encoded([b"x"], producer, 1))
+    loader = Loader(log)
+    before = {*segments(directory)}
+    loader.publish(1, stage_all(loader))
+    made = sorted({*segments(directory)} - before)
+    table = made[-1].stat().st_size
+    assert table > 5_000
+    sizes = [path.with_suffix(".idx").stat().st_size for path in made[:-1]]
+    assert len(sizes) > 2
+    assert sum(sizes) < 2 * table
+    for last in range(1, len(made)):
+        later = copy(directory, tmp_path / f"{last}")
+        for path in made[last:]:
+            (later / path.name).unlink()
+        other = open_log(later, options=LARGE)
+        again = outcome_of(other, encoded([b"x"], 299, 1))
+        assert not isinstance(again, str), again
+        assert again.duplicate
