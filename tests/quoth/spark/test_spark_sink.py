@@ -229,6 +229,20 @@ def test_stream_with_a_name_of_its_own_goes_on_under_it(
     assert numbers(client, topic) == list(range(100))
 
 
+def test_new_checkpoint_under_an_old_name_is_told_and_not_taken_for_repetitions(
+    spark: Any, sink: str, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """Its micro-batches have the numbers of others; their rows would be passed over."""
+    put(tmp_path / "in", range(100))
+    put(tmp_path / "in", range(100, 200))
+    run(written(spark, sink, broker, tmp_path, topic), tmp_path, txnAppId="app")
+    shutil.rmtree(tmp_path / "checkpoint")
+    put(tmp_path / "in", range(200, 300))
+    with pytest.raises(Exception, match="needs a new txnAppId"):
+        run(written(spark, sink, broker, tmp_path, topic), tmp_path, txnAppId="app")
+    assert numbers(client, topic) == list(range(200))
+
+
 def test_stream_that_would_overwrite_is_refused(
     spark: Any, sink: str, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:

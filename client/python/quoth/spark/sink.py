@@ -103,11 +103,12 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task has staged: a part in each topic that it has rows for, and that has not got them before."""
+    """What a task has staged: a part in each topic that it has rows for. published: those that had them before."""
 
     application: str
     version: int
     parts: dict[str, StagedPart]
+    published: tuple[str, ...] = ()
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -141,7 +142,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Stage the rows of one task of a micro-batch."""
         application = self._target.application or _property("sql.streaming.queryId")
         version = int(_property("streaming.sql.batchId"))
-        return stage(self._target, application, version, _partition(), iterator)
+        staged = stage(self._target, application, version, _partition(), iterator)
+        for topic in staged.published:
+            _check_newest(self._target, topic, application, version)
+        return staged
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], _batch: int) -> None:
         """Publish what the tasks have staged."""
@@ -179,7 +183,8 @@ def stage(
                     outlets[topic].put(chosen)
         parts = {topic: outlet.finish() for topic, outlet in outlets.items()}
     filled = {topic: part for topic, part in parts.items() if part is not None and part.batches}
-    return Staged(application, version, filled)
+    published = tuple(topic for topic, outlet in outlets.items() if outlet.is_published)
+    return Staged(application, version, filled, published)
 
 
 def publish(target: Target, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -209,6 +214,19 @@ def abort(
             continue  # no task came so far
         except QuothError as problem:
             _log.warning("topic %r: what was staged stays for a day: %s", topic, problem)
+
+
+def _check_newest(target: Target, topic: str, application: str, version: int) -> None:
+    """Raise `Conflict` where rows are no repetition: Spark repeats the newest micro-batch and no other."""
+    transaction = client(target.url, target.timeout).transaction(topic, application, version)
+    newest = transaction.status().newest_version
+    if newest > version:
+        text = (
+            f"topic {topic!r} has the micro-batches of {application!r} up to {newest}, and this is {version}"
+        )
+        raise error(
+            "already_published", text, "a new checkpoint counts from 0 again and needs a new txnAppId"
+        )
 
 
 class _Outlet:

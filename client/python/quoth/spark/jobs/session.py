@@ -186,7 +186,7 @@ def _settings_here(master: str) -> dict[str, str]:
 def _stop(spark: SparkSession) -> None:
     try:
         spark.stop()
-    except Py4JError:  # SIGTERM has broken off a call, whose answer was taken for that of this one
+    except Exception:  # SIGTERM has broken off a call, and its answer was taken for that of this one
         spark.stop()
 
 
