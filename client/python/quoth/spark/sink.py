@@ -103,7 +103,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task has staged: a part in each topic that it has rows for. published: those that had them before."""
+    """What a task has staged: a part in each topic that it has rows for. published: those that have them."""
 
     application: str
     version: int
