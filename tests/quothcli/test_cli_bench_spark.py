@@ -11,6 +11,7 @@ import pytest
 
 from kit.commands import Command
 from kit.deadlines import eventually
+from kit.effort import long_form
 from kit.processes import children, needs_proc, runs
 from kit.sparks import java_is_there
 
@@ -56,6 +57,7 @@ def test_source_is_measured_beside_parquet_and_tuples(alone: Command, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
+@long_form
 @needs_proc
 @with_spark
 def test_ended_while_it_measures_it_leaves_no_process_and_no_directory(

@@ -13,6 +13,7 @@ import pytest
 
 from kit.commands import Command
 from kit.damage import flip
+from kit.effort import long_form
 from kit.logs import segments
 from kit.sparks import JOB_S, java_is_there, spark_home
 from quoth.spark.jobs import audit
@@ -66,6 +67,7 @@ def test_audit_tells_damage_and_fails(alone: Command, directory: Path, tmp_path:
     assert "exists already" in again.err
 
 
+@long_form
 @needs_java
 @pytest.mark.spark
 @pytest.mark.timeout(2 * JOB_S)

@@ -19,6 +19,7 @@ import pytest
 from kit.archives import FILE_BYTES, publish
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually
+from kit.effort import long_form
 from kit.processes import python_of
 from kit.replays import BEGAN, Record, parts_of, replayed, some_records, write_archive
 from kit.sparks import JOB_S
@@ -150,6 +151,7 @@ def test_broker_that_is_killed_meanwhile_is_waited_for(
     assert replayed(client, topic) == records
 
 
+@long_form
 @pytest.mark.usefixtures("spark")
 @pytest.mark.timeout(3 * JOB_S)
 def test_command_that_is_killed_is_gone_on_with_by_the_same_command(
