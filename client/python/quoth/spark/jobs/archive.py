@@ -10,7 +10,6 @@ see `quoth.spark.archive`; one at a time goes on with it.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -103,14 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def prepare() -> session.Job:
         where = {"url": typed.url, "timeout": typed.timeout, "follow": typed.follow}
-        return job(typed.archive, typed.topics, policy=policy, tell=tell, **where)
+        return job(typed.archive, typed.topics, policy=policy, tell=session.tell, **where)
 
     session.run("archive", prepare, typed)
-
-
-def tell(text: str) -> None:
-    """Say something on stderr."""
-    print(f"quoth: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,7 @@ from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.moment import Moment, as_pointer
 from quoth.spark.archive.workers import OnSpark
 from quoth.spark.jobs import session
-from quoth.spark.jobs.archive import tell
-from quoth.spark.jobs.session import Summary
+from quoth.spark.jobs.session import Summary, tell
 from quoth.spark.replay.cutting import Chunk, Limits
 from quoth.spark.replay.inputs import Stream, TableInput, Wish, input_of
 from quoth.spark.replay.pace import LATE_S

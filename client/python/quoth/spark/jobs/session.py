@@ -167,6 +167,11 @@ def run(what: str, prepare: Callable[[], Job | Summary], typed: argparse.Namespa
     sys.exit(0 if summary.good else 1)
 
 
+def tell(text: str) -> None:
+    """Say something on stderr."""
+    print(f"quoth: {text}", file=sys.stderr, flush=True)
+
+
 def _settings_here(master: str) -> dict[str, str]:
     """What a session needs whose driver is this process."""
     settings = {

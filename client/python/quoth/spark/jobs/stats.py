@@ -29,8 +29,7 @@ from quoth.moment import Moment, cursor, now
 from quoth.spark.archive.store import local_path
 from quoth.spark.archive.workers import OnSpark
 from quoth.spark.jobs import session
-from quoth.spark.jobs.archive import tell
-from quoth.spark.jobs.session import Summary, printable
+from quoth.spark.jobs.session import Summary, printable, tell
 from quoth.spark.ranges import named
 from quoth.spark.statistics.following import Checkpoint, Follower
 from quoth.spark.statistics.survey import Row, Stretch, Survey, survey
