@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import pyarrow as pa
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from quoth.selection import Selection
@@ -38,6 +37,7 @@ from quoth.spark.replay.footers import (
     damaged,
     micros,
     opened,
+    read_column,
     read_footers,
     schema_of,
 )
@@ -323,10 +323,7 @@ class _Moments:
 
     def _read(self, group: Group) -> np.ndarray[Any, Any]:
         with opened(group.path) as file:
-            try:
-                column = file.read_row_group(group.number, [self._time]).column(0)
-            except (OSError, pa.ArrowException) as problem:
-                raise damaged(group.path, problem) from None
+            column = read_column(file, group.path, group.number, group.rows, self._time)
         return micros(column, self._time, group.path)
 
 

@@ -19,7 +19,7 @@ from quoth.spark.columns import Batch, Gathering, Names, Rows
 from quoth.spark.connections import client
 from quoth.spark.headers import encode_header_column
 from quoth.spark.replay.cutting import Group, Part
-from quoth.spark.replay.footers import LEFT_OUT, Columns, damaged, micros, opened
+from quoth.spark.replay.footers import Columns, damaged, micros, opened, read_column, too_few
 from quoth.spark.replay.inputs import POINTER_HEADER
 from quothwire.errors import QuothError, error
 
@@ -118,7 +118,7 @@ def _read(file: pq.ParquetFile, group: Group, part: Part, columns: Columns) -> I
         at += records.num_rows
         if at >= end:
             return
-    raise error("damaged", f"row group {group.number} ends after {at} of {group.rows} rows", LEFT_OUT)
+    raise damaged(group.path, too_few(group.number, at, group.rows))
 
 
 def _rows_between(file: pq.ParquetFile, group: Group, part: Part, columns: Columns) -> tuple[int, int]:
@@ -131,7 +131,7 @@ def _rows_between(file: pq.ParquetFile, group: Group, part: Part, columns: Colum
         return 0, group.rows
     if columns.axis is None:
         return max(0, part.after + 1 - group.low), min(group.rows, part.until + 1 - group.low)
-    positions = np.asarray(file.read_row_group(group.number, [columns.axis]).column(0))
+    positions = np.asarray(read_column(file, group.path, group.number, group.rows, columns.axis))
     begin, end = np.searchsorted(positions, [part.after, part.until], "right").tolist()
     return begin, end
 
