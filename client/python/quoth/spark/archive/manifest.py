@@ -175,7 +175,7 @@ def _log_object(log: ArchivedLog) -> dict[str, Any]:
         "ordinal": log.ordinal,
         "lost": log.lost,
         "losses": [loss._asdict() for loss in log.losses],
-        "files": [{**file._asdict(), "hash": f"{file.hash:032x}"} for file in log.files],
+        "files": [{**file._asdict(), "hash": f"{file.hash:016x}"} for file in log.files],
     }
 
 

@@ -160,7 +160,7 @@ class _DayFile:
             "last": self._last,
             "rows": self._rows,
             "ordinal": self._ordinal,
-            "hash": f"{self._hash:032x}",
+            "hash": f"{self._hash:016x}",
         }
 
 
@@ -177,7 +177,7 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
         b"quoth.log": f"{lineage.log:016x}",
         b"quoth.first": str(file.first),
         b"quoth.last": str(file.last),
-        b"quoth.hash": f"{file.hash:032x}",
+        b"quoth.hash": f"{file.hash:016x}",
     }
     if found.num_rows != file.rows or any(said.get(name) != value for name, value in expected.items()):
         raise _damaged(path, "its footer does not say what the manifest says of it")
