@@ -29,13 +29,10 @@ SCHEMA = pa.schema([pa.field(name, TYPES[name], nullable=name not in _ALWAYS) fo
 COMPRESSION = "zstd"
 ROW_GROUP_BYTES = 32 * 2**20
 """Before encoding: what a writer holds in memory, and a reader has to read at once."""
-_ENCODINGS = {
-    "offset": "DELTA_BINARY_PACKED",
-    "timestamp": "DELTA_BINARY_PACKED",
-    "ordinal": "DELTA_BINARY_PACKED",
-}
-_PLACES = list(_ENCODINGS)
+_PLACES = ["offset", "timestamp", "ordinal"]
 """The columns by which a query is helped to leave something out."""
+_ENCODINGS = {**dict.fromkeys(_PLACES, "DELTA_BINARY_PACKED"), "value": "DELTA_LENGTH_BYTE_ARRAY"}
+"""Lengths apart from the bytes: what does not shrink is found out at once, in two thirds of the time."""
 
 
 class Lineage(NamedTuple):
