@@ -5,14 +5,16 @@ and bear the same producer id, which is made of the application's name, and the 
 version plus 1. An application that the log forgot would be taken for a new one, and its last transaction
 stored again; so it is forgotten only to make room for another one, once it was silent for a week. Names that
 are used once are many, and only who has just used one asks for it again: of those the last ones are known.
+What is known is held as a header block has it, see `producers`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from quothlog.layout import TABLE_ENTRY, Row, RowKind
 from quothwire.batch import Header
 from quothwire.errors import error
 from quothwire.transaction import is_once
@@ -24,6 +26,8 @@ ONCE_MAX = 256
 """Names that are used once: nobody repeats a transaction after so many others."""
 SILENT_US = 7 * 86_400 * 1_000_000
 """Whoever has published nothing for a week makes room for somebody else."""
+
+_STORED_BYTES = TABLE_ENTRY.size
 
 
 class Stored(NamedTuple):
@@ -39,8 +43,9 @@ class Applications:
     """What is known of each application, the one first that was silent for longest."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[int, list[Stored]] = OrderedDict()
-        self._before: dict[int, list[Stored]] = {}
+        self._known: OrderedDict[int, bytes] = OrderedDict()
+        """What is stored of each, packed, the oldest first."""
+        self._before: dict[int, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -50,14 +55,14 @@ class Applications:
 
         Raises `Conflict` ``forgotten_sequence`` if a later one is stored, and this one is not known.
         """
-        known = self._known.get(application, [])
-        for one in reversed(known):
-            if one.version == version:
-                return one
-        if known and version < known[-1].version:
+        known = self._known.get(application, b"")
+        for row in TABLE_ENTRY.iter_unpack(known):
+            if row[0] == version:
+                return Stored._make(row)
+        if version < (newest := self.newest(application)):
             raise error(
                 "forgotten_sequence",
-                f"version {version} came after {known[-1].version} of the same application",
+                f"version {version} came after {newest} of the same application",
                 "it was never published, or too long ago to tell its pointers; nothing was stored",
             )
         return None
@@ -65,7 +70,7 @@ class Applications:
     def newest(self, application: int) -> int:
         """The highest version that is stored, -1 for none."""
         known = self._known.get(application)
-        return known[-1].version if known else -1
+        return _newest(known).version if known else -1
 
     def admit(self, application: int, now: int) -> None:
         """Raise ``busy`` if there is no room for another application."""
@@ -74,7 +79,7 @@ class Applications:
         lasting = self._lasting()
         if len(lasting) < APPLICATIONS_MAX:
             return
-        silent = self._known[lasting[0]][-1]
+        silent = _newest(self._known[lasting[0]])
         if abs(now - silent.first) < SILENT_US:  # the clock may have stepped back far
             text = f"{APPLICATIONS_MAX} applications published to this topic within the last week"
             raise error("busy", text, "nothing was stored; use fewer names, or another topic")
@@ -85,17 +90,12 @@ class Applications:
 
     def add(self, application: int, stored: Stored) -> None:
         """Take in a transaction, or what follows of the newest one."""
-        known = self._known.get(application, [])
+        known = self._known.get(application, b"")
         self._before.setdefault(application, known)
-        if known and known[-1].version == stored.version:
-            last = known[-1]
-            whole = last._replace(
-                records=last.records + stored.records, batches=last.batches + stored.batches
-            )
-            known = [*known[:-1], whole]
-        else:
-            known = [*known, stored]
-        self._known[application] = known
+        if known and (last := _newest(known)).version == stored.version:
+            records, batches = last.records + stored.records, last.batches + stored.batches
+            known, stored = known[:-_STORED_BYTES], Stored(last.version, last.first, records, batches)
+        self._known[application] = known + TABLE_ENTRY.pack(*stored)
         self._known.move_to_end(application)
 
     def commit(self) -> None:
@@ -103,7 +103,7 @@ class Applications:
         if not self._before:
             return
         for application in self._before:
-            self._known[application] = self._known[application][-VERSIONS_MAX:]
+            self._known[application] = _window(self._known[application])
         newcomers = not all(self._before.values())
         self._before.clear()
         if newcomers:  # a log that is opened commits every batch
@@ -116,7 +116,7 @@ class Applications:
             return
         self._known.update(self._before)
         self._before.clear()
-        rows = sorted((row for row in self._known.items() if row[1]), key=lambda row: row[1][-1].first)
+        rows = sorted((row for row in self._known.items() if row[1]), key=lambda row: _newest(row[1]).first)
         self._known = OrderedDict(rows)
 
     def _lasting(self) -> list[int]:
@@ -128,16 +128,25 @@ class Applications:
         lasting, once = self._lasting(), list(filter(is_once, self._known))
         return lasting[: max(0, len(lasting) - APPLICATIONS_MAX)] + once[: max(0, len(once) - ONCE_MAX)]
 
-    def rows(self) -> Iterator[list[Any]]:
-        """What a snapshot holds of them: what will be left once all that was stored is committed.
+    def rows(self) -> Iterator[Row]:
+        """What a producer table holds of them: what will be left once all that was stored is committed.
 
         Were there more in it, whoever reads it would forget one too many for the next newcomer.
         """
         surplus = frozenset(self._surplus())
         for application, known in self._known.items():
             if application not in surplus:
-                yield [application, [list(one) for one in known[-VERSIONS_MAX:]]]
+                yield Row(RowKind.APPLICATION, application, _window(known))
 
-    def take_row(self, application: int, known: Iterable[Iterable[int]]) -> None:
-        """Take in a row of a snapshot."""
-        self._known[application] = [Stored(*one) for one in known]
+    def take(self, row: Row) -> None:
+        """Take in a row of a producer table."""
+        self._known[row.identity] = bytes(row.entries)
+
+
+def _newest(known: bytes) -> Stored:
+    return Stored._make(TABLE_ENTRY.unpack_from(known, len(known) - _STORED_BYTES))
+
+
+def _window(known: bytes) -> bytes:
+    """The versions that are told again."""
+    return known[-VERSIONS_MAX * _STORED_BYTES :]

@@ -30,6 +30,15 @@ integers are little-endian, all parts are multiples of 8 bytes.
 The chain is one number for everything that came before: it begins at the log id, and each batch makes it
 xxh3-64(header checksum of the batch, seed: chain). Equal chains, equal logs.
 
+    producer table: a row for each producer, then one for each application, the one first that was silent for
+    longest
+    0   id                                    8
+    8   kind: 1 a producer, 2 an application  4
+    12  entries                               4
+    16  entries, oldest first                32 each
+        of a producer: sequence, first pointer, records, xxh3-64 of the body: 8 each
+        of an application: version, first pointer, records, batches: 8 each
+
     index, 88 bytes, then entries, then the producer table, then xxh3-64 of all before it
     0   magic "QUOTHIDX"                      8       48  chain at that end                  8
     8   version (0), zeros                    4+4     56  entries                            8
@@ -45,9 +54,11 @@ from __future__ import annotations
 import re
 import struct
 from array import array
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
 from typing import Any, NamedTuple
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX
@@ -66,8 +77,9 @@ LOCK_NAME = "lock"
 BLOCK_BYTES = 96
 FOOTER_BYTES = 64
 PRODUCER_TABLE_BYTES_MAX = 16 * 2**20
-"""1,000 producers with 64 results each take 3 MiB, 1,256 applications with 64 versions each 2 MiB: what
+"""1,000 producers with 64 results each take 2 MiB, 1,256 applications with 64 versions each 2.5 MiB: what
 claims several times that is damaged."""
+TABLE_ENTRY = struct.Struct("<4Q")
 
 _SEGMENT_NAME = re.compile(r"(\d{17})\.seg")
 _TORN_NAME = re.compile(r"(\d{17}\.seg)\.(\d{1,18})\.torn")
@@ -81,6 +93,7 @@ _BLOCK = struct.Struct("<8sIIQQQQQ16sQQQ")
 _FOOTER = struct.Struct("<8sQQQQQQQ")
 _INDEX = struct.Struct("<8sIIQQQQQQQQQ")
 _ENTRY_BYTES = 24
+_ROW = struct.Struct("<QII")
 _CHECK = struct.Struct("<Q")
 _BLOCK_MAGIC, FOOTER_MAGIC, _INDEX_MAGIC = b"QUOTHLOG", b"QUOTHEND", b"QUOTHIDX"
 
@@ -114,6 +127,24 @@ class Block(NamedTuple):
     def start(self) -> Position:
         """Where the first batch lies."""
         return Position(self.size, self.previous, self.ordinal)
+
+
+class RowKind(IntEnum):
+    """Whose row it is in a producer table."""
+
+    PRODUCER = 1
+    APPLICATION = 2
+
+
+_ROW_KINDS = frozenset(RowKind)
+
+
+class Row(NamedTuple):
+    """What a producer table tells of one producer or application. entries: of `TABLE_ENTRY`, oldest first."""
+
+    kind: int
+    identity: int
+    entries: bytes | bytearray
 
 
 class StagedName(NamedTuple):
@@ -218,6 +249,28 @@ def extend_chain(chain: int, stamped_header: bytes) -> int:
     return xxh3_64_intdigest(stamped_header[-8:], chain)
 
 
+def encode_table(rows: Iterable[Row]) -> bytes:
+    """Encode a producer table."""
+    parts: list[bytes | bytearray] = []
+    for kind, identity, entries in rows:
+        parts += (_ROW.pack(identity, kind, len(entries) // TABLE_ENTRY.size), entries)
+    return b"".join(parts)
+
+
+def decode_table(table: bytes) -> Iterator[Row]:
+    """The rows of a producer table whose checksum has been verified. Raises `Damaged` if they are none."""
+    offset = 0
+    while offset < len(table):
+        if len(table) - offset < _ROW.size:
+            raise error("damaged", "the producer table ends within a row")
+        identity, kind, count = _ROW.unpack_from(table, offset)
+        begin = offset + _ROW.size
+        offset = begin + count * TABLE_ENTRY.size
+        if kind not in _ROW_KINDS or not count or offset > len(table):
+            raise error("damaged", "the producer table's rows do not add up")
+        yield Row(kind, identity, table[begin:offset])
+
+
 def encode_block(block: Block) -> bytes:
     """Encode a header block with its producer table."""
     table = block.producers
@@ -294,14 +347,16 @@ def encode_checkpoint(point: Checkpoint) -> bytes:
         point.chain, len(point.entries) + 1, len(point.producers), point.last_offset, point.last_check,
     )  # fmt: skip
     numbers = [number for entry in (*point.entries, point.end) for number in entry]
-    entries = struct.pack(f"<{len(numbers)}Q", *numbers)
-    checked = head + entries + point.producers
-    return checked + _CHECK.pack(xxh3_64_intdigest(checked))
+    parts = (head, struct.pack(f"<{len(numbers)}Q", *numbers), point.producers)
+    check = xxh3_64()
+    for part in parts:
+        check.update(part)
+    return b"".join((*parts, _CHECK.pack(check.intdigest())))
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Decode an index file, or raise `Damaged`."""
-    if len(data) < _INDEX.size + 8 or _CHECK.unpack(data[-8:])[0] != xxh3_64_intdigest(data[:-8]):
+    if len(data) < _INDEX.size + 8 or _CHECK.unpack(data[-8:])[0] != xxh3_64_intdigest(memoryview(data)[:-8]):
         raise error("damaged", "the index file does not check")
     magic, version, _, log_id, floor, *_, chain, count, table, last_offset, last_check = _INDEX.unpack_from(
         data

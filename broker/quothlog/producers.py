@@ -1,7 +1,8 @@
 """The producer table: what recognises a batch that comes a second time.
 
 It is derived from the batches themselves, each of which carries its producer's id and sequence. A snapshot
-stands in every header block, so opening a log reads the last segment only.
+stands in every header block, so opening a log reads the last segment only. What is known is held as it lies
+there, or a topic with many producers would stand still at each roll: it takes 64,000 results to the disk.
 """
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, NamedTuple
-
-import msgpack
+from typing import NamedTuple
 
 from quothlog.applications import Applications
+from quothlog.layout import TABLE_ENTRY, Row, RowKind, decode_table, encode_table
 from quothwire.batch import Flag, Header
 from quothwire.errors import error
 
@@ -27,8 +27,8 @@ RETRY_US = 60 * 1_000_000
 
 _SPARSE, _START, _ORDINAL = int(Flag.SPARSE), int(Flag.START), int(Flag.ORDINAL)
 _TRANSACTION = int(Flag.TRANSACTION)
-_APPLICATION = 1
-"""Behind a row of a snapshot that is an application's."""
+_RESULT_BYTES = TABLE_ENTRY.size
+_WINDOW_BYTES = RESULTS_MAX * _RESULT_BYTES
 
 
 class Result(NamedTuple):
@@ -45,12 +45,18 @@ class Result(NamedTuple):
 
 
 class _Producer:
-    """The newest sequence of one producer and its last results, oldest first."""
+    """The last results of one producer, packed, the oldest first; the newest one once more, to be at hand."""
 
-    __slots__ = ("results",)
+    __slots__ = ("newest", "results")
 
-    def __init__(self) -> None:
-        self.results: list[Result] = []
+    def __init__(self, results: bytes | bytearray = b"") -> None:
+        self.results = bytearray(results)
+        if results:
+            self.look()
+
+    def look(self) -> None:
+        """Take the newest result from among the last ones."""
+        self.newest = Result._make(TABLE_ENTRY.unpack_from(self.results, len(self.results) - _RESULT_BYTES))
 
 
 class ProducerTable:
@@ -79,7 +85,7 @@ class ProducerTable:
         if producer is None:
             self._admit_stranger(header, now)
             return None
-        newest = producer.results[-1]
+        newest = producer.newest
         if header.sequence <= newest.sequence:
             return _repeated(producer, header)
         if not header.flags & _SPARSE:
@@ -92,7 +98,7 @@ class ProducerTable:
     def following(self, identity: int, flags: int) -> int:
         """The sequence that a producer's next batch has to have, 0 for one that is not known."""
         producer = self._producers.get(identity)
-        return producer.results[-1].following(flags) if producer is not None else 0
+        return producer.newest.following(flags) if producer is not None else 0
 
     def store(self, header: Header) -> None:
         """Take in a batch that has its pointers."""
@@ -104,7 +110,8 @@ class ProducerTable:
         producer = self._producers.get(header.producer)
         if producer is None:
             producer = self._producers[header.producer] = _Producer()
-        producer.results.append(Result(header.sequence, header.base, header.records, header.body_check))
+        producer.newest = newest = Result(header.sequence, header.base, header.records, header.body_check)
+        producer.results += TABLE_ENTRY.pack(*newest)
         self._producers.move_to_end(header.producer)
         self._stored.append(header.producer)
 
@@ -112,8 +119,8 @@ class ProducerTable:
         """All that was stored has reached the disk: results beyond the window may go."""
         for identity in self._stored:
             producer = self._producers.get(identity)
-            if producer is not None and len(producer.results) > RESULTS_MAX:
-                del producer.results[:-RESULTS_MAX]
+            if producer is not None and len(producer.results) > _WINDOW_BYTES:
+                del producer.results[:-_WINDOW_BYTES]
         self._stored.clear()
         self.applications.commit()
         while len(self._producers) > PRODUCERS_MAX:
@@ -125,41 +132,35 @@ class ProducerTable:
         if not self._stored:
             return
         for identity in reversed(self._stored):
-            results = self._producers[identity].results
-            results.pop()
-            if not results:
+            producer = self._producers[identity]
+            del producer.results[-_RESULT_BYTES:]
+            if producer.results:
+                producer.look()
+            else:
                 del self._producers[identity]
         self._stored.clear()
         # whoever was silent for longest stands first again
-        self._producers = OrderedDict(
-            sorted(self._producers.items(), key=lambda item: item[1].results[-1].first)
-        )
+        self._producers = OrderedDict(sorted(self._producers.items(), key=lambda row: row[1].newest.first))
 
     def encode(self, now: int) -> bytes:
         """A snapshot of everyone who is not to be forgotten, as a header block holds it."""
-        rows: list[list[Any]] = [
-            [identity, [list(result) for result in producer.results]]
-            for identity, producer in self._living(now)
-        ]
-        rows += [[*row, _APPLICATION] for row in self.applications.rows()]
-        return bytes(msgpack.packb(rows)) if rows else b""
+        return encode_table((*self._living(now), *self.applications.rows()))
 
     @classmethod
     def decode(cls, snapshot: bytes) -> ProducerTable:
-        """The table of a snapshot whose checksum has been verified."""
+        """The table of a snapshot whose checksum has been verified. Raises `Damaged` if it is none."""
         table = cls()
-        for identity, results, *kind in msgpack.unpackb(snapshot) if snapshot else ():
-            if kind:
-                table.applications.take_row(identity, results)
-                continue
-            producer = table._producers[identity] = _Producer()
-            producer.results = [Result(*result) for result in results]
+        for row in decode_table(snapshot):
+            if row.kind == RowKind.APPLICATION:
+                table.applications.take(row)
+            else:
+                table._producers[row.identity] = _Producer(row.entries)
         return table
 
-    def _living(self, now: int) -> Iterator[tuple[int, _Producer]]:
+    def _living(self, now: int) -> Iterator[Row]:
         for identity, producer in self._producers.items():
-            if producer.results[-1].first > now - FORGET_AFTER_US:
-                yield identity, producer
+            if producer.newest.first > now - FORGET_AFTER_US:
+                yield Row(RowKind.PRODUCER, identity, producer.results)
 
     def _admit_stranger(self, header: Header, now: int) -> None:
         begins = header.flags & _START if header.flags & (_SPARSE | _ORDINAL) else header.sequence == 1
@@ -168,18 +169,18 @@ class ProducerTable:
         surplus = len(self._producers) - PRODUCERS_MAX
         if surplus >= 0:  # newcomers of this burst have a place only once it is written
             silent = next(islice(self._producers.values(), surplus, None))
-            if abs(now - silent.results[-1].first) < RETRY_US:  # the clock may have stepped back far
+            if abs(now - silent.newest.first) < RETRY_US:  # the clock may have stepped back far
                 raise error("busy", f"{PRODUCERS_MAX} producers wrote to this topic within the last minute")
 
 
 def _repeated(producer: _Producer, header: Header) -> Result:
-    for result in producer.results:
+    known = list(map(Result._make, TABLE_ENTRY.iter_unpack(producer.results)))
+    for result in known:
         if result.sequence == header.sequence:
             if (result.records, result.body_check) != (header.records, header.body_check):
                 raise error("sequence_reused", f"sequence {header.sequence} was stored with other records")
             return result
-    newest = producer.results[-1].sequence
-    holes = header.flags & (_SPARSE | _ORDINAL)
-    if holes and header.sequence > producer.results[0].sequence:
+    oldest, newest = known[0].sequence, known[-1].sequence
+    if header.flags & (_SPARSE | _ORDINAL) and header.sequence > oldest:
         raise error("out_of_sequence", f"sequence {header.sequence} came after {newest}")
     raise error("forgotten_sequence", f"sequence {header.sequence} is too far behind {newest}")

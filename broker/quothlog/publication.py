@@ -225,9 +225,7 @@ class Publication:
                 file.truncate(size)  # half a footer would be taken for damage
             size = file.size()
             file.close()
-            index = self._filesystem.create(one.index_path)
-            index.append([one.encode_index(producers)])
-            index.close()
+            one.leave_index(producers)
         return size
 
 

@@ -56,8 +56,8 @@ class LogOptions:
 def roll_size(options: LogOptions, active: ActiveSegment) -> int:
     """The size above which the active segment is sealed.
 
-    It holds at least as many bytes of batches as its header block takes, which a thousand producers can make
-    3 MiB, so small segments are not all header block.
+    It holds at least as many bytes of batches as its header block takes, up to 4.5 MiB with a full producer
+    table, so small segments are not all header block.
     """
     return max(options.roll_bytes, 2 * active.block_bytes)
 

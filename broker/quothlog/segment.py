@@ -78,7 +78,7 @@ class Segment:
                 raise error("damaged", f"{self.path.name} is a segment of another log")
             if block.floor != self.floor:
                 raise error("damaged", f"{self.path.name} is a copy of the segment at {block.floor}")
-            self._start = block.start  # not the block: a producer table takes up to 3 MiB
+            self._start = block.start  # not the block: a producer table takes 4.5 MiB
         return block
 
     @property
@@ -117,7 +117,7 @@ class Segment:
         """The log and the floor that its header block names, and where the batches begin; nobody's, if that
         cannot be read.
 
-        The producer table, which may take 3 MiB, is not looked at: this is asked of every segment of a scan.
+        The producer table, up to 4.5 MiB, is not looked at: this is asked of every segment of a scan.
         """
         if self._head is None:
             try:
@@ -351,11 +351,23 @@ class ActiveSegment(Segment):
         """Write the index file for what is in the file and synced, unless it says just that already."""
         if self._checkpointed == self.end:
             return
-        write_durably(self._filesystem, self.index_path, [self.encode_index(producers)])
+        write_durably(self._filesystem, self.index_path, [self._encode_index(producers)])
         self._checkpointed = self.end
 
-    def encode_index(self, producers: bytes) -> bytes:
-        """The index file for what is in the file."""
+    def leave_index(self, producers: bytes) -> None:
+        """The same without waiting for the disk: nobody needs an index, and a part of one does not check."""
+        if self._checkpointed == self.end:
+            return
+        index = self._filesystem.create(self.index_path)
+        try:
+            index.append([self._encode_index(producers)])
+        except OSError:
+            self._filesystem.remove(self.index_path)
+            raise
+        finally:
+            index.close()
+
+    def _encode_index(self, producers: bytes) -> bytes:
         point = Checkpoint(
             self.log_id, self.floor, self.end, self.chain,
             self._last_offset, self._last_check, self.index.positions(), producers,
@@ -379,7 +391,7 @@ class ActiveSegment(Segment):
             with suppress(OSError):
                 self.file.truncate(self.end.offset)  # half a footer would be taken for damage
         with suppress(OSError):
-            self.write_checkpoint(producers)
+            self.leave_index(producers)
         return self.sealed(following, self.file.size())
 
     def sealed(self, following: int, size: int) -> Segment:

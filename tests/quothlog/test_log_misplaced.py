@@ -298,7 +298,7 @@ def test_stranger_in_front_of_all_changes_no_count(open_log: OpenLog, directory:
 
 
 def test_header_blocks_of_a_long_history_are_not_kept_in_memory(open_log: OpenLog, directory: Path) -> None:
-    """C30: each takes up to 3 MiB, for a thousand producers."""
+    """C30: each takes up to 4.5 MiB, for a thousand producers and as many applications."""
     with open_log() as log:
         put(log, *(encoded([b"x"], producer=number + 1, sequence=1) for number in range(900)))
         for _ in range(60):

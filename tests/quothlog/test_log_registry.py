@@ -1,0 +1,184 @@
+"""What a topic knows of producers and applications goes to the disk at each roll: all of it, and at once.
+
+Read with ``-s``, the last test tells how long a roll and an opening take with a full registry and with none.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from kit.clocks import START
+from kit.logs import encoded, put
+from kit.storage import FaultyDisk
+from kit.transactions import Loader
+from quothlog import Log, layout
+from quothlog.applications import APPLICATIONS_MAX, ONCE_MAX, VERSIONS_MAX, Stored
+from quothlog.layout import TABLE_ENTRY
+from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX, ProducerTable
+from quothwire import batch
+from quothwire.errors import Damaged
+
+OpenLog = Callable[..., Log]
+PAIRS = 9
+THREAD_MS_MAX = 60
+"""Five to ten times what it takes; with a look at each result it takes 100 to 200."""
+
+
+def full(table: ProducerTable, newest: int) -> None:
+    """Let a table know as many producers and applications as it may, with all that it tells of each."""
+    rng = random.Random(5)
+    header = batch.parse_header(encoded([b"x"], producer=1, sequence=1), 0)
+    for producer in range(1, PRODUCERS_MAX + 1):
+        for sequence in range(2**64 - RESULTS_MAX, 2**64):
+            pointer = newest - 10**8 + producer * RESULTS_MAX + sequence % RESULTS_MAX
+            table.store(
+                header._replace(
+                    producer=producer, sequence=sequence, base=pointer, body_check=rng.getrandbits(64)
+                )
+            )
+    for number in range(1, APPLICATIONS_MAX + ONCE_MAX + 1):
+        application = number << 16 | (number > ONCE_MAX)
+        for version in range(VERSIONS_MAX):
+            pointer = newest - 10**7 + number * VERSIONS_MAX + version
+            table.applications.add(application, Stored(version, pointer, rng.getrandbits(40), 7))
+    table.commit()
+
+
+def steps_of(work: Callable[[], object]) -> int:
+    """How many steps the interpreter takes for some work: what C does in one step counts as one."""
+    steps = 0
+
+    def look(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal steps
+        frame.f_trace_opcodes = True
+        steps += event == "opcode"
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+def test_a_roll_encodes_nothing_of_what_is_known(open_log: OpenLog, tmp_path: Path) -> None:
+    """It takes as many steps for 64 results of each producer as for one."""
+    steps = []
+    for results in (1, RESULTS_MAX):
+        log = open_log(tmp_path / f"{results} results")
+        loaders = [Loader(log, f"application {number}") for number in range(3)]
+        for number in range(1, results + 1):
+            put(log, *(encoded([b"x"], producer, number) for producer in range(1, 31)))
+            for loader in loaders:
+                loader.publish(number, [loader.stage(number, 0, [[b"y"]])])
+        log.roll()
+        log.append(b"x")
+        steps.append(steps_of(log.roll))
+        (*_, block) = (layout.decode_block(path.read_bytes()) for path in sorted(log.directory.glob("*.seg")))
+        known = [len(row.entries) // TABLE_ENTRY.size for row in layout.decode_table(block.producers)]
+        assert sorted(known)[1:] == [results] * 33, "and one of the log itself"
+    print(f"steps of a roll with 1 and with {RESULTS_MAX} results of each: {steps}")
+    assert steps[0] > 33
+    assert steps[1] - steps[0] < 33
+
+
+def test_a_full_registry_comes_back_from_its_bytes() -> None:
+    table = ProducerTable()
+    full(table, START)
+    snapshot = table.encode(START)
+    again = ProducerTable.decode(snapshot)
+    assert again.encode(START) == snapshot
+    assert (len(again), len(again.applications)) == (PRODUCERS_MAX, APPLICATIONS_MAX + ONCE_MAX)
+    entries = PRODUCERS_MAX * RESULTS_MAX + (APPLICATIONS_MAX + ONCE_MAX) * VERSIONS_MAX
+    assert len(snapshot) == 16 * (PRODUCERS_MAX + APPLICATIONS_MAX + ONCE_MAX) + 32 * entries
+    assert len(snapshot) < 4.5 * 2**20
+
+
+def test_a_table_has_the_bytes_that_its_picture_shows() -> None:
+    table = ProducerTable()
+    header = batch.parse_header(encoded([b"x"], producer=0x0123456789ABCDEF, sequence=1), 0)
+    table.store(header._replace(sequence=2, base=3, records=4, body_check=5))
+    table.store(header._replace(sequence=6, base=7, records=8, body_check=2**64 - 1))
+    table.applications.add(0x10001, Stored(9, 10, 11, 12))
+    assert table.encode(0).hex(" ", 8) == (
+        "efcdab8967452301 0100000002000000"
+        " 0200000000000000 0300000000000000 0400000000000000 0500000000000000"
+        " 0600000000000000 0700000000000000 0800000000000000 ffffffffffffffff"
+        " 0100010000000000 0200000001000000"
+        " 0900000000000000 0a00000000000000 0b00000000000000 0c00000000000000"
+    )
+
+
+def test_a_table_that_is_none_is_damaged() -> None:
+    """Cut between two rows it is a table still: what guards it is its checksum."""
+    table = ProducerTable()
+    table.applications.add(0x10001, Stored(9, 10, 11, 12))
+    table.applications.add(0x20001, Stored(9, 10, 11, 12))
+    snapshot = table.encode(0)
+    for end in set(range(len(snapshot))) - {0, len(snapshot) // 2}:
+        with pytest.raises(Damaged):
+            ProducerTable.decode(snapshot[:end])
+    for kind, entries in ((0, 1), (3, 1), (2, 0)):
+        with pytest.raises(Damaged):
+            ProducerTable.decode(layout._ROW.pack(7, kind, entries) + bytes(entries * TABLE_ENTRY.size))
+
+
+def test_a_roll_waits_for_what_was_appended_and_for_the_next_segment_and_for_nothing_else(
+    open_log: OpenLog,
+) -> None:
+    """Not for the index, which holds as much and is needed by nobody."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    log.append(b"x")
+    disk.operations.clear()
+    log.roll()
+    waited = [one.kind for one in disk.operations if one.kind.startswith("sync")]
+    assert waited == ["sync", "sync", "sync_directory"]
+    assert len(list(log.directory.glob("*.idx"))) == 1
+
+
+def test_a_full_registry_holds_nobody_up(open_log: OpenLog, tmp_path: Path) -> None:
+    """Neither at a roll nor at an opening. What counts is the time of the thread: disks and others are slow
+    as they like."""
+    logs = [open_log(tmp_path / name) for name in ("empty", "full")]
+    full(logs[1]._producers, START)
+    rolls: list[list[tuple[float, float]]] = [[], []]
+    for _ in range(PAIRS):
+        for log, measured in zip(logs, rolls, strict=True):
+            log.append(b"x")
+            log.sync()
+            measured.append(milliseconds(log.roll))
+    openings: list[list[tuple[float, float]]] = [[], []]
+    for log, measured in zip(logs, openings, strict=True):
+        log.close()
+        measured += [milliseconds(partial(open_and_discard, open_log, log.directory)) for _ in range(PAIRS)]
+    for what, (empty, whole) in {"roll": rolls, "opening": openings}.items():
+        (wall, thread), (full_wall, full_thread) = (
+            map(median, zip(*one, strict=True)) for one in (empty, whole)
+        )
+        print(f"{what}, empty and full: {wall:.1f} and {full_wall:.1f} ms", end=", ")
+        print(f"of the thread {thread:.1f} and {full_thread:.1f}")
+        assert full_thread - thread < THREAD_MS_MAX
+
+
+def open_and_discard(open_log: OpenLog, directory: Path) -> None:
+    open_log(directory).discard()
+
+
+def milliseconds(work: Callable[[], object]) -> tuple[float, float]:
+    """Of the clock, and of this thread."""
+    began = time.perf_counter(), time.thread_time()
+    work()
+    return (time.perf_counter() - began[0]) * 1e3, (time.thread_time() - began[1]) * 1e3
