@@ -6,6 +6,7 @@ import os
 import random
 import re
 import secrets
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ import pytest
 import zmq
 
 from kit.brokers import BrokerProcess, StartBroker
+from kit.commands import Running
+from kit.deadlines import DEADLINE_S
 from kit.peers import Context, Peers
+from kit.sparks import JAVA_OPTIONS, java_is_there, spark_home
 
 
 def _end(broker: BrokerProcess) -> None:
@@ -61,6 +65,28 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield broker.start()
     finally:
         _end(broker)
+
+
+@pytest.fixture
+def running() -> Iterator[list[Running]]:
+    """Commands that are ended at the end of the test."""
+    started: list[Running] = []
+    yield started
+    for one in started:
+        if one.process.poll() is None:
+            os.kill(one.process.pid, signal.SIGKILL)
+        one.process.communicate(timeout=DEADLINE_S)
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A Java for Spark, and whatever Spark is started from now on starts quickly."""
+    if not java_is_there():
+        pytest.skip("there is no Java 17 or newer: apt-get install openjdk-17-jre-headless")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SPARK_HOME", str(spark_home(tmp_path_factory.mktemp("java"))))
+        environment.setenv("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+        yield
 
 
 @pytest.fixture

@@ -239,6 +239,9 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+EVERY_BLOW: dict[str, Harm] = {f"{how} {place}": blow(how, place) for how in BLOWS for place in PLACES}
+
+
 # -- harm to whole batches and files ------------------------------------------------------------------------
 
 
@@ -375,3 +378,12 @@ SETTINGS: dict[str, Harm] = {
     "cut settings": _settings_cut,
 }
 """What makes the settings of the topic unreadable. One of them at a time."""
+
+EVERY_HARM: dict[str, Harm] = {
+    **EVERY_BLOW,
+    **HARMLESS,
+    **MISPLACED,
+    **TOO_EARLY,
+    **SETTINGS,
+    "a newest segment of another topic": foreign_newest,
+}

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -16,12 +17,17 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 import quoth
+from kit.brokers import BrokerProcess
+from kit.deadlines import DEADLINE_S, eventually
 from kit.processes import python_of
 from quoth import Client
 from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.parquet import SCHEMA, ArchiveWriter, Lineage
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.replay.inputs import POINTER_HEADER
+from quoth.spark.archive.workers import Here
+from quoth.spark.replay.cutting import Limits
+from quoth.spark.replay.inputs import POINTER_HEADER, Wish, input_of
+from quoth.spark.replay.replayer import Replayer, Tell
 
 DIED = -signal.SIGKILL
 BEGAN = 1_767_323_045_000_000
@@ -89,6 +95,25 @@ def parts_of(records: Sequence[Record], count: int) -> list[Sequence[Record]]:
     return [records[begin:end] for begin, end in pairwise(bounds)]
 
 
+def replay_of(root: Path, client: Client, topic: str, workers: Any, tell: Tell, limits: Limits) -> Replayer:
+    """The replay of all that lies at a place into one topic."""
+    return Replayer(client, input_of(root, Wish(to=(topic,))), workers, tell, limits=limits)
+
+
+def run_through_kills(
+    replayer: Replayer, broker: BrokerProcess, chunks: Iterable[int], seconds: float = DEADLINE_S
+) -> None:
+    """Run a replay to its end; the broker is killed, and comes back, as soon as so many chunks are there."""
+    runner = threading.Thread(target=replayer.run)
+    runner.start()
+    for count in chunks:
+        eventually(lambda: replayer.tally.chunks >= count, "chunks are published", seconds)  # noqa: B023
+        broker.kill()
+        broker.restart()
+    runner.join(seconds)
+    assert not runner.is_alive()
+
+
 def replay_and_die(url: str, root: Path, target: str, step: str, at: int, records: int) -> int:
     """Let a process of its own replay an archive, all of it into one topic; returns its exit status.
 
@@ -104,16 +129,10 @@ def replay_and_die(url: str, root: Path, target: str, step: str, at: int, record
 
 def main() -> None:
     """The process."""
-    from quoth.spark.archive.workers import Here
-    from quoth.spark.replay.cutting import Limits
-    from quoth.spark.replay.inputs import Wish, input_of
-    from quoth.spark.replay.replayer import Replayer
-
     url, root, target, step, at, records = sys.argv[1:]
     _die_at(step, int(at))
     with quoth.connect(url) as client:
-        source = input_of(root, Wish(to=(target,)))
-        Replayer(client, source, Here(), _silent, limits=Limits(records=int(records))).run()
+        replay_of(Path(root), client, target, Here(), _silent, Limits(records=int(records))).run()
     print(json.dumps("done"))
 
 

@@ -6,17 +6,26 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 JAVA_MIN = 17
 HEAP = "1g"
 JOB_S = 240.0
 """In which a process has started Spark, done a small job and ended, beside ten others that do the like."""
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""A quarter less time for a suite of small jobs; nothing in /tmp. Not for measurements."""
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""Half the time for a Java that does one small job; nothing in /tmp. Not for measurements."""
+
+
+def starts_spark(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test that starts a Spark of its own, or several one after the other."""
+    for mark in (pytest.mark.spark, pytest.mark.usefixtures("java"), pytest.mark.timeout(4 * JOB_S)):
+        test = mark(test)
+    return test
 
 
 def java_is_there() -> bool:
@@ -31,13 +40,17 @@ def java_is_there() -> bool:
 
 
 def spark_home(directory: Path) -> Path:
-    """A Spark made of links: what a cluster of local processes leaves behind lies in this directory."""
+    """A Spark made of links: what a cluster of local processes leaves behind lies in this directory.
+
+    It lacks the zip with the same modules as are installed, whose source each worker would compile anew.
+    """
     import pyspark
 
     home = directory / "spark"
     home.mkdir()
     for path in Path(pyspark.__file__).parent.iterdir():
-        (home / path.name).symlink_to(path)
+        if path.name != "python":
+            (home / path.name).symlink_to(path)
     return home
 
 
@@ -59,7 +72,6 @@ def session(master: str, directory: Path, **settings: str) -> Iterator[Any]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory),
-        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[1]),  # for what workers get from here
         **settings,
     }

@@ -12,6 +12,7 @@ import pytest
 import quoth
 from kit.brokers import BrokerProcess, StartBroker
 from kit.clocks import JumpingClock
+from kit.harms import Left, leave_behind
 from kit.loops import TWINS
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
@@ -80,6 +81,12 @@ def quiet_broker(start_broker: StartBroker) -> BrokerProcess:
 def client(connect: Connect, broker: BrokerProcess) -> Client:
     """A client of `broker`."""
     return connect(broker)
+
+
+@pytest.fixture(scope="module", params=["killed", "terminated"])
+def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """The directory of a broker that was killed, or ended in order."""
+    return leave_behind(tmp_path_factory.mktemp("left") / "data", killed=request.param == "killed")
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from kit.effort import LONG, times
 from kit.harms import (
     ACTIVE,
     BLOWS,
+    EVERY_BLOW,
     HARMLESS,
     MISPLACED,
     PLACES,
@@ -37,9 +38,7 @@ from kit.harms import (
     Harm,
     Left,
     Scene,
-    blow,
     foreign_newest,
-    leave_behind,
 )
 from kit.logs import segments
 from kit.processes import needs_proc, peak_resident_bytes, resident_bytes
@@ -55,12 +54,6 @@ from quothwire.record import Record
 END = b"published behind the damage"
 MEMORY_MAX = 100 * 2**20
 CHANGED_SETTINGS = "one byte of the settings changed"
-
-
-@pytest.fixture(scope="module", params=["killed", "terminated"])
-def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Left:
-    """The directory of a broker that was killed, or ended in order."""
-    return leave_behind(tmp_path_factory.mktemp("left") / "data", killed=request.param == "killed")
 
 
 # -- what is to be true afterwards --------------------------------------------------------------------------
@@ -216,8 +209,9 @@ def assert_seen(left: Left, found: list[Message], gaps: list[Gap], seen: Look | 
 def test_harm_of_any_kind_at_any_place(
     left: Left, tmp_path: Path, rng: random.Random, how: str, place: str
 ) -> None:
+    name = f"{how} {place}"
     for turn in range(times(1, 100)):
-        bear(left, tmp_path / f"{turn}", {f"{how} {place}": blow(how, place)}, rng)
+        bear(left, tmp_path / f"{turn}", {name: EVERY_BLOW[name]}, rng)
 
 
 @pytest.mark.parametrize("harm", [*HARMLESS, *TOO_EARLY])
@@ -242,9 +236,8 @@ def test_batches_and_segments_that_are_not_in_their_place(
 
 @pytest.mark.parametrize("chunk", range(times(2, 60)))
 def test_several_harms_together(left: Left, tmp_path: Path, rng: random.Random, chunk: int) -> None:
-    blows = {f"{how} {place}": blow(how, place) for how in BLOWS for place in PLACES}
     for turn in range(times(8, 150)):
-        chosen = dict(rng.sample([*blows.items()], rng.randint(1, 2)))
+        chosen = dict(rng.sample([*EVERY_BLOW.items()], rng.randint(1, 2)))
         chosen |= dict(rng.sample([*chain(HARMLESS.items(), MISPLACED.items())], rng.randrange(2)))
         if rng.random() < 0.2:
             chosen |= dict(rng.sample([*SETTINGS.items()], 1))

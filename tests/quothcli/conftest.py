@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,20 +10,8 @@ import pytest
 from kit import forwarding
 from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command, Running
-from kit.deadlines import DEADLINE_S
 from quoth import Client, connect
 from quothlog import Log, LogOptions
-
-
-@pytest.fixture
-def running() -> Iterator[list[Running]]:
-    """Commands that are ended at the end of the test."""
-    started: list[Running] = []
-    yield started
-    for one in started:
-        if one.process.poll() is None:
-            os.kill(one.process.pid, signal.SIGKILL)
-        one.process.communicate(timeout=DEADLINE_S)
 
 
 @pytest.fixture

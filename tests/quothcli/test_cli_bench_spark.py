@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,34 +12,19 @@ from kit.commands import Command
 from kit.deadlines import eventually
 from kit.effort import long_form
 from kit.processes import children, needs_proc, runs
-from kit.sparks import java_is_there
-
-PATIENCE_S = 280
-"""A session, and its first query of every kind, on a machine that has other things to do."""
+from kit.sparks import JOB_S, starts_spark
 
 
-def with_spark(test: Callable[..., None]) -> Callable[..., None]:
-    """A test that starts a Spark of its own."""
-    reason = "there is no Java 17 or newer: apt-get install openjdk-17-jre-headless"
-    for mark in (
-        pytest.mark.spark,
-        pytest.mark.timeout(PATIENCE_S + 20),
-        pytest.mark.skipif(not java_is_there(), reason=reason),
-    ):
-        test = mark(test)
-    return test
-
-
-@with_spark
+@starts_spark
 def test_source_is_measured_beside_parquet_and_tuples(alone: Command, tmp_path: Path) -> None:
-    chosen = ("--figure", "source", "--size", "100", "--rows", "100000", "--rounds", "1", "--format", "json")
+    chosen = ("--figure", "source", "--size", "100", "--rows", "20000", "--rounds", "1", "--format", "json")
     process = alone.start("bench", "spark", *chosen, "--dir", str(tmp_path)).process
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=JOB_S)
     assert process.returncode == 0, err.decode()
     conditions, *rows = map(json.loads, out.splitlines())
     assert (conditions["benchmark"], conditions["rows"], conditions["rounds"]) == (
         "spark",
-        "100,000 of 100 B",
+        "20,000 of 100 B",
         1,
     )
     assert "durability" in conditions
@@ -59,15 +43,13 @@ def test_source_is_measured_beside_parquet_and_tuples(alone: Command, tmp_path: 
 
 @long_form
 @needs_proc
-@with_spark
+@starts_spark
 def test_ended_while_it_measures_it_leaves_no_process_and_no_directory(
     alone: Command, tmp_path: Path
 ) -> None:
     chosen = ("--figure", "source", "--size", "100", "--rows", "20000", "--rounds", "1000")
     running = alone.start("bench", "spark", *chosen, "--dir", str(tmp_path))
-    eventually(
-        lambda: list(tmp_path.glob("*/*/rows.parquet/_SUCCESS")), "it has made what it reads", PATIENCE_S
-    )
+    eventually(lambda: list(tmp_path.glob("*/*/rows.parquet/_SUCCESS")), "it has made what it reads", JOB_S)
     eventually(lambda: len(list(tmp_path.glob("*/*/tmp*"))) > 0, "it measures")
     started = children(running.process.pid)
     assert len(started) >= 2, "the broker and Java"

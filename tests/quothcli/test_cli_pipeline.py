@@ -9,17 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kit.commands import Command
 from kit.damage import flip
 from kit.effort import long_form
 from kit.logs import segments
-from kit.sparks import JOB_S, java_is_there, spark_home
+from kit.sparks import JAVA_OPTIONS, JOB_S, spark_home, starts_spark
 from quoth.spark.jobs import audit
 
 MODULE = (sys.executable, "-m", "quoth.spark.jobs.audit")
-needs_java = pytest.mark.skipif(not java_is_there(), reason="there is no Java 17 or newer")
 SPARK_SUBMIT = Path(sys.executable).with_name("spark-submit")
 
 
@@ -45,9 +42,7 @@ def ran(*command: str | Path, directory: Path, **variables: str) -> subprocess.C
 # -- audit --------------------------------------------------------------------------------------------------
 
 
-@needs_java
-@pytest.mark.spark
-@pytest.mark.timeout(2 * JOB_S)
+@starts_spark
 def test_audit_tells_damage_and_fails(alone: Command, directory: Path, tmp_path: Path) -> None:
     harmed = harm(directory)
     out = tmp_path / "out"
@@ -68,9 +63,7 @@ def test_audit_tells_damage_and_fails(alone: Command, directory: Path, tmp_path:
 
 
 @long_form
-@needs_java
-@pytest.mark.spark
-@pytest.mark.timeout(2 * JOB_S)
+@starts_spark
 def test_audit_by_spark_submit(directory: Path, tmp_path: Path) -> None:
     submit = (SPARK_SUBMIT, "--master", "local[1]", "--conf", "spark.ui.enabled=false", audit.__file__)
     told = ran(*submit, directory, "--format", "json", directory=tmp_path)
@@ -79,16 +72,18 @@ def test_audit_by_spark_submit(directory: Path, tmp_path: Path) -> None:
     assert (content["whole"], content["segments"], content["records"]) == (True, 3, 30)
 
 
-@needs_java
-@pytest.mark.spark
-@pytest.mark.timeout(2 * JOB_S)
+@starts_spark
 def test_audit_in_executors_that_are_processes_of_their_own(directory: Path, tmp_path: Path) -> None:
     """What tasks run reaches them by its name and finds all that it needs there."""
     harmed = harm(directory)
-    place = ("--master", "local-cluster[2,1,1024]", "--conf", f"spark.local.dir={tmp_path}")
-    path = ("--conf", f"spark.executorEnv.PYTHONPATH={os.pathsep.join(filter(None, sys.path))}")
+    settings = {
+        "spark.local.dir": tmp_path,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     told = ran(
-        *MODULE, directory, *place, *path, "--format", "json",
+        *MODULE, directory, "--master", "local-cluster[2,1,1024]", *conf, "--format", "json",
         directory=tmp_path, SPARK_HOME=str(spark_home(tmp_path)),
     )  # fmt: skip
     assert told.returncode == 1, told.stderr

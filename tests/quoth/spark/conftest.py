@@ -1,7 +1,7 @@
-"""What the tests on Spark share: one session for all of them, in one process.
+"""What the tests on Spark share: one session for all of them that run in one process.
 
-A session takes eight seconds to start, so there is one a run. Whatever uses it is marked `spark`, and
-`tools/check` runs those by themselves.
+A session takes eight seconds to start, and a gigabyte. Whatever uses one is marked `spark`, and `tools/check`
+runs those by themselves, in two processes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from kit.brokers import BrokerProcess
+from kit.commands import Command, Running
 from kit.queries import Queries
-from kit.sparks import java_is_there, session
+from kit.sparks import session
 from quoth.spark import connections
 
 
@@ -34,14 +36,30 @@ def connections_end() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The Spark session: two tasks at a time, four attempts each."""
-    if not java_is_there():
-        pytest.skip("there is no Java 17 or newer: apt-get install openjdk-17-jre-headless")
     directory = tmp_path_factory.mktemp("spark")
     with session("local[2,4]", directory) as spark:
         yield spark
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Where an archive is, or comes to be."""
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """What jobs had to say."""
+    return []
+
+
+@pytest.fixture
+def command(broker: BrokerProcess, running: list[Running]) -> Command:
+    """`quoth`, for `broker`."""
+    return Command(broker.url, running)
 
 
 @pytest.fixture

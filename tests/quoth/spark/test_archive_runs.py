@@ -32,17 +32,6 @@ Archive = Callable[..., Tally]
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def told() -> list[str]:
-    """What runs had to say."""
-    return []
-
-
-@pytest.fixture
 def archive(client: Client, root: Path, topic: str, told: list[str]) -> Archive:
     """Runs an archiving of the test's topic: `archive(trim=True)`."""
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kit.archives import DIED, files_in, of_archive, of_topic, publish, run
-from kit.brokers import BrokerProcess, StartBroker
-from kit.commands import Command, Running
+from kit.brokers import StartBroker
+from kit.commands import Command
 from kit.deadlines import eventually
 from kit.effort import times
 from kit.processes import children, python_of, runs
@@ -253,13 +253,3 @@ def test_command_that_was_typed_wrongly_says_so_at_once(
     assert (ended.status, ended.out) == (status, b"")
     assert f"quoth: {code}: " in ended.err
     assert "hint: " in ended.err
-
-
-@pytest.fixture
-def command(broker: BrokerProcess) -> Iterator[Command]:
-    """`quoth`, for `broker`."""
-    started: list[Running] = []
-    yield Command(broker.url, started)
-    for running in started:
-        running.process.kill()
-        running.process.communicate()

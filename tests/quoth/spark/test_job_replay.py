@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,16 @@ from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually
 from kit.effort import long_form
 from kit.processes import python_of
-from kit.replays import BEGAN, Record, parts_of, replayed, some_records, write_archive
+from kit.replays import (
+    BEGAN,
+    Record,
+    parts_of,
+    replay_of,
+    replayed,
+    run_through_kills,
+    some_records,
+    write_archive,
+)
 from kit.sparks import JOB_S
 from quoth import Client
 from quoth.spark.archive.archiver import Archiver, Policy
@@ -29,8 +37,7 @@ from quoth.spark.archive.workers import OnSpark
 from quoth.spark.jobs import replay
 from quoth.spark.jobs.session import Summary
 from quoth.spark.replay.cutting import Limits
-from quoth.spark.replay.inputs import Wish, input_of
-from quoth.spark.replay.replayer import Replayer
+from quoth.spark.replay.inputs import Wish
 from quothwire.errors import Damaged, QuothError
 
 SMALL = Limits(records=400)
@@ -39,22 +46,11 @@ Run = Callable[..., Summary]
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def said() -> list[str]:
-    """What jobs had to say."""
-    return []
-
-
-@pytest.fixture
-def run(spark: Any, broker: BrokerProcess, root: Path, topic: str, said: list[str]) -> Run:
+def run(spark: Any, broker: BrokerProcess, root: Path, topic: str, told: list[str]) -> Run:
     """Runs the job that replays what lies at `root` into the topic of the test."""
 
     def run_it(path: Path = root, *, to: Sequence[str] = (topic,), **options: Any) -> Summary:
-        settings = {"url": broker.url, "limits": SMALL, "tell": said.append, **options}
+        settings = {"url": broker.url, "limits": SMALL, "tell": told.append, **options}
         job = replay.job(path, wish=Wish(to=tuple(to)), **settings)
         return job if isinstance(job, Summary) else job(spark)
 
@@ -99,7 +95,7 @@ def test_table_that_spark_has_written_is_replayed_file_by_file(
 
 
 def test_worker_that_is_killed_is_replaced(
-    spark: Any, client: Client, root: Path, topic: str, rng: random.Random, said: list[str], tmp_path: Path
+    spark: Any, client: Client, root: Path, topic: str, rng: random.Random, told: list[str], tmp_path: Path
 ) -> None:
     records = some_records(rng, 2_000)
     write_archive(root, "orders", parts_of(records, 20))
@@ -120,8 +116,7 @@ def test_worker_that_is_killed_is_replaced(
 
             return super().each(die_twice, parts)
 
-    replayer = Replayer(client, input_of(root, Wish(to=(topic,))), Mortal(spark), said.append, limits=SMALL)
-    replayer.run()
+    replay_of(root, client, topic, Mortal(spark), told.append, SMALL).run()
     assert (tmp_path / "second").exists()
     assert replayed(client, topic) == records
 
@@ -133,21 +128,15 @@ def test_broker_that_is_killed_meanwhile_is_waited_for(
     root: Path,
     topic: str,
     rng: random.Random,
-    said: list[str],
+    told: list[str],
 ) -> None:
     broker = start_broker()
     client = connect(broker)
     records = some_records(rng, 6_000)
     write_archive(root, "orders", parts_of(records, 40))
-    replayer = Replayer(client, input_of(root, Wish(to=(topic,))), OnSpark(spark), said.append, limits=SMALL)
-    runner = threading.Thread(target=replayer.run)
-    runner.start()
-    for chunks in (1, 5):
-        eventually(lambda count=chunks: replayer.tally.chunks >= count, "chunks are published", JOB_S)  # type: ignore[misc]
-        broker.kill()
-        broker.restart()
-    runner.join(JOB_S)
-    assert not runner.is_alive()
+    run_through_kills(
+        replay_of(root, client, topic, OnSpark(spark), told.append, SMALL), broker, (1, 5), JOB_S
+    )
     assert replayed(client, topic) == records
 
 
@@ -197,7 +186,7 @@ def test_pace_is_that_of_the_records_times_the_speed(
 
 
 def test_page_that_is_damaged_ends_the_job_at_its_chunk(
-    client: Client, run: Run, root: Path, topic: str, rng: random.Random, said: list[str]
+    client: Client, run: Run, root: Path, topic: str, rng: random.Random, told: list[str]
 ) -> None:
     records = some_records(rng, 2_000)
     paths = write_archive(root, "orders", parts_of(records, 20))
@@ -210,7 +199,7 @@ def test_page_that_is_damaged_ends_the_job_at_its_chunk(
     published = replayed(client, topic)
     assert published == records[: len(published)]
     assert len(published) < 1_300
-    assert any("run it again to go on" in line for line in said)
+    assert any("run it again to go on" in line for line in told)
     with pytest.raises(QuothError):
         run()
     assert replayed(client, topic)[: len(published)] == published

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.commands import Command, Running
+from kit.brokers import StartBroker
+from kit.commands import Command
 from kit.deadlines import eventually
 from kit.processes import children, runs
 from kit.sparks import JOB_S
@@ -21,16 +21,6 @@ from quothwire import pointer as pointers
 from quothwire.errors import Disconnected, NotFound, RequestError
 
 WIDTH = 1_000
-
-
-@pytest.fixture
-def command(broker: BrokerProcess) -> Iterator[Command]:
-    """`quoth`, for `broker`."""
-    started: list[Running] = []
-    yield Command(broker.url, started)
-    for running in started:
-        running.process.kill()
-        running.process.communicate()
 
 
 def publish(client: Client, topic: str, count: int = 3_000) -> int:

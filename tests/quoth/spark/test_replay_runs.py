@@ -22,7 +22,9 @@ from kit.replays import (
     Record,
     parts_of,
     replay_and_die,
+    replay_of,
     replayed,
+    run_through_kills,
     some_records,
     write_archive,
 )
@@ -40,17 +42,6 @@ SMALL = Limits(records=40)
 """So that a few hundred records are several chunks."""
 
 Replay = Callable[..., Told]
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def told() -> list[str]:
-    """What runs had to say."""
-    return []
 
 
 @pytest.fixture
@@ -173,9 +164,8 @@ def test_logs_of_a_topic_that_was_made_anew_follow_each_other(
     old, new = some_records(rng, 50), some_records(rng, 50, began=BEGAN + 10**9)
     write_archive(root, "orders", [old])
     write_archive(root, "orders", [new], log=LOG + 1, generation=2)
-    source = input_of(root, Wish(to=(topic,)))
     for _ in range(2):
-        Replayer(client, source, Here(), print, limits=SMALL).run()
+        replay_of(root, client, topic, Here(), print, SMALL).run()
     assert replayed(client, topic) == old + new
 
 
@@ -231,28 +221,22 @@ def test_broker_that_is_killed_in_the_middle_is_waited_for(
     client = connect(broker)
     records = some_records(rng, 600)
     write_archive(root, "orders", parts_of(records, 10))
-    replayer = Replayer(client, input_of(root, Wish(to=(topic,))), Here(), told.append, limits=SMALL)
-    runner = threading.Thread(target=replayer.run)
-    runner.start()
-    for chunks in (2, 5):
-        eventually(lambda count=chunks: replayer.tally.chunks >= count, "chunks are published")  # type: ignore[misc]
-        broker.kill()
-        broker.restart()
-    runner.join(DEADLINE_S)
-    assert not runner.is_alive()
+    run_through_kills(replay_of(root, client, topic, Here(), told.append, SMALL), broker, (2, 5))
     assert replayed(client, topic) == records
 
 
 def test_two_runs_at_once_replay_once(
-    client: Client, connect: Any, broker: BrokerProcess, root: Path, topic: str, rng: random.Random
+    client: Client,
+    connect: Any,
+    broker: BrokerProcess,
+    root: Path,
+    topic: str,
+    rng: random.Random,
+    told: list[str],
 ) -> None:
     records = some_records(rng, 400)
     write_archive(root, "orders", parts_of(records, 10))
-    said: list[str] = []
-    both = [
-        Replayer(connect(broker), input_of(root, Wish(to=(topic,))), Here(), said.append, limits=SMALL)
-        for _ in range(2)
-    ]
+    both = [replay_of(root, connect(broker), topic, Here(), told.append, SMALL) for _ in range(2)]
     threads = [threading.Thread(target=one.run) for one in both]
     for thread in threads:
         thread.start()

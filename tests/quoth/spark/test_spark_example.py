@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -50,6 +51,24 @@ def running(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes
             eventually(lambda: not any(map(runs, of_driver)), "its Java and its workers have ended", JOB_S)
 
 
+@contextmanager
+def following(spark: Any, example: Any, *arguments: str) -> Iterator[None]:
+    """The example in the session that there is, until its query is stopped; that has not failed."""
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    with ThreadPoolExecutor() as pool:
+        main = pool.submit(example.main, *arguments)
+        try:
+            eventually(lambda: spark.streams.active or main.done(), "it follows", JOB_S)
+            if main.done():
+                main.result()  # raises what it failed with
+            yield
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+            spark.conf.set("spark.sql.shuffle.partitions", partitions)  # `main` has chosen another number
+        main.result()
+
+
 def oracle(messages: list[Message]) -> tuple[dict[int, bytes], dict[int, str]]:
     """What is to be in the two topics, by the pointers of the input: values, and reasons."""
     clean: dict[int, bytes] = {}
@@ -80,9 +99,26 @@ def publish(client: Client, topic: str, rng: random.Random) -> None:
     client.publish(topic, values, key=[b"key %d" % row for row in range(len(values))])
 
 
+@pytest.fixture
+def example() -> Any:
+    """The example as a module."""
+    spec = spec_from_file_location(EXAMPLE.stem, EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.timeout(4 * JOB_S)
 def test_every_record_is_clean_or_dead_once_or_a_duplicate_whenever_the_driver_is_killed(
-    spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path, rng: random.Random
+    spark: Any,
+    example: Any,
+    client: Client,
+    broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    rng: random.Random,
 ) -> None:
     clean, dead = f"{topic}-clean", f"{topic}-dead"
     typed = (broker.url, topic, clean, dead, str(tmp_path / "checkpoint"))
@@ -100,7 +136,7 @@ def test_every_record_is_clean_or_dead_once_or_a_duplicate_whenever_the_driver_i
             pause(rng.uniform(0, 2))
     publish(client, topic, rng)
     expected_clean, expected_dead = oracle(read(client, topic))
-    with running(tmp_path, *typed):
+    with following(spark, example, *typed):
         eventually(
             lambda: (
                 len(read(client, clean)) >= len(expected_clean)
@@ -117,12 +153,7 @@ def test_every_record_is_clean_or_dead_once_or_a_duplicate_whenever_the_driver_i
     assert all(keys[int(one.headers["pointer"])] == (one.key, one.value) for one in [*of_clean, *of_dead])
 
 
-def test_what_came_within_the_window_before_is_a_duplicate(spark: Any) -> None:
-    module = spec_from_file_location(EXAMPLE.stem, EXAMPLE)
-    assert module is not None
-    assert module.loader is not None
-    example = module_from_spec(module)
-    module.loader.exec_module(example)
+def test_what_came_within_the_window_before_is_a_duplicate(spark: Any, example: Any) -> None:
     width = example.WINDOW_US
     offsets = {"a": [5, 5 + width, 6 + 2 * width, 7 + 2 * width], "b": [6, 7 + width]}
     rows = [(None, json.dumps({"id": name}), one) for name, all_of_it in offsets.items() for one in all_of_it]

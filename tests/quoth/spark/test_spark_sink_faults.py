@@ -22,7 +22,6 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
 from kit.sinks import Spoil, register
-from quoth import Client
 from quothwire.codec import Answer, Call
 from quothwire.message import Published
 
@@ -237,79 +236,80 @@ def save_and_kill(rows: Any, broker: BrokerProcess, topic: str, seconds: float) 
 
 DRIVER = """
 import pathlib, sys, time
-from kit.sinks import Spoil, register
+from kit.sinks import register
 from kit.sparks import session
-from quoth.spark import sink
 
-url, folder, stop = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
+url, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 
-def stopped(writer):
-    commit = writer.commit
+def stopped(point):
+    def spoil(writer):
+        commit = writer.commit
 
-    def commit_and_stop(messages, version):
-        if stop == "after":
-            commit(messages, version)
-        print("at the point", stop, flush=True)
-        (folder / stop).touch()
-        time.sleep(600)
+        def commit_and_stop(messages, version):
+            if point == "after":
+                commit(messages, version)
+            (folder / point / "there").touch()
+            time.sleep(600)
 
-    writer.commit = commit_and_stop
-    return writer
+        writer.commit = commit_and_stop
+        return writer
 
-with session("local[1]", folder / "spark") as spark:
-    files = spark.readStream.text(str(folder / "in"))
-    query = (
-        files.writeStream.format(register(spark, "quoth_stopped", stopped))
-        .option("url", url).option("topic", "t").option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True).start()
-    )
+    return spoil
+
+with session("local[2]", folder / "spark") as spark:
+    for point in ("before", "after"):
+        files = spark.readStream.text(str(folder / "in"))
+        query = (
+            files.writeStream.format(register(spark, f"quoth_stopped_{point}", stopped(point)))
+            .option("url", url).option("topic", point)
+            .option("checkpointLocation", str(folder / point / "checkpoint"))
+            .trigger(availableNow=True).start()
+        )
     query.awaitTermination()
 """
 
 
-def kill_at(point: str, broker: BrokerProcess, folder: Path) -> None:
-    """Run a driver, and kill it and all that it has started where it stands before or after its commit."""
-    tests = Path(__file__).parents[2]
+def kill_at_both_points(broker: BrokerProcess, folder: Path) -> None:
+    """Run a driver of two queries, and kill it and all that it has started where one of them stands before
+    its commit, and the other one behind its own."""
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(DRIVER), broker.url, str(folder), point],
-        env={**os.environ, "PYTHONPATH": str(tests)},
+        [sys.executable, "-c", textwrap.dedent(DRIVER), broker.url, str(folder)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
-        eventually((folder / point).exists, f"it comes to {point}", SPARK_S)
+        for point in ("before", "after"):
+            eventually((folder / point / "there").exists, f"it comes to {point}", SPARK_S)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(DEADLINE_S)
 
 
 @pytest.mark.timeout(400)
-def test_micro_batch_is_there_once_though_its_driver_is_killed_before_and_after_it_commits(
+def test_micro_batch_is_there_once_whether_its_driver_is_killed_before_or_after_it_commits(
     spark: Any, sink: str, own: BrokerProcess, tmp_path: Path
 ) -> None:
-    """Three drivers run the same one: the first stages it, the second publishes it, the third ends it."""
-    (tmp_path / "in").mkdir()
+    """The next driver publishes what the one before has staged, or finds that it is published."""
+    for folder in ("in", "before", "after"):
+        (tmp_path / folder).mkdir()
     (tmp_path / "in" / "rows").write_text("\n".join(f"{i:09d}" for i in range(1_000)))
-
-    def there(client: Client) -> int:
-        return client.topic("t").count
-
+    kill_at_both_points(own, tmp_path)
     with quoth.connect(own.url) as client:
-        kill_at("before", own, tmp_path)
-        assert there(client) == 0
-        assert client.topic("t").counters["staged_bytes"] > 0
-        kill_at("after", own, tmp_path)
-        assert there(client) == 1_000
-    assert not list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
-    files = spark.readStream.text(str(tmp_path / "in"))
-    query = (
-        files.writeStream.format(sink)
-        .option("url", own.url)
-        .option("topic", "t")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(SPARK_S)
-    check(own, "t", 1_000)
+        assert [client.topic(point).count for point in ("before", "after")] == [0, 1_000]
+        assert client.topic("before").counters["staged_bytes"] > 0
+    for point in ("before", "after"):
+        checkpoint = tmp_path / point / "checkpoint"
+        assert not list((checkpoint / "commits").glob("[0-9]*"))
+        query = (
+            spark.readStream.text(str(tmp_path / "in"))
+            .writeStream.format(sink)
+            .option("url", own.url)
+            .option("topic", point)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(SPARK_S)
+        check(own, point, 1_000)
