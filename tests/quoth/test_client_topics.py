@@ -234,17 +234,35 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "RESEND_S", 0.1)
 
 
-def lose_first_reply(operation: Operation) -> Callable[[Call, Answer], bool]:
-    """The rule that loses the first reply to an operation."""
-    numbers = count()
-    return lambda call, answer: call.operation is operation and next(numbers) == 0
+def lose_first_reply(
+    meddler: Meddler, operation: Operation, then: Callable[[], object] = lambda: None
+) -> list[Answer]:
+    """Lose the first reply to an operation, and copies of the request until then; returns all replies to it.
+
+    Copies that meet at the broker would share the first one's answer. then: what happens when it is lost.
+    """
+    requests, replies = count(), list[Answer]()
+
+    def on_request(call: Call) -> bool:
+        return call.operation is operation and next(requests) > 0 and not replies
+
+    def on_reply(call: Call, answer: Answer) -> bool:
+        if call.operation is not operation:
+            return False
+        replies.append(answer)
+        if len(replies) == 1:
+            then()
+        return len(replies) == 1
+
+    meddler.on_request, meddler.on_reply = on_request, on_reply
+    return replies
 
 
 @pytest.mark.usefixtures("impatient")
 def test_making_a_topic_whose_reply_was_lost_succeeds(meddler: Meddler, connect: Connect, topic: str) -> None:
     """The topic that was asked for is there."""
     client = connect(meddler)
-    meddler.on_reply = lose_first_reply(Operation.CREATE)
+    lose_first_reply(meddler, Operation.CREATE)
     assert client.create_topic(topic, max_age=5).settings["max_age"] == 5
 
 
@@ -282,7 +300,7 @@ def test_topic_of_other_settings_is_a_conflict_even_then(
     meddler: Meddler, connect: Connect, client: Client, topic: str
 ) -> None:
     client.create_topic(topic, max_age=7)
-    meddler.on_reply = lose_first_reply(Operation.CREATE)
+    lose_first_reply(meddler, Operation.CREATE)
     with refused("topic_exists"):
         connect(meddler).create_topic(topic, max_age=5)
 
@@ -292,7 +310,7 @@ def test_deleting_a_topic_whose_reply_was_lost_succeeds(
     meddler: Meddler, connect: Connect, client: Client, topic: str
 ) -> None:
     client.publish(topic, b"a")
-    meddler.on_reply = lose_first_reply(Operation.DELETE)
+    lose_first_reply(meddler, Operation.DELETE)
     assert connect(meddler).delete_topic(topic) == Trimmed(0, 0, 0)
     assert topic not in client.topics()
 
@@ -301,18 +319,10 @@ def test_deleting_a_topic_whose_reply_was_lost_succeeds(
 def test_deletion_that_is_sent_again_spares_a_topic_that_was_made_anew(
     meddler: Meddler, connect: Connect, client: Client, topic: str
 ) -> None:
-    numbers = count()
-
-    def make_anew(call: Call, _: Answer) -> bool:
-        lost = call.operation is Operation.DELETE and next(numbers) == 0
-        if lost:
-            client.publish(topic, b"precious")
-        return lost
-
     client.publish(topic, b"old")
-    meddler.on_reply = make_anew
+    replies = lose_first_reply(meddler, Operation.DELETE, lambda: client.publish(topic, b"precious"))
     assert connect(meddler).delete_topic(topic) == Trimmed(0, 0, 0)
-    assert next(numbers) == 2
+    assert len(replies) > 1
     assert [message.value for message in client.read(topic)] == [b"precious"]
 
 
