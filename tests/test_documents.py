@@ -13,6 +13,8 @@ import pytest
 import quoth
 from quothd import Broker
 from quothd.config import Config
+from quothlog import layout
+from quothwire import batch, codec
 from quothwire.errors import CODES
 from quothwire.message import REPLIES, REQUESTS, Operation, TopicInfo, TransactionInfo
 from quothwire.settings import NAMES
@@ -105,6 +107,14 @@ def test_the_protocol_names_every_field_of_a_request_and_of_its_reply(operation:
     row = rows[str(int(operation))] + rows[str(int(drawn.get(REPLIES[operation], operation)))]
     names = [field.name for kind in (REQUESTS[operation], REPLIES[operation]) for field in fields(kind)]
     assert [name for name in names if f"`{name}`" not in row] == []
+
+
+def test_the_documents_are_of_the_versions_of_the_code() -> None:
+    """One number stands for the protocol and for the batches that it carries."""
+    assert codec.VERSION == batch.VERSION
+    assert f" Version {codec.VERSION}, which stays as it is" in PROTOCOL
+    assert re.findall(r"version \((\d+)\)", PROTOCOL) == [str(codec.VERSION), str(batch.VERSION)]
+    assert f"\nVersion {layout.VERSION}, which stays as it is" in (ROOT / "broker" / "FORMAT.md").read_text()
 
 
 def test_the_protocol_names_every_setting_of_a_topic() -> None:

@@ -1,6 +1,6 @@
 """The manifest of a backup, written last: without it there is no backup.
 
-{"version": 0, "topics": [                              one line of JSON, hashes in hex
+{"version": 1, "topics": [                              one line of JSON, hashes in hex
     {"folder": ..., "name": ..., "log": ..., "settings": {...}, "until": ..., "newest": ..., "last": ...,
      "first_ordinal": ..., "end_ordinal": ..., "segments": [
         {"floor": ..., "bytes": ..., "hash": ..., "index": {"bytes": ..., "hash": ...} or null}, ...]}, ...]}
@@ -23,7 +23,6 @@ from quothlog.filesystem import PosixFileSystem, write_durably
 from quothwire.errors import error
 from quothwire.settings import TopicSettings
 
-VERSION = 0
 NAME = "backup.json"
 
 
@@ -44,14 +43,14 @@ class Manifest:
 
     def save(self, directory: Path) -> None:
         """Put it in place, durably, all of it or nothing. Raises OSError."""
-        content = {"version": VERSION, "topics": [_row(one) for one in self.topics.values()]}
+        content = {"version": layout.VERSION, "topics": [_row(one) for one in self.topics.values()]}
         line = json.dumps(content, ensure_ascii=False).encode()
         data = line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
         write_durably(PosixFileSystem(), directory / NAME, [data])
 
 
 def load(directory: Path) -> Manifest | None:
-    """Read the manifest of a backup, None if there is none. Raises `Damaged`."""
+    """Read the manifest of a backup, None if there is none. Raises `Damaged`, or ``unsupported_version``."""
     path = directory / NAME
     try:
         line, _, check = path.read_bytes().partition(b"\n")
@@ -61,9 +60,8 @@ def load(directory: Path) -> Manifest | None:
         raise error("damaged", f"{path} does not check", "take another backup; its files are as they were")
     try:
         content = json.loads(line)
-        if content["version"] != VERSION:
-            text = f"{path} is of version {content['version']}, this program knows version {VERSION}"
-            raise error("unsupported_version", text, "it was written by a newer Quoth: use that one")
+        if content["version"] != layout.VERSION:
+            raise layout.of_another_version(f"{path} is a backup", content["version"])
         return Manifest({row["folder"]: _saved(row) for row in content["topics"]})
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise error("damaged", f"{path} says {problem!r}") from None

@@ -1,6 +1,6 @@
 """The bytes of a topic's settings file, the one truth beside the log.
 
-{"version": 0, "name": ..., "log": ..., "settings": {...}}     one line of JSON
+{"version": 1, "name": ..., "log": ..., "settings": {...}}     one line of JSON
 XXXXXXXXXXXXXXXX                                               xxh3-64 of that line, in hex
 """
 
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from xxhash import xxh3_64_hexdigest
 
+from quothlog import layout
 from quothwire.errors import error
 from quothwire.settings import TopicSettings
 
-VERSION = 0
 NAME = "topic.json"
 BYTES_MAX = 64 * 2**10
 
@@ -31,7 +31,7 @@ class TopicFile:
 def encode(topic: TopicFile) -> bytes:
     """Encode a settings file."""
     content = {
-        "version": VERSION,
+        "version": layout.VERSION,
         "name": topic.name,
         "log": topic.log_id,
         "settings": topic.settings.to_map(),
@@ -41,14 +41,14 @@ def encode(topic: TopicFile) -> bytes:
 
 
 def decode(data: bytes) -> TopicFile:
-    """Decode a settings file, or raise `Damaged`."""
+    """Decode a settings file. Raises `Damaged`, ``unsupported_version``, or ``bad_setting``."""
     line, _, check = data.partition(b"\n")
     if check != xxh3_64_hexdigest(line).encode() + b"\n":
         raise error("damaged", "the topic's settings file does not check")
     try:
         content = json.loads(line)
-        if content["version"] != VERSION:
-            raise error("damaged", f"a settings file of version {content['version']}, this is {VERSION}")
+        if content["version"] != layout.VERSION:
+            raise layout.of_another_version("a settings file", content["version"])
         name, log_id = content["name"], content["log"]
         if not isinstance(name, str) or not isinstance(log_id, int):
             raise TypeError(name, log_id)

@@ -15,7 +15,7 @@ integers are little-endian, all parts are multiples of 8 bytes.
 
     header block                                      footer, 64 bytes
     0   magic "QUOTHLOG"                      8       0   magic "QUOTHEND"                   8
-    8   version (0), zeros                    4+4     8   log id                             8
+    8   version (1), zeros                    4+4     8   log id                             8
     16  log id                                8       16  offset of the footer               8
     24  floor: smallest pointer it can hold   8       24  ordinal after the last record      8
     32  last pointer before this segment      8       32  last pointer                       8
@@ -41,7 +41,7 @@ xxh3-64(header checksum of the batch, seed: chain). Equal chains, equal logs.
 
     index, 88 bytes, then entries, then the producer table, then xxh3-64 of all before it
     0   magic "QUOTHIDX"                      8       48  chain at that end                  8
-    8   version (0), zeros                    4+4     56  entries                            8
+    8   version (1), zeros                    4+4     56  entries                            8
     16  log id                                8       64  bytes of the producer table        8
     24  floor of its segment                  8       72  offset of the last batch           8
     32  offset: the end of what it covers     8       80  header checksum of the last batch  8
@@ -60,10 +60,10 @@ from typing import Any, NamedTuple
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from quothwire.errors import error
+from quothwire.errors import QuothError, error
 from quothwire.pointer import POINTER_MAX
 
-VERSION = 0
+VERSION = 1
 SEGMENT_SUFFIX = ".seg"
 INDEX_SUFFIX = ".idx"
 TORN_SUFFIX = ".torn"
@@ -249,6 +249,12 @@ def extend_chain(chain: int, stamped_header: bytes) -> int:
     return xxh3_64_intdigest(stamped_header[-8:], chain)
 
 
+def of_another_version(what: str, version: object) -> QuothError:
+    """The error for a file that checks, and says another version than this one. Nothing is done to it."""
+    text = f"{what} of version {version}, this program knows version {VERSION}"
+    return error("unsupported_version", text, "it was left as it is: use the Quoth that wrote it")
+
+
 def encode_table(rows: Iterable[Row]) -> bytes:
     """Encode a producer table."""
     parts: list[bytes | bytearray] = []
@@ -314,8 +320,7 @@ def _parse_block(data: bytes) -> list[Any]:
     if magic != _BLOCK_MAGIC or fixed[-1] != xxh3_64_intdigest(data[: BLOCK_BYTES - 8]):
         raise error("damaged", "the segment's header block does not check")
     if version != VERSION:
-        text = f"a segment of version {version}, this program knows version {VERSION}"
-        raise error("unsupported_version", text, "it was written by a newer Quoth: open it with that one")
+        raise of_another_version("a segment", version)
     if zeros:
         raise error("damaged", "the segment's header block has bytes where zeros have to be")
     if fixed[-3] > PRODUCER_TABLE_BYTES_MAX:

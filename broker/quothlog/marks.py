@@ -22,7 +22,6 @@ from quothlog.snapshot import segments
 from quothwire.errors import Conflict, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
-VERSION = 0
 _BYTES_MAX = 2**16
 
 
@@ -31,7 +30,7 @@ def write_mark(path: Path, content: Mapping[str, Any]) -> None:
 
     content: `pointer` (everything up to it is safe) and `trim` (it may go), beside what its author needs.
     """
-    text = (json.dumps({"version": VERSION, **content}, indent=1) + "\n").encode()
+    text = (json.dumps({"version": layout.VERSION, **content}, indent=1) + "\n").encode()
     try:
         write_durably(PosixFileSystem(), path, [text])
     except OSError as problem:
@@ -54,7 +53,10 @@ def _write_over(path: Path, text: bytes, problem: OSError) -> None:
 
 
 def read_mark(path: Path) -> dict[str, Any] | None:
-    """What a mark says, None if there is none. Raises `Damaged`, naming the file."""
+    """What a mark says, None if there is none.
+
+    Raises `Damaged`, or ``unsupported_version`` for one of another version; both name the file.
+    """
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(_BYTES_MAX))
@@ -62,8 +64,10 @@ def read_mark(path: Path) -> dict[str, Any] | None:
         return None
     except ValueError:
         content = None
-    if not isinstance(content, dict) or content.get("version") != VERSION:
-        raise error("damaged", f"{path} is no mark of version {VERSION}", "remove it to begin anew")
+    if not isinstance(content, dict):
+        raise error("damaged", f"{path} is no mark", "remove it to begin anew")
+    if content.get("version") != layout.VERSION:
+        raise layout.of_another_version(f"{path} is a mark", content.get("version"))
     pointer = content.get("pointer")
     if (
         not isinstance(pointer, int)

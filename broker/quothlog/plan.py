@@ -1,5 +1,6 @@
 """The plan of a large transaction: which files become segments, while they do.
 
+    VERSION
     NAME FLOOR          a file of staged batches and the floor of the segment that it becomes, a line each
     SUCCESSOR           the floor of the segment behind them, with which the log goes on
     CHECKSUM            xxh3-64 of what stands above, in hex
@@ -28,7 +29,8 @@ class Plan(NamedTuple):
 
     def write(self, filesystem: FileSystem, directory: Path) -> None:
         """Write it down, durably. Raises OSError."""
-        lines = "".join(f"{name} {floor}\n" for name, floor in self.names) + f"{self.successor}\n"
+        rows = "".join(f"{name} {floor}\n" for name, floor in self.names)
+        lines = f"{layout.VERSION}\n{rows}{self.successor}\n"
         text = f"{lines}{xxh3_64_hexdigest(lines.encode())}\n"
         write_durably(filesystem, directory / layout.PLAN_NAME, [text.encode()])
 
@@ -43,7 +45,10 @@ class Plan(NamedTuple):
 
 
 def read_plan(filesystem: FileSystem, directory: Path) -> Plan | None:
-    """The plan in a directory, None if there is none. Raises `Damaged`, or OSError."""
+    """The plan in a directory, None if there is none.
+
+    Raises `Damaged`, ``unsupported_version`` for one of another version, or OSError.
+    """
     try:
         file = filesystem.open(directory / layout.PLAN_NAME)
     except FileNotFoundError:
@@ -51,10 +56,12 @@ def read_plan(filesystem: FileSystem, directory: Path) -> Plan | None:
     text = file.read(file.size(), 0).decode("ascii", "replace")
     file.close()
     *lines, check = text.splitlines(keepends=True) or [""]
-    if len(lines) < 2 or check != f"{xxh3_64_hexdigest(''.join(lines).encode())}\n":
+    if len(lines) < 3 or check != f"{xxh3_64_hexdigest(''.join(lines).encode())}\n":
         hint = "move it away: the transaction whose files it names is lost then, and nothing else"
         raise error("damaged", f"{layout.PLAN_NAME} in {directory} does not check", hint)
-    *rows, successor = lines
+    version, *rows, successor = lines
+    if version.strip() != f"{layout.VERSION}":
+        raise layout.of_another_version("a plan", version.strip())
     pairs = (row.split() for row in rows)
     return Plan([(name, int(floor)) for name, floor in pairs], int(successor))
 

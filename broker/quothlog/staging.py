@@ -202,7 +202,7 @@ class Staging:
                 file = self._filesystem.open(path)
                 block = segment.read_block(file)
                 file.close()
-        except QuothError as problem:
+        except Damaged as problem:
             if not isinstance(problem.__cause__, OSError):
                 block = block._replace(log_id=0)  # a loss of power has left nothing of it that could be used
         if block.log_id != self._log_id:

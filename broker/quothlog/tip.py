@@ -25,7 +25,7 @@ from quothlog.segment import ActiveSegment
 from quothlog.ticket import SyncTicket
 from quothlog.trouble import Trouble
 from quothwire import batch
-from quothwire.batch import Flag, Header, Kind
+from quothwire.batch import Flag, Header
 from quothwire.errors import QuothError, error
 
 
@@ -261,8 +261,8 @@ class Tip:
         self.check_writable()
         self._finish_opening()
         header = batch.check(raw)
-        if header.kind != Kind.DATA or header.base or header.ordinal:
-            raise error("bad_batch", "a producer leaves kind, pointer and ordinal to the log")
+        if header.base or header.ordinal:
+            raise error("bad_batch", "a producer leaves pointer and ordinal to the log")
         if bool(header.producer) != bool(header.sequence):
             raise error("bad_batch", "a producer id and a sequence go together")
         if header.flags & Flag.TRANSACTION:

@@ -14,11 +14,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import zmq
 
 import quoth
 from kit.brokers import BrokerProcess, StartBroker, free_port
 from kit.commands import COMMAND_S, Ended, Running
 from kit.deadlines import DEADLINE_S, eventually
+from kit.peers import Context
 
 SOURCES = Path(__file__).resolve().parents[2] / "client" / "c" / "examples"
 SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
@@ -300,6 +302,26 @@ def test_what_is_typed_wrongly_is_told(
     out, err = process.communicate(b"a line\n", timeout=COMMAND_S)
     assert (process.returncode, out) == (status, b"")
     assert err.decode().startswith(f"quothpipe: {said}")
+
+
+@pytest.mark.parametrize("command", ["publish", "tail"])
+def test_code_of_a_later_broker_is_told_and_not_tried_again(
+    start: Start, context: Context, command: str
+) -> None:
+    with context.socket(zmq.ROUTER) as later:
+        later.set(zmq.RCVTIMEO, round(DEADLINE_S * 1_000))
+        port = later.bind_to_random_port("tcp://127.0.0.1")
+        running = start(command, f"tcp://127.0.0.1:{port}", "t", stdin=subprocess.PIPE)
+        write(running, b"a line\n")
+        *route, asked = later.recv_multipart()
+        assert asked == b"ping"
+        later.send_multipart([*route, b"ok", b"1767323045000001"])
+        connection, number, empty, *_ = later.recv_multipart()
+        later.send_multipart([connection, number, empty, b"error", b"over_quota", b"no more today"])
+        ended = running.end()
+        assert ended.status not in (0, None)
+        assert ended.err.startswith("quothpipe: over_quota: no more today\n")
+        assert later.poll(0) == 0, "nothing was sent again"
 
 
 @pytest.mark.parametrize("command", ["publish", "tail"])

@@ -28,6 +28,7 @@ TRIED_WITH_BOTH = tuple(
         "deadline",
         "late",
         "model",
+        "newer",
         "publish",
         "ranges",
         "read",

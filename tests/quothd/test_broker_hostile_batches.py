@@ -15,7 +15,7 @@ from kit.effort import times
 from kit.logs import encoded
 from kit.peers import FastPeer, Peers, code_of, refused, replied
 from quothwire import batch
-from quothwire.batch import Flag, Kind
+from quothwire.batch import Flag
 from quothwire.message import Publish, Published, RollTopic
 from quothwire.pointer import POINTER_MAX
 
@@ -25,7 +25,7 @@ def forge(
     records: int,
     *,
     flags: int = 0,
-    kind: int = Kind.DATA,
+    kind: int = batch.DATA,
     base: int = 0,
     ordinal: int = 0,
     log_id: int = 0,
@@ -60,9 +60,9 @@ LIES: dict[str, bytes] = {
     "a byte too many": forge(ABC, 3) + b"\0",
     "two batches": forge(ABC, 3) * 2,
     "another magic": forge(ABC, 3, magic=b"QUOC"),
-    "another version": forge(ABC, 3, version=1),
+    "another version": forge(ABC, 3, version=2),
     "kind 0": forge(ABC, 3, kind=0),
-    "a control batch": forge(ABC, 3, kind=Kind.CONTROL),
+    "kind 2": forge(ABC, 3, kind=2),
     "kind 3": forge(ABC, 3, kind=3),
     "a reserved flag": forge(ABC, 3, flags=32),
     "two numberings": forge(ABC, 3, flags=Flag.SPARSE | Flag.ORDINAL),

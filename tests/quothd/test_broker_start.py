@@ -307,7 +307,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "zeros": lambda whole: bytes(len(whole)),
     "a bad name": lambda whole: topicfile.encode(replace(topicfile.decode(whole), name="a/b")),
     "a name that is none": lambda whole: checked(re.sub(rb'"name": "[^"]*"', b'"name": 17', whole)),
-    "another version": lambda whole: checked(whole.replace(b'"version": 0', b'"version": 9')),
+    "another version": lambda whole: checked(whole.replace(b'"version": 1', b'"version": 9')),
     "no map": lambda whole: checked(b"[]"),
     "no settings": lambda whole: checked(whole.replace(b'"settings"', b'"setting"')),
     "a setting from the future": lambda whole: checked(whole.replace(b'"max_age"', b'"max_love"')),

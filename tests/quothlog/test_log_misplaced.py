@@ -179,15 +179,15 @@ def test_segment_of_a_newer_version_is_not_written_over(open_log: OpenLog, direc
     log.close()
     path = segments(directory)[0]
     data = bytearray(path.read_bytes())
-    data[8] = 1
+    data[8] = 2
     data[88:96] = xxh3_64_intdigest(bytes(data[:88])).to_bytes(8, "little")
     path.write_bytes(data)
     for log_id in (0, log.log_id):
-        with pytest.raises(RequestError, match="version 1") as problem:
+        with pytest.raises(RequestError, match="version 2") as problem:
             open_log(log_id=log_id)
         assert problem.value.code == "unsupported_version"
     assert [one.read_bytes() for one in segments(directory)] == [data]
-    with pytest.raises(RequestError, match="version 1"):
+    with pytest.raises(RequestError, match="version 2"):
         list(inspection.records(directory))
 
 

@@ -19,7 +19,6 @@ from quothwire.batch import (
     HEADER_BYTES,
     Flag,
     Header,
-    Kind,
     check,
     decode,
     encode,
@@ -136,7 +135,7 @@ def test_header_says_what_is_there(records: Records) -> None:
     whole = encoded(records, producer=U64, sequence=7, flags=Flag.SPARSE | Flag.START)
     header = check(whole)
     assert header == parse_header(whole, 0) == parse_header(b"before" + whole + b"behind", 0, 6)
-    assert header.kind == Kind.DATA
+    assert header.kind == batch.DATA
     assert header.size == len(whole)
     assert header.size % 8 == 0
     assert (header.base, header.ordinal) == (0, 0), "only a log gives pointers"
@@ -191,7 +190,7 @@ def test_stamp_changes_base_ordinal_and_the_header_checksum_alone() -> None:
     "header",
     [
         Header(1, 0, 8, 1, 0, 0, 0, 0, 0),
-        Header(2, 15, BATCH_BYTES_MAX - HEADER_BYTES, BATCH_RECORDS_MAX, BASE, U64, U64, U64, U64),
+        Header(1, 15, BATCH_BYTES_MAX - HEADER_BYTES, BATCH_RECORDS_MAX, BASE, U64, U64, U64, U64),
         Header(1, 0, 16, 1, POINTER_MAX, 0, 0, 0, 1),
         Header(1, 0, 416_000, BATCH_RECORDS_MAX, POINTER_MAX - BATCH_RECORDS_MAX + 1, 0, 0, 0, 1),
     ],
@@ -205,7 +204,7 @@ def test_header_is_read_as_it_was_stamped(header: Header, log_id: int) -> None:
 def test_any_header_is_read_as_it_was_stamped(rng: random.Random, seed: int) -> None:
     for _ in range(500):
         header = Header(
-            rng.choice((1, 2)),
+            batch.DATA,
             rng.randrange(16),
             rng.randrange((BATCH_BYTES_MAX - HEADER_BYTES) // 8 + 1) * 8,
             rng.randint(1, BATCH_RECORDS_MAX),

@@ -36,7 +36,7 @@ def header(
     status: int = 0,
     *,
     magic: bytes = b"\xd1Q",
-    version: int = 0,
+    version: int = 1,
     zeros: bytes = bytes(3),
     correlation: int = CORRELATION,
 ) -> bytes:
@@ -98,7 +98,7 @@ def test_error_of_a_newer_broker_is_a_failure_with_its_words() -> None:
     carried = msgpack.packb({"code": "not_yet_known", "text": "text", "hint": "hint", "more": [1]})
     answer = decode_answer([header(status=2), carried])
     assert type(answer.reply) is BrokerFailure
-    assert str(answer.reply) == "internal: not_yet_known: text (hint)"
+    assert str(answer.reply) == "not_yet_known: text (hint)"
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,13 @@ WRONG_HEADERS: dict[str, tuple[dict[str, Any], str]] = {
     "status 255": ({"status": 255}, "bad_request"),
     "first zero is not": ({"zeros": b"\1\0\0"}, "bad_request"),
     "last zero is not": ({"zeros": b"\0\0\1"}, "bad_request"),
-    "version 1": ({"version": 1}, "unsupported_version"),
+    "version 0": ({"version": 0}, "unsupported_version"),
+    "version 2": ({"version": 2}, "unsupported_version"),
     "version 255": ({"version": 255}, "unsupported_version"),
+    "version 2, with a status and flags of its own": (
+        {"version": 2, "status": 9, "zeros": b"\1\2\3"},
+        "unsupported_version",
+    ),
     "operation 0": ({"operation": 0}, "unknown_operation"),
     "operation 99": ({"operation": 99}, "unknown_operation"),
     "operation 255": ({"operation": 255}, "unknown_operation"),
@@ -152,7 +157,13 @@ WRONG_HEADERS: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_header_is_refused_by_both_sides(wrong: dict[str, Any], code: str) -> None:
     assert refusal_of(decode_call, [header(**{"status": 0, **wrong}), b"topic", b"\x80"]) == code
     for status in (1, 2):
-        assert refusal_of(decode_answer, [header(**{"status": status, **wrong}), b"\x80"]) == code
+        frames = [header(**{"status": status, **wrong}), b"\x80"]
+        if code == "unsupported_version":  # told to whoever asked, or he would wait for nothing
+            answer = decode_answer(frames)
+            assert isinstance(answer.reply, RequestError)
+            assert (answer.correlation, answer.reply.code) == (CORRELATION, code)
+        else:
+            assert refusal_of(decode_answer, frames) == code
 
 
 @pytest.mark.parametrize("first", [b"", header()[:15], header() + b"\0", bytes(16), b"\xff" * 16, b"ping"])

@@ -110,7 +110,7 @@ def test_versions_of_the_vectors_are_those_of_the_package() -> None:
 @each(BATCHES["accepted"])
 def test_header_of_a_batch_lies_as_documented(vector: Vector) -> None:
     whole, header = unhex(vector["bytes"]), vector["header"]
-    assert struct.unpack_from("<4sBBH", whole) == (b"QUOB", 0, header["kind"], header["flags"])
+    assert struct.unpack_from("<4sBBH", whole) == (b"QUOB", 1, header["kind"], header["flags"])
     assert struct.unpack_from("<II", whole, 8) == (header["body_bytes"], header["records"])
     assert struct.unpack_from("<QQ", whole, 16) == (header["base"], header["ordinal"])
     assert struct.unpack_from("<QQ", whole, 32) == (header["producer"], header["sequence"])
@@ -182,7 +182,7 @@ def read_header(frames: Sequence[bytes], status: int, vector: Vector) -> None:
     assert len(frames[0]) == 16
     assert struct.unpack("<2sBBB3sQ", frames[0]) == (
         b"\xd1\x51",
-        0,
+        1,
         vector["operation"],
         status,
         bytes(3),
@@ -242,6 +242,17 @@ def test_error_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
     assert str(answer.reply) == str(problem)
 
 
+@each(FAST["later"])
+def test_answer_of_a_later_broker_is_read_as_in_the_vector(vector: Vector) -> None:
+    answer = codec.decode_answer(unhex(vector["frames"]))
+    assert answer.correlation == vector["correlation"]
+    if "arguments" in vector:
+        assert answer.reply == REPLIES[Operation(vector["operation"])](**vector["arguments"])
+    else:
+        assert isinstance(answer.reply, QuothError)
+        assert vars(answer.reply) == vars(error(vector["code"], vector["text"], vector["hint"]))
+
+
 def test_every_operation_stands_in_the_vectors() -> None:
     for part in ("requests", "replies"):
         assert {vector["operation"] for vector in FAST[part]} == set(Operation), part
@@ -298,6 +309,13 @@ def test_simple_records_are_written_as_in_the_vector(vector: Vector) -> None:
 def test_simple_error_is_written_as_in_the_vector(vector: Vector) -> None:
     problem = error(vector["code"], vector["text"], vector["hint"])
     assert simple.encode_error(problem) == unhex(vector["frames"])
+
+
+def test_every_simple_operation_stands_in_the_vectors() -> None:
+    asked = {unhex(vector["frames"])[0] for vector in SIMPLE["requests"]}
+    assert asked == set(simple.OPERATIONS)
+    answered = [vector["name"] for part in ("replies", "records") for vector in SIMPLE[part]]
+    assert {"ping", "published", "read nothing", "topics"} <= set(answered)
 
 
 @each(SIMPLE["refused"])

@@ -35,8 +35,8 @@ from quoth.patience import Patience
 from quoth.pipeline import Pipeline
 from quoth.stored import StoredSource
 from quothwire import batch
-from quothwire.batch import Flag, Header, Kind, Stored
-from quothwire.errors import NotFound, QuothError, error
+from quothwire.batch import Flag, Header, Stored
+from quothwire.errors import BrokerFailure, NotFound, QuothError, error
 from quothwire.message import Publish
 from quothwire.topic import check_topic
 
@@ -55,8 +55,6 @@ BURST_S = 0.1
 KNOWN_MAX = 10_000
 """Batches of the topic, newest last, that those of the source are compared with: more than are acknowledged
 between two saves."""
-_PASSING = frozenset(("storage_failed", "internal"))
-"""Troubles of the broker that may pass with its restart."""
 _LOST_TRACK = frozenset(("unknown_producer", "out_of_sequence", "sequence_reused", "forgotten_sequence"))
 """What a broker says whose topic is not where the forwarder thinks that it is."""
 
@@ -193,7 +191,7 @@ class Forwarder:
                 self._leg(until_end=until_end)
                 return
             except QuothError as problem:
-                if not problem.retryable and problem.code not in _PASSING:
+                if not problem.retryable and not isinstance(problem, BrokerFailure):  # a restart may end it
                     raise
                 pause = PAUSE_S if self._progressed else min(2 * pause, PAUSE_MAX_S)
                 seconds = pause * random.uniform(0.5, 1.0)
@@ -306,8 +304,6 @@ class Forwarder:
     def _prepare(self, one: Stored) -> None:
         """Let a batch of the source be sent, unless the topic holds it."""
         header = one.header
-        if header.kind != Kind.DATA:
-            return
         self._check_source()
         if self._has_arrived(one):
             self._pass_over(header)

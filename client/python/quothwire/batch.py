@@ -5,8 +5,8 @@ on disk, travel to every consumer and are checked there again. All integers are 
 
     header, 64 bytes                                        body, body_bytes
     0   magic "QUOB"            4                           value offsets    int32[records + 1]
-    4   version (0)             1                           key offsets      int32[records + 1]   if KEYS
-    5   kind                    1                           header offsets   int32[records + 1]   if HEADERS
+    4   version (1)             1                           key offsets      int32[records + 1]   if KEYS
+    5   kind: 1                 1                           header offsets   int32[records + 1]   if HEADERS
     6   flags                   2                           key validity     bitmap, 8-byte steps if KEYS
     8   body_bytes              4                           values           heap
     12  records                 4                           keys             heap                 if KEYS
@@ -29,7 +29,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum, IntFlag
+from enum import IntFlag
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -40,7 +40,9 @@ from quothwire.errors import QuothError, error
 from quothwire.pointer import POINTER_MAX
 
 MAGIC = b"QUOB"
-VERSION = 0
+VERSION = 1
+DATA = 1
+"""The one kind of batch that there is."""
 HEADER_BYTES = 64
 BATCH_BYTES_MAX = 16 * 2**20
 """Header and body: far below Arrow's 2 GiB a column; one batch is at most a quarter of a default segment."""
@@ -56,13 +58,6 @@ _CHECKED = HEADER_BYTES - 8
 _CHECKSUM = struct.Struct("<Q")
 
 Bytes = bytes | bytearray | memoryview
-
-
-class Kind(IntEnum):
-    """What a batch is for."""
-
-    DATA = 1
-    CONTROL = 2
 
 
 class Flag(IntFlag):
@@ -101,7 +96,6 @@ _FLAGS = frozenset(
     for columns in (0, Flag.KEYS, Flag.HEADERS, Flag.KEYS | Flag.HEADERS)
     for numbering in _NUMBERINGS
 )
-_KINDS = frozenset(map(int, Kind))
 
 
 _new = tuple.__new__
@@ -209,8 +203,8 @@ def assembled(
     if HEADER_BYTES + size + padding > BATCH_BYTES_MAX:
         raise error("too_large", f"a batch of {HEADER_BYTES + size} bytes, at most {BATCH_BYTES_MAX}")
     body = b"".join(chain(sections, [bytes(padding)]))
-    check = xxh3_64_intdigest(body, _body_seed(Kind.DATA, flags, records))
-    header = Header(Kind.DATA, flags, len(body), records, 0, 0, producer, sequence, check)
+    check = xxh3_64_intdigest(body, _body_seed(DATA, flags, records))
+    header = Header(DATA, flags, len(body), records, 0, 0, producer, sequence, check)
     return stamp(header, 0) + body
 
 
@@ -262,7 +256,7 @@ def parse_header(buffer: Bytes, log_id: int, offset: int = 0) -> Header:
         raise error("bad_batch", f"version {version} of the batch format, this is version {VERSION}")
     if stamped != xxh3_64_intdigest(buffer[offset : offset + _CHECKED], log_id):
         raise error("bad_batch", "the header's checksum does not match")
-    if kind not in _KINDS or flags not in _FLAGS:
+    if kind != DATA or flags not in _FLAGS:
         raise error("bad_batch", f"kind {kind} or flags {flags:#x} are not known here")
     if flags & _TRANSACTION and not (found[8] and found[9]):
         raise error("bad_batch", "a batch of a transaction without a producer id or a sequence")

@@ -6,11 +6,14 @@
 
     header, 16 bytes, little-endian
     0   magic D1 51        2     no text begins with it: a simple request never looks like a fast one
-    2   version (0)        1
+    2   version (1)        1
     3   operation          1
     4   status             1     0 request, 1 ok, 2 error
     5   zeros              3
     8   correlation id     8     chosen by the client, repeated in the reply
+
+Magic, version and correlation id lie there in every version, so that each side can tell the other one that it
+speaks another.
 
 Arguments are one msgpack map, the topic is its UTF-8 name (empty where an operation has none), the payload
 is a batch (publish) or stored batches (fetch).
@@ -28,10 +31,10 @@ import msgpack
 
 from quothwire import fields
 from quothwire.batch import Bytes
-from quothwire.errors import QuothError, error
+from quothwire.errors import QuothError, RequestError, error
 from quothwire.message import REPLIES, REQUESTS, Operation, Reply, Request
 
-VERSION = 0
+VERSION = 1
 MAGIC = b"\xd1Q"
 HEADER_BYTES = 16
 FRAMES_MAX = 4
@@ -131,11 +134,16 @@ def encode_error(operation: int, correlation: int, problem: QuothError) -> list[
 
 
 def decode_answer(frames: Frames) -> Answer:
-    """Decode a reply.
+    """Decode a reply. One of another version is the error ``unsupported_version`` for whoever asked.
 
-    What is none raises ``bad_request``, ``unsupported_version`` or ``unknown_operation``.
+    What is none raises ``bad_request`` or ``unknown_operation``.
     """
-    operation, status, correlation = _decode_header(frames, (_OK, _ERROR))
+    try:
+        operation, status, correlation = _decode_header(frames, (_OK, _ERROR))
+    except RequestError as problem:
+        if problem.code != "unsupported_version":
+            raise
+        return Answer(correlation_of(frames), problem, b"")
     if not 2 <= len(frames) <= 3:
         raise error("bad_request", f"a reply of {len(frames)} frames")
     payload = frames[2] if len(frames) > 2 else b""
@@ -149,10 +157,12 @@ def _decode_header(frames: Frames, statuses: tuple[int, ...]) -> tuple[Operation
     if not frames or len(frames[0]) != HEADER_BYTES:
         raise error("bad_request", "the first frame is no header of 16 bytes")
     magic, version, number, status, zeros, correlation = _HEADER.unpack(frames[0])
-    if magic != MAGIC or zeros != _ZEROS or status not in statuses:
+    if magic != MAGIC:
         raise error("bad_request", "the first frame is no header of this protocol")
     if version != VERSION:
-        raise error("unsupported_version", f"version {version}, this side speaks {VERSION}")
+        raise error("unsupported_version", f"version {version} of the protocol, this side speaks {VERSION}")
+    if zeros != _ZEROS or status not in statuses:
+        raise error("bad_request", "the first frame is no header of a request or a reply")
     operation = _OPERATIONS.get(number)
     if operation is None:
         raise error("unknown_operation", f"operation {number}")

@@ -10,7 +10,8 @@ wire and one that was raised here are the same class with the same code.
 | `NotFound`     | the topic or the record does not exist                                        |
 | `Conflict`     | the request is well formed but contradicts what is stored                     |
 | `Unavailable`  | the broker cannot do it now: try again                                        |
-| `BrokerFailure`| the broker's disk or code failed: the outcome is not known, somebody must look|
+| `BrokerFailure`| the broker's disk or code failed: the outcome is not known, somebody must look;|
+|                | or a newer broker says a code that is not in the table here                   |
 | `Damaged`      | stored bytes do not check                                                     |
 | `Disconnected` | nobody answered in time: the outcome is not known                             |
 """
@@ -27,8 +28,9 @@ class QuothError(Exception):
         super().__init__(code, text, hint)  # all three, so that it can be pickled
         self.code = code
         self.text = text
-        self.hint = CODES[code].hint if hint is None else hint
-        self.retryable = CODES[code].retryable
+        row = CODES.get(code, _UNKNOWN)
+        self.hint = row.hint if hint is None else hint
+        self.retryable = row.retryable
 
     def __str__(self) -> str:
         return f"{self.code}: {self.text}" + (f" ({self.hint})" if self.hint else "")
@@ -79,7 +81,7 @@ CODES: dict[str, Code] = {
         RequestError, False, "1 to 200 bytes of UTF-8, no control characters, no '/', not '.' or '..'"
     ),
     "bad_pointer": Code(RequestError, False, "a pointer is an integer from 0 to 2**56 - 1"),
-    "bad_batch": Code(RequestError, False, "nothing of it was stored; broker/FORMAT.md draws a batch"),
+    "bad_batch": Code(RequestError, False, "nothing of it was stored; client/PROTOCOL.md draws a batch"),
     "bad_setting": Code(RequestError, False, "nothing was changed"),
     "too_large": Code(RequestError, False, "nothing of it was stored; `hello` tells the limits"),
     # not there
@@ -122,10 +124,9 @@ CODES: dict[str, Code] = {
     "disconnected": Code(Disconnected, True, "is a broker running there? `quoth serve` starts one"),
     "closed": Code(Disconnected, False, "the client was closed"),
 }
+_UNKNOWN = Code(BrokerFailure, False, "a newer broker's: whether it was done is not known")
 
 
 def error(code: str, text: str, hint: str | None = None) -> QuothError:
-    """Make the error of a code. An unknown code (a newer broker's) becomes a `BrokerFailure`."""
-    if code not in CODES:
-        return BrokerFailure("internal", f"{code}: {text}", hint)
-    return CODES[code].error(code, text, hint)
+    """Make the error of a code. One that is not known here, a newer broker's, is a `BrokerFailure`."""
+    return CODES.get(code, _UNKNOWN).error(code, text, hint)

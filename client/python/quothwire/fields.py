@@ -20,8 +20,11 @@ REQUEST_BYTES_MAX = 2**13
 """Settings and a name need a few hundred bytes; what a stranger can make a broker decode costs it 2 ms."""
 REQUEST_ELEMENTS_MAX = 64
 """An array takes its memory when it begins, and 1,024 can stand in each other: that is 0.5 MiB at most."""
-DEPTH_MAX = 4
-"""A list of lists of numbers in a map is the deepest there is."""
+REPLY_DEPTH_MAX, REQUEST_DEPTH_MAX = 8, 4
+"""A list of lists of numbers in a map is the deepest there is; a later broker may have more to tell."""
+
+_REQUEST_LIMITS = REQUEST_BYTES_MAX, REQUEST_ELEMENTS_MAX, REQUEST_DEPTH_MAX
+_REPLY_LIMITS = REPLY_BYTES_MAX, REPLY_ELEMENTS_MAX, REPLY_DEPTH_MAX
 
 FLAT_BYTES_MAX = 256
 _SMALL_MAPS = frozenset(bytes((first,)) for first in range(0x80, 0x90))
@@ -56,10 +59,7 @@ def unpack(kind: Any, packed: bytes, *, strict: bool) -> Any:
     """
     found = _unpack_flat(packed)
     if found is None:
-        limits = (
-            (REQUEST_BYTES_MAX, REQUEST_ELEMENTS_MAX) if strict else (REPLY_BYTES_MAX, REPLY_ELEMENTS_MAX)
-        )
-        found = _unpack_map(packed, *limits)
+        found = _unpack_map(packed, *(_REQUEST_LIMITS if strict else _REPLY_LIMITS))
     checks = _checks(kind)
     for name, value in found.items():
         check = checks.get(name)
@@ -90,7 +90,7 @@ def _unpack_flat(packed: bytes) -> dict[str, Any] | None:
     return found
 
 
-def _unpack_map(packed: bytes, bytes_max: int, elements_max: int) -> dict[str, Any]:
+def _unpack_map(packed: bytes, bytes_max: int, elements_max: int, depth_max: int) -> dict[str, Any]:
     if len(packed) > bytes_max:
         raise error("bad_request", f"arguments of {len(packed)} bytes, at most {bytes_max}")
     try:
@@ -105,7 +105,7 @@ def _unpack_map(packed: bytes, bytes_max: int, elements_max: int) -> dict[str, A
         )
     except (ValueError, RecursionError) as problem:
         raise error("bad_request", f"arguments are no msgpack map: {str(problem)[:80]}") from None
-    if not isinstance(found, dict) or _depth(found) > DEPTH_MAX:
+    if not isinstance(found, dict) or _depth(found, depth_max) > depth_max:
         raise error("bad_request", "arguments are no plain msgpack map")
     return found
 
@@ -121,11 +121,11 @@ def _refuse(code: int, _content: bytes) -> None:
     raise ValueError(f"an extension, type {code}")
 
 
-def _depth(value: Any, level: int = 1) -> int:
-    if level > DEPTH_MAX or not isinstance(value, (dict, list)):
+def _depth(value: Any, depth_max: int, level: int = 1) -> int:
+    if level > depth_max or not isinstance(value, (dict, list)):
         return level
     inner = value.values() if isinstance(value, dict) else value
-    return max((_depth(item, level + 1) for item in inner), default=level)
+    return max((_depth(item, depth_max, level + 1) for item in inner), default=level)
 
 
 @cache

@@ -1,0 +1,240 @@
+"""Files of another version: refused by name, with what to do, and left as they are.
+
+Each is one of the golden directory with another number in it, its checksum right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
+
+import quoth
+from kit.brokers import StartBroker
+from kit.clocks import START, ManualClock
+from kit.commands import Command
+from kit.golden import FOREVER, LEDGER, UNDECIDED
+from kit.peers import refused
+from quoth.spark.archive.store import read_manifest
+from quothd import manifest, topicfile
+from quothlog import Log, inspection, layout, marks
+from quothwire.errors import QuothError
+from quothwire.record import Record
+
+GOLDEN = Path(__file__).parent / "golden" / "v1"
+LEDGER_FOLDER = f"data/topics/ledger~{LEDGER:016x}"
+UNDECIDED_FOLDER = f"data/topics/undecided~{UNDECIDED:016x}"
+OTHERS = (0, 2, 255)
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    """A copy of the golden directory."""
+    return Path(shutil.copytree(GOLDEN, tmp_path / "golden"))
+
+
+def with_block(version: int, data: bytes) -> bytes:
+    """A file that begins with a header block of another version."""
+    head = data[:8] + version.to_bytes(4, "little") + data[12:88]
+    return head + xxh3_64_intdigest(head).to_bytes(8, "little") + data[96:]
+
+
+def with_line(version: int, data: bytes) -> bytes:
+    """A file of one line of JSON and its checksum."""
+    line = data.partition(b"\n")[0].replace(b'"version": 1', b'"version": %d' % version)
+    return line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
+
+
+def with_plan(version: int, data: bytes) -> bytes:
+    """A plan."""
+    _, *lines, _ = data.splitlines(keepends=True)
+    text = b"".join([b"%d\n" % version, *lines])
+    return text + xxh3_64_hexdigest(text).encode() + b"\n"
+
+
+def with_index(version: int, data: bytes) -> bytes:
+    """An index."""
+    checked = data[:8] + version.to_bytes(4, "little") + data[12:-8]
+    return checked + xxh3_64_intdigest(checked).to_bytes(8, "little")
+
+
+def with_mark(version: int, data: bytes) -> bytes:
+    """A mark, which has no checksum."""
+    return data.replace(b'"version": 1', b'"version": %d' % version)
+
+
+def with_manifest(version: int, data: bytes) -> bytes:
+    """The manifest of an archive."""
+    text = data.decode().partition('"manifest": ')[2][:-2].replace('"archive": 1', f'"archive": {version}')
+    return f'{{"checksum": "{xxh3_64_hexdigest(text.encode())}",\n"manifest": {text}}}\n'.encode()
+
+
+def open_log(golden: Path, folder: str) -> None:
+    """Open a log, with what is staged there."""
+    with Log.open(golden / folder, clock=ManualClock(START), others=("topic.json",)) as log:
+        log.transactions()
+
+
+def rewritten(path: Path, of_version: Callable[[int, bytes], bytes], version: int) -> bytes:
+    """Let a file be of another version; returns its new content."""
+    before = path.read_bytes()
+    assert of_version(1, before) == before, "it is of version 1, and this is how it is written"
+    path.write_bytes(of_version(version, before))
+    return path.read_bytes()
+
+
+def staged_in(folder: Path) -> Path:
+    """A file of staged batches."""
+    return next(folder.glob("*.staged"))
+
+
+FILES: dict[str, tuple[Callable[[Path], Path], Callable[[int, bytes], bytes], Callable[[Path], object]]] = {
+    "a segment": (
+        lambda golden: max((golden / LEDGER_FOLDER).glob("*.seg")),
+        with_block,
+        lambda golden: open_log(golden, LEDGER_FOLDER),
+    ),
+    "a segment, to who reads without the lock": (
+        lambda golden: max((golden / LEDGER_FOLDER).glob("*.seg")),
+        with_block,
+        lambda golden: list(inspection.records(golden / LEDGER_FOLDER)),
+    ),
+    "staged batches": (
+        lambda golden: staged_in(golden / UNDECIDED_FOLDER),
+        with_block,
+        lambda golden: open_log(golden, UNDECIDED_FOLDER),
+    ),
+    "a plan": (
+        lambda golden: golden / UNDECIDED_FOLDER / layout.PLAN_NAME,
+        with_plan,
+        lambda golden: open_log(golden, UNDECIDED_FOLDER),
+    ),
+    "a plan, to who reads without the lock": (
+        lambda golden: golden / UNDECIDED_FOLDER / layout.PLAN_NAME,
+        with_plan,
+        lambda golden: list(inspection.records(golden / UNDECIDED_FOLDER)),
+    ),
+    "a topic's settings": (
+        lambda golden: golden / LEDGER_FOLDER / topicfile.NAME,
+        with_line,
+        lambda golden: topicfile.decode((golden / LEDGER_FOLDER / topicfile.NAME).read_bytes()),
+    ),
+    "a mark": (
+        lambda golden: golden / "outbox" / "orders.forward",
+        with_mark,
+        lambda golden: marks.read_mark(golden / "outbox" / "orders.forward"),
+    ),
+    "a backup": (
+        lambda golden: golden / "backup" / manifest.NAME,
+        with_line,
+        lambda golden: manifest.load(golden / "backup"),
+    ),
+    "an archive": (
+        lambda golden: golden / "archive" / "_manifest.json",
+        with_manifest,
+        lambda golden: read_manifest(golden / "archive"),
+    ),
+}
+
+
+@pytest.mark.parametrize("version", OTHERS)
+@pytest.mark.parametrize(("find", "of_version", "read"), FILES.values(), ids=FILES)
+def test_file_of_another_version_is_refused_by_name_and_left_as_it_is(
+    golden: Path,
+    find: Callable[[Path], Path],
+    of_version: Callable[[int, bytes], bytes],
+    read: Callable[[Path], object],
+    version: int,
+) -> None:
+    path = find(golden)
+    content = rewritten(path, of_version, version)
+    with pytest.raises(QuothError) as told:
+        read(golden)
+    assert told.value.code == "unsupported_version"
+    assert re.search(rf"version {version}\b.* version 1$", told.value.text), told.value.text
+    assert "left as it" in told.value.hint
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("version", OTHERS)
+def test_index_of_another_version_is_made_anew(golden: Path, version: int) -> None:
+    """It is derived: nobody needs it."""
+    folder = golden / LEDGER_FOLDER
+    before = {path: path.read_bytes() for path in sorted(folder.glob("*.idx"))}
+    values = [one.value for one in _records(folder)]
+    for path in before:
+        rewritten(path, with_index, version)
+    assert [one.value for one in _records(folder)] == values
+    with Log.open(folder, clock=ManualClock(START), others=("topic.json",)) as log:
+        assert [one.value for one in log.read()] == values
+    assert max(before).read_bytes() == before[max(before)]
+
+
+def test_broker_serves_a_topic_whose_settings_are_of_another_version_and_removes_nothing(
+    golden: Path, start_broker: StartBroker
+) -> None:
+    """Its limits are not known, and the file stays as it is until somebody says others."""
+    path = golden / LEDGER_FOLDER / topicfile.NAME
+    content = rewritten(path, with_line, 2)
+    broker = start_broker(directory=golden / "data", **FOREVER)
+    with quoth.connect(broker.url) as client:
+        info = client.topic("ledger")
+        assert "version 2" in info.problem
+        assert info.settings["durability"] == "synced"
+        assert client.publish("ledger", b"new").durability == "synced"
+        assert client.topic("ledger").count == 21
+        assert path.read_bytes() == content
+        assert client.update_topic("ledger", size_limit=2_048).problem == ""
+
+
+def test_broker_refuses_a_topic_with_a_segment_of_another_version_and_serves_the_others(
+    golden: Path, start_broker: StartBroker
+) -> None:
+    path = max((golden / LEDGER_FOLDER).glob("*.seg"))
+    content = rewritten(path, with_block, 2)
+    broker = start_broker(directory=golden / "data", **FOREVER)
+    with quoth.connect(broker.url) as client:
+        for ask in (lambda: client.publish("ledger", b"new"), lambda: list(client.read("ledger"))):
+            with refused("unsupported_version"):
+                ask()
+        assert client.publish("orders", b"new").count == 1
+    assert path.read_bytes() == content
+
+
+def test_command_says_what_to_do_about_a_backup_of_another_version(golden: Path, tmp_path: Path) -> None:
+    rewritten(golden / "backup" / manifest.NAME, with_line, 2)
+    ended = Command("", [])("restore", str(golden / "backup"), str(tmp_path / "restored"))
+    assert ended.status != 0
+    assert "unsupported_version" in ended.err
+    assert "use the Quoth that wrote it" in ended.err
+
+
+def test_backup_with_a_setting_that_is_not_known_is_refused_and_nothing_is_restored(
+    golden: Path, tmp_path: Path
+) -> None:
+    path = golden / "backup" / manifest.NAME
+    line = path.read_bytes().partition(b"\n")[0].replace(b'"max_age"', b'"max_love"')
+    path.write_bytes(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n")
+    ended = Command("", [])("restore", str(golden / "backup"), str(tmp_path / "restored"))
+    assert ended.status != 0
+    assert "bad_setting: 'max_love' is no setting of a topic" in ended.err
+    assert not (tmp_path / "restored" / "topics").exists()
+
+
+def test_key_that_is_not_known_in_a_settings_file_is_passed_over(golden: Path) -> None:
+    """A later version may add one beside the settings, as long as nothing goes wrong without it."""
+    data = (golden / LEDGER_FOLDER / topicfile.NAME).read_bytes()
+    content = {**json.loads(data.partition(b"\n")[0]), "later": [1]}
+    line = json.dumps(content).encode()
+    assert topicfile.decode(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n") == topicfile.decode(data)
+
+
+def _records(folder: Path) -> Iterator[Record]:
+    for one in inspection.records(folder):
+        assert isinstance(one, Record)
+        yield one
