@@ -14,7 +14,7 @@ from quoth.spark.archive.store import ArchiveStore, local_path, read_manifest
 from quothwire.errors import Conflict, Damaged, RequestError
 
 FILES = [
-    ArchivedFile(f"topic=t/day=1970-01-01/{n:017d}-{n + 4:017d}.parquet", n, n + 4, 5, 900, n, n * 2**100)
+    ArchivedFile(f"topic=t/day=1970-01-01/{n:017d}-{n + 4:017d}.parquet", n, n + 4, 5, 900, n, n * 2**60)
     for n in (0, 5, 10, 15)
 ]
 LOG = ArchivedLog("t", 2**64 - 1, 1).grown(19, 20, FILES, [])
@@ -50,11 +50,24 @@ def test_what_is_no_manifest_is_refused_and_left(tmp_path: Path, content: bytes)
     ArchiveStore(tmp_path).close()  # and the lock was given free
 
 
+def with_checksum(body: object) -> bytes:
+    text = json.dumps(body, ensure_ascii=False, indent=1)
+    return f'{{"checksum": "{manifests._checksum(text)}", "manifest": {text}}}'.encode()
+
+
+def test_keys_of_a_later_program_are_passed_over() -> None:
+    def with_news(value: object) -> object:
+        if isinstance(value, dict):
+            return {"news": [1], **{name: with_news(one) for name, one in value.items()}}
+        return [with_news(one) for one in value] if isinstance(value, list) else value
+
+    body = json.loads(FULL.encoded(1))["manifest"]
+    assert decoded(with_checksum(with_news(body)), "here") == FULL
+
+
 def test_manifest_of_a_later_version_is_refused(tmp_path: Path) -> None:
     body = {"archive": manifests.VERSION + 1, "news": True}
-    text = json.dumps(body, ensure_ascii=False, indent=1)
-    checksum = manifests._checksum(text)
-    (tmp_path / manifests.NAME).write_text(f'{{"checksum": "{checksum}", "manifest": {text}}}')
+    (tmp_path / manifests.NAME).write_bytes(with_checksum(body))
     with pytest.raises(RequestError, match="unsupported_version"):
         ArchiveStore(tmp_path)
 

@@ -19,7 +19,8 @@
     }
 
 It is the only truth: a file that it does not name is no part of the archive, whatever it holds. It is
-replaced atomically, so every reader sees the archive after one commit or another, and never a mixture.
+replaced atomically, so every reader sees the archive after one commit or another, and never a mixture. Keys
+that are not known here are passed over, and are gone with the next commit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from xxhash import xxh3_64_hexdigest
 
@@ -68,6 +69,9 @@ class Replaced(NamedTuple):
 
     name: str
     at: int
+
+
+T = TypeVar("T", ArchivedFile, Loss, Replaced)
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,7 @@ def decoded(content: bytes, where: str) -> Manifest:
             text = f"{where} is of version {body['archive']!r}, this program knows version {VERSION}"
             raise error("unsupported_version", text, "it was left as it is")
         logs = tuple(map(_log_of, body["logs"]))
-        return Manifest(int(body["commit"]), logs, tuple(Replaced(**one) for one in body["replaced"]))
+        return Manifest(int(body["commit"]), logs, tuple(_known(Replaced, one) for one in body["replaced"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise _no_manifest(where, f"{type(problem).__name__}: {problem}") from None
 
@@ -180,11 +184,16 @@ def _log_object(log: ArchivedLog) -> dict[str, Any]:
 
 
 def _log_of(said: dict[str, Any]) -> ArchivedLog:
-    files = tuple(ArchivedFile(**{**one, "hash": int(one["hash"], 16)}) for one in said["files"])
-    losses = tuple(Loss(**one) for one in said["losses"])
+    files = tuple(_known(ArchivedFile, {**one, "hash": int(one["hash"], 16)}) for one in said["files"])
+    losses = tuple(_known(Loss, one) for one in said["losses"])
     rest = {name: said[name] for name in ("topic", "generation", "ordinal", "lost")}
     until = check_pointer(said["until"])
     return ArchivedLog(log=int(said["log"], 16), until=until, losses=losses, files=files, **rest)
+
+
+def _known(kind: type[T], said: Mapping[str, Any]) -> T:
+    """What an object says, without the keys of a later program."""
+    return kind(**{name: said[name] for name in kind._fields})
 
 
 def _text(content: Mapping[str, Any]) -> str:
