@@ -15,8 +15,9 @@ from quothd import Broker
 from quothd.config import Config
 from quothlog import layout
 from quothwire import batch, codec
+from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import CODES
-from quothwire.message import REPLIES, REQUESTS, Operation, TopicInfo, TransactionInfo
+from quothwire.message import Operation, TopicInfo, TransactionInfo
 from quothwire.settings import NAMES
 
 ROOT = Path(__file__).parent.parent

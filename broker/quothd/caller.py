@@ -7,18 +7,9 @@ from typing import Any, Protocol
 
 from quothwire import batch, codec, simple
 from quothwire.codec import Call
+from quothwire.dialogue import Reply
 from quothwire.errors import QuothError, error
-from quothwire.message import (
-    Fetch,
-    Fetched,
-    ListTopics,
-    Operation,
-    Ping,
-    Pong,
-    Published,
-    Reply,
-    Topics,
-)
+from quothwire.message import Fetch, Fetched, ListTopics, Operation, Ping, Pong, Published, Topics
 from quothwire.record import Record, closed_records_of
 
 SIMPLE_READ_BYTES = 2**20

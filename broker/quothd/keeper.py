@@ -44,8 +44,9 @@ from quothd.transactions import Stepped, Transactions
 from quothd.voice import Voice
 from quothlog import Appended, Log, LogInfo
 from quothlog.filesystem import NotDurable
+from quothwire.dialogue import Reply
 from quothwire.errors import QuothError, error
-from quothwire.message import Operation, Reply, Trimmed
+from quothwire.message import Operation, Trimmed
 
 QUICK_ITEMS_MAX = 128
 QUICK_BYTES_MAX = 2**19

@@ -17,6 +17,7 @@ from quothlog import Log
 from quothlog.extract import Extract, up_to
 from quothlog.lookup import Lookup
 from quothlog.ranges import Survey
+from quothwire.dialogue import Reply
 from quothwire.message import (
     FETCH_BYTES_MAX,
     Advance,
@@ -26,7 +27,6 @@ from quothwire.message import (
     Fetched,
     Operation,
     Parts,
-    Reply,
     SplitTopic,
 )
 

@@ -21,7 +21,7 @@ from quoth.spark.archive import archived_files
 from quoth.spark.archive.archiver import Archiver, Policy
 from quoth.spark.archive.compaction import Compactor
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.archive.workers import Here
+from quoth.spark.workers import Here
 
 DIED = -signal.SIGKILL
 FILE_BYTES = 1_500

@@ -35,7 +35,7 @@ from kit.transactions import Loader
 from quoth.forwarder import Standing
 from quoth.spark import connections
 from quoth.spark.archive.archiver import Archiver
-from quoth.spark.archive.workers import Here
+from quoth.spark.workers import Here
 from quothd import catalog, topicfile
 from quothd.backup import backup
 from quothd.config import Config

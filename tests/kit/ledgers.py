@@ -38,6 +38,7 @@ class Ledgers:
     """A broker's topics. Bytes are 100 a record."""
 
     def __init__(self) -> None:
+        self.url = "tcp://127.0.0.1:1"
         self.ledgers: dict[str, Ledger] = {}
         self.meanwhile: Callable[[], object] | None = None
         """What happens once, between two answers."""

@@ -19,6 +19,7 @@ from kit.tracing import Call, Tracer
 from kit.transactions import LOADER, staged
 from quothwire import message
 from quothwire.codec import Answer
+from quothwire.dialogue import Request
 from quothwire.message import (
     AbortTransaction,
     CreateTopic,
@@ -30,7 +31,6 @@ from quothwire.message import (
     Publish,
     Published,
     PublishStaged,
-    Request,
     RollTopic,
     TrimTopic,
     UpdateTopic,

@@ -18,18 +18,9 @@ from kit.deadlines import DEADLINE_S
 from kit.logs import encoded
 from quothwire import announcement, batch, codec
 from quothwire.codec import Answer
+from quothwire.dialogue import Request
 from quothwire.errors import QuothError, error
-from quothwire.message import (
-    DescribeTopic,
-    Fetch,
-    Fetched,
-    GetStatus,
-    Publish,
-    Published,
-    Request,
-    Status,
-    TopicInfo,
-)
+from quothwire.message import DescribeTopic, Fetch, Fetched, GetStatus, Publish, Published, Status, TopicInfo
 from quothwire.record import Record, records_of
 
 Context = zmq.Context[zmq.Socket[bytes]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from inspect import getdoc, isclass, isfunction, signature
+from inspect import getdoc, getmembers, isclass, isfunction, signature
 from typing import Any
 
 import pytest
@@ -43,8 +43,8 @@ def offered(kind: Any) -> dict[str, Callable[..., Any]]:
     special = {name for pair in IN_A_LOOP.items() for name in pair if name.startswith("__")}
     return {
         name: member
-        for name, member in vars(kind).items()
-        if isfunction(member) and (not name.startswith("_") or name in special)
+        for name, member in getmembers(kind, isfunction)
+        if not name.startswith("_") or name in special
     }
 
 

@@ -9,8 +9,9 @@ import pytest
 from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RETRIED, Exchange
 from quoth.gathering import LIST_S, ROUND_REST, Gathering, Plan
 from quothwire.codec import Answer
+from quothwire.dialogue import Reply
 from quothwire.errors import QuothError, error
-from quothwire.message import Fetched, Pong, Reply, Topics
+from quothwire.message import Fetched, Pong, Topics
 
 NOW = 1_000.0
 NOTHING = Fetched(next=0, newest=7, end=3, gone=0, damaged=0, log=5)

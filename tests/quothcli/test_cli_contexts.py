@@ -11,6 +11,7 @@ import pytest
 
 from kit.brokers import BrokerProcess, free_port
 from kit.commands import Command
+from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli import contexts
 from quothcli.chosen import Chosen
 from quothcli.contexts import Context, Contexts
@@ -198,6 +199,8 @@ def test_what_wins(
     assert place.timeout == (None if url in ("tcp://u:1", "tcp://e:1") else 3.0), (
         "it belongs to another broker"
     )
+    assert Chosen(**said).patience == (place.timeout or DEFAULT_TIMEOUT_S)  # type: ignore[arg-type]
+    assert Chosen(**said, timeout=9.0).patience == 9.0  # type: ignore[arg-type]
 
 
 def test_an_error_tells_whose_address_it_is(alone: Command) -> None:

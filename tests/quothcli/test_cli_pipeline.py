@@ -9,12 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kit.brokers import BrokerProcess
 from kit.commands import Command
 from kit.damage import flip
 from kit.effort import long_form
 from kit.logs import segments
+from kit.replays import BEGAN, LOG, Record, write_archive
 from kit.sparks import JAVA_OPTIONS, JOB_S, spark_home, starts_spark
-from quoth.spark.jobs import audit
+from quoth import connect
+from quoth.spark.jobs import archive, audit, compact, replay, stats
+from quoth.spark.jobs.session import Job
 
 MODULE = (sys.executable, "-m", "quoth.spark.jobs.audit")
 SPARK_SUBMIT = Path(sys.executable).with_name("spark-submit")
@@ -91,6 +95,40 @@ def test_audit_in_executors_that_are_processes_of_their_own(directory: Path, tmp
     assert [(one["path"], one["kind"]) for one in content["findings"]] == [(str(harmed), "body")]
     assert (content["segments"], content["records"]) == (3, 25)
     assert len(list((tmp_path / "spark" / "work").glob("app-*/[01]"))) == 2, "the executors' directories"
+
+
+# -- what Spark breaks off ----------------------------------------------------------------------------------
+
+
+@starts_spark
+def test_hint_says_what_there_is_of_a_replay_that_spark_breaks_off(
+    alone: Command, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    write_archive(tmp_path / "archive", topic, [[Record(BEGAN, b"k", b"v", {})]], log=LOG)
+    words = ("--url", broker.url, "--master", "local[1]", "--conf", "spark.driver.maxResultSize=1")
+    told = alone("pipeline", "replay", str(tmp_path / "archive"), *words, seconds=JOB_S)
+    assert (told.status, told.out) == (1, b"")
+    said, hint = told.err.splitlines()[-2:]
+    assert said.startswith("quoth: spark_failed: replay: ")
+    assert "maxResultSize" in said
+    assert hint == "hint: chunks that were published are whole: run it again to go on behind them"
+
+
+def test_each_job_says_what_there_is_of_it_when_it_is_broken_off(
+    broker: BrokerProcess, topic: str, directory: Path, tmp_path: Path
+) -> None:
+    with connect(broker.url) as client:
+        client.publish(topic, b"x")
+    root = tmp_path / "archive"
+    write_archive(root, topic, [[Record(BEGAN, b"k", b"v", {})]], log=LOG)
+    jobs = {
+        "archived": archive.job(root, topic, url=broker.url, tell=print),
+        "merged": compact.job(root),
+        "chunks": replay.job(root, url=broker.url, tell=print),
+        "/out may not be whole": audit.job([directory], out=str(tmp_path / "out")),
+        "run it again": stats.job(topic, url=broker.url),
+    }
+    assert [word for word, job in jobs.items() if not isinstance(job, Job) or word not in job.kept] == []
 
 
 # -- what is refused before there is a session --------------------------------------------------------------

@@ -17,8 +17,9 @@ from kit.peers import FastPeer, Peers, SimplePeer, refused
 from kit.processes import listing, needs_proc, resident_bytes
 from quothwire import codec
 from quothwire.codec import Answer
+from quothwire.dialogue import REQUESTS
 from quothwire.errors import QuothError
-from quothwire.message import REQUESTS, CreateTopic, Operation, Ping, Pong, Publish
+from quothwire.message import CreateTopic, Operation, Ping, Pong, Publish
 
 
 def header(

@@ -10,13 +10,13 @@ import pytest
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
 from kit.peers import FastPeer, Peers, code_of, refused
+from quothwire.dialogue import Request
 from quothwire.message import (
     AdvanceTopic,
     CountTopic,
     Fetch,
     Hello,
     Operation,
-    Request,
     RollTopic,
     SplitTopic,
     TrimTopic,

@@ -14,6 +14,7 @@ from kit.peers import FastPeer, Peers, code_of, refused, replied
 from kit.transactions import Job, part_of, staged
 from quothwire import batch
 from quothwire.batch import Flag
+from quothwire.dialogue import Request
 from quothwire.message import (
     AbortTransaction,
     CreateTopic,
@@ -22,7 +23,6 @@ from quothwire.message import (
     GetTransaction,
     Publish,
     PublishStaged,
-    Request,
     RollTopic,
     Stage,
     UpdateTopic,

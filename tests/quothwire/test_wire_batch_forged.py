@@ -221,8 +221,20 @@ def test_right_batch_above_the_limit_is_refused() -> None:
 def test_body_whose_checksum_is_wrong_is_refused(place: int) -> None:
     whole = bytearray(forge(ABC, 3))
     whole[place] ^= 4
-    with pytest.raises(RequestError, match="body's checksum"):
-        batch.check(whole)
+    for read in (batch.check, batch.intact):
+        with pytest.raises(RequestError, match="body's checksum"):
+            read(whole)
+
+
+def test_intact_is_what_was_stored_whatever_its_offsets_say() -> None:
+    assert batch.intact(forge(ABC, 3)) == batch.check(forge(ABC, 3))
+    falling = forge(padded(ints(0, 2, 1, 3) + b"abc"), 3)
+    assert batch.intact(falling).records == 3
+    with pytest.raises(RequestError, match="offsets do not rise"):
+        batch.check(falling)
+    for cut in (64, len(falling) - 8, len(falling) - 1):
+        with pytest.raises(RequestError, match="bad_batch"):
+            batch.intact(falling[:cut])
 
 
 def test_checksum_of_the_body_covers_count_and_flags() -> None:

@@ -21,8 +21,9 @@ from quothwire.codec import (
     encode_request,
     is_fast,
 )
+from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import CODES, BrokerFailure, QuothError, RequestError, error
-from quothwire.message import REPLIES, REQUESTS, Fetch, Hello, Operation, Ping, Pong
+from quothwire.message import Fetch, Hello, Operation, Ping, Pong
 
 CORRELATION = 0x0102_0304_0506_0708
 U64 = 2**64 - 1

@@ -16,8 +16,9 @@ import msgpack
 import pytest
 
 from quothwire import announcement, batch, codec, fields, pointer, simple, topic
+from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import QuothError, error
-from quothwire.message import REPLIES, REQUESTS, CreateTopic, Operation
+from quothwire.message import CreateTopic, Operation
 from quothwire.settings import TopicSettings
 
 LOG = 0x1122_3344_5566_7788

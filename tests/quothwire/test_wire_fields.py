@@ -11,18 +11,9 @@ import pytest
 
 from quothwire import fields
 from quothwire.bounds import Range
+from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import RequestError
-from quothwire.message import (
-    REPLIES,
-    REQUESTS,
-    CreateTopic,
-    Fetch,
-    Hello,
-    ListTopics,
-    Operation,
-    Pong,
-    Topics,
-)
+from quothwire.message import CreateTopic, Fetch, Hello, ListTopics, Operation, Pong, Topics
 
 CANNOT_BE_ENCODED: dict[str, Any] = {
     "too large": CreateTopic({"max_bytes": 2**64}),

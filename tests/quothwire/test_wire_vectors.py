@@ -17,8 +17,9 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from quothwire import announcement, batch, codec, simple, topic
+from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import QuothError, error
-from quothwire.message import REPLIES, REQUESTS, Operation
+from quothwire.message import Operation
 
 Vector = dict[str, Any]
 

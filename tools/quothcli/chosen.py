@@ -65,11 +65,16 @@ class Chosen:
         context = held.find(name)
         return Place(context.url, context.timeout, f"context {name}")
 
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for the broker. Raises as `address` does."""
+        return self.timeout or self.place.timeout or DEFAULT_TIMEOUT_S
+
     def connect(self) -> quoth.Client:
         """Connect to the broker. Raises `Disconnected`, which tells where the address is from."""
         place = self.place
         try:
-            return quoth.connect(place.url, timeout=self.timeout or place.timeout or DEFAULT_TIMEOUT_S)
+            return quoth.connect(place.url, timeout=self.patience)
         except Disconnected as problem:
             raise type(problem)(
                 problem.code, f"{problem.text} (from {place.origin})", problem.hint

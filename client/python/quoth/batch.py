@@ -19,9 +19,11 @@ _new = tuple.__new__
 
 
 class StoredBatch(NamedTuple):
-    """A batch as it is stored, and checked: records with the pointers ``header.base`` to ``header.last``.
+    """A batch as it is stored: records with the pointers ``header.base`` to ``header.last``.
 
-    data: header and body, see PROTOCOL.md. log: the id of the topic's log, which seeds the header's checksum.
+    data: header and body, see PROTOCOL.md; their checksums match. The broker has checked the offsets in it;
+    check them again before something follows them that would not notice a wrong one (`quothwire.batch.check`,
+    or Arrow's own ``validate``). log: the id of the topic's log, which seeds the header's checksum.
     """
 
     header: Header

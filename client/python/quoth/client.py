@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from quoth import steps
 from quoth.batch import Batch, Messages, StoredBatch
 from quoth.channel import Context, Link
+from quoth.closing import Closing
 from quoth.columns import encoder
 from quoth.cursor import Cursor
 from quoth.deadline import as_seconds, deadline_in
@@ -85,7 +85,7 @@ def address_of(broker: str | BrokerLike) -> tuple[str, Context | None]:
     return broker, None
 
 
-class Client:
+class Client(Closing):
     """A broker's client, to be made by `connect`, closed or used as a context manager.
 
     Any thread may call any method: each call takes a connection of its own from a pool. An iterator, a
@@ -101,14 +101,6 @@ class Client:
         self.timeout = timeout
         self._pool = Pool(url, context)
         self._payload_bytes_max = wire.BATCH_BYTES_MAX
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections. Does nothing the second time."""

@@ -32,10 +32,10 @@ import stat
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self, overload
+from typing import Any, NamedTuple, overload
 
 from quoth.batch import Batch
+from quoth.closing import Closing
 from quoth.filelock import FileLock
 from quoth.message import Message
 from quothwire import pointer as pointers
@@ -62,7 +62,7 @@ class Position(NamedTuple):
     ordinal: int = -1
 
 
-class Cursor:
+class Cursor(Closing):
     """Positions of a reader in topics, kept in a file. Belongs to one thread, and to one process.
 
     path: a file, or nothing yet: then it is made by the first `save`. Raises `Damaged` if it holds no cursor,
@@ -77,19 +77,8 @@ class Cursor:
         self._stretches: dict[str, deque[_Stretch]] = {}
         there = _check_place(self.path)
         self._lock = FileLock(self.path)
-        try:
+        with self._lock.opening():
             self._positions = _decode(self.path, _content(self.path)) if there else {}
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Save what was advanced, and let others have the file. Does nothing the second time."""

@@ -23,8 +23,8 @@ from typing import TypeAlias, TypeVar
 
 from quothwire import codec
 from quothwire.codec import Answer
+from quothwire.dialogue import Request
 from quothwire.errors import QuothError
-from quothwire.message import Request
 
 RESEND_S = 5.0
 """Silence after which a request is sent again although the connection looks healthy."""

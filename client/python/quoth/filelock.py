@@ -9,7 +9,8 @@ from __future__ import annotations
 import fcntl
 import os
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quothwire.errors import error
@@ -53,6 +54,15 @@ class FileLock:
     def is_held(self) -> bool:
         """Has it not been released, nor stayed with a parent process?"""
         return self._fd >= 0
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """Read inside what it guards: it is released if that fails."""
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Give the file free. Does nothing the second time."""

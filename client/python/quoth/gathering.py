@@ -36,19 +36,10 @@ from quoth.message import Gap, Message, OnGap
 from quoth.reader import FETCH_BYTES, Reader, log_gap
 from quoth.selection import Selection
 from quothwire.codec import Answer
+from quothwire.dialogue import Request
 from quothwire.errors import NotFound, QuothError, error
 from quothwire.message import TOPICS_MAX as NAMES_MAX
-from quothwire.message import (
-    DescribeTopic,
-    Fetch,
-    Fetched,
-    ListTopics,
-    Ping,
-    Pong,
-    Request,
-    TopicInfo,
-    Topics,
-)
+from quothwire.message import DescribeTopic, Fetch, Fetched, ListTopics, Ping, Pong, TopicInfo, Topics
 from quothwire.pointer import POINTER_MAX
 
 WAIT_S = 30.0

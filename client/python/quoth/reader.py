@@ -333,7 +333,7 @@ class StoredReader(Passage[StoredBatch]):
     """A cursor that hands out whole batches as they are stored, the first of which may begin before it."""
 
     def _made(self, raw: memoryview, _skip: int) -> StoredBatch:
-        return StoredBatch(wire.check(raw, self._log_id), raw, self._log_id)
+        return StoredBatch(wire.intact(raw, self._log_id), raw, self._log_id)
 
 
 def _behind(ordinal: int, records: int) -> int:

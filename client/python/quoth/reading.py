@@ -10,11 +10,11 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from types import TracebackType
 from typing import Self
 
 import zmq
 
+from quoth.closing import Closing
 from quoth.deadline import as_seconds
 from quoth.gathering import Gathering, Plan
 from quoth.message import Message, OnGap
@@ -26,7 +26,7 @@ LOOK_S = 0.5
 """How often it is looked whether the client was closed."""
 
 
-class Reading:
+class Reading(Closing):
     """Records of several topics; made by `Client.tail_many` and `Client.read_many`. Belongs to one thread.
 
     Iterating gives messages, `portions` what has come at once. Each topic's records keep their order; with
@@ -58,14 +58,6 @@ class Reading:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_questions"):

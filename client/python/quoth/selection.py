@@ -41,6 +41,10 @@ class Selection:
         """May topics that are made later belong to it?"""
         return bool(self._patterns)
 
+    def means(self, name: str) -> bool:
+        """Is this topic meant, by its name or by a pattern?"""
+        return name in self.names or self.matches(name)
+
     def matches(self, name: str) -> bool:
         """Is this topic meant by a pattern?"""
         return any(pattern.match(name) for pattern in self._patterns)

@@ -16,6 +16,7 @@ from quoth.message import Gap, Message, OnGap, Stretch
 from quoth.moment import Moment, as_pointer
 from quoth.reader import Reader, StoredReader
 from quothwire import batch as wire
+from quothwire.dialogue import Request
 from quothwire.errors import Conflict, NotFound, error
 from quothwire.message import (
     Advance,
@@ -29,7 +30,6 @@ from quothwire.message import (
     Hello,
     ListTopics,
     Parts,
-    Request,
     SplitTopic,
     Status,
     TopicInfo,

@@ -12,10 +12,10 @@ publish, abort and ask how it stands, with a client of his own in a process of h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from quoth import steps
+from quoth.closing import Closing
 from quoth.columns import columns
 from quoth.deadline import deadline_in
 from quoth.exchange import RETRIED, Exchange, Steps
@@ -45,16 +45,23 @@ TURN_S = 1.0
 """How long nothing is heard before it is looked whether there is something to ask."""
 
 
-class Transaction:
-    """A transaction on a topic, made by `Client.transaction`. Any thread may call it."""
+class Named:
+    """What a transaction is, whichever client it is of: a name, and no state of its own."""
 
-    def __init__(self, client: Client, name: Name) -> None:
+    def __init__(self, name: Name) -> None:
         self.topic, self.application, self.version = name.topic, name.application, name.version
-        self._client = client
         self._name = name
 
     def __repr__(self) -> str:
         return f"Transaction({self._name})"
+
+
+class Transaction(Named):
+    """A transaction on a topic, made by `Client.transaction`. Any thread may call it."""
+
+    def __init__(self, client: Client, name: Name) -> None:
+        super().__init__(name)
+        self._client = client
 
     def part(self, number: int, *, timeout: float = PART_TIMEOUT_S) -> PartWriter:
         """Begin another attempt at a part, numbered from 0 to 999,999, over a connection of its own.
@@ -86,7 +93,7 @@ class Transaction:
         return self._client._run(inform(GetTransaction, self._name, self._client.timeout))
 
 
-class PartWriter:
+class PartWriter(Closing):
     """One attempt at a part, made by `Transaction.part`: write, then finish. Belongs to one thread at a time.
 
     Batches of a MiB are sent while the next ones are gathered, up to 8 of them or 16 MiB on their way. They
@@ -97,14 +104,6 @@ class PartWriter:
     def __init__(self, questions: Questions, staging: Staging) -> None:
         self._questions = questions
         self._staging = staging
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def write(
         self,

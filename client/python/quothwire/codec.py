@@ -31,8 +31,9 @@ import msgpack
 
 from quothwire import fields
 from quothwire.batch import Bytes
+from quothwire.dialogue import REPLIES, REQUESTS, Reply, Request
 from quothwire.errors import QuothError, RequestError, error
-from quothwire.message import REPLIES, REQUESTS, Operation, Reply, Request
+from quothwire.message import Operation
 
 VERSION = 1
 MAGIC = b"\xd1Q"

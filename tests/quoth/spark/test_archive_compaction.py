@@ -19,7 +19,7 @@ from quoth.spark.archive.compaction import Compacted, Compactor, merges_of
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
 from quoth.spark.archive.parquet import SCHEMA, ArchiveWriter, Lineage
 from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.archive.workers import Here
+from quoth.spark.workers import Here
 from quothwire.errors import Damaged
 
 MIDNIGHT = naming.DAY_US * 20_000

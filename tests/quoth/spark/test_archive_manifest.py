@@ -10,7 +10,8 @@ import pytest
 
 from quoth.spark.archive import manifest as manifests
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Loss, Manifest, Replaced, decoded
-from quoth.spark.archive.store import ArchiveStore, local_path, read_manifest
+from quoth.spark.archive.store import ArchiveStore, read_manifest
+from quoth.spark.disk import local_path
 from quothwire.errors import Conflict, Damaged, RequestError
 
 FILES = [

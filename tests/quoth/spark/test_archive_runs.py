@@ -17,13 +17,11 @@ from kit.damage import flip, stored_batches
 from kit.deadlines import DEADLINE_S, eventually
 from kit.limits import file_bytes, needs_prlimit
 from quoth import Client
-from quoth.message import Gap
 from quoth.spark.archive import archived_files
-from quoth.spark.archive.archiver import Archiver, Policy, Tally, losses_of
-from quoth.spark.archive.manifest import NAME, ArchivedLog, Loss
+from quoth.spark.archive.archiver import Archiver, Policy, Tally
+from quoth.spark.archive.manifest import NAME, ArchivedLog
 from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.archive.workers import Here
-from quoth.spark.rangereader import TopicRange
+from quoth.spark.workers import Here
 from quothwire import batch as wire
 from quothwire.batch import HEADER_BYTES
 from quothwire.errors import Conflict, Damaged, NotFound, RequestError
@@ -226,29 +224,6 @@ def test_headers_that_are_none_cost_their_record_alone(
     assert [row["value"] for row in rows_of(root, topic)][-2:] == [b"a", b"c"]
     assert [row["ordinal"] for row in rows_of(root, topic)] == [*range(16), 17]
     assert of_archive(root, topic).records == 17
-
-
-@pytest.mark.parametrize(
-    ("gaps", "missing", "losses"),
-    [
-        ([], 0, []),
-        ([(10, 15, 4, "damaged")], 4, [(10, 15, 4, "damaged")]),
-        ([(10, 15, -1, "trimmed")], 3, [(10, 15, 3, "trimmed")]),
-        ([(5, 15, 9, "damaged")], 4, [(10, 15, 4, "damaged")]),
-        ([(10, 12, -1, "trimmed")], 0, []),
-        (
-            [(10, 12, 1, "damaged"), (15, 25, 9, "damaged")],
-            6,
-            [(10, 12, 1, "damaged"), (15, 21, 5, "damaged")],
-        ),
-        ([(10, 12, 1, "damaged")], 3, [(10, 12, 1, "damaged"), (10, 21, 2, "trimmed")]),
-    ],
-)
-def test_losses_of_a_range_add_up_to_what_is_missing_in_it(gaps: Any, missing: int, losses: Any) -> None:
-    one = TopicRange("", "t", 1, 10, 20, 10, 100)
-    found = losses_of(one, [Gap("t", *gap) for gap in gaps], missing)
-    assert found == [Loss(*loss) for loss in losses]
-    assert sum(loss.records for loss in found) == missing
 
 
 @needs_prlimit

@@ -24,8 +24,8 @@ from quoth.spark.archive import archived_files, archiver, compaction, read_archi
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, Archiver, Policy
 from quoth.spark.archive.manifest import NAME
 from quoth.spark.archive.store import read_manifest
-from quoth.spark.archive.workers import Here
 from quoth.spark.jobs import archive, compact
+from quoth.spark.workers import Here
 from quothcli.pipeline import archive as typed_archive
 
 Connect = Callable[..., Client]

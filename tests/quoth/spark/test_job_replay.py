@@ -33,11 +33,11 @@ from kit.replays import (
 from kit.sparks import JOB_S
 from quoth import Client
 from quoth.spark.archive.archiver import Archiver, Policy
-from quoth.spark.archive.workers import OnSpark
 from quoth.spark.jobs import replay
 from quoth.spark.jobs.session import Summary
 from quoth.spark.replay.cutting import Limits
 from quoth.spark.replay.inputs import Wish
+from quoth.spark.workers import OnSpark
 from quothwire.errors import Damaged, QuothError
 
 SMALL = Limits(records=400)

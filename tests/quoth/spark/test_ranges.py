@@ -78,7 +78,7 @@ def test_each_partition_has_one_range_and_all_have_every_record_once(
 ) -> None:
     for name in ("a", "b"):
         publish(client, f"{topic}.{name}", [20] * 10)
-    found = topic_ranges(spark, broker.url, f"{topic}.*", parts=6).glom().collect()
+    found = topic_ranges(spark, f"{topic}.*", url=broker.url, parts=6).glom().collect()
     assert [len(part) for part in found] == [1] * len(found)
     ranges = [part[0] for part in found]
     for name in ("a", "b"):
@@ -96,18 +96,20 @@ def test_ranges_begin_and_end_where_they_are_told_to(
 ) -> None:
     publish(client, topic, [10, 10])
     pointers = [message.pointer for message in client.read(topic)]
-    found = topic_ranges(spark, broker.url, topic, after=pointers[2], until=pointers[15], parts=1).collect()
+    found = topic_ranges(
+        spark, topic, url=broker.url, after=pointers[2], until=pointers[15], parts=1
+    ).collect()
     assert [(one.after, one.until, one.records) for one in found] == [(pointers[2], pointers[15] - 1, 12)]
-    assert topic_ranges(spark, broker.url, topic, after=pointers[-1]).collect() == []
+    assert topic_ranges(spark, topic, url=broker.url, after=pointers[-1]).collect() == []
 
 
 def test_topics_that_do_not_exist_and_wrong_numbers_are_told(spark: Any, broker: BrokerProcess) -> None:
     with pytest.raises(NotFound, match="unknown_topic"):
-        topic_ranges(spark, broker.url, "no-such-topic")
+        topic_ranges(spark, "no-such-topic", url=broker.url)
     with pytest.raises(NotFound, match="no-such"):
-        topic_ranges(spark, broker.url, "no-such-*")
+        topic_ranges(spark, "no-such-*", url=broker.url)
     with pytest.raises(RequestError, match="0 parts"):
-        topic_ranges(spark, broker.url, "no-such-*", parts=0)
+        topic_ranges(spark, "no-such-*", url=broker.url, parts=0)
     with pytest.raises(RequestError, match="decode='rows'"):
         foreach_partition(None, print, decode="rows")  # type: ignore[arg-type]
 
@@ -120,7 +122,7 @@ def test_workers_get_every_record_as_a_direct_read_gives_it(
     spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path, decode: Any
 ) -> None:
     publish(client, topic, [50, 1, 30, 7, 99, 3])
-    ranges = topic_ranges(spark, broker.url, topic, parts=4)
+    ranges = topic_ranges(spark, topic, url=broker.url, parts=4)
     foreach_partition(ranges, keeper(tmp_path, SHAPES[decode]), decode=decode, columns=COLUMNS)
     assert kept(tmp_path) == of_topic(client, topic)
 
@@ -130,7 +132,7 @@ def test_part_of_a_batch_is_read_in_every_shape(
 ) -> None:
     publish(client, topic, [50])
     pointers = [message.pointer for message in client.read(topic)]
-    ranges = topic_ranges(spark, broker.url, topic, after=pointers[9], until=pointers[40])
+    ranges = topic_ranges(spark, topic, url=broker.url, after=pointers[9], until=pointers[40])
     for decode, shape in SHAPES.items():
         (tmp_path / decode).mkdir()
         foreach_partition(ranges, keeper(tmp_path / decode, shape), decode=decode, columns=COLUMNS)
@@ -154,7 +156,7 @@ def test_task_that_failed_gets_the_same_range_with_the_same_records(
         if context.attemptNumber() < 2:
             raise ValueError("not yet")
 
-    foreach_partition(topic_ranges(spark, broker.url, topic, parts=3), fail_twice)
+    foreach_partition(topic_ranges(spark, topic, url=broker.url, parts=3), fail_twice)
     for after in {path.stem for path in tmp_path.iterdir()}:
         attempts = [(tmp_path / f"{after}.{number}").read_text() for number in range(3)]
         assert len(set(attempts)) == 1
@@ -177,7 +179,7 @@ def test_worker_that_is_killed_costs_no_record_and_none_comes_twice(
             os.kill(os.getpid(), signal.SIGKILL)
         keep(one, batches)
 
-    foreach_partition(topic_ranges(spark, broker.url, topic, parts=3), die_once, columns=COLUMNS)
+    foreach_partition(topic_ranges(spark, topic, url=broker.url, parts=3), die_once, columns=COLUMNS)
     assert kept(tmp_path) == of_topic(client, topic)
 
 
@@ -192,7 +194,7 @@ def test_worker_process_has_one_connection_for_all_its_tasks(
         (tmp_path / f"{os.getpid()}-{id(connection(url))}-{one.after}").touch()
 
     for _ in range(2):
-        foreach_partition(topic_ranges(spark, url, topic, parts=8), tell)
+        foreach_partition(topic_ranges(spark, topic, url=url, parts=8), tell)
     connections = {path.name.rpartition("-")[0] for path in tmp_path.iterdir()}
     assert len(connections) == len({one.partition("-")[0] for one in connections}) <= 4
 
@@ -203,7 +205,7 @@ def test_record_that_is_not_there_any_more_fails_the_task(
     publish(client, topic, [5])
     client.roll(topic)
     publish(client, topic, [5])
-    ranges = topic_ranges(spark, broker.url, topic, parts=1)
+    ranges = topic_ranges(spark, topic, url=broker.url, parts=1)
     client.trim(topic, client.topic(topic).last - 4)
     with pytest.raises(Exception, match=r"unknown_record.*5 records.*plan anew"):
         foreach_partition(ranges, lambda _, found: list(found))
@@ -232,7 +234,7 @@ def test_records_in_front_of_a_range_may_go(
     middle = client.topic(topic).last
     client.roll(topic)
     publish(client, topic, [7])
-    ranges = topic_ranges(spark, broker.url, topic, after=middle, parts=1)
+    ranges = topic_ranges(spark, topic, url=broker.url, after=middle, parts=1)
     client.trim(topic, middle + 1)
     foreach_partition(ranges, keeper(tmp_path, rows_of_arrow), columns=COLUMNS)
     assert kept(tmp_path).records == 7
@@ -242,7 +244,7 @@ def test_topic_that_was_made_anew_meanwhile_fails_the_task(
     spark: Any, client: Client, broker: BrokerProcess, topic: str
 ) -> None:
     publish(client, topic, [5])
-    ranges = topic_ranges(spark, broker.url, topic)
+    ranges = topic_ranges(spark, topic, url=broker.url)
     client.delete_topic(topic)
     publish(client, topic, [5])
     with pytest.raises(Exception, match=r"unknown_topic|unknown_record"):
@@ -257,7 +259,7 @@ def test_broker_that_is_killed_and_started_again_meanwhile_costs_nothing(
         for number in range(60):
             client.publish("orders", [b"%d %d %s" % (number, row, b"x" * 200) for row in range(500)])
         expected = of_topic(client, "orders")
-        ranges = topic_ranges(spark, broker.url, "orders", parts=2)
+        ranges = topic_ranges(spark, "orders", url=broker.url, parts=2)
     kept_in, begun = tmp_path / "kept", tmp_path / "begun"
     kept_in.mkdir()
     keep = keeper(kept_in, rows_of_arrow)
@@ -291,7 +293,7 @@ def test_frame_of_ranges_maps_each_range_once(
     spark: Any, client: Client, broker: BrokerProcess, topic: str
 ) -> None:
     publish(client, topic, [20] * 10)
-    frame = topic_ranges_frame(spark, broker.url, topic, parts=4)
+    frame = topic_ranges_frame(spark, topic, url=broker.url, parts=4)
     assert frame.rdd.getNumPartitions() == frame.count() == 4
     assert {row["log"] for row in frame.collect()} == {f"{client.topic(topic).log:016x}"}
 

@@ -32,10 +32,10 @@ from quoth import Client
 from quoth.spark.archive.compaction import Compactor
 from quoth.spark.archive.parquet import COLUMNS
 from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.archive.workers import Here
 from quoth.spark.replay.cutting import Limits
 from quoth.spark.replay.inputs import POINTER_HEADER, Wish, input_of
 from quoth.spark.replay.replayer import Replayer, Told
+from quoth.spark.workers import Here
 from quothwire.errors import Conflict, Damaged, QuothError, RequestError
 
 SMALL = Limits(records=40)

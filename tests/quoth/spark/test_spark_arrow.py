@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from quoth import Damaged
+from quoth import Damaged, Gap
+from quoth.message import OnGap
 from quoth.spark import arrow
 from quoth.spark.arrow import TYPES, record_batches
 from quoth.spark.source import COLUMNS
@@ -23,6 +24,11 @@ from quothwire.pointer import POINTER_MAX, to_datetime
 
 TOPIC = "orders"
 Row = tuple[bytes, bytes | None, dict[str, bytes]]
+
+
+def refuse(gap: Gap) -> None:
+    """What is done about a gap where there should be none."""
+    raise AssertionError(gap)
 
 
 def stored(rows: Sequence[Row], base: int, ordinal: int) -> Stored:
@@ -62,10 +68,14 @@ def log_of(batches: Sequence[Sequence[Row]]) -> tuple[list[Stored], list[dict[st
 
 
 def read(
-    batches: Sequence[Stored], after: int = 0, until: int = POINTER_MAX, *columns: str
+    batches: Sequence[Stored],
+    after: int = 0,
+    until: int = POINTER_MAX,
+    *columns: str,
+    on_gap: OnGap = refuse,
 ) -> list[pa.RecordBatch]:
     """All tables, each of them checked by Arrow."""
-    found = list(record_batches(batches, columns or list(TYPES), after, until, TOPIC))
+    found = list(record_batches(batches, columns or list(TYPES), after, until, TOPIC, on_gap))
     for one in found:
         one.validate(full=True)
     return found
@@ -135,19 +145,21 @@ def test_without_batches_there_are_no_tables() -> None:
 
 
 def test_damage_is_told_before_arrow_follows_an_offset(rng: random.Random) -> None:
-    """Whatever stands in the offsets: rows of bytes that lie in the batch, or `Damaged`."""
+    """Whatever stands in the offsets: rows of bytes that lie in the batch, fewer of them, or `Damaged`."""
     good = stored([(rng.randbytes(9), rng.randbytes(3), {"h": b"1"}) for _ in range(5)], 1_000, 0)
-    told = []
+    told: list[str] = []
+    gaps: list[Gap] = []
     for _ in range(2_000):
         data = bytearray(good.data)
         at = HEADER_BYTES + rng.randrange(3 * 4 * 6)
         data[at] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
         try:
-            read([Stored(good.header, memoryview(data))])
+            read([Stored(good.header, memoryview(data))], on_gap=gaps.append)
         except Damaged as problem:
             told.append(problem.text)
     assert len(told) > 500
-    assert all(text.startswith("topic 'orders', the ") for text in told)
+    assert all(text.startswith("topic 'orders', the batch at 1000: ") for text in told)
+    assert all(999 <= gap.after == gap.next - 2 for gap in gaps)
 
 
 def test_columns_that_do_not_fit_into_the_batch_are_damage() -> None:
@@ -157,14 +169,32 @@ def test_columns_that_do_not_fit_into_the_batch_are_damage() -> None:
         read([Stored(header, good.data)])
 
 
-def test_headers_that_are_none_are_told_with_their_record_and_a_way_around() -> None:
-    bad = broken_headers(stored([(b"x", None, {}), (b"y", None, {"h": b"1"})], 1_000, 0))
-    with pytest.raises(Damaged, match=r"the record 1001: .*without includeHeaders it can be read"):
-        read([bad])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_headers_that_are_none_cost_their_record_alone(place: int) -> None:
+    rows: list[Row] = [(b"%d" % row, None, {"h": b"1"}) for row in range(3)]
+    bad = broken_headers(stored(rows, 1_000, 40), place)
+    gaps: list[Gap] = []
+    tables = record_batches(
+        [bad], ["offset", "value", "headers", "ordinal"], 0, POINTER_MAX, TOPIC, gaps.append
+    )
+    assert rows_of(list(tables)) == [
+        {
+            "offset": 1_000 + row,
+            "value": b"%d" % row,
+            "headers": [{"key": "h", "value": b"1"}],
+            "ordinal": 40 + row,
+        }
+        for row in range(3)
+        if row != place
+    ]
+    assert gaps == [Gap(TOPIC, 999 + place, 1_001 + place, 1, "damaged", 40 + place)]
 
 
-def broken_headers(batch: Stored) -> Stored:
-    """The same, its last headers not msgpack."""
+def broken_headers(batch: Stored, place: int = 0) -> Stored:
+    """The same, some of its headers not msgpack. place: which, of those that there are."""
     data = bytearray(batch.data)
-    data[data.rindex(b"\xa1h")] = 0xC1
+    at = -1
+    for _ in range(place + 1):
+        at = data.index(b"\xa1h", at + 1)
+    data[at] = 0xC1
     return Stored(batch.header, memoryview(data))

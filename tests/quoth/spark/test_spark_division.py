@@ -138,7 +138,7 @@ def test_a_pointer_below_what_is_kept_is_a_loss() -> None:
     ledgers.trim("a", 1)
     losses: list[Loss] = []
     extents = extents_now(ledgers, options(subscribe="a", startingOffsets=f'{{"a": {first}}}'), losses.append)
-    assert losses == [Loss("a", first - 1, kept[0], 4, "removed")]
+    assert losses == [Loss("a", first - 1, kept[0], 4, "trimmed")]
     assert [(one.after, one.until) for one in extents] == [(first - 1, kept[-1])]
     assert pointers(ledgers, since=str(first)) == {"a": kept}, "from a time on it is none"
     assert pointers(ledgers) == {"a": kept}, "nor from the earliest on"

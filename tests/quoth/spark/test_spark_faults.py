@@ -21,6 +21,7 @@ from quoth import Client
 from quoth.spark import QuothDataSource
 from quoth.spark.options import parse
 from quoth.spark.source import BatchReader, Reader, StreamReader
+from quothwire import batch as wire
 
 Spark = Any
 RECORDS = 60_000
@@ -150,3 +151,22 @@ def test_damaged_bytes_are_an_error_or_told_in_a_topic_and_all_others_are_read(
     assert sorted(bytes(row.value) for row in lenient.collect()) == [b"0"] * 5 + [b"2"] * 5
     (told,) = [json.loads(one.value) for one in client.read(f"{topic}-losses")]
     assert (told["records"], told["reason"]) == (5, "damaged")
+
+
+def test_headers_that_are_none_end_a_query_that_wants_them_or_cost_their_record_alone(
+    spark: Spark, client: Client, broker: BrokerProcess, topic: str, queries: Queries, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(wire, "encode_headers", lambda headers: b"\xc1" if headers else b"")
+    bad = client.publish(topic, [b"a", b"b", b"c"], headers=[{}, {"bad": b""}, {}]).first + 1
+    monkeypatch.undo()
+    client.publish(topic, b"d", headers={"good": b"1"})
+    options = {"url": broker.url, "subscribe": topic, "includeHeaders": "true"}
+    strict = spark.readStream.format("quoth").options(**options, startingOffsets="earliest")
+    with pytest.raises(Exception, match=rf"damaged: topic .*: 1 records after {bad - 1} .*headers"):
+        queries.run(strict.load())
+    queries.run(strict.options(failOnDataLoss="false", lossTopic=f"{topic}-losses").load())
+    assert queries.values == [b"a", b"c", b"d"]
+    (told,) = [json.loads(one.value) for one in client.read(f"{topic}-losses")]
+    assert [told[name] for name in ("after", "next", "records", "reason")] == [bad - 1, bad + 1, 1, "damaged"]
+    without = spark.read.format("quoth").options(url=broker.url, subscribe=topic).load()
+    assert sorted(bytes(row.value) for row in without.collect()) == [b"a", b"b", b"c", b"d"]

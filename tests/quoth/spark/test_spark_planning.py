@@ -242,7 +242,7 @@ def test_what_retention_took_before_it_was_planned_is_counted_in_the_offset() ->
     kept = ledgers.append("a", 5)
     ledgers.trim("a", 2)
     stream.drain()
-    assert stream.losses == [Loss("a", read[-1], kept[0], 4, "removed")]
+    assert stream.losses == [Loss("a", read[-1], kept[0], 4, "trimmed")]
     assert Offset.from_json(json.loads(stream.journal[-1])).topics["a"].lost == 4
     assert [pointer for _, pointer in stream.read] == read + kept
 
@@ -266,7 +266,7 @@ def test_what_retention_takes_after_the_plan_is_lost_and_nothing_else() -> None:
     ledgers.trim("a", 3)
     stream.run()
     assert [pointer for _, pointer in stream.read] == batches[3]
-    assert [(loss.records, loss.reason) for loss in stream.losses] == [(15, "removed")]
+    assert [(loss.records, loss.reason) for loss in stream.losses] == [(15, "trimmed")]
 
 
 def test_ordinals_that_are_given_again_after_a_loss_of_power_hide_no_record() -> None:

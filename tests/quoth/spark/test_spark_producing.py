@@ -50,7 +50,7 @@ def test_rows_of_tasks_that_are_tried_again_and_jobs_that_are_run_again_are_ther
                     os.kill(os.getpid(), signal.SIGKILL)
                 yield b"%d" % row
 
-        write_partition(encoded(), url, topic, application="app", version=1)
+        write_partition(encoded(), topic, url=url, application="app", version=1)
         if first_time("at the end"):
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -70,7 +70,7 @@ def test_partition_is_written_whole_and_once_under_its_name(
 ) -> None:
     rows: list[Any] = [b"1", (b"2", b"k"), (b"3", None), (b"4", b"", {"h": b"x"}), Row(value=b"5")]
     acks = [
-        write_partition(iter(rows), broker.url, topic, application="app", version=5, partition="a-b")
+        write_partition(iter(rows), topic, url=broker.url, application="app", version=5, partition="a-b")
         for _ in range(2)
     ]
     assert [ack.duplicate for ack in acks] == [False, True]
@@ -87,7 +87,7 @@ def test_partition_is_written_whole_and_once_under_its_name(
 
 
 def test_no_rows_are_no_transaction(broker: BrokerProcess, client: Client, topic: str) -> None:
-    assert write_partition([], broker.url, topic, application="app", partition=0).count == 0
+    assert write_partition([], topic, url=broker.url, application="app", partition=0).count == 0
     assert topic not in client.topics()
 
 
@@ -96,10 +96,10 @@ def test_row_that_is_none_is_refused_and_nothing_is_written(
     broker: BrokerProcess, client: Client, topic: str, row: Any
 ) -> None:
     with refused("bad_request"):
-        write_partition([b"a", row], broker.url, topic, application="app", partition=0)
+        write_partition([b"a", row], topic, url=broker.url, application="app", partition=0)
     assert topic not in client.topics()
 
 
 def test_outside_of_a_task_somebody_has_to_say_what_the_rows_are(broker: BrokerProcess, topic: str) -> None:
     with refused("bad_request"):
-        write_partition([b"a"], broker.url, topic, application="app")
+        write_partition([b"a"], topic, url=broker.url, application="app")

@@ -38,6 +38,8 @@ def run(spark: Any, broker: BrokerProcess, topic: str, tmp_path: Path) -> Run:
             '"orders"': f'"{topic}"',
             '"loud"': f'"{topic}-loud"',
             '"counts"': f'"{topic}-counts"',
+            "'orders'": f"'{topic}'",
+            "'sums'": f"'{topic}-sums'",
         }.items():
             block = block.replace(name, here)
         names: dict[str, Any] = {"spark": spark, "__name__": "__main__", **own}
@@ -55,6 +57,16 @@ def values(client: Client, topic: str) -> list[bytes]:
 def test_a_table_is_shown(client: Client, topic: str, run: Run) -> None:
     client.publish(topic, [b"one", b"two"])
     assert run('.option("since", "-15m")')["orders"].count() == 2
+
+
+def test_topics_are_views_in_sql(spark: Any, client: Client, topic: str, run: Run) -> None:
+    client.publish(topic, [b"one", b"two"])
+    try:
+        run("TEMPORARY VIEW")
+        assert values(client, f"{topic}-sums") == [b"2"]
+    finally:
+        for name in ("orders", "sums"):
+            spark.catalog.dropTempView(name)
 
 
 def test_a_stream_is_written_to_parquet(
@@ -108,7 +120,7 @@ def test_the_shells_commands_and_their_options_exist(line: str) -> None:
 
 
 def test_every_block_is_run_by_a_test() -> None:
-    assert len(PYTHON) == 5
+    assert len(PYTHON) == 6
     assert len(SHELL) == 3
 
 

@@ -95,6 +95,23 @@ def test_a_topic_is_read_by_name_in_one_call(
     assert [(row.offset - ack.first, row.ordinal) for row in found.collect()] == [(n, n) for n in range(1, 9)]
     with pytest.raises(RequestError, match=r"column body: there is no such column \(name any of: key binary"):
         read_topic(spark, topic, url=broker.url, columns=["body"])
+    for one in (f"{topic},other", [topic, "a,b"]):
+        with pytest.raises(
+            RequestError, match=r"bad_request: topic '.*,.*' has a comma.*a list.*subscribePattern"
+        ):
+            read_topic(spark, one, url=broker.url)
+    client.publish(f"{topic}-other", b"x")
+    assert read_topic(spark, [topic, f"{topic}-other"], url=broker.url).count() == 11
+
+
+def test_a_table_of_a_catalog_is_refused_with_a_way_around(
+    spark: Spark, broker: BrokerProcess, client: Client, topic: str
+) -> None:
+    client.publish(topic, b"x")
+    options = f"OPTIONS (url '{broker.url}', subscribe '{topic}')"
+    with pytest.raises(Exception, match=r"bad_request: no table .*CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE lasting USING quoth {options}")
+    assert not spark.catalog.tableExists("lasting")
 
 
 def test_the_first_example_of_the_page_works(spark: Spark, broker: BrokerProcess, client: Client) -> None:
@@ -210,7 +227,7 @@ def test_what_retention_takes_between_plan_and_read_is_an_error_or_told_in_a_top
     assert values(lenient) == [b"3"] * 5
     told = [json.loads(one.value) for one in client.read(losses)]
     assert len({one["after"] for one in told}) == 3
-    assert [(one["topic"], one["records"], one["reason"]) for one in told] == [(topic, 5, "removed")] * 3
+    assert [(one["topic"], one["records"], one["reason"]) for one in told] == [(topic, 5, "trimmed")] * 3
 
 
 def test_a_topic_that_is_deleted_or_made_anew_after_the_plan_is_not_mistaken_for_what_was_planned(

@@ -170,7 +170,7 @@ def test_what_retention_took_ends_the_query_or_is_counted_in_its_offsets(
     assert queries.values == [*numbers(0, 10), *numbers(25, 30)]
     assert json.loads(query.lastProgress.sources[0].endOffset)["topics"][topic]["lost"] == 15
     (told,) = [json.loads(one.value) for one in client.read(f"{topic}-losses")]
-    assert (told["topic"], told["records"], told["reason"]) == (topic, 15, "removed")
+    assert (told["topic"], told["records"], told["reason"]) == (topic, 15, "trimmed")
     queries.run(load())
     assert len(queries.rows) == 15, "nothing is lost any more"
 

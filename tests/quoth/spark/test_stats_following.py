@@ -9,9 +9,9 @@ import pytest
 
 from kit.deadlines import eventually
 from quoth import Client
-from quoth.spark.archive.workers import Here
 from quoth.spark.statistics.following import NAME, Checkpoint, Follower
 from quoth.spark.statistics.survey import Row, Survey
+from quoth.spark.workers import Here
 from quothwire.errors import Conflict, Damaged, NotFound, RequestError
 
 WIDTH = 1_000

@@ -14,9 +14,9 @@ from kit.effort import times
 from quoth import Client, Message
 from quoth.message import Gap
 from quoth.moment import now
-from quoth.spark.archive.workers import Here
 from quoth.spark.jobs.stats import gap_line, summary_of
 from quoth.spark.statistics.survey import Row, Stretch, Survey, survey
+from quoth.spark.workers import Here
 from quothwire.batch import HEADER_BYTES
 from quothwire.errors import NotFound
 from quothwire.pointer import POINTER_MAX

@@ -10,7 +10,7 @@ import quoth
 from quothcli.bench import load, schedule, tailing
 from quothcli.bench.figures import QUANTILES, Goal, quantiles
 from quothcli.bench.processes import Clients
-from quothcli.bench.report import Column, Report, count, factor, seconds
+from quothcli.bench.report import Column, Report, count, factor, goal_columns, seconds
 from quothcli.bench.topics import Topics
 from quothwire.message import Ping
 from quothwire.settings import DURABILITIES
@@ -40,8 +40,7 @@ COLUMNS = (
     Column("late", "late", count, 5),
     Column("held", "held", count, 5),
     Column("ratio", "ratio", factor, 5),
-    Column("required", "required", factor, 8),
-    Column("aim", "aim", factor, 4),
+    *goal_columns(factor, 4),
 )
 
 

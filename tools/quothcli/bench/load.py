@@ -17,8 +17,9 @@ from itertools import islice
 import zmq
 
 from quothwire import batch, codec
+from quothwire.dialogue import Request
 from quothwire.errors import QuothError, error
-from quothwire.message import Fetch, Publish, Request
+from quothwire.message import Fetch, Publish
 
 Frames = list[bytes]
 

@@ -22,7 +22,7 @@ from quothcli.bench import growth, load
 from quothcli.bench.figures import Goal, Spread
 from quothcli.bench.load import VALUE
 from quothcli.bench.processes import Clients, private_bytes
-from quothcli.bench.report import Column, Report, count, spread
+from quothcli.bench.report import Column, Report, count, goal_columns, spread
 from quothcli.bench.target import Target, own_broker
 from quothcli.progress import Advance, progress
 from quothlog import Log, LogOptions, index
@@ -67,8 +67,7 @@ COLUMNS = (
     Column("each", "each", number),
     Column("few", "of few", number),
     Column("ratio", "ratio", spread, 17),
-    Column("required", "required", number, 8),
-    Column("aim", "aim", number, 6),
+    *goal_columns(number, 6),
 )
 
 

@@ -17,7 +17,7 @@ from quothcli.bench.bare import Bare, bare_loop
 from quothcli.bench.figures import Goal, Spread, alternate
 from quothcli.bench.load import VALUE, WINDOW
 from quothcli.bench.processes import Clients, Work, cpu_seconds, elapsed
-from quothcli.bench.report import Column, Report, factor, spread
+from quothcli.bench.report import Column, Report, factor, goal_columns, spread
 from quothcli.bench.target import Target
 from quothcli.bench.topics import cursors, fill
 from quothcli.progress import progress
@@ -74,8 +74,7 @@ COLUMNS = (
     Column("bare", "bare", lambda figure: f"{figure.median:,.0f}"),
     Column("quoth", "quoth", lambda figure: f"{figure.median:,.0f}"),
     Column("ratio", "ratio", spread, 17),
-    Column("required", "required", factor, 8),
-    Column("aim", "aim", factor, 5),
+    *goal_columns(factor, 5),
 )
 
 

@@ -32,6 +32,11 @@ class Column(NamedTuple):
     width: int = 9
 
 
+def goal_columns(text: Callable[[Any], str], width: int) -> tuple[Column, Column]:
+    """The columns of a `Goal`: what is required of a figure, and what is aimed at. width: of the second."""
+    return Column("required", "required", text, 8), Column("aim", "aim", text, width)
+
+
 class Report:
     """Prints conditions at once, rows as they come."""
 

@@ -17,7 +17,7 @@ from typing import Any
 from quothcli.bench import load
 from quothcli.bench.figures import Goal, Spread
 from quothcli.bench.load import VALUE
-from quothcli.bench.report import Column, Report
+from quothcli.bench.report import Column, Report, goal_columns
 from quothd.caller import FastCaller
 from quothd.wakeup import Wakeup
 from quothlog import Log
@@ -43,8 +43,7 @@ COLUMNS = (
     Column("step", "step", width=46),
     Column("of", "of", width=12),
     Column("nanoseconds", "ns", lambda figure: f"{figure.median:,.0f} ({figure.low:,.0f})", 18),
-    Column("required", "required", lambda figure: f"{figure:,.0f}", 8),
-    Column("aim", "aim", lambda figure: f"{figure:,.0f}", 5),
+    *goal_columns(lambda figure: f"{figure:,.0f}", 5),
 )
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli.chosen import chosen
-from quothcli.command import command
+from quothcli.command import command, spread
 from quothcli.exits import say
-from quothcli.options import Form, Timeout, Topics, Url
-from quothcli.pipeline.running import Conf, Master, run
+from quothcli.options import Timeout, Topics, Url
+from quothcli.pipeline.running import OF_SPARK, run
 
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job
@@ -44,13 +43,13 @@ def add(pipeline: typer.Typer) -> None:
         "quoth pipeline archive /mnt/archive 'orders.*'",
         "quoth pipeline archive /mnt/archive orders --trim --format json",
         "quoth pipeline archive /mnt/archive orders clicks --follow 60",
-    )(archive)
+    )(spread("spark", OF_SPARK)(archive))
     command(
         pipeline,
         "compact",
         "quoth pipeline compact /mnt/archive",
         "quoth pipeline compact /mnt/archive 'orders.*' --keep-replaced 3600",
-    )(compact)
+    )(spread("spark", OF_SPARK)(compact))
 
 
 def archive(
@@ -81,9 +80,8 @@ def archive(
     keep_replaced: _KeepReplaced = _KEEP_REPLACED_S,
     url: Url = None,
     timeout: Timeout = None,
-    master: Master = None,
-    conf: Conf = None,
-    form: Form = None,
+    *,
+    spark: dict[str, Any],
 ) -> int:
     """Keep topics as Parquet files, each record once.
 
@@ -91,7 +89,7 @@ def archive(
     be started again, by hand or by cron. Files lie in DIR/topic=NAME/day=YYYY-MM-DD; which of them count is
     said by DIR/_manifest.json, which is replaced when they are durable. Lost records make the exit status 1.
     """
-    asked = chosen(context, url, timeout, form)
+    asked = chosen(context, url, timeout, spark["form"])
 
     def prepare() -> Job:
         from quoth.spark.archive.archiver import Policy
@@ -101,13 +99,13 @@ def archive(
             directory,
             topics,
             url=asked.address,
-            timeout=asked.timeout or DEFAULT_TIMEOUT_S,
+            timeout=asked.patience,
             policy=Policy(fail_on_loss, trim, file_bytes, keep_replaced),
             follow=follow,
             tell=lambda text: say(f"quoth: {text}"),
         )
 
-    return run(context, "archive", prepare, master=master, conf=conf, form=form)
+    return run(context, "archive", prepare, **spark)
 
 
 def compact(
@@ -128,9 +126,8 @@ def compact(
         ),
     ] = _FILE_BYTES,
     keep_replaced: _KeepReplaced = _KEEP_REPLACED_S,
-    master: Master = None,
-    conf: Conf = None,
-    form: Form = None,
+    *,
+    spark: dict[str, Any],
 ) -> int:
     """Merge the small files of an archive into large ones, day by day.
 
@@ -143,4 +140,4 @@ def compact(
 
         return compact.job(directory, topics or (), target_bytes=target_bytes, keep_replaced=keep_replaced)
 
-    return run(context, "compact", prepare, master=master, conf=conf, form=form)
+    return run(context, "compact", prepare, **spark)

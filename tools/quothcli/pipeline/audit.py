@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quothcli.command import command
-from quothcli.options import Form
-from quothcli.pipeline.running import Conf, Master, run
+from quothcli.command import command, spread
+from quothcli.pipeline.running import OF_SPARK, run
 
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job
@@ -22,7 +21,7 @@ def add(pipeline: typer.Typer) -> None:
         "audit",
         "quoth pipeline audit /var/lib/quoth",
         "quoth pipeline audit /mnt/a /mnt/b --master 'local[8]' --out audit-of-today",
-    )(audit)
+    )(spread("spark", OF_SPARK)(audit))
 
 
 def audit(
@@ -40,9 +39,8 @@ def audit(
         str | None,
         typer.Option("--out", metavar="DIR", help="Keep all segments and all findings there, as Parquet."),
     ] = None,
-    master: Master = None,
-    conf: Conf = None,
-    form: Form = None,
+    *,
+    spark: dict[str, Any],
 ) -> int:
     """Verify every checksum of every segment, with or without a broker.
 
@@ -55,4 +53,4 @@ def audit(
 
         return audit.job(directories, topic=only, out=out)
 
-    return run(context, "audit", prepare, master=master, conf=conf, form=form)
+    return run(context, "audit", prepare, **spark)

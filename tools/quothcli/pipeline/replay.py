@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli.chosen import chosen
-from quothcli.command import command, spread
+from quothcli.command import Run, command, spread
 from quothcli.exits import say
-from quothcli.options import Form, Timeout, Url
-from quothcli.pipeline.running import Conf, Master, run
+from quothcli.options import Timeout, Url
+from quothcli.pipeline.running import OF_SPARK, run
 
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job, Summary
@@ -91,7 +90,10 @@ def add(pipeline: typer.Typer) -> None:
         "quoth pipeline replay /mnt/archive --url tcp://new:5555 --since 2026-01-02 --until 2026-01-03",
         "quoth pipeline replay events.parquet --to events --value-column json --time-column at --speed 60",
     )
-    made(spread("wish", _WISH)(spread("bounds", _BOUNDS)(spread("how", _HOW)(replay))))
+    function: Run = replay
+    for name, options in (("wish", _WISH), ("bounds", _BOUNDS), ("how", _HOW), ("spark", OF_SPARK)):
+        function = spread(name, options)(function)
+    made(function)
 
 
 def replay(
@@ -112,9 +114,8 @@ def replay(
     ] = 256 * 2**20,
     url: Url = None,
     timeout: Timeout = None,
-    master: Master = None,
-    conf: Conf = None,
-    form: Form = None,
+    *,
+    spark: dict[str, Any],
 ) -> int:
     """Put archived records, or any Parquet files, into topics, once.
 
@@ -123,7 +124,7 @@ def replay(
     record of an archive has its original pointer in the header quoth-pointer. Rows of a table come file by
     file in the order of their names; its files must not change before all of it is replayed.
     """
-    asked = chosen(context, url, timeout, form)
+    asked = chosen(context, url, timeout, spark["form"])
     wish |= {name: tuple(wish[name] or ()) for name in ("topics", "to")}
 
     def prepare() -> Job | Summary:
@@ -136,7 +137,7 @@ def replay(
             wish=Wish(**wish),
             **bounds,
             url=asked.address,
-            timeout=asked.timeout or DEFAULT_TIMEOUT_S,
+            timeout=asked.patience,
             limits=Limits(bytes=chunk_bytes),
             speed=how["speed"],
             same_topic=bool(how["same_topic"]),
@@ -144,4 +145,4 @@ def replay(
             tell=lambda text: say(f"quoth: {text}"),
         )
 
-    return run(context, "replay", prepare, master=master, conf=conf, form=form)
+    return run(context, "replay", prepare, **spark)

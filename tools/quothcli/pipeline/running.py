@@ -12,6 +12,7 @@ import typer
 from quothcli.chosen import chosen
 from quothcli.exits import Refused, Status, terminable
 from quothcli.formats import Format
+from quothcli.options import Form
 from quothcli.output import Printer
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ Conf = Annotated[
     ),
 ]
 
-_OF_SPARK = ("pyspark", "pyarrow", "pandas", "py4j")
+OF_SPARK = {"master": Master, "conf": Conf, "form": Form}
+"""What every job takes: where it runs, with which settings, and how its summary is printed."""
+_NEEDED = ("pyspark", "pyarrow", "pandas", "py4j")
 
 
 def run(
@@ -91,7 +94,7 @@ def installed() -> Iterator[None]:
         yield
     except ModuleNotFoundError as missing:
         name = (missing.name or "").partition(".")[0]
-        if name not in _OF_SPARK:
+        if name not in _NEEDED:
             raise
         text = f"this runs on Spark, and {name} is not installed"
         hint = "pip install 'quoth[spark]'; it needs Java 17 or newer, too"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli.chosen import chosen
-from quothcli.command import command
+from quothcli.command import command, spread
 from quothcli.exits import say
 from quothcli.formats import Format
-from quothcli.options import Form, Since, Timeout, Topics, Url
+from quothcli.options import Since, Timeout, Topics, Url
 from quothcli.output import Printer
-from quothcli.pipeline.running import Conf, Master, run
+from quothcli.pipeline.running import OF_SPARK, run
 
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job
@@ -27,7 +26,7 @@ def add(pipeline: typer.Typer) -> None:
         "quoth pipeline stats orders --since -1h",
         "quoth pipeline stats 'orders.*' --window 1d --format json",
         "quoth pipeline stats orders --follow 5 --checkpoint stats-of-orders --out orders-by-minute",
-    )(stats)
+    )(spread("spark", OF_SPARK)(stats))
 
 
 def stats(
@@ -55,9 +54,8 @@ def stats(
     ] = None,
     url: Url = None,
     timeout: Timeout = None,
-    master: Master = None,
-    conf: Conf = None,
-    form: Form = None,
+    *,
+    spark: dict[str, Any],
 ) -> int:
     """Tell what topics hold, window by window.
 
@@ -66,13 +64,13 @@ def stats(
     newest one; --format json and --out tell more. With --follow a window is told once a record lies behind
     it. Damaged records make the exit status 1.
     """
-    asked = chosen(context, url, timeout, form)
+    asked = chosen(context, url, timeout, spark["form"])
 
     def prepare() -> Job:
         from quoth.spark.jobs import stats
 
         stats.refuse_together(follow, until, checkpoint)
-        broker, wait = asked.address, asked.timeout or DEFAULT_TIMEOUT_S
+        broker, wait = asked.address, asked.patience
         if follow is None:
             return stats.job(
                 topics, url=broker, timeout=wait, window=window, since=since, until=until, out=out
@@ -89,4 +87,4 @@ def stats(
             out=out, show=show, tell=lambda text: say(f"quoth: {text}"),
         )  # fmt: skip
 
-    return run(context, "stats", prepare, master=master, conf=conf, form=form)
+    return run(context, "stats", prepare, **spark)

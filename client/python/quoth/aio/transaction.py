@@ -10,7 +10,7 @@ from quoth.aio.questions import Questions
 from quoth.columns import columns
 from quoth.message import Ack
 from quoth.staging import Name, Staging
-from quoth.transaction import PART_TIMEOUT_S, PUBLISH_TIMEOUT_S, TURN_S, inform, publish
+from quoth.transaction import PART_TIMEOUT_S, PUBLISH_TIMEOUT_S, TURN_S, Named, inform, publish
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error
 from quothwire.message import AbortTransaction, GetTransaction, TransactionInfo
@@ -20,16 +20,12 @@ if TYPE_CHECKING:
     from quoth.aio.client import Client
 
 
-class Transaction:
+class Transaction(Named):
     """A transaction on a topic, made by `Client.transaction`: see `quoth.Transaction`."""
 
     def __init__(self, client: Client, name: Name) -> None:
-        self.topic, self.application, self.version = name.topic, name.application, name.version
+        super().__init__(name)
         self._client = client
-        self._name = name
-
-    def __repr__(self) -> str:
-        return f"Transaction({self._name})"
 
     def part(self, number: int, *, timeout: float = PART_TIMEOUT_S) -> PartWriter:
         """Begin another attempt at a part: see `quoth.Transaction.part`."""

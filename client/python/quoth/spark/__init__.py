@@ -4,7 +4,7 @@ import quoth.spark
 
 orders = spark.read.format("quoth").option("subscribe", "orders").option("url", "tcp://127.0.0.1:5555").load()
 orders = quoth.spark.read_topic(spark, "orders", since="-15m", columns=["key", "value", "timestamp"])
-quoth.spark.foreach_partition(quoth.spark.topic_ranges(spark, url, ["orders"]), work)
+quoth.spark.foreach_partition(quoth.spark.topic_ranges(spark, "orders", since="-1d"), work)
 
 `README.md` beside this file says more. Needs `pip install 'quoth[spark]'` and Java 17.
 """

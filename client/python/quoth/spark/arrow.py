@@ -5,6 +5,7 @@ step for each record. Small batches are joined, because Spark takes long over ma
 once are 2.5 times as slow as 20,000. Headers alone are decoded one by one.
 
 What the offsets of a batch say is checked before Arrow follows them: a wrong one would end the process.
+Headers nobody but their producer has looked at before, so they may be none: that costs their record alone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from quoth.batch import StoredBatch
+from quoth.message import Gap, OnGap
 from quothwire.batch import Header, Stored, decode_headers
 from quothwire.errors import QuothError, error
 from quothwire.sections import Section, Sections, sections
@@ -45,12 +47,18 @@ PARTITION, LOG_APPEND_TIME = 0, 1
 
 
 def record_batches(
-    stored: Iterable[Stored | StoredBatch], columns: Sequence[str], after: int, until: int, topic: str
+    stored: Iterable[Stored | StoredBatch],
+    columns: Sequence[str],
+    after: int,
+    until: int,
+    topic: str,
+    on_gap: OnGap,
 ) -> Iterator[pa.RecordBatch]:
     """The records in (after, until] of stored batches of a topic, oldest first.
 
-    stored: batches whose checksums match. columns: names of `TYPES`; no other is built. Raises `Damaged` for
-    a batch whose offsets do not rise or do not fit into it, or whose headers are none.
+    stored: batches whose checksums match. columns: names of `TYPES`; no other is built. on_gap: told of
+    records that are left out because their headers are none, if these are wanted. Raises `Damaged` for a
+    batch whose offsets do not rise or do not fit into it.
     """
     schema = pa.schema([(name, TYPES[name]) for name in columns])
     constants: dict[str, str | int] = {
@@ -59,7 +67,10 @@ def record_batches(
         "timestampType": LOG_APPEND_TIME,
     }
     repeated = {name: _Repeated(constants[name], TYPES[name]) for name in columns if name in constants}
-    for pieces in _joined(_pieces(stored, after, until, topic)):
+    found = _pieces(stored, after, until, topic)
+    if "headers" in columns:
+        found = (part for piece in found for part in piece.readable(on_gap) if part.begin < part.end)
+    for pieces in _joined(found):
         rows = sum(piece.end - piece.begin for piece in pieces)
         arrays = [
             repeated[name].times(rows) if name in repeated else _column(pieces, name) for name in columns
@@ -82,13 +93,19 @@ class _Repeated:
 
 
 class _Piece(NamedTuple):
-    """The rows [begin, end) of a stored batch."""
+    """The rows [begin, end) of a stored batch. decoded: their headers, None until they are wanted."""
 
     header: Header
     sections: Sections
     begin: int
     end: int
     topic: str
+    decoded: list[dict[str, bytes]] | None = None
+
+    @property
+    def size(self) -> int:
+        """Its share of the stored bytes."""
+        return self.header.size * (self.end - self.begin) // self.header.records
 
     @property
     def values(self) -> pa.Array:
@@ -102,18 +119,10 @@ class _Piece(NamedTuple):
 
     @property
     def headers(self) -> pa.Array:
-        """The headers, a list for each row, null where there are none."""
-        if self.sections.headers is None:
+        """The headers, a list for each row, null where there are none. They are decoded, see `readable`."""
+        if self.decoded is None:
             return pa.nulls(self.end - self.begin, TYPES["headers"])
-        encoded = self._rows(self.sections.headers)
-        rows = []
-        for row, one in enumerate(encoded.to_pylist()):
-            try:
-                rows.append(decode_headers(one or b""))
-            except QuothError as problem:
-                pointer = self.header.base + self.begin + row
-                text = f"topic {self.topic!r}, the record {pointer}: {problem.text}"
-                raise error("damaged", text, "without includeHeaders it can be read") from None
+        rows = self.decoded
         names = pa.array([name for row in rows for name in row], _HEADER.field("key").type)
         values = pa.array([value for row in rows for value in row.values()], _HEADER.field("value").type)
         offsets = pa.array(accumulate(map(len, rows), initial=0), pa.int32())
@@ -123,6 +132,22 @@ class _Piece(NamedTuple):
             type=TYPES["headers"],
             mask=pa.array([not row for row in rows], pa.bool_()),
         )
+
+    def readable(self, on_gap: OnGap) -> Iterator[_Piece]:
+        """The rows with their headers decoded, in pieces between those whose headers are none: gaps."""
+        if self.sections.headers is None:
+            yield self
+            return
+        begin, decoded = self.begin, []
+        for row, one in enumerate(self._rows(self.sections.headers).to_pylist(), self.begin):
+            try:
+                decoded.append(decode_headers(one))
+            except QuothError:
+                yield self._replace(begin=begin, end=row, decoded=decoded)
+                pointer, ordinal = self.header.base + row, self.header.ordinal + row
+                on_gap(Gap(self.topic, pointer - 1, pointer + 1, 1, "damaged", ordinal))
+                begin, decoded = row + 1, []
+        yield self._replace(begin=begin, decoded=decoded)
 
     def numbers(self, first: int) -> NDArray[np.int64]:
         """Consecutive numbers for its rows, int64. first: that of the batch's first record."""
@@ -175,11 +200,11 @@ def _joined(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
     gathered: list[_Piece] = []
     rows = size = 0
     for piece in pieces:
-        if gathered and size + piece.header.size > BYTES_MAX:
+        if gathered and size + piece.size > BYTES_MAX:
             yield gathered
             gathered, rows, size = [], 0, 0
         gathered.append(piece)
-        rows, size = rows + piece.end - piece.begin, size + piece.header.size
+        rows, size = rows + piece.end - piece.begin, size + piece.size
         if rows >= ROWS_MIN or size >= BYTES_MIN:
             yield gathered
             gathered, rows, size = [], 0, 0

@@ -1,4 +1,4 @@
-"""The ranges of a query as tasks: few, large and alike.
+"""Stretches of topics as the ranges of tasks: few, large and alike.
 
 A Python task costs Spark some 40 ms whatever it reads, so a topic with much in it is cut into several, and
 topics with little in them share one.
@@ -10,10 +10,11 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from quoth.spark.losses import Loss
+from quoth.spark.losses import Lose, Loss
 from quoth.spark.offsets import Offset, Position
 from quoth.spark.options import LATEST, Options, check_named
-from quoth.spark.planning import Lose, Ranges, position_at, selected
+from quoth.spark.planning import Ranges, position_at, selected, share
+from quoth.spark.rangereader import TopicRange
 from quothwire.errors import NotFound
 from quothwire.message import PARTS_MAX
 
@@ -29,16 +30,6 @@ class Extent(NamedTuple):
     after: int
     until: int
     records: int = -1
-
-
-class Portion(NamedTuple):
-    """What a task reads of a topic: so many records, those in (after, until] of its log."""
-
-    topic: str
-    log: int
-    after: int
-    until: int
-    records: int
 
 
 def extents_between(start: Offset, end: Offset) -> list[Extent]:
@@ -70,27 +61,34 @@ def extents_now(ranges: Ranges, options: Options, lose: Lose) -> list[Extent]:
 
 def partitions(
     ranges: Ranges, extents: Iterable[Extent], options: Options, lose: Lose
-) -> list[tuple[Portion, ...]]:
+) -> list[tuple[TopicRange, ...]]:
     """What each task reads, in the order of the topics. What is missing of an extent is told as a loss."""
     counted = list(_counted(ranges, extents, lose))
     records = sum(one.records for one, _ in counted)
-    wanted = options.partitions_min or _tasks(sum(size for _, size in counted))
-    portions: list[Portion] = []
+    slots = os.cpu_count() or 1  # of the cluster Spark tells no source
+    wanted = options.partitions_min or tasks_for(sum(size for _, size in counted), slots)
+    found: list[TopicRange] = []
     for extent, _ in counted:
-        parts = -(-wanted * extent.records // records)
+        parts = share(wanted, extent.records, records)
         if options.partition_records:
             parts = max(parts, -(-extent.records // options.partition_records))
-        found = ranges.split(extent.topic, extent.after, extent.until, min(parts, PARTS_MAX))
-        _compare(extent, sum(one.records for one in found), lose)
-        portions += [Portion(extent.topic, extent.log, one.after, one.until, one.records) for one in found]
-    if len(portions) <= wanted:
-        return [(portion,) for portion in portions]
-    return list(_shared(portions, min(max(1, records // wanted), options.partition_records or records)))
+        cut = split(ranges, extent.topic, extent.log, extent.after, extent.until, parts)
+        _compare(extent, sum(one.records for one in cut), lose)
+        found += cut
+    if len(found) <= wanted:
+        return [(one,) for one in found]
+    return list(_together(found, min(max(1, records // wanted), options.partition_records or records)))
 
 
-def _tasks(size: int) -> int:
-    """How many tasks, for so many bytes. How many there can be at once Spark tells no source."""
-    return max(os.cpu_count() or 1, -(-size // PARTITION_BYTES))
+def split(ranges: Ranges, topic: str, log: int, after: int, until: int, parts: int) -> list[TopicRange]:
+    """A stretch of a topic's log, of this id, as about so many ranges, none of them empty."""
+    cut = ranges.split(topic, after, until, min(parts, PARTS_MAX))
+    return [TopicRange(ranges.url, topic, log, *stretch) for stretch in cut]
+
+
+def tasks_for(size: int, slots: int) -> int:
+    """How many tasks so many stored bytes are worth, for workers that do so many at a time."""
+    return max(slots, -(-size // PARTITION_BYTES))
 
 
 def _counted(ranges: Ranges, extents: Iterable[Extent], lose: Lose) -> Iterator[tuple[Extent, int]]:
@@ -112,16 +110,16 @@ def _counted(ranges: Ranges, extents: Iterable[Extent], lose: Lose) -> Iterator[
 def _compare(extent: Extent, records: int, lose: Lose) -> None:
     if records < extent.records:
         missing = extent.records - records
-        lose(Loss(extent.topic, extent.after, extent.until + 1, missing, "removed"))
+        lose(Loss(extent.topic, extent.after, extent.until + 1, missing, "trimmed"))
 
 
-def _shared(portions: Iterable[Portion], records: int) -> Iterator[tuple[Portion, ...]]:
-    """Small portions together, up to so many records."""
-    together: list[Portion] = []
-    for portion in portions:
-        if together and sum(one.records for one in together) + portion.records > records:
+def _together(ranges: Iterable[TopicRange], records: int) -> Iterator[tuple[TopicRange, ...]]:
+    """Small ones together, up to so many records."""
+    together: list[TopicRange] = []
+    for one in ranges:
+        if together and sum(other.records for other in together) + one.records > records:
             yield tuple(together)
             together = []
-        together.append(portion)
+        together.append(one)
     if together:
         yield tuple(together)

@@ -1,25 +1,28 @@
-"""Records that cannot be read any more: who is told, and whether the query goes on."""
+"""Records that cannot be read any more: what is said of them, who is told, whether the reading goes on."""
 
 from __future__ import annotations
 
 import json
 import logging
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple, NoReturn
 
 from quoth.spark import connections
 from quoth.spark.options import Options
 from quothwire.errors import error
 
-Reason = Literal["removed", "damaged", "deleted", "recreated"]
+Reason = Literal["trimmed", "damaged", "recreated", "deleted"]
+"""Those of a `quoth.Gap`, and ``deleted``: there is no such topic any more."""
 
 log = logging.getLogger("quoth.spark")
 
 _WHY = {
-    "removed": ("unknown_record", "were removed by retention or a trim before they were read"),
-    "damaged": ("damaged", "cannot be read: their bytes do not check"),
+    "trimmed": ("unknown_record", "were removed by retention or a trim before they were read"),
+    "damaged": ("damaged", "cannot be read: their bytes, or headers that were asked for, do not check"),
     "deleted": ("unknown_topic", "are gone: the topic was deleted"),
     "recreated": ("unknown_topic", "are gone: the topic was deleted, and made anew"),
 }
+_PLANNED = "they were there when the range was planned: plan anew, behind them if they are damaged"
 _HINT = (
     "nothing was skipped, a checkpoint is as it was; with failOnDataLoss=false a query goes on behind them,"
     " and tells in the lossTopic, if there is one, what it skipped"
@@ -44,6 +47,26 @@ class Loss(NamedTuple):
         return f"topic {self.topic!r}: {count} after {self.after}{end} {_WHY[self.reason][1]}"
 
 
+Lose = Callable[[Loss], None]
+"""What is done about a loss; it may raise."""
+
+
+def refuse(loss: Loss, hint: str = _PLANNED) -> NoReturn:
+    """Raise what a loss is to who was promised its records: `NotFound` or `Damaged`."""
+    raise error(_WHY[loss.reason][0], str(loss), hint)
+
+
+def into(losses: list[Loss]) -> Lose:
+    """What puts losses into a list, and raises `NotFound` for a topic that is gone as a whole."""
+
+    def lose(loss: Loss) -> None:
+        if loss.reason in ("deleted", "recreated"):
+            refuse(loss)
+        losses.append(loss)
+
+    return lose
+
+
 class Losses:
     """What becomes of losses, by the options of a reading."""
 
@@ -58,7 +81,7 @@ class Losses:
         A task or a batch that is repeated tells it again.
         """
         if self._options.fail_on_data_loss:
-            raise error(_WHY[loss.reason][0], str(loss), _HINT)
+            refuse(loss, _HINT)
         log.warning("%s", loss)
         if self._options.loss_topic is not None:
             client = connections.client(self._options.url, self._options.timeout)

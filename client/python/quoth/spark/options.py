@@ -45,6 +45,9 @@ _INSTEAD = {
     "kafkaconsumer.polltimeoutms": "timeout",
 }
 """What others call it."""
+_OF_TABLE = "option."
+"""How Spark calls the options of CREATE TABLE once, and when the table is used it has none of them."""
+_VIEW = "CREATE TEMPORARY VIEW ... USING quoth OPTIONS (...) can be read and written in SQL"
 _STARTS = ("since", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("until", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 """The first that is given counts, as with Kafka."""
@@ -161,6 +164,10 @@ class Given:
         """Refuse what is none of these."""
         known = {name.lower(): name for name in names}
         for name in sorted(self._texts.keys() - known.keys()):
+            if name.startswith(_OF_TABLE):
+                raise error(
+                    "bad_request", "no table of a catalog can be a topic: its options are lost", _VIEW
+                )
             close = [one for one in (_INSTEAD.get(name),) if one in known] or get_close_matches(
                 name, known, 1
             )

@@ -7,22 +7,23 @@ waking a topic in which there is nothing new.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from quoth.message import Stretch
-from quoth.spark.losses import Loss
+from quoth.spark.losses import Lose, Loss
 from quoth.spark.offsets import Offset, Position, Positions
 from quoth.spark.options import EARLIEST, LATEST, Bound, Options, check_named
 from quothwire.errors import NotFound, error
 from quothwire.message import Advance, Count, TopicInfo
 
-Lose = Callable[[Loss], None]
-"""What is done about a loss; it may raise."""
-
 
 class Ranges(Protocol):
     """What a `Client` tells of the ranges of topics."""
+
+    @property
+    def url(self) -> str:
+        """See `Client.url`."""
 
     def topics(self) -> list[str]:
         """See `Client.topics`."""
@@ -75,7 +76,7 @@ def position_at(ranges: Ranges, topic: str, bound: Bound, lose: Lose) -> Positio
     found = ranges.count(topic, bound.pointer - 1)
     begin = Position(bound.pointer, found.end - found.records, found.log)
     if found.gone and not bound.moment:
-        lose(Loss(topic, bound.pointer - 1, found.first, found.gone, "removed"))
+        lose(Loss(topic, bound.pointer - 1, found.first, found.gone, "trimmed"))
         return begin._replace(lost=found.gone)
     return begin
 
@@ -185,7 +186,7 @@ class Progress:
             return first._replace(lost=known.lost)
         if known.ordinal < first.ordinal:
             records = first.ordinal - known.ordinal
-            self._lose(Loss(info.name, known.next - 1, first.next, records, "removed"))
+            self._lose(Loss(info.name, known.next - 1, first.next, records, "trimmed"))
             return first._replace(next=max(first.next, known.next), lost=known.lost + records)
         if info.last >= known.next and newest(info).ordinal <= known.ordinal:
             # A loss of power took records that had been read, and others bear their ordinals.
@@ -202,10 +203,8 @@ class Progress:
         if not total:
             return list(backlogs)
         self._grew_at = now
-        return [
-            self._cut(one, _share(options.records_max, one, total), _share(options.bytes_max, one, total))
-            for one in backlogs
-        ]
+        limits = options.records_max, options.bytes_max
+        return [self._cut(one, *(share(most, one.records, total) for most in limits)) for one in backlogs]
 
     def _cut(self, one: Backlog, records: int, size: int) -> Backlog:
         """Its beginning, within both limits."""
@@ -221,5 +220,6 @@ class Progress:
         return one._replace(end=Position(next_, ordinal, one.end.log))
 
 
-def _share(limit: int, one: Backlog, total: int) -> int:
-    return max(1, -(-limit * one.records // total))
+def share(whole: int, records: int, total: int) -> int:
+    """What so many of all records get of something, rounded up: one at least."""
+    return max(1, -(-whole * records // max(1, total)))

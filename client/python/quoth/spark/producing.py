@@ -1,7 +1,7 @@
 """Producing from `foreachPartition`, where there is no driver that publishes what all tasks have staged.
 
     def produce(rows):
-        write_partition(rows, "tcp://broker:5555", "orders", application="etl/orders", version=7)
+        write_partition(rows, "orders", url="tcp://broker:5555", application="etl/orders", version=7)
 
     rdd.foreachPartition(produce)
 
@@ -23,6 +23,7 @@ from itertools import islice
 from pyspark import TaskContext
 
 from quoth import Ack, Conflict, PartWriter
+from quoth.client import DEFAULT_URL
 from quoth.spark.connections import TIMEOUT_S, client
 from quothwire.errors import error
 
@@ -35,10 +36,10 @@ Row = bytes | tuple[bytes] | tuple[bytes, bytes | None] | tuple[bytes, bytes | N
 
 def write_partition(
     rows: Iterable[Row],
-    url: str,
     topic: str,
     *,
     application: str,
+    url: str = DEFAULT_URL,
     version: int = 0,
     partition: str | int | None = None,
     timeout: float = TIMEOUT_S,
@@ -46,10 +47,10 @@ def write_partition(
     """Write the rows of a partition to a topic, whole and once; returns where they are, count 0 for none.
 
     rows: values, or tuples of value, of value and key, or of value, key and headers. application: whose rows
-    they are. version: rises with whatever else is written under that name. partition: which rows they are,
-    the number of the task's partition unless it is given. Application and partition together are a name that
-    the topic remembers, and it remembers 1,000 a week: write few large partitions. timeout: seconds that the
-    broker may be away.
+    they are. url: the broker, as all workers reach it. version: rises with whatever else is written under
+    that name. partition: which rows they are, the number of the task's partition unless it is given.
+    Application and partition together are a name that the topic remembers, and it remembers 1,000 a week:
+    write few large partitions. timeout: seconds that the broker may be away.
 
     Raises `RequestError` for rows that are none, else what `PartWriter` and `Transaction.publish` of `quoth`
     raise: then the task fails, and the next attempt begins anew.

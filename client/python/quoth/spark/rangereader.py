@@ -1,24 +1,25 @@
-"""The records of a range, where they are used: exactly those that were planned, or an error."""
+"""The records of a range, where they are used: those that were planned, and any other outcome is a loss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import pyarrow as pa
 
 from quoth.batch import Batch, StoredBatch
-from quoth.message import Gap, Message, OnGap
+from quoth.message import Gap, Message
 from quoth.spark.arrow import record_batches
-from quoth.spark.connections import client
+from quoth.spark.connections import TIMEOUT_S, client
+from quoth.spark.losses import Lose, Loss, Reason, refuse
 from quothwire import batch as wire
-from quothwire.errors import error
+from quothwire.errors import NotFound, error
 
 Decode = Literal["arrow", "batches", "messages"]
 COLUMNS = ("offset", "timestamp", "key", "value")
 """What is made of records as Arrow unless other columns are named."""
-_CODES = {"trimmed": "unknown_record", "damaged": "damaged", "recreated": "unknown_topic"}
-_PLAN_ANEW = "it was there when the range was planned: plan anew"
+
+T = TypeVar("T")
 
 
 class TopicRange(NamedTuple):
@@ -39,61 +40,92 @@ class TopicRange(NamedTuple):
 
 
 class RangeReader:
-    """Reads a range over this process's connection to its broker, one fetch ahead.
+    """Reads a range once, over this process's connection to its broker, one fetch ahead.
 
-    on_gap: what to do about records that are not there any more; by default that raises `NotFound`
-    ``unknown_record`` or `Damaged`. A topic that was made anew meanwhile always raises ``unknown_topic``.
-    unsure: gaps of which only the count of all records tells whether they are in the range.
+    lose: what to do about records that are not there any more, so that what is read and what is lost add up
+    to the range; by default that raises `NotFound` or `Damaged`. timeout: see `connections.client`.
     """
 
-    def __init__(self, range_: TopicRange, on_gap: OnGap | None = None) -> None:
-        self.unsure: list[Gap] = []
+    def __init__(self, range_: TopicRange, lose: Lose = refuse, timeout: float = TIMEOUT_S) -> None:
         self._range = range_
-        self._on_gap = on_gap or refuse
-
-    def stored(self) -> Iterator[StoredBatch]:
-        """The stored batches, checked. The first and the last one may reach beyond the range."""
-        url, topic, log, after, until, *_ = self._range
-        for one in client(url).stored(topic, after=after, until=until, on_gap=self._told):
-            if one.log != log:
-                raise error("unknown_topic", f"topic {topic!r} was deleted, and made anew", _PLAN_ANEW)
-            yield one
+        self._lose = lose
+        self._client = client(range_.url, timeout)
+        self._missing = range_.records
+        self._gaps: list[Gap] = []
+        self._gone: Reason | None = None
 
     def arrow(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """The records as pyarrow RecordBatches with these columns."""
         _, topic, _, after, until, *_ = self._range
-        return record_batches(self.stored(), columns, after, until, topic)
+        found = record_batches(self._stored(), columns, after, until, topic, self._gaps.append)
+        return self._counted(found, _rows)
 
     def batches(self) -> Iterator[Batch]:
         """The records as batches, as `Client.batches` gives them."""
-        _, topic, _, after, until, *_ = self._range
-        for header, data, log in self.stored():
-            skip = max(0, after + 1 - header.base)
-            yield Batch.of(topic, wire.decode(data, log), skip).head(until + 1 - header.base - skip)
+        return self._counted(self._decoded(), len)
 
     def messages(self) -> Iterator[Message]:
         """The records one by one, as `Client.read` gives them."""
-        for batch in self.batches():
-            yield from self.readable(batch)
+        found = (one for batch in self._decoded() for one in batch.readable(self._gaps.append))
+        return self._counted(found, _one)
 
-    def readable(self, batch: Batch) -> Iterable[Message]:
-        """The records of a batch that can be read; those with headers that are none are gaps."""
-        return batch.readable(self._told)
+    def _stored(self) -> Iterator[StoredBatch]:
+        """The stored batches. The first and the last one may reach beyond the range."""
+        _, topic, log, after, until, *_ = self._range
+        try:
+            for one in self._client.stored(topic, after=after, until=until, on_gap=self._gaps.append):
+                if one.log != log:
+                    self._gone = "recreated"
+                    return
+                yield one
+        except NotFound:
+            self._gone = "deleted"
 
-    def check_all(self, records: int) -> None:
-        """See whether so many are all that there were. Raises `NotFound` or `Damaged`."""
-        _, topic, _, after, until, planned, _ = self._range
-        if records != planned:
-            reason = self.unsure[0].reason if self.unsure else "trimmed"
-            refuse(Gap(topic, after, until + 1, planned - records, reason))
+    def _decoded(self) -> Iterator[Batch]:
+        _, topic, _, after, until, *_ = self._range
+        for header, data, log in self._stored():
+            skip = max(0, after + 1 - header.base)
+            yield Batch.of(topic, wire.decode(data, log), skip).head(until + 1 - header.base - skip)
 
-    def _told(self, gap: Gap) -> None:
-        if gap.records < 0 and gap.reason != "recreated":
-            self.unsure.append(gap)
-        elif gap.reason == "recreated":
-            refuse(gap)
-        else:
-            self._on_gap(gap)
+    def _counted(self, parts: Iterable[T], size: Callable[[T], int]) -> Iterator[T]:
+        """The parts. What is lost between them is told once it is known how many records that were."""
+        for part in parts:
+            self._missing -= size(part)
+            if self._gaps:
+                self._tell_counted()
+            yield part
+        self._tell_counted()
+        self._tell_rest()
+
+    def _tell_counted(self) -> None:
+        for gap in [one for one in self._gaps if one.records >= 0]:
+            self._gaps.remove(gap)
+            self._tell(gap.after, gap.next, gap.records, gap.reason)
+
+    def _tell_rest(self) -> None:
+        """Tell what is missing in the end, by gaps of which only this tells whether they are in the range."""
+        _, _, _, after, until, *_ = self._range
+        gone = self._gone or (self._gone_by_now() if self._missing > 0 else None)
+        if gone is None and self._gaps:
+            first = self._gaps[0]
+            self._tell(first.after, first.next, self._missing, first.reason)
+        self._tell(after, until + 1, self._missing, gone or "trimmed")
+
+    def _tell(self, after: int, next_: int, records: int, reason: Reason) -> None:
+        """Tell a loss, as far as it lies in the range: a gap may begin before it and reach beyond it."""
+        lost = min(records, self._missing)
+        if lost > 0:
+            self._missing -= lost
+            begin, end = max(after, self._range.after), min(next_, self._range.until + 1)
+            self._lose(Loss(self._range.topic, begin, end, lost, reason))
+
+    def _gone_by_now(self) -> Reason | None:
+        """What has become of the topic, if it is not the one whose range this is."""
+        try:
+            log = self._client.topic(self._range.topic).log
+        except NotFound:
+            return "deleted"
+        return None if log == self._range.log else "recreated"
 
 
 def records_of(range_: TopicRange, decode: Decode, columns: Sequence[str] = COLUMNS) -> Iterator[Any]:
@@ -101,39 +133,25 @@ def records_of(range_: TopicRange, decode: Decode, columns: Sequence[str] = COLU
 
     Raises `NotFound` or `Damaged` if one of them is not there any more, and as the client's calls do.
     """
+    check_decode(decode)
     reader = RangeReader(range_)
-    parts: Iterator[Any]
-    size: Callable[[Any], int]
-    match check_decode(decode):
+    match decode:
         case "arrow":
-            parts, size = reader.arrow(columns), _rows
+            return reader.arrow(columns)
         case "batches":
-            parts, size = reader.batches(), len
+            return reader.batches()
         case "messages":
-            parts, size = reader.messages(), _one
-    found = 0
-    for part in parts:
-        found += size(part)
-        yield part
-    reader.check_all(found)
+            return reader.messages()
 
 
-def check_decode(decode: str) -> Decode:
-    """Return it, or raise `RequestError` ``bad_request``."""
+def check_decode(decode: str) -> None:
+    """Raise `RequestError` ``bad_request`` for what is no `Decode`."""
     if decode not in get_args(Decode):
         shapes = ", ".join(get_args(Decode))
         raise error("bad_request", f"decode={decode!r} is not known", f"one of {shapes}")
-    return decode  # type: ignore[return-value]
 
 
-def refuse(gap: Gap) -> NoReturn:
-    """Raise what a gap in a range is: its records were promised."""
-    count = "some" if gap.records < 0 else str(gap.records)
-    text = f"topic {gap.topic!r}: {count} records behind {gap.after} and before {gap.next}: {gap.reason}"
-    raise error(_CODES[gap.reason], text, _PLAN_ANEW)
-
-
-def _rows(records: Any) -> int:
+def _rows(records: pa.RecordBatch) -> int:
     return int(records.num_rows)
 
 

@@ -1,6 +1,6 @@
 """Topics cut into ranges, one for each task of Spark, and what works on them in Python workers.
 
-    ranges = topic_ranges(spark, "tcp://127.0.0.1:5555", "orders.*", since="-1d")
+    ranges = topic_ranges(spark, "orders.*", url="tcp://127.0.0.1:5555", since="-1d")
     foreach_partition(ranges, lambda range_, batches: load(batches))
 
 The records go from the broker to the worker that uses them: none of them passes through the JVM. A task that
@@ -13,11 +13,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quoth.client import Client, connect
+from quoth.client import DEFAULT_URL, Client, connect
 from quoth.message import Gap, OnGap
 from quoth.moment import Moment, cursor
 from quoth.reader import log_gap
 from quoth.selection import Selection
+from quoth.spark.division import split
+from quoth.spark.planning import share
 from quoth.spark.rangereader import COLUMNS, Decode, TopicRange, check_decode, records_of
 from quoth.steps import last_before
 from quothwire.errors import error
@@ -34,9 +36,9 @@ _FRAME = "url: string, topic: string, log: string, after: long, until: long, rec
 
 def topic_ranges(
     spark: SparkSession | SparkContext,
-    url: str,
     topics: str | Iterable[str],
     *,
+    url: str = DEFAULT_URL,
     after: int | None = None,
     since: Moment | None = None,
     until: Moment | None = None,
@@ -45,10 +47,11 @@ def topic_ranges(
 ) -> RDD[TopicRange]:
     """The records that topics hold now, as ranges: an RDD with one in each partition.
 
-    url: the broker, as the driver and all workers reach it. topics: names, and patterns as `Client.read_many`
-    takes them. after, since, until: as `Client.batches` takes them, for each of the topics. parts: about so
-    many ranges in all, at least one for each topic with records; by default as many as Spark runs tasks at a
-    time. on_gap: told of records behind `after` that are gone already; a warning in the log by default.
+    topics: names, and patterns as `Client.read_many` takes them. url: the broker, as the driver and all
+    workers reach it. after, since, until: as `Client.batches` takes them, for each of the topics. parts:
+    about so many ranges in all, at least one for each topic with records; by default as many as Spark runs
+    tasks at a time. on_gap: told of records behind `after` that are gone already; a warning in the log by
+    default.
     """
     context: SparkContext = getattr(spark, "sparkContext", None) or spark  # type: ignore[assignment]
     wanted = context.defaultParallelism if parts is None else parts
@@ -59,9 +62,9 @@ def topic_ranges(
 
 def topic_ranges_frame(
     spark: SparkSession,
-    url: str,
     topics: str | Iterable[str],
     *,
+    url: str = DEFAULT_URL,
     after: int | None = None,
     since: Moment | None = None,
     until: Moment | None = None,
@@ -149,15 +152,9 @@ def planned(
     records = sum(counted.records for counted in counts.values())
     found: list[TopicRange] = []
     for name, counted in counts.items():
-        share = max(1, round(parts * counted.records / max(1, records)))
-        found += split(broker, name, counted.log, begin, min(end, counted.newest), share)
+        until_now = min(end, counted.newest)
+        found += split(broker, name, counted.log, begin, until_now, share(parts, counted.records, records))
     return found
-
-
-def split(broker: Client, topic: str, log: int, after: int, until: int, parts: int) -> list[TopicRange]:
-    """A stretch of a topic's log, of this id, as ranges, none of them empty."""
-    cut = broker.split(topic, after, until, min(parts, PARTS_MAX))
-    return [TopicRange(broker.url, topic, log, *stretch) for stretch in cut]
 
 
 def named(broker: Client, topics: str | Iterable[str]) -> list[str]:
@@ -168,7 +165,7 @@ def named(broker: Client, topics: str | Iterable[str]) -> list[str]:
     selection = Selection(topics)
     names = selection.names
     if selection.has_patterns:
-        names = [*names, *(name for name in broker.topics() if selection.matches(name))]
+        names = [*names, *filter(selection.matches, broker.topics())]
     if not names:
         raise error("unknown_topic", f"no topic matches {selection}")
     for name in selection.names:

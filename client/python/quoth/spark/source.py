@@ -42,16 +42,16 @@ from pyspark.sql.types import (
 )
 
 from quoth.client import DEFAULT_URL
-from quoth.message import Gap
 from quoth.moment import Moment, as_pointer
 from quoth.spark import connections, sink
-from quoth.spark.arrow import TYPES, record_batches
-from quoth.spark.division import Portion, extents_between, extents_now, partitions
-from quoth.spark.losses import Loss, Losses, Reason
+from quoth.spark.arrow import TYPES
+from quoth.spark.division import extents_between, extents_now, partitions
+from quoth.spark.losses import Losses
 from quoth.spark.offsets import Offset
 from quoth.spark.options import NAMES, Given, Options, parse
 from quoth.spark.planning import Progress
-from quothwire.errors import NotFound, QuothError, error
+from quoth.spark.rangereader import RangeReader
+from quothwire.errors import QuothError, error
 
 COLUMNS: dict[str, DataType] = {
     "key": BinaryType(),
@@ -104,7 +104,7 @@ class QuothDataSource(DataSource):
 
 
 class Reader:
-    """What both readers are: options, columns, and how a task reads its portions."""
+    """What both readers are: options, columns, and how a task reads its ranges."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         """schema: any of `COLUMNS`, in any order. Raises ``bad_request`` for others."""
@@ -113,29 +113,11 @@ class Reader:
         self.columns = pa.schema([pa.field(one.name, TYPES[one.name], one.nullable) for one in schema])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of a task's portions. Raises `NotFound` or `Damaged` for lost ones, see `Losses`."""
-        for portion in partition.value or ():
-            yield from self._read(portion)
-
-    def _read(self, portion: Portion) -> Iterator[pa.RecordBatch]:
-        topic, log, after, until, missing = portion
-        client = connections.client(self.options.url, self.options.timeout)
-        gaps: list[Gap] = []
-        why: Reason = "removed"
-        stored = client.stored(topic, after=after, until=until, on_gap=gaps.append)
-        try:
-            planned = (one for one in stored if one.log == log)
-            for found in record_batches(planned, self.columns.names, after, until, topic):
-                missing -= found.num_rows
-                yield pa.RecordBatch.from_arrays(found.columns, schema=self.columns)
-            if any(gap.reason == "damaged" for gap in gaps):
-                why = "damaged"
-            if missing > 0 and client.topic(topic).log != log:
-                why = "recreated"
-        except NotFound:
-            why = "deleted"
-        if missing > 0:
-            self.losses.tell(Loss(topic, after, until + 1, missing, why))
+        """The records of a task's ranges. Raises `NotFound` or `Damaged` for lost ones, see `Losses`."""
+        for one in partition.value or ():
+            reader = RangeReader(one, self.losses.tell, self.options.timeout)
+            for records in reader.arrow(self.columns.names):
+                yield pa.RecordBatch.from_arrays(records.columns, schema=self.columns)
 
     @property
     def losses(self) -> Losses:
@@ -226,13 +208,19 @@ def read_topic(
 ) -> DataFrame:
     """Topics as a table, with the arguments of `Client.read`.
 
-    after: a cursor, exclusive; a topic that ends before it is an error. since, until: times; since is
-    included, until is not. Without either it is read from the oldest record on, up to what is there when the
-    table is used. parts: tasks, about (default: as many as run at once). columns: any of `COLUMNS`; what is
-    left out costs nothing. options: as in `spark.read.option`. Raises ``bad_request`` for a column that does
-    not exist; all else is told when the table is used.
+    topics: a name, or several as a list; one with a comma in it is refused, because option ``subscribe`` has
+    commas between names: only ``subscribePattern`` can mean it. after: a cursor, exclusive; a topic that ends
+    before it is an error. since, until: times; since is included, until is not. Without either it is read
+    from the oldest record on, up to what is there when the table is used. parts: tasks, about (default: as
+    many as run at once). columns: any of `COLUMNS`; what is left out costs nothing. options: as in
+    `spark.read.option`. Raises ``bad_request`` for a column that does not exist, and for such a name; all
+    else is told when the table is used.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
+    for name in names:
+        if "," in name:
+            hint = "several topics are a list; one of this name can be read by option subscribePattern"
+            raise error("bad_request", f"topic {name!r} has a comma, which ends a name here", hint)
     options |= {"url": url, "subscribe": ",".join(names)}
     if after:
         options["startingOffsets"] = json.dumps(dict.fromkeys(names, after + 1))

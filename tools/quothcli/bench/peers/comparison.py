@@ -13,7 +13,7 @@ from quothcli.bench.peers.rabbitmq import RABBITMQ
 from quothcli.bench.peers.redis import REDIS
 from quothcli.bench.peers.work import Side, Way, Work
 from quothcli.bench.processes import Clients
-from quothcli.bench.report import Column, Report, count, factor, spread
+from quothcli.bench.report import Column, Report, count, factor, goal_columns, spread
 from quothcli.output import Printer
 
 
@@ -41,8 +41,7 @@ COLUMNS = (
     Column("peer_messages", "messages/s", count, 10),
     Column("quoth_messages", f"quoth, {quoth.DURABILITY}", count, 14),
     Column("ratio", "ratio", spread, 17),
-    Column("required", "required", factor, 8),
-    Column("aim", "aim", factor, 5),
+    *goal_columns(factor, 5),
 )
 TRIALS = 5
 """Of each way: with fewer a noisy machine picks a slow one, to the favour of whoever has no choice."""

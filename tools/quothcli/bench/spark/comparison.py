@@ -11,10 +11,10 @@ from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
 from quoth import Client
-from quoth.spark.jobs.session import Summary
+from quoth.spark.jobs.session import Job, Summary
 from quothcli.bench.figures import Goal, Spread, rotate
 from quothcli.bench.rates import Payload
-from quothcli.bench.report import Column, Report, count, factor, spread
+from quothcli.bench.report import Column, Report, count, factor, goal_columns, spread
 from quothcli.bench.spark.figure import Figure
 from quothcli.bench.spark.rows import BATCH, fill, kept_as_parquet
 from quothcli.bench.spark.tuples import TupleSource
@@ -46,8 +46,7 @@ COLUMNS = (
     Column("against", "against", width=16),
     Column("their_rows_per_second", "rows/s", count, 10),
     Column("ratio", "ratio", spread, 18),
-    Column("required", "required", factor, 8),
-    Column("aim", "aim", factor, 4),
+    *goal_columns(factor, 4),
     Column("java_nanoseconds_per_row", "java ns", count, 7),
     Column("python_nanoseconds_per_row", "python ns", count, 9),
     Column("broker_nanoseconds_per_row", "broker ns", count, 9),
@@ -133,7 +132,12 @@ class Bench:
                 return Summary([], {})
 
             settings = [("spark.local.dir", str(folder)), ("spark.sql.warehouse.dir", str(folder))]
-            performed("bench spark", job, f"local[{slots}]", settings)
+            performed(
+                "bench spark",
+                Job(job, "rows of the table that were printed stand"),
+                f"local[{slots}]",
+                settings,
+            )
         return rounds
 
     def _tell(self, size: int, way: Done, other: Done, rounds: Sequence[Round], goal: Goal) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from quoth.spark import QuothDataSource
 from quoth.spark.arrow import LOG_APPEND_TIME, PARTITION
 from quoth.spark.options import parse
-from quoth.spark.rangereader import RangeReader, TopicRange
+from quoth.spark.rangereader import RangeReader
 from quoth.spark.source import BatchReader
 from quothwire.pointer import to_datetime
 
@@ -32,15 +32,13 @@ class TupleReader(BatchReader):
 
     def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:
         """The records of a task, with Kafka's columns."""
-        for topic, log, after, until, records in partition.value or ():
-            for batch in RangeReader(
-                TopicRange(self.options.url, topic, log, after, until, records, 0)
-            ).batches():
+        for one in partition.value or ():
+            for batch in RangeReader(one).batches():
                 pointers = range(batch.first, batch.last + 1)
                 yield from zip(
                     batch.keys or repeat(None),
                     batch.values,
-                    repeat(topic),
+                    repeat(one.topic),
                     repeat(PARTITION),
                     pointers,
                     map(to_datetime, pointers),

@@ -13,9 +13,9 @@ from quoth import Client
 from quoth.spark import read_topic
 from quoth.spark.archive.archiver import Archiver, Policy
 from quoth.spark.archive.parquet import COLUMNS
-from quoth.spark.archive.workers import OnSpark
 from quoth.spark.rangereader import TopicRange
 from quoth.spark.ranges import foreach_partition, topic_ranges
+from quoth.spark.workers import OnSpark
 from quothcli.bench.processes import cpu_seconds, family
 from quothcli.bench.spark.rows import Rows
 from quothcli.bench.spark.tuples import TupleSource
@@ -57,9 +57,8 @@ def parquet_read(scene: Scene, _: Place) -> None:
 
 def partitions(scene: Scene, _: Place) -> None:
     """The topic as Arrow in the workers, from where nothing goes on to Java."""
-    foreach_partition(
-        topic_ranges(scene.spark, scene.rows.url, scene.rows.topic, parts=scene.tasks), _look_at_all
-    )
+    ranges = topic_ranges(scene.spark, scene.rows.topic, url=scene.rows.url, parts=scene.tasks)
+    foreach_partition(ranges, _look_at_all)
 
 
 def sink(scene: Scene, place: Place) -> None:

@@ -15,26 +15,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from quoth.client import Client
 from quoth.deadline import as_seconds
-from quoth.message import Gap
 from quoth.reader import log
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Loss
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
+from quoth.spark.archive.manifest import Loss as ArchivedLoss
 from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage, check_footer
-from quoth.spark.archive.salvage import readable_records
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.archive.workers import Workers, perform
-from quoth.spark.rangereader import RangeReader, TopicRange, refuse
-from quoth.spark.ranges import named, split
-from quothwire.errors import Damaged, QuothError, error
+from quoth.spark.division import split
+from quoth.spark.losses import Loss, into, refuse
+from quoth.spark.rangereader import RangeReader, TopicRange
+from quoth.spark.ranges import named
+from quoth.spark.workers import Workers, perform
+from quothwire.errors import QuothError, error
 
 FILE_BYTES = 128 * 2**20
 """Stored bytes for one file: what a reader of Parquet likes, and what a task does in seconds."""
@@ -75,7 +74,7 @@ class Written(NamedTuple):
     """What a task has written, and what it could not."""
 
     files: list[ArchivedFile]
-    losses: list[Loss]
+    losses: list[ArchivedLoss]
 
 
 class _Stretch(NamedTuple):
@@ -86,7 +85,7 @@ class _Stretch(NamedTuple):
     until: int
     ordinal: int
     ranges: list[TopicRange]
-    losses: list[Loss]
+    losses: list[ArchivedLoss]
 
 
 class Archiver:
@@ -196,14 +195,14 @@ class Archiver:
         losses = self._lost(log, gone, ranges[0].after if ranges else ahead.until)
         return _Stretch(log, ahead.until, first + ahead.records, ranges, losses)
 
-    def _lost(self, log: ArchivedLog, records: int, first: int) -> list[Loss]:
+    def _lost(self, log: ArchivedLog, records: int, first: int) -> list[ArchivedLoss]:
         """Records that retention has removed before they could be archived."""
         if not records:
             return []
-        gap = Gap(log.topic, log.until, first + 1, records, "trimmed")
+        loss = Loss(log.topic, log.until, first + 1, records, "trimmed")
         if self._policy.fail_on_loss:
-            refuse(gap)
-        return [Loss(gap.after, gap.next, records, gap.reason)]
+            refuse(loss)
+        return [_archived(loss)]
 
     # -- write and commit -------------------------------------------------------------------------------
 
@@ -235,7 +234,7 @@ class Archiver:
                     "all workers and the driver need the same folder: use a shared file system",
                 )
 
-    def _count(self, log: ArchivedLog, files: list[ArchivedFile], losses: list[Loss]) -> None:
+    def _count(self, log: ArchivedLog, files: list[ArchivedFile], losses: list[ArchivedLoss]) -> None:
         self.tally.records += sum(file.rows for file in files)
         self.tally.bytes += sum(file.bytes for file in files)
         self.tally.files += len(files)
@@ -276,39 +275,14 @@ def write_range(root: str, strict: bool, part: tuple[TopicRange, int]) -> Writte
     strict: raise if a record is not there any more.
     """
     one, generation = part
-    try:
-        return _write(root, strict, one, generation, lambda reader: reader.arrow(COLUMNS))
-    except Damaged:
-        return _write(root, strict, one, generation, readable_records)
-
-
-def _write(
-    root: str,
-    strict: bool,
-    one: TopicRange,
-    generation: int,
-    records_of: Callable[[RangeReader], Iterator[pa.RecordBatch]],
-) -> Written:
-    gaps: list[Gap] = []
-    reader = RangeReader(one, None if strict else gaps.append)
+    losses: list[Loss] = []
+    reader = RangeReader(one, refuse if strict else into(losses))
     with ArchiveWriter(Path(root), Lineage(one.topic, one.log, generation)) as writer:
-        for records in records_of(reader):
+        for records in reader.arrow(COLUMNS):
             writer.write(records)
-    found = sum(file.rows for file in writer.written)
-    if strict:
-        reader.check_all(found)
-    return Written(writer.written, losses_of(one, [*gaps, *reader.unsure], one.records - found))
+    return Written(writer.written, list(map(_archived, losses)))
 
 
-def losses_of(one: TopicRange, gaps: list[Gap], missing: int) -> list[Loss]:
-    """Gaps in a range as losses that add up to all that is missing in it.
-
-    A gap may reach beyond the range, and of some it is not known how many records they were.
-    """
-    losses = []
-    for gap in gaps:
-        records = min(missing, missing if gap.records < 0 else gap.records)
-        if records:
-            losses.append(Loss(max(gap.after, one.after), min(gap.next, one.until + 1), records, gap.reason))
-            missing -= records
-    return [*losses, Loss(one.after, one.until + 1, missing, "trimmed")] if missing else losses
+def _archived(loss: Loss) -> ArchivedLoss:
+    """A loss as the manifest has it."""
+    return ArchivedLoss(loss.after, loss.next, loss.records, loss.reason)

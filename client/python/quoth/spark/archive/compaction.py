@@ -21,7 +21,7 @@ from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Replaced
 from quoth.spark.archive.naming import day_of
 from quoth.spark.archive.parquet import ArchiveWriter, Lineage, read_file
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.archive.workers import Workers, perform
+from quoth.spark.workers import Workers, perform
 from quothwire.errors import error
 
 TARGET_BYTES = 128 * 2**20
@@ -60,7 +60,7 @@ class Compactor:
         store: ArchiveStore,
         workers: Workers,
         *,
-        topics: Selection | None = None,
+        topics: Selection = Selection("*"),  # noqa: B008
         target_bytes: int = TARGET_BYTES,
         keep_replaced: float,
     ) -> None:
@@ -76,16 +76,18 @@ class Compactor:
 
         Commits before that stay.
         """
-        merges = [one for log in self._store.manifest.logs if self._meant(log) for one in self._merges(log)]
+        merges = [
+            one
+            for log in self._store.manifest.logs
+            if self._topics.means(log.topic)
+            for one in self._merges(log)
+        ]
         size = MERGES_A_SLOT * self._workers.slots
         for begin in range(0, len(merges), size):
             self._replace(merges[begin : begin + size])
         self.done.removed += self._store.sweep(
             keep_replaced=self._keep_replaced, keep_strays=self._keep_replaced
         )
-
-    def _meant(self, log: ArchivedLog) -> bool:
-        return self._topics is None or log.topic in self._topics.names or self._topics.matches(log.topic)
 
     def _merges(self, log: ArchivedLog) -> Iterator[Merge]:
         lineage = Lineage(log.topic, log.log, log.generation)

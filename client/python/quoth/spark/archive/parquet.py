@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quoth.spark.archive import naming
-from quoth.spark.archive.disk import Draft, make_directory
 from quoth.spark.archive.fingerprint import MODULUS, fingerprint
 from quoth.spark.archive.manifest import ArchivedFile
 from quoth.spark.arrow import TYPES
+from quoth.spark.disk import Draft, make_directory
 from quothwire.errors import QuothError, error
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers", "ordinal")

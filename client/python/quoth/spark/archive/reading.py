@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from quoth.moment import Moment, cursor
 from quoth.selection import Selection
-from quoth.spark.archive.manifest import ArchivedFile
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Manifest
 from quoth.spark.archive.naming import name_in, topic_folder, topic_in
-from quoth.spark.archive.store import local_path, read_manifest
+from quoth.spark.archive.store import read_manifest
+from quoth.spark.disk import local_path
 from quoth.steps import last_before
+from quothwire.errors import error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,20 +69,34 @@ def read_archive(
     return frame if until is None else frame.where(frame["offset"] <= last_before(until))
 
 
+def logs_of(manifest: Manifest, topics: Selection) -> list[ArchivedLog]:
+    """What is archived of some topics.
+
+    Raises `NotFound` ``unknown_topic`` for a name that the archive does not have, and if no topic matches.
+    """
+    logs = [log for log in manifest.logs if topics.means(log.topic)]
+    there = {log.topic for log in manifest.logs}
+    missing = [name for name in topics.names if name not in there]
+    if missing or not logs:
+        what = " or ".join(map(repr, missing)) or f"any of {topics}"
+        raise error(
+            "unknown_topic",
+            f"the archive does not have {what}",
+            f"it has {', '.join(sorted(there)) or 'no topic'}",
+        )
+    return logs
+
+
 def _chosen(
     root: Path, topics: str | Iterable[str] | None, since: Moment | None, until: Moment | None
 ) -> list[tuple[str, ArchivedFile]]:
     """The files that are meant, each with its topic."""
-    selection = None if topics is None else Selection(topics)
+    selection = Selection("*" if topics is None else topics)
     after, last = cursor(None, since, 0), last_before(until)
-
-    def meant(topic: str) -> bool:
-        return selection is None or topic in selection.names or selection.matches(topic)
-
     return [
         (log.topic, file)
         for log in read_manifest(root).logs
-        if meant(log.topic)
+        if selection.means(log.topic)
         for file in log.files
         if file.last > after and file.first <= last
     ]

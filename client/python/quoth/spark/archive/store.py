@@ -13,34 +13,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from quoth.closing import Closing
 from quoth.deadline import as_seconds
 from quoth.filelock import FileLock
 from quoth.moment import now
 from quoth.spark.archive import manifest as manifests
 from quoth.spark.archive import naming
-from quoth.spark.archive.disk import Draft, make_directory
 from quoth.spark.archive.manifest import ArchivedLog, Manifest
+from quoth.spark.disk import Draft, make_directory
 from quothlog.filesystem import TEMPORARY_SUFFIX
 from quothwire.errors import error
 
 STRAY_S = 3_600.0
 """How old a file is, that the manifest does not name, before a run removes it: nobody writes that long."""
-
-
-def local_path(archive: str | Path) -> Path:
-    """The folder of an archive. Raises `RequestError` ``bad_request`` for what is no path."""
-    text = str(archive).removeprefix("file://")
-    if "://" in text:
-        raise error(
-            "bad_request",
-            f"{archive} is no path",
-            "an archive is a folder of a local or a shared file system: a commit is a rename, which stores "
-            "of objects do not do atomically",
-        )
-    return Path(text).absolute()
 
 
 def read_manifest(root: Path) -> Manifest:
@@ -49,7 +35,7 @@ def read_manifest(root: Path) -> Manifest:
     return manifests.decoded(path.read_bytes(), str(path))
 
 
-class ArchiveStore:
+class ArchiveStore(Closing):
     """The one who goes on with an archive. Belongs to one thread; to be closed, or used as a context manager.
 
     root: its folder, which is made. Raises `Conflict` ``locked`` while another one goes on with it, `Damaged`
@@ -60,19 +46,8 @@ class ArchiveStore:
         self.root = root
         make_directory(root)
         self._lock = FileLock(root / manifests.NAME)
-        try:
+        with self._lock.opening():
             self.manifest = self._read()
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let others go on with it. Does nothing the second time."""

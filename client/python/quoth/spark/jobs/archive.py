@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.spark.archive.archiver import FILE_BYTES, KEEP_REPLACED_S, Archiver, Policy, Tally
-from quoth.spark.archive.store import local_path
-from quoth.spark.archive.workers import OnSpark
+from quoth.spark.disk import local_path
 from quoth.spark.jobs import session
 from quoth.spark.jobs.session import Summary
 from quoth.spark.ranges import named
+from quoth.spark.workers import OnSpark
 
 
 def job(
@@ -55,7 +55,7 @@ def job(
                 archiver.follow(follow)
         return summary_of(archiver.tally, root, time.monotonic() - began)
 
-    return run
+    return session.Job(run, "what was committed is archived: run it again to go on behind that")
 
 
 def summary_of(tally: Tally, root: Path, seconds: float) -> Summary:

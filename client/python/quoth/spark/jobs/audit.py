@@ -14,7 +14,6 @@ all that were listed: so it makes no difference who looks at which, and the verd
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from quoth.spark.disk import refuse_existing
 from quoth.spark.jobs import session
 from quoth.spark.jobs.runs import Run, shares
 from quoth.spark.jobs.session import Summary, printable
@@ -147,8 +147,7 @@ def job(
 
     Raises FileExistsError, and as `logs_in`.
     """
-    if out is not None and os.path.exists(out):
-        raise FileExistsError(errno.EEXIST, "it exists already, and nothing was written", out)
+    refuse_existing(out)
     logs = logs_in(directories, topic)
 
     def run(spark: SparkSession) -> Summary:
@@ -157,7 +156,7 @@ def job(
             done.save(out)
         return done.summary()
 
-    return run
+    return session.looking(run, out)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -20,10 +20,12 @@ from quoth.selection import Selection
 from quoth.spark.archive import manifest
 from quoth.spark.archive.archiver import KEEP_REPLACED_S
 from quoth.spark.archive.compaction import TARGET_BYTES, Compacted, Compactor
-from quoth.spark.archive.store import ArchiveStore, local_path
-from quoth.spark.archive.workers import OnSpark
+from quoth.spark.archive.reading import logs_of
+from quoth.spark.archive.store import ArchiveStore, read_manifest
+from quoth.spark.disk import local_path
 from quoth.spark.jobs import session
 from quoth.spark.jobs.session import Summary
+from quoth.spark.workers import OnSpark
 from quothwire.errors import error
 
 
@@ -36,12 +38,15 @@ def job(
 ) -> session.Job:
     """The job that compacts what is archived of some topics, of all if none is named. See `Compactor`.
 
-    Raises `RequestError` if there is no archive, or for a bad selection. The job raises as `Compactor.run`,
-    and `Conflict` ``locked`` while another one goes on with the archive.
+    Raises `RequestError` if there is no archive, or for a bad selection, `NotFound` ``unknown_topic`` for
+    topics that it does not have, `Damaged`. The job raises as `Compactor.run`, and `Conflict` ``locked``
+    while another one goes on with the archive.
     """
-    root, selection = local_path(archive), Selection(topics) if topics else None
+    root, selection = local_path(archive), Selection(topics or "*")
     if not (root / manifest.NAME).is_file():
         raise error("bad_request", f"{root} holds no archive", "`quoth pipeline archive` makes one")
+    if topics:
+        logs_of(read_manifest(root), selection)
 
     def run(spark: SparkSession) -> Summary:
         began = time.monotonic()
@@ -56,7 +61,7 @@ def job(
             compactor.run()
         return summary_of(compactor.done, root, time.monotonic() - began)
 
-    return run
+    return session.Job(run, "what was committed is merged, the rest is as it was: run it again to go on")
 
 
 def summary_of(done: Compacted, root: Path, seconds: float) -> Summary:

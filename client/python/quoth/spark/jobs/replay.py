@@ -22,13 +22,13 @@ from pyspark.sql import SparkSession
 
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.moment import Moment, as_pointer
-from quoth.spark.archive.workers import OnSpark
 from quoth.spark.jobs import session
 from quoth.spark.jobs.session import Summary, tell
 from quoth.spark.replay.cutting import Chunk, Limits
 from quoth.spark.replay.inputs import Stream, TableInput, Wish, input_of
 from quoth.spark.replay.pace import LATE_S
 from quoth.spark.replay.replayer import Replayer, Told, newest_version
+from quoth.spark.workers import OnSpark
 from quothwire.errors import NotFound, error
 
 PATIENCE_S = 60.0
@@ -101,7 +101,7 @@ def job(
         tally, seconds = replayer.tally, time.monotonic() - began
         return summary_of(list(tally.streams.values()), seconds, None if speed is None else tally.behind)
 
-    return run
+    return session.Job(run, "chunks that were published are whole: run it again to go on behind them")
 
 
 def summary_of(told: list[Told], seconds: float, behind: float | None = None) -> Summary:

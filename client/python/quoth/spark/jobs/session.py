@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, NamedTuple, NoReturn
@@ -52,7 +53,24 @@ class SparkFailed(Exception):
         self.code, self.text, self.hint = code, text, hint
 
 
-Job = Callable[[SparkSession], Summary]
+@dataclass(frozen=True)
+class Job:
+    """What is left of a job for Spark. work: gets a session. kept: what there is of it, and what to do, if
+    Spark breaks it off."""
+
+    work: Callable[[SparkSession], Summary]
+    kept: str
+
+    def __call__(self, spark: SparkSession) -> Summary:
+        """Do it in a session."""
+        return self.work(spark)
+
+
+def looking(work: Callable[[SparkSession], Summary], out: str | None) -> Job:
+    """A job that changes nothing, and keeps what it finds in a folder, if there is to be one."""
+    return Job(work, "run it again" if out is None else f"{out} may not be whole: delete it, run it again")
+
+
 Settings = Iterable[tuple[str, str]]
 """Settings of Spark, each as name and value."""
 
@@ -71,7 +89,7 @@ def perform(what: str, job: Job | Summary, master: str | None = None, conf: Sett
             return job(spark)
         except (PySparkException, Py4JError) as problem:
             text = f"{what}: {_reason(problem)}"
-            raise SparkFailed("spark_failed", text, "what was written before may not be whole") from problem
+            raise SparkFailed("spark_failed", text, job.kept) from problem
 
 
 @contextmanager

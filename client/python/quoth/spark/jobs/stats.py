@@ -12,9 +12,7 @@ With --follow each window is told once it is over, see `quoth.spark.statistics.f
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, astuple
@@ -26,13 +24,13 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.message import Gap
 from quoth.moment import Moment, cursor, now
-from quoth.spark.archive.store import local_path
-from quoth.spark.archive.workers import OnSpark
+from quoth.spark.disk import local_path, refuse_existing
 from quoth.spark.jobs import session
 from quoth.spark.jobs.session import Summary, printable, tell
 from quoth.spark.ranges import named
 from quoth.spark.statistics.following import Checkpoint, Follower
 from quoth.spark.statistics.survey import Row, Stretch, Survey, survey
+from quoth.spark.workers import OnSpark
 from quoth.steps import last_before
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
@@ -74,7 +72,7 @@ def job(
     """
     width, after, end = window_us(window), cursor(None, since, 0), last_before(until)
     selection = _selected(topics, url, timeout)
-    _refuse_existing(out)
+    refuse_existing(out)
 
     def run(spark: SparkSession) -> Summary:
         with Client(url, None, timeout) as broker:
@@ -86,7 +84,7 @@ def job(
             save(spark, seen, out)
         return summary_of(names, seen)
 
-    return run
+    return session.looking(run, out)
 
 
 def following(
@@ -117,7 +115,7 @@ def following(
     directory = None if checkpoint is None else local_path(checkpoint)
     with Checkpoint(directory, {"width": width, "out": out}) as begun:
         if begun.is_new:
-            _refuse_existing(out)
+            refuse_existing(out)
 
     def run(spark: SparkSession) -> Summary:
         def keep(number: int, seen: Survey) -> None:
@@ -142,7 +140,7 @@ def following(
                     tell(f"{problem.code}: {problem.text}; nothing is lost, it goes on by itself")
                 time.sleep(max(0.0, began + every - time.monotonic()))
 
-    return run
+    return session.Job(run, "what was shown is final: run it again; it goes on where its checkpoint says")
 
 
 def window_us(window: str) -> int:
@@ -283,11 +281,6 @@ def _selected(topics: str | Iterable[str], url: str, timeout: float) -> list[str
     with Client(url, None, timeout) as broker:
         named(broker, selection)
     return selection
-
-
-def _refuse_existing(out: str | None) -> None:
-    if out is not None and os.path.exists(out):
-        raise FileExistsError(errno.EEXIST, "it exists already, and nothing was written", out)
 
 
 def _frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str) -> DataFrame:

@@ -1,7 +1,8 @@
 """Replaying: Parquet files back into topics, in their order, each record once.
 
     inputs.py    what is replayed into which topic: logs of an archive, or the rows of a table
-    footers.py   the row groups of Parquet files, as their footers tell them
+    parquet.py   Parquet files opened and read, or told what is wrong with them
+    footers.py   their columns and row groups, as their footers tell them
     cutting.py   row groups into chunks: a chunk is one transaction, a part of it one task
     tasks.py     the rows of a part become batches and are staged, in a worker
     replayer.py  the driver: chunks staged ahead, published in order, at the pace that is asked

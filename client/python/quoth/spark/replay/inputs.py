@@ -27,20 +27,12 @@ from quoth.selection import Selection
 from quoth.spark.archive import manifest as manifests
 from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.parquet import Lineage, check_footer
-from quoth.spark.archive.store import local_path, read_manifest
+from quoth.spark.archive.reading import logs_of
+from quoth.spark.archive.store import read_manifest
+from quoth.spark.disk import local_path
 from quoth.spark.replay.cutting import Chunk, Group, Limits, by_size, by_time
-from quoth.spark.replay.footers import (
-    READERS,
-    Columns,
-    Footer,
-    as_micros,
-    damaged,
-    micros,
-    opened,
-    read_column,
-    read_footers,
-    schema_of,
-)
+from quoth.spark.replay.footers import READERS, Columns, Footer, as_micros, micros, read_footers, schema_of
+from quoth.spark.replay.parquet import damaged, opened, read_column
 from quothwire import pointer as pointers
 from quothwire.errors import error
 from quothwire.topic import check_topic
@@ -157,19 +149,11 @@ class ArchiveInput:
     def streams(self) -> list[Stream]:
         """See `Input.streams`.
 
-        Raises `Damaged` or FileNotFoundError for files that are not what the manifest says, `NotFound`
-        ``unknown_topic`` if it has none of the topics.
+        Raises `Damaged` or FileNotFoundError for files that are not what the manifest says, and as `logs_of`.
         """
-        manifest = read_manifest(self._root)
-        logs = [log for log in manifest.logs if self._is_meant(log.topic)]
-        if not logs:
-            there = ", ".join(sorted({log.topic for log in manifest.logs})) or "no topic"
-            raise error("unknown_topic", f"no topic in {self._root} is {self._selection}", f"it has {there}")
+        logs = logs_of(read_manifest(self._root), self._selection)
         targets = self._targets(list(dict.fromkeys(log.topic for log in logs)))
         return [self._stream(log, targets[log.topic]) for log in logs]
-
-    def _is_meant(self, topic: str) -> bool:
-        return topic in self._selection.names or self._selection.matches(topic)
 
     def _targets(self, topics: list[str]) -> dict[str, str]:
         """Where the records of each topic go."""

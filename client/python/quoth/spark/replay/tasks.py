@@ -19,8 +19,9 @@ from quoth.spark.columns import Batch, Gathering, Names, Rows
 from quoth.spark.connections import client
 from quoth.spark.headers import encode_header_column
 from quoth.spark.replay.cutting import Group, Part
-from quoth.spark.replay.footers import Columns, damaged, micros, opened, read_column, too_few
+from quoth.spark.replay.footers import Columns, micros
 from quoth.spark.replay.inputs import POINTER_HEADER
+from quoth.spark.replay.parquet import damaged, opened, read_column, too_few
 from quothwire.errors import QuothError, error
 
 _READ_ROWS = 65_536

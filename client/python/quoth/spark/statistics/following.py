@@ -17,17 +17,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from quoth.client import Client
+from quoth.closing import Closing
 from quoth.filelock import FileLock
 from quoth.message import Gap
-from quoth.spark.archive.disk import Draft, make_directory
-from quoth.spark.archive.workers import Workers
+from quoth.spark.disk import Draft, make_directory
 from quoth.spark.offsets import Offset, Position
 from quoth.spark.ranges import named
 from quoth.spark.statistics.survey import Stretch, Survey, survey
+from quoth.spark.workers import Workers
 from quothwire.errors import error
 
 NAME = "_stats.json"
@@ -37,7 +37,7 @@ Keep = Callable[[int, Survey], None]
 """Gets the number of a look and what it found; the same number again replaces what was kept before."""
 
 
-class Checkpoint:
+class Checkpoint(Closing):
     """How far topics were looked at, in a directory, which is made, or in memory only. To be closed.
 
     directory: None for memory. settings: what may not change from one run to the next. Raises `Conflict`
@@ -55,19 +55,8 @@ class Checkpoint:
         if directory is not None:
             make_directory(directory)
             self._lock = FileLock(directory / NAME)
-            try:
+            with self._lock.opening():
                 self._load(directory / NAME)
-            except BaseException:
-                self.close()
-                raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let others go on with it. Does nothing the second time."""

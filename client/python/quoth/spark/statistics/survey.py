@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from quoth.client import Client
 from quoth.message import Gap
 from quoth.moment import now
-from quoth.spark.archive.workers import Workers, perform
-from quoth.spark.division import PARTITION_BYTES
+from quoth.spark.division import split, tasks_for
 from quoth.spark.offsets import Position
+from quoth.spark.planning import share
 from quoth.spark.rangereader import TopicRange
-from quoth.spark.ranges import split
 from quoth.spark.statistics.windows import Window, windows_in
+from quoth.spark.workers import Workers, perform
 from quothwire.message import Count
 
 
@@ -135,9 +135,9 @@ def joined(windows: Iterable[Window]) -> list[Window]:
 def _planned(broker: Client, stretches: Sequence[Stretch], slots: int) -> Iterator[_Plan]:
     counted = [_counted(broker, stretch) for stretch in stretches]
     records = sum(found.records for _, found in counted)
-    tasks = max(slots, -(-sum(found.bytes for _, found in counted) // PARTITION_BYTES))
+    tasks = tasks_for(sum(found.bytes for _, found in counted), slots)
     for stretch, (there, found) in zip(stretches, counted, strict=True):
-        parts = max(1, round(tasks * found.records / max(1, records)))
+        parts = share(tasks, found.records, records)
         ranges = split(broker, stretch.topic, there.log, stretch.after, stretch.until, parts)
         yield _Plan(stretch, there, found.records, ranges)
 

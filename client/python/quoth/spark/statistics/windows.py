@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quoth.message import Gap, Reason
-from quoth.spark.archive.archiver import losses_of
+from quoth.spark.losses import Loss, into
 from quoth.spark.rangereader import RangeReader, TopicRange
 from quoth.spark.statistics import distinct
 from quoth.spark.statistics.distinct import EMPTY, Sketch
@@ -85,8 +85,8 @@ def windows_in(width: int, range_: TopicRange) -> Told:
 
     Only the first and the last one may go on in another range, so only these keep their sketches.
     """
-    gaps: list[Gap] = []
-    reader = RangeReader(range_, gaps.append)
+    losses: list[Loss] = []
+    reader = RangeReader(range_, into(losses))
     found: list[Window] = []
     for batch in reader.arrow(COLUMNS):
         for window in _windows(range_.topic, batch, width):
@@ -96,17 +96,16 @@ def windows_in(width: int, range_: TopicRange) -> Told:
                 if len(found) > 1:
                     found[-1] = found[-1]._replace(sketch=EMPTY)
                 found.append(window)
-    missing = range_.records - sum(window.records for window in found)
-    told = [
-        Gap(range_.topic, loss.after, loss.next, loss.records, cast(Reason, loss.reason))
-        for loss in losses_of(range_, [*gaps, *reader.unsure], missing)
-    ]
     starts = {window.start: window for window in found}
-    for gap in told:
-        start = min(gap.next, range_.until) // width * width
+    for loss in losses:
+        start = min(loss.next, range_.until) // width * width
         window = starts.get(start, Window(range_.topic, start))
-        starts[start] = window._replace(missing=window.missing + gap.records)
-    return Told([starts[start] for start in sorted(starts)], told)
+        starts[start] = window._replace(missing=window.missing + loss.records)
+    return Told([starts[start] for start in sorted(starts)], list(map(_gap, losses)))
+
+
+def _gap(loss: Loss) -> Gap:
+    return Gap(loss.topic, loss.after, loss.next, loss.records, cast(Reason, loss.reason))  # see `into`
 
 
 def _windows(topic: str, batch: pa.RecordBatch, width: int) -> Iterator[Window]:

@@ -1,4 +1,4 @@
-"""Who does the work of an archive: the tasks of Spark, or this process."""
+"""Who does the work of a job: the tasks of Spark, or this process."""
 
 from __future__ import annotations
 

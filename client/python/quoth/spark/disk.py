@@ -1,7 +1,8 @@
-"""Files of an archive: whole under their names, or not there, whatever dies while they are written."""
+"""Files that a job keeps: whole under their names, or not there, whatever dies while they are written."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from contextlib import suppress
@@ -10,8 +11,22 @@ from types import TracebackType
 from typing import Self
 
 from quothlog.filesystem import TEMPORARY_SUFFIX, PosixFileSystem, durable_names, sync_directory
+from quothwire.errors import error
 
 _DISK = PosixFileSystem()
+
+
+def local_path(folder: str | Path) -> Path:
+    """The folder of an archive or a checkpoint. Raises `RequestError` ``bad_request`` for what is no path."""
+    text = str(folder).removeprefix("file://")
+    if "://" in text:
+        raise error(
+            "bad_request",
+            f"{folder} is no path",
+            "it has to be a folder of a local or a shared file system: its files are put in place by a "
+            "rename, which stores of objects do not do atomically",
+        )
+    return Path(text).absolute()
 
 
 def make_directory(path: Path) -> None:
@@ -21,6 +36,12 @@ def make_directory(path: Path) -> None:
         path.mkdir(exist_ok=True)
     with suppress(PermissionError):  # always: who made it may have died before this; not us, if we may not
         sync_directory(_DISK, path.parent)
+
+
+def refuse_existing(path: str | Path | None) -> None:
+    """Raise FileExistsError for what a job would write over. None: it keeps nothing."""
+    if path is not None and os.path.exists(path):
+        raise FileExistsError(errno.EEXIST, "it exists already, and nothing was written", str(path))
 
 
 class Draft:
