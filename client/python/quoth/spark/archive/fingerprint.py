@@ -49,8 +49,8 @@ def _hashes(cells: pa.Array) -> Numbers:
     """The hash of each cell of bytes or text, 0 where there is none."""
     _, ends, content = cells.buffers()
     offsets = np.frombuffer(ends, np.int32)[cells.offset : cells.offset + len(cells) + 1]
-    heap = BytesIO(b"" if content is None else content)
-    heap.seek(offsets[0])
+    begin, end = offsets[[0, -1]].tolist()
+    heap = BytesIO(b"" if content is None else content[begin:end])  # it copies all that it is given
     one_by_one = map(heap.read, np.diff(offsets).tolist())
     hashes = np.fromiter(map(xxh3_64_intdigest, one_by_one), np.uint64, len(cells))
     return np.where(cells.is_valid(), hashes, np.uint64(0)) if cells.null_count else hashes
