@@ -81,7 +81,7 @@ class Transactions:
         request: PublishStaged = job.decode()
         application = _application(request)
         parts = decode_parts(job.caller.payload(), request.parts)
-        outcome = self._own.publish(application, request.version, parts)
+        outcome = self._own.publish(application, request.version, parts, request.newest)
         if isinstance(outcome, Publication):
             try:
                 self._step(outcome, outcome.prepare)

@@ -22,7 +22,7 @@ from quothlog.tip import Tip
 from quothwire import batch
 from quothwire.batch import Flag, Header
 from quothwire.errors import QuothError, error
-from quothwire.transaction import BATCHES_MAX, StagedPart, sequence_of
+from quothwire.transaction import ANY, BATCHES_MAX, StagedPart, sequence_of
 
 SMALL_BYTES = 4 * 2**20
 SMALL_BATCHES = 1_024
@@ -154,24 +154,28 @@ class Transactions:
     # -- publishing ---------------------------------------------------------------------------------------
 
     def publish(
-        self, application: int, version: int, parts: Sequence[StagedPart]
+        self, application: int, version: int, parts: Sequence[StagedPart], newest: int = ANY
     ) -> Appended | Publication | None:
         """Publish the parts of a transaction, one behind the other.
 
+        newest: what has to be the newest version of the application.
+
         A small one is appended: it is stored once the log is synced up to its last pointer. For a large one
         nothing was done yet. None: no parts were named, so what was staged is removed and nothing stored.
-        Raises `Conflict` ``not_staged`` or ``forgotten_sequence``, `RequestError` ``too_large``,
-        `Unavailable`, `BrokerFailure`, or OSError; nothing was published then.
+        Raises `Conflict` ``newest_differs``, ``not_staged`` or ``forgotten_sequence``, `RequestError`
+        ``too_large``, `Unavailable`, `BrokerFailure`, or OSError; nothing was published then.
         """
         key = Key(application, version)
         self._check_decided(application)
         if (stored := self._applications.find(application, version)) is not None:
             return Appended(stored.first, stored.first + stored.records - 1, stored.records, True)
         self._tip.check_writable()
-        if self._tip.is_publishing or self.is_at_work(application, version):
+        if self._tip.is_publishing or (self._at_work and self._at_work.key.application == application):
             raise error(
                 "busy", "a transaction is being published", "nothing was stored; try again in a moment"
             )
+        if newest not in (ANY, found := self._applications.newest(application)):
+            raise error("newest_differs", f"the newest version that is published is {found}, not {newest}")
         self._applications.admit(application, self._clock.now())
         chosen = self._chosen(key, parts)
         if not chosen:

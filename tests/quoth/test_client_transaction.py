@@ -6,6 +6,7 @@ import pickle
 import random
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -370,6 +371,27 @@ def test_version_below_the_newest_is_refused_unless_it_is_known(client: Client, 
         with refused("forgotten_sequence"):
             staged(client.transaction(topic, "app", version), 0, [b"x"])
     assert values(client, topic) == [b"%d" % version for version in acks]
+
+
+def test_of_several_who_go_on_from_the_same_version_one_publishes(client: Client, topic: str) -> None:
+    one, other = (client.transaction(topic, "app", version) for version in (5, 6))
+    parts = [[staged(transaction, 0, [b"%d" % transaction.version])] for transaction in (one, other)]
+    with refused("newest_differs"):
+        one.publish(parts[0], newest=4)
+    ack = one.publish(parts[0], newest=-1)
+    with refused("newest_differs"):
+        other.publish(parts[1], newest=-1)
+    assert other.status().state == "staged"
+    assert one.publish(parts[0], newest=-1) == replace(ack, duplicate=True)
+    other.publish(parts[1], newest=5)
+    assert values(client, topic) == [b"5", b"6"]
+
+
+@pytest.mark.parametrize("newest", [-3, VERSION_MAX + 1, "5"])
+def test_what_cannot_be_a_newest_version_is_refused(client: Client, topic: str, newest: Any) -> None:
+    transaction = client.transaction(topic, "app", 5)
+    with refused("bad_request"):
+        transaction.publish([staged(transaction, 0, [b"5"])], newest=newest)
 
 
 def test_topic_that_does_not_exist(client: Client, topic: str) -> None:

@@ -208,6 +208,20 @@ def test_a_version_is_stored_once(
     assert log.end_ordinal == len(WHOLE) + (5 if between in ("rolls", "retention") else 0)
 
 
+def test_versions_of_an_application_do_not_overtake_each_other(open_log: OpenLog) -> None:
+    loader = Loader(open_log(options=LARGE))
+    large = loader.own.publish(loader.id, 3, stage_all(loader, 3))
+    assert isinstance(large, Publication)
+    small = [loader.stage(4, 0, [[b"small"]])]
+    with refused("busy"):
+        loader.publish(4, small)
+    loader.carry_out(large)
+    with refused("newest_differs"):
+        loader.own.publish(loader.id, 4, small, newest=2)
+    loader.publish(4, small)
+    assert loader.own.standing(loader.id, 3).newest == 4
+
+
 def _place(told: object) -> tuple[int, int, int]:
     return (told.first, told.last, told.count)  # type: ignore[attr-defined]
 

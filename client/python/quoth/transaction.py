@@ -31,7 +31,7 @@ from quothwire.message import (
     PublishStaged,
     TransactionInfo,
 )
-from quothwire.transaction import StagedPart, encode_parts
+from quothwire.transaction import ANY, StagedPart, encode_parts
 
 if TYPE_CHECKING:
     from quoth.client import Client
@@ -73,16 +73,24 @@ class Transaction(Named):
         staging = Staging(self._name, number, client._payload_bytes_max, timeout)
         return PartWriter(Questions(client._pool.context, client.url), staging)
 
-    def publish(self, parts: Iterable[StagedPart], *, timeout: float = PUBLISH_TIMEOUT_S) -> Ack:
+    def publish(
+        self,
+        parts: Iterable[StagedPart],
+        *,
+        newest: int | None = None,
+        timeout: float = PUBLISH_TIMEOUT_S,
+    ) -> Ack:
         """Publish some parts, one behind the other in the order given: all of them, or nothing.
 
         To publish again is safe and answers the same pointers, `duplicate`, whatever parts are given then; no
         answer within a while is asked for again. Parts without records are left out; without any others
-        nothing is stored or remembered, and the count is 0. Raises `Conflict` ``not_staged`` with what is
-        missing, `Disconnected` or `BrokerFailure` if the outcome is not known: publish again, or ask
-        `status`.
+        nothing is stored or remembered, and the count is 0. newest: only if this is the newest version that
+        the application has published here, -1 for none: so of several who go on from the same one, one does.
+
+        Raises `Conflict` ``not_staged`` with what is missing, or ``newest_differs``; `Disconnected` or
+        `BrokerFailure` if the outcome is not known: publish again, or ask `status`.
         """
-        return self._client._run(publish(self._name, parts, timeout))
+        return self._client._run(publish(self._name, parts, newest, timeout))
 
     def abort(self) -> TransactionInfo:
         """Remove what is staged; tells how much that was, and whether it is published, which it remains."""
@@ -164,7 +172,7 @@ class PartWriter(Closing):
             raise
 
 
-def publish(name: Name, parts: Iterable[StagedPart], timeout: float) -> Steps[Ack]:
+def publish(name: Name, parts: Iterable[StagedPart], newest: int | None, timeout: float) -> Steps[Ack]:
     """See `Transaction.publish`."""
     given = list(parts)
     for part in given:
@@ -173,7 +181,7 @@ def publish(name: Name, parts: Iterable[StagedPart], timeout: float) -> Steps[Ac
             raise error("bad_request", text, "`PartWriter.finish` returns one")
     filled = [part for part in given if part.batches]
     exchange = Exchange(
-        PublishStaged(name.application, name.version, len(filled)),
+        PublishStaged(name.application, name.version, len(filled), ANY if newest is None else newest),
         name.topic,
         encode_parts(filled),
         deadline=deadline_in(timeout),

@@ -101,6 +101,7 @@ CODES: dict[str, Code] = {
     "not_staged": Code(
         Conflict, False, "nothing was published; write the missing parts again, or abort the transaction"
     ),
+    "newest_differs": Code(Conflict, False, "nothing was published; see what was published meanwhile"),
     "already_published": Code(Conflict, False, "nothing was staged; its status tells where its records are"),
     "staged_max": Code(
         Conflict, False, "publish or abort what is staged on this topic, or raise staged_bytes_max"

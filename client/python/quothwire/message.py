@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar
 
 from quothwire.bounds import LATER, Bounds, Number, Ordinal, Pointer, Positive, Range
 from quothwire.pointer import POINTER_MAX
-from quothwire.transaction import BATCHES_MAX, NEVER, PART_MAX, VERSION_MAX
+from quothwire.transaction import ANY, BATCHES_MAX, NEVER, PART_MAX, VERSION_MAX
 
 WAIT_MS_MAX = 600_000
 """A wait is forgotten after ten minutes at the latest: a client that died costs nothing for longer."""
@@ -382,13 +382,14 @@ class PublishStaged:
     """Append the parts that the payload names, one behind the other, all or nothing. Answered by `Published`.
 
     parts: how many the payload names, see `quothwire.transaction`. What else was staged for the transaction
-    is removed.
+    is removed. newest: nothing is published unless this is the newest version that the application has.
     """
 
     operation: ClassVar[Operation] = Operation.PUBLISH_STAGED
     application: str = ""
     version: Version = 0
     parts: Annotated[int, Range(0, BATCHES_MAX)] = 0
+    newest: Annotated[int, Range(ANY, VERSION_MAX)] = field(default=ANY, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True)

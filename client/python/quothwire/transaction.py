@@ -34,6 +34,8 @@ ONCE = "~"
 remember it for long: a random one, say. It is forgotten before any other."""
 NEVER = -1
 """Stands for the newest version of an application that has published none."""
+ANY = -2
+"""Stands for whatever version is the newest."""
 
 _ONCE_BITS = 0xFFFF
 _PART = struct.Struct("<QQQQ")

@@ -225,7 +225,8 @@ def test_broker_that_is_killed_in_the_middle_is_waited_for(
     assert replayed(client, topic) == records
 
 
-def test_two_runs_at_once_replay_once(
+@pytest.mark.parametrize("chunks", [(40, 40), (40, 7, 50)], ids=["cut alike", "cut otherwise"])
+def test_runs_at_once_replay_once(
     client: Client,
     connect: Any,
     broker: BrokerProcess,
@@ -233,11 +234,14 @@ def test_two_runs_at_once_replay_once(
     topic: str,
     rng: random.Random,
     told: list[str],
+    chunks: tuple[int, ...],
 ) -> None:
     records = some_records(rng, 400)
     write_archive(root, "orders", parts_of(records, 10))
-    both = [replay_of(root, connect(broker), topic, Here(), told.append, SMALL) for _ in range(2)]
-    threads = [threading.Thread(target=one.run) for one in both]
+    runs = [
+        replay_of(root, connect(broker), topic, Here(), told.append, Limits(records=size)) for size in chunks
+    ]
+    threads = [threading.Thread(target=one.run) for one in runs]
     for thread in threads:
         thread.start()
     for thread in threads:

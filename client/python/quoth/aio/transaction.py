@@ -34,12 +34,18 @@ class Transaction(Named):
         staging = Staging(self._name, number, client._payload_bytes_max, timeout)
         return PartWriter(Questions(client._courier), staging)
 
-    async def publish(self, parts: Iterable[StagedPart], *, timeout: float = PUBLISH_TIMEOUT_S) -> Ack:
+    async def publish(
+        self,
+        parts: Iterable[StagedPart],
+        *,
+        newest: int | None = None,
+        timeout: float = PUBLISH_TIMEOUT_S,
+    ) -> Ack:
         """Publish some parts, all of them or nothing: see `quoth.Transaction.publish`.
 
         One that is cancelled may be published or not: publish again, or ask `status`.
         """
-        return await self._client._run(publish(self._name, parts, timeout))
+        return await self._client._run(publish(self._name, parts, newest, timeout))
 
     async def abort(self) -> TransactionInfo:
         """Remove what is staged; tells how much that was, and whether it is published, which it remains."""
