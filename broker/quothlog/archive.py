@@ -26,7 +26,7 @@ from quothlog.clock import Clock, SystemClock
 from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem, PosixFileSystem, write_durably
 from quothlog.inspection import Advance, Damage, verified
 from quothlog.layout import Position
-from quothlog.scan import Found, Hole, is_open, parts, walk
+from quothlog.scan import Found, Hole, are_of_one, is_open, parts, walk
 from quothlog.segment import Segment
 from quothlog.snapshot import DISK, Part, segments
 from quothwire.batch import Header
@@ -260,12 +260,8 @@ def _whole(log: Path, log_id: int, until: int) -> int:
     for part in segments(log, log_id, max(0, until - 1)):
         for step in walk(part.file, part.start, part.size, log_id or part.log_id, below=part.below):
             if isinstance(step, Found):
-                if step.header.base > until and not (last is not None and _goes_on(last, step.header)):
+                goes_on = last is not None and is_open(last) and are_of_one(last, step.header)
+                if step.header.base > until and not goes_on:
                     return max(until, last.base) if last is not None else until
                 last = step.header
     return until if last is None or is_open(last) else max(until, last.base)
-
-
-def _goes_on(one: Header, other: Header) -> bool:
-    """Is the second one the next batch of the same transaction?"""
-    return is_open(one) and (one.producer, one.sequence) == (other.producer, other.sequence)

@@ -22,7 +22,7 @@ from quothlog.filesystem import File
 from quothlog.inspection import Damage, Unfinished
 from quothlog.layout import Position
 from quothlog.names import Names
-from quothlog.scan import Found, is_open
+from quothlog.scan import Found, are_of_one, is_open
 from quothlog.snapshot import DISK, Part, floors_in
 from quothwire import batch
 from quothwire.batch import Header, Stored
@@ -147,11 +147,11 @@ class Follower:
         """Leave a transaction away that is not all there yet."""
         offset = self._here.offset + sum(header.size for header, _ in found)
         last = found[-1].header
-        while (header := self._header_at(file, offset)) is not None and _same(header, last):
+        while (header := self._header_at(file, offset)) is not None and are_of_one(header, last):
             if not is_open(header):
                 return
             offset += header.size
-        while found and _same(found[-1].header, last):
+        while found and are_of_one(found[-1].header, last):
             found.pop()
 
     def _goes_on_elsewhere(self) -> bool:
@@ -258,8 +258,3 @@ class Follower:
             self._on_missing(Missing(self.after, first.base, gap, self._ordinal, reason, text))
         elif expected < 0 and not wrong and part.block is not None and 0 < self.after < part.block.previous:
             self._on_missing(Missing(self.after, first.base, -1, -1, "trimmed"))
-
-
-def _same(one: Header, other: Header) -> bool:
-    """Are these batches of the same transaction?"""
-    return (one.producer, one.sequence) == (other.producer, other.sequence)

@@ -7,6 +7,7 @@
     A-V-P-T-N.staged                  staged batches: application, version, part, attempt, number
     A-V-N.merged                      copies of those on their way to being segments
     publication.plan                  which files of a transaction become segments, while they do
+    NAME.forward                      a mark: how far somebody has carried the log, see quothlog.marks
     *.tmp                             something unfinished: removed when the log is opened
     lock                              flock()ed by the one writer, holds its process id
 

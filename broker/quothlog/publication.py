@@ -28,7 +28,16 @@ from quothlog.retention import LogOptions
 from quothlog.room import need_room
 from quothlog.scan import Hole, parts
 from quothlog.segment import ActiveSegment, Segment
-from quothlog.staging import Key, StagedFile, headers_in, readable
+from quothlog.staging import (
+    CANNOT_BE_READ,
+    Key,
+    StagedFile,
+    headers_in,
+    is_intact,
+    raw_at,
+    readable,
+    reopened,
+)
 from quothwire import batch
 from quothwire.batch import Flag, Header
 from quothwire.errors import error
@@ -123,9 +132,8 @@ class Publication:
             plan.carry_out(self._filesystem, self._directory, dict.fromkeys(dict(plan.names), 0))
             self._filesystem.remove(self._directory / layout.PLAN_NAME)
         for one, following in zip(written, [*(one.floor for one in written[1:]), base], strict=True):
-            known = (
-                self.tail.producers if following == base else b""
-            )  # it would be the most of small segments
+            # once: in each of them it would be the most of small segments
+            known = self.tail.producers if following == base else b""
             self.segments.append(one.sealed(following, self._finish(one, known)))
 
     def discard(self) -> None:
@@ -140,10 +148,8 @@ class Publication:
         """Let a file become a segment as it is."""
         final = _Final(staged.path)
         self._finals.append(final)
-        file = self._filesystem.open(staged.path, append=True)
+        file = reopened(self._filesystem, staged)
         try:
-            if file.size() != staged.size:
-                file.truncate(staged.size)
             final.batches += headers_in(file, staged.size, self._log_id)
             _need_all(final, staged.batches)
             sync_file(file)
@@ -260,9 +266,10 @@ def _grouped(files: Sequence[StagedFile], options: LogOptions) -> Iterator[list[
 
 
 def _ended(file: File, offset: int, header: Header) -> bytes:
-    """The last batch of a transaction, which says so."""
-    with readable():
-        raw = file.read(header.size, offset)
+    """The last batch of a transaction, which says so: its checksums are made anew, so they have to check."""
+    raw = raw_at(file, offset, header)
+    if not is_intact(raw, header):
+        raise error("damaged", "the last staged batch does not check", CANNOT_BE_READ)
     return batch.claimed(raw, header, header.producer, header.sequence, int(Flag.TRANSACTION | Flag.END))
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 
 from quothlog import layout, segment
@@ -25,13 +26,13 @@ from quothlog.findings import Findings
 from quothlog.layout import Block, Checkpoint, Position
 from quothlog.plan import finish_plan
 from quothlog.producers import ProducerTable
-from quothlog.scan import Found, Hole, is_zero, newest_pointer_in, settled, walk
+from quothlog.scan import Found, Hole, is_open, is_zero, newest_pointer_in, settled, walk
 from quothlog.sealed import SealedSegments
 from quothlog.segment import ActiveSegment, Segment
 from quothlog.successor import Successor, cut, finish_cuts
 from quothwire import batch
 from quothwire.batch import Flag
-from quothwire.errors import Damaged, error
+from quothwire.errors import Damaged, QuothError, error
 
 Watch = Callable[[int, int], None]
 """Called while a log is opened: how many bytes have been looked through, and how many have to be."""
@@ -218,18 +219,33 @@ class _Tail:
         if self._earlier:
             here = here._replace(ordinal=max(here.ordinal, self._learn_from_earlier().ordinal))
         size = self._segment.size
-        for step in walk(self._file, here, size, self._segment.log_id, bodies=True):
+        torn = None
+        is_sealed = self._segment.footer(self._file) is not None
+        steps = walk(self._file, here, size, self._segment.log_id, bodies=True)
+        block = islice(steps, 1)  # no transaction behind it that is set aside takes it along
+        if not is_sealed:
+            steps = settled(steps, here.ordinal, lost_power=False)
+        for step in chain(block, steps):
             if isinstance(step, Found):
                 here = step.end
                 self._learn(step)
                 self._watch(here.offset, size)
+            elif step.end == size and not is_sealed and self._is_open_at(step.start):
+                torn = step
             else:
                 self._findings.damaged_bytes += step.end - step.start
         newest = newest_pointer_in(self._file, here.offset, size, self._segment.log_id)
         here = self._end_for_readers(self._segment.start, here._replace(pointer=max(here.pointer, newest)))
         return Successor(
-            self._filesystem, self._segment, self._file, here, here.pointer, 0, None, empty=False
+            self._filesystem, self._segment, self._file, here, here.pointer, 0, torn, empty=False
         )
+
+    def _is_open_at(self, offset: int) -> bool:
+        """Does a batch begin there behind which something of the same transaction has to follow?"""
+        with suppress(QuothError):
+            head = self._file.read(batch.HEADER_BYTES, offset)
+            return is_open(batch.parse_header(head, self._segment.log_id))
+        return False
 
     def _learn_from_earlier(self) -> Position:
         """Take in the producers of the segment before, whose end is returned; where that is a transaction's,

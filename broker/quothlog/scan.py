@@ -83,6 +83,11 @@ def is_open(header: Header) -> bool:
     return header.flags & _UNFINISHED == _TRANSACTION
 
 
+def are_of_one(header: Header, other: Header) -> bool:
+    """Are these batches of the same transaction, if one of them is of any?"""
+    return (header.producer, header.sequence) == (other.producer, other.sequence)
+
+
 def settled(steps: Iterable[Found | Hole], ordinal: int, *, lost_power: bool) -> Iterator[Found | Hole]:
     """The steps through a segment that is written to, without a transaction at its end that is not whole.
 
@@ -97,7 +102,7 @@ def settled(steps: Iterable[Found | Hole], ordinal: int, *, lost_power: bool) ->
             held.append(step)
             continue
         header = step.header
-        if began is not None and (header.producer, header.sequence) != (began.producer, began.sequence):
+        if began is not None and not are_of_one(header, began):
             yield from held
             held, began, is_broken = [], None, False
         held.append(step)

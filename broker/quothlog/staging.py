@@ -15,7 +15,7 @@ batch that does not check is not there then.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +30,13 @@ from quothlog.room import need_room
 from quothwire import batch
 from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
+
+FILES_MAX = 65_536
+"""Of a topic, four times as many as a transaction can have parts: each takes 1.5 KB of memory, and 40 us of
+an opening."""
+
+CANNOT_BE_READ = "nothing was published: abort the transaction, and stage it again"
+"""The hint of ``damaged``, where it is said of what is staged."""
 
 _READ_BYTES = 2**16
 
@@ -102,8 +109,15 @@ class Staging:
     """What is staged in the directory of a log. Owned by the log's owner."""
 
     def __init__(
-        self, filesystem: FileSystem, clock: Clock, directory: Path, log_id: int, files: Mapping[str, int]
+        self,
+        filesystem: FileSystem,
+        clock: Clock,
+        directory: Path,
+        log_id: int,
+        files: Mapping[str, int],
+        options: LogOptions,
     ) -> None:
+        """files: names and sizes of those that are there. options: how long one of them was gone on with."""
         self._filesystem = filesystem
         self._clock = clock
         self._directory = directory
@@ -113,8 +127,9 @@ class Staging:
         self._drops: list[Path] = []
         self.bytes = 0
         """Of the batches of all transactions."""
+        self._files = 0
         for told in sorted(filter(None, map(layout.staged_name_of, files))):
-            self._find(told, files[str(told)])
+            self._find(told, files[str(told)], _gone_on_us(options))
 
     def __iter__(self) -> Iterator[Key]:
         return iter(list(self._attempts))
@@ -144,7 +159,11 @@ class Staging:
         need_room(self._filesystem, self._directory, options.disk_free_min + len(raw))
         file = one.files[-1] if one.files else None
         if file is None or self._is_full(file, header, options):
+            self._need_a_file()
+            if file is not None:  # or what was broken off would stand between its batches and the next ones
+                reopened(self._filesystem, file).close()
             one.files.append(self._begin(name._replace(number=len(one.files)), raw))
+            self._files += 1
         else:
             self._go_on(file, raw)
         one.files[-1].take(header)
@@ -162,20 +181,23 @@ class Staging:
     def amount(self, key: Key) -> Amount:
         """How much is staged of a transaction. Raises OSError."""
         attempts = [self._attempt(key, *which) for which in list(self._attempts.get(key, ()))]
-        there = [one for one in attempts if one is not None]
-        return Amount(
-            len(there),
-            sum(one.batches for one in there),
-            sum(one.records for one in there),
-            sum(one.bytes for one in there),
-        )
+        return _amount(one for one in attempts if one is not None)
+
+    def remove(self, key: Key) -> Amount:
+        """Remove all that is staged of a transaction; returns how much, by its headers: what nobody wants any
+        more is not verified. Raises OSError, see `sweep`."""
+        attempts = self._attempts.get(key, {}).values()
+        amount = _amount(one if one.is_read else self._read(one.files, bodies=False) for one in attempts)
+        self.drop(key)
+        return amount
 
     def drop(self, key: Key) -> None:
-        """Remove all that is staged of a transaction. Raises OSError, see `sweep`."""
-        attempts = self._attempts.pop(key, {})
+        """The same without a look at it."""
+        attempts = self._attempts.pop(key, {}).values()
         self._latest.pop(key, None)
-        self.bytes -= sum(one.bytes for one in attempts.values())
-        self._drops += [file.path for one in attempts.values() for file in one.files]
+        self.bytes -= sum(one.bytes for one in attempts)
+        self._files -= sum(len(one.files) for one in attempts)
+        self._drops += [file.path for one in attempts for file in one.files]
         self.sweep()
 
     def sweep(self) -> None:
@@ -187,14 +209,14 @@ class Staging:
     def latest(self, key: Key) -> int:
         """When something was staged for a transaction last, as a pointer.
 
-        As far as it is known: after an opening, when the newest of its files was begun.
+        After an opening, when the newest of its files may have got its last batch, at the latest.
         """
         return self._latest.get(key, 0)
 
     # -- files ----------------------------------------------------------------------------------------------
 
-    def _find(self, told: StagedName, size: int) -> None:
-        """Take in a file that was there when the log was opened."""
+    def _find(self, told: StagedName, size: int, gone_on_us: int) -> None:
+        """Take in a file that was there when the log was opened, and was gone on with for so long at most."""
         key, path = Key(told.application, told.version), self._directory / str(told)
         block = Block(self._log_id, 0, self._clock.now(), 0, 0, bytes(16), b"")
         try:
@@ -213,18 +235,23 @@ class Staging:
         found = StagedFile(path, begun, block.boot_id, size)
         attempts.setdefault((told.part, told.attempt), Attempt()).files.append(found)
         self.bytes += found.bytes
-        self._latest[key] = max(self.latest(key), begun)
+        self._files += 1
+        self._latest[key] = max(self.latest(key), begun + gone_on_us)
 
     def _attempt(self, key: Key, part: int, attempt: int) -> Attempt | None:
         one = self._attempts.get(key, {}).get((part, attempt))
         if one is not None and not one.is_read:
-            read = self._read(one.files)
+            read = self._read(one.files, bodies=True)
             self.bytes += read.bytes - one.bytes
+            self._files += len(read.files) - len(one.files)
             self._attempts[key][part, attempt] = one = read
         return one
 
-    def _read(self, files: Sequence[StagedFile]) -> Attempt:
-        """The attempt that left these files: its batches, up to the first that is not whole."""
+    def _read(self, files: Sequence[StagedFile], *, bodies: bool) -> Attempt:
+        """The attempt that left these files: its batches, up to the first that is not whole.
+
+        bodies: verify them, where they may have been lost with the power.
+        """
         one = Attempt(is_read=True)
         useless: list[Path] = []
         for row, found in enumerate(files):
@@ -234,26 +261,31 @@ class Staging:
                 useless.append(found.path)
                 continue
             file = replace(found, size=BLOCK_BYTES)
-            for header in self._whole_batches(found):
+            for header in self._whole_batches(found, bodies=bodies):
                 file.take(header)
                 one.checks.append(header.body_check)
             one.files.append(file)
         self._drops += useless
         return one
 
-    def _whole_batches(self, found: StagedFile) -> Iterator[Header]:
+    def _whole_batches(self, found: StagedFile, *, bodies: bool) -> Iterator[Header]:
         with suppress(Damaged), readable():
             file = self._filesystem.open(found.path)
-            is_sure = found.boot_id == self._clock.boot_id()
+            is_sure = not bodies or found.boot_id == self._clock.boot_id()
             for offset, header in headers_in(file, found.size, self._log_id):
-                if not is_sure and not _checks(file, offset, header, self._log_id):
+                if not is_sure and not is_intact(raw_at(file, offset, header), header):
                     break
                 yield header
             file.close()
 
+    def _need_a_file(self) -> None:
+        if self._files >= FILES_MAX:
+            text = f"{self._files} files of staged batches lie on this topic, at most {FILES_MAX}"
+            raise error("staged_max", text, "publish or abort what is staged, or stage in fewer attempts")
+
     def _is_full(self, file: StagedFile, header: Header, options: LogOptions) -> bool:
         """Does a batch need another file, so that those become segments of the right size, and tell when?"""
-        is_old = self._clock.now() - file.begun > options.staged_age_us // SHARE
+        is_old = self._clock.now() - file.begun > _gone_on_us(options)
         too_many = options.count_limit and file.records + header.records > options.count_limit
         return bool(is_old or too_many or file.size + header.size > options.roll_bytes)
 
@@ -273,10 +305,8 @@ class Staging:
         return StagedFile(path, now, boot_id, BLOCK_BYTES)
 
     def _go_on(self, staged: StagedFile, raw: Buffer) -> None:
-        file = self._filesystem.open(staged.path, append=True)
+        file = reopened(self._filesystem, staged)
         try:
-            if file.size() != staged.size:  # a batch that was broken off
-                file.truncate(staged.size)
             file.append([raw])
         except BaseException:
             with suppress(OSError):
@@ -294,8 +324,17 @@ def readable() -> Iterator[None]:
     except OSError as problem:
         if problem.errno in PROCESS_SHORT:
             raise
-        hint = "nothing was published: abort the transaction, and stage it again"
-        raise error("damaged", f"staged batches cannot be read: {problem.strerror}", hint) from problem
+        text = f"staged batches cannot be read: {problem.strerror}"
+        raise error("damaged", text, CANNOT_BE_READ) from problem
+
+
+def reopened(filesystem: FileSystem, staged: StagedFile) -> File:
+    """A file of staged batches, to be written to; a batch that was broken off behind them is cut off."""
+    with readable():
+        file = filesystem.open(staged.path, append=True)
+    if file.size() != staged.size:
+        file.truncate(staged.size)
+    return file
 
 
 def headers_in(file: File, end: int, log_id: int) -> Iterator[tuple[int, Header]]:
@@ -320,13 +359,27 @@ def _header(data: bytes, offset: int, log_id: int) -> Header | None:
     return None
 
 
-def _checks(file: File, offset: int, header: Header, log_id: int) -> bool:
-    """Is the body of a batch what it was?"""
+def raw_at(file: File, offset: int, header: Header) -> bytes:
+    """A staged batch, as far as it is there. Raises `Damaged`."""
     with readable():
-        raw = file.read(header.size, offset)
-    seed = 0 if batch.is_stamped(raw[: batch.HEADER_BYTES], 0) else log_id
-    try:
-        batch.check(raw, seed)
-    except QuothError:
-        return False
-    return True
+        return file.read(header.size, offset)
+
+
+def is_intact(raw: Buffer, header: Header) -> bool:
+    """Is a staged batch what its header, which has been checked, says?"""
+    return len(raw) == header.size and batch.is_body_of(header, memoryview(raw)[batch.HEADER_BYTES :])
+
+
+def _amount(attempts: Iterable[Attempt]) -> Amount:
+    there = list(attempts)
+    return Amount(
+        len(there),
+        sum(one.batches for one in there),
+        sum(one.records for one in there),
+        sum(one.bytes for one in there),
+    )
+
+
+def _gone_on_us(options: LogOptions) -> int:
+    """How long batches are added to one file, so that its beginning tells about when the last one came."""
+    return options.staged_age_us // SHARE

@@ -84,7 +84,8 @@ class Tip:
         """Append encoded batches; each has its own outcome, and those that are stored are written at once."""
         if self.is_publishing:
             return [error("busy", "a transaction is being published")] * len(raws)
-        self._producers.undo()  # what a call that was broken off left behind
+        if not self.is_placed:  # by now only after a failure, and then it may be decided all the same
+            self._producers.undo()  # what a call that was broken off left behind
         burst = Burst([])
         fits = sum(map(len, raws)) <= room_in(self.options, self.active)
         for raw in raws:

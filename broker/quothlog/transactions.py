@@ -17,7 +17,16 @@ from quothlog.filesystem import Buffer
 from quothlog.layout import BLOCK_BYTES, StagedName
 from quothlog.publication import Publication
 from quothlog.retention import SHARE
-from quothlog.staging import Amount, Attempt, Key, Staging, headers_in, readable
+from quothlog.staging import (
+    CANNOT_BE_READ,
+    Amount,
+    Attempt,
+    Key,
+    Staging,
+    headers_in,
+    is_intact,
+    readable,
+)
 from quothlog.tip import Tip
 from quothwire import batch
 from quothwire.batch import Flag, Header
@@ -27,8 +36,8 @@ from quothwire.transaction import ANY, BATCHES_MAX, StagedPart, sequence_of
 SMALL_BYTES = 4 * 2**20
 SMALL_BATCHES = 1_024
 """What is not above them, nor above a quarter of a segment, is appended, within 10 ms."""
-NAMED_MAX = 20
-"""Missing parts that an error names."""
+NAMED_MAX = 9
+"""Missing parts that an error names: so many fit into the text of one, see `quothwire.codec`."""
 
 _TRANSACTION = int(Flag.TRANSACTION)
 
@@ -54,7 +63,7 @@ class Transactions:
         self._tip = tip
         self._applications = tip.applications
         self._clock = tip.clock
-        self._staging = Staging(tip.filesystem, tip.clock, tip.directory, tip.log_id, files)
+        self._staging = Staging(tip.filesystem, tip.clock, tip.directory, tip.log_id, files, tip.options)
         self._at_work: Publication | None = None
         self._newest: Key | None = None
         """The transaction that got its place last."""
@@ -116,8 +125,7 @@ class Transactions:
         self._check_decided(application)
         if self.is_at_work(application, version):
             raise _at_work()
-        amount = self._staging.amount(key)
-        self._staging.drop(key)
+        amount = self._staging.remove(key)
         with suppress(QuothError):
             return self.standing(application, version)._replace(staged=amount)
         return Standing("unknown", 0, 0, amount, self._applications.newest(application))
@@ -142,9 +150,7 @@ class Transactions:
         end = self._clock.now() - self._tip.options.staged_age_us
         for key in self._staging:
             if self._staging.latest(key) <= end and not self.is_at_work(*key):
-                amount = self._staging.amount(key)
-                self._staging.drop(key)
-                yield key, amount
+                yield key, self._staging.remove(key)
 
     def due(self) -> int | None:
         """When there will be something to `expire`, as a pointer; None if nothing is staged."""
@@ -285,6 +291,8 @@ class Transactions:
             for offset, header in headers_in(file, staged.size, self._tip.log_id):
                 begin = offset - BLOCK_BYTES
                 raw: memoryview = data[begin : begin + header.size]
+                if not is_intact(raw, header):
+                    break
                 left -= 1
                 if not left:
                     flags = int(Flag.TRANSACTION | Flag.END)
@@ -293,7 +301,7 @@ class Transactions:
                 yield header, raw[batch.HEADER_BYTES :]
             file.close()
         if left:
-            raise error("damaged", f"{left} staged batches cannot be read any more")
+            raise error("damaged", f"{left} staged batches cannot be read any more", CANNOT_BE_READ)
 
 
 def _at_work() -> QuothError:

@@ -19,7 +19,7 @@ from quothd import Broker, Config
 from quothd.replies import Replies
 from quothlog import Log
 from quothlog.filesystem import PosixFile
-from quothwire import batch
+from quothwire import batch, codec
 from quothwire.errors import QuothError
 from quothwire.message import (
     FETCH_BYTES_MAX,
@@ -181,7 +181,7 @@ def test_hello_tells_what_a_client_has_to_know(embedded: Broker, peers: Peers) -
     reply = peers.fast(embedded).call(Hello(client="a test"))
     assert isinstance(reply, Welcome)
     assert reply.server.startswith("quothd ")
-    assert 0 in reply.versions
+    assert reply.versions == [codec.VERSION]
     assert reply.operations == [operation.name.lower() for operation in Operation]
     host, _, port = embedded.url.rpartition(":")
     assert reply.announcements == f"{host}:{int(port) + 1}"

@@ -15,6 +15,7 @@ from kit.transactions import Job, part_of, staged
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.dialogue import Request
+from quothwire.errors import QuothError
 from quothwire.message import (
     AbortTransaction,
     CreateTopic,
@@ -294,6 +295,15 @@ def test_garbage_for_parts_is_refused(fast: FastPeer, topic: str, rng: random.Ra
         code = code_of(fast.request(request, topic, rng.randbytes(rng.choice([32 * count, 7]))))
         assert code in ("bad_request", "not_staged", "too_large")
     assert job.publish(1, [part]).count == 1
+
+
+def test_an_error_tells_how_many_parts_are_missing(fast: FastPeer, topic: str) -> None:
+    """However long their numbers, it is cut nowhere."""
+    fast.publish(topic, [b"before"])
+    missing = [StagedPart(999_999 - row, 2**64 - 1, 16_384 // 30, 2**40) for row in range(30)]
+    with pytest.raises(QuothError, match=r"; part 999991 by attempt f{16}: .*, and 21 more") as told:
+        Job(fast, topic).publish(1, missing)
+    assert told.value.code == "not_staged"
 
 
 def test_versions_do_not_go_backwards(fast: FastPeer, topic: str) -> None:

@@ -435,7 +435,7 @@ def test_what_nobody_adds_to_expires(
     loader.stage(2, 0, [[b"1"]])
     clock.step(20 * HOUR)
     loader.stage(2, 0, [[b"1"], [b"2"]])
-    clock.step(5 * HOUR)
+    clock.step(12 * HOUR)
     if restart:
         log.close()
         loader = Loader(open_log())

@@ -27,7 +27,7 @@ from quothwire.batch import (
     split,
     stamp,
 )
-from quothwire.errors import QuothError, RequestError
+from quothwire.errors import RequestError
 from quothwire.pointer import POINTER_MAX
 
 LOG = 0x0123_4567_89AB_CDEF
@@ -308,10 +308,3 @@ def test_too_large_is_said_before_memory_is_taken(peak_bytes: Callable[..., int]
 def test_check_of_a_large_batch_copies_nothing(peak_bytes: Callable[..., int]) -> None:
     whole = encode([bytes(8 * 2**20)])
     assert peak_bytes(check, whole) < 2**16
-
-
-def test_finding_in_a_log_blames_no_request() -> None:
-    with pytest.raises(QuothError) as refusal:
-        check(b"")
-    assert batch.as_damaged(refusal.value).code == "damaged"
-    assert batch.as_damaged(refusal.value).text == refusal.value.text

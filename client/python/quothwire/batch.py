@@ -36,7 +36,7 @@ from typing import NamedTuple
 import msgpack
 from xxhash import xxh3_64_intdigest
 
-from quothwire.errors import QuothError, error
+from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX
 
 MAGIC = b"QUOB"
@@ -224,9 +224,10 @@ def stamp(header: Header, log_id: int) -> bytes:
 
 
 def claimed(batch: Bytes, header: Header, producer: int, sequence: int, flags: int) -> bytes:
-    """A stored batch as somebody sends it on: under his id, sequence and numbering, without a place in a log.
+    """A batch as somebody passes it on: under his id, sequence and numbering, without a place in a log.
 
-    header: that of the batch. flags: SPARSE, ORDINAL, START; those of the columns stay as they are.
+    header: that of the batch. flags: all but those of the columns, which stay as they are. The body is not
+    verified, and where other flags need another checksum, it gets one.
     """
     body = memoryview(batch)[HEADER_BYTES:]
     flags |= header.flags & (_KEYS | _HEADERS)
@@ -265,6 +266,11 @@ def parse_header(buffer: Bytes, log_id: int, offset: int = 0) -> Header:
     if body_bytes % 8 or HEADER_BYTES + body_bytes > BATCH_BYTES_MAX:
         raise error("bad_batch", f"a body of {body_bytes} bytes")
     return _new(Header, found[2:-1])
+
+
+def is_body_of(header: Header, body: Bytes) -> bool:
+    """Is this the body that a header says the checksum of? Its records are not looked at."""
+    return xxh3_64_intdigest(body, _body_seed(header.kind, header.flags, header.records)) == header.body_check
 
 
 def check(batch: Bytes, log_id: int = 0) -> Header:
@@ -387,11 +393,6 @@ def decode_headers(encoded: bytes) -> dict[str, bytes]:
     return headers
 
 
-def as_damaged(problem: QuothError) -> QuothError:
-    """The same finding about bytes that a log holds, where no request is to blame."""
-    return error("damaged", problem.text)
-
-
 def _body_seed(kind: int, flags: int, records: int) -> int:
     return kind << 48 | flags << 32 | records
 
@@ -416,7 +417,7 @@ def _intact(batch: Bytes, log_id: int) -> tuple[Header, memoryview]:
     if len(batch) != header.size:
         raise error("bad_batch", f"{len(batch)} bytes where the header says {header.size}")
     body = memoryview(batch)[HEADER_BYTES:]
-    if xxh3_64_intdigest(body, _body_seed(header.kind, header.flags, header.records)) != header.body_check:
+    if not is_body_of(header, body):
         raise error("bad_batch", "the body's checksum does not match")
     return header, body
 

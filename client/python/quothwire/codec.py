@@ -16,7 +16,7 @@ Magic, version and correlation id lie there in every version, so that each side 
 speaks another.
 
 Arguments are one msgpack map, the topic is its UTF-8 name (empty where an operation has none), the payload
-is a batch (publish) or stored batches (fetch).
+is a batch (publish, stage), the parts of a transaction (publish_staged) or stored batches (fetch).
 """
 
 from __future__ import annotations

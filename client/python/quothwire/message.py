@@ -4,7 +4,7 @@ A field's annotation is its contract: the codec refuses whatever does not fit it
 the value. A request is refused for a field that it does not have; in a reply such a field is passed over,
 so that an older client understands a newer broker.
 
-They are frozen, but for the three of which there is one for each call: a frozen one of six fields takes 0.65
+They are frozen, but for the four of which there is one for each call: a frozen one of six fields takes 0.65
 us longer to make. Nobody changes them either.
 """
 
@@ -177,8 +177,8 @@ class TopicInfo:
     """One topic. first, last: its oldest and newest pointer, 0 if it is empty. count: records kept.
 
     first_ordinal: records that were there before the oldest one. states: a letter a segment, oldest first:
-    w the one being written, r open for reading, h hibernating. counters: what happened to the clock, the
-    pointers and damaged bytes since the topic was opened.
+    w the one being written, r open for reading, h hibernating. counters: what happened since the broker was
+    started, and how things stand.
     """
 
     name: str

@@ -1,0 +1,239 @@
+"""Transactions where the disk has rotted, where files are gone, and where one fault meets another: nothing
+that does not check is stored as if it did, and nothing else of the topic suffers from it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import DAY, HOUR, ManualClock
+from kit.logs import copy, encoded, outcome_of, salvaged, segments, values
+from kit.peers import refused
+from kit.storage import FaultyDisk
+from kit.transactions import Loader, staged
+from quothlog import Appended, Log, LogOptions, staging
+from quothlog.publication import Publication
+from quothwire.errors import Damaged
+from quothwire.transaction import StagedPart
+
+OpenLog = Callable[..., Log]
+
+SMALL, LARGE = LogOptions(size_limit=2**20), LogOptions(size_limit=5_000)
+"""With the latter, transactions become segments of their own."""
+PARTS = [[[b"%d.%d.%d" % (part, n, i) + b"-" * 150 for i in range(3)] for n in range(4)] for part in range(5)]
+WHOLE = [value for part in PARTS for values in part for value in values]
+
+sizes = pytest.mark.parametrize("options", [SMALL, LARGE], ids=["appended", "segments"])
+
+
+def stage_all(loader: Loader, attempt: int = 7) -> list[StagedPart]:
+    return [loader.stage(1, part, batches, attempt) for part, batches in enumerate(PARTS)]
+
+
+def read_staged(loader: Loader, parts: list[StagedPart]) -> None:
+    """Publish, as far as what is staged is read for that; what goes wrong is raised as it is told."""
+    outcome = loader.own.publish(loader.id, 1, parts)
+    if isinstance(outcome, Publication):
+        try:
+            outcome.prepare()
+        except Damaged as problem:
+            raise loader.own.withdraw(outcome, problem) from problem
+
+
+def flip(path: Path, value: bytes) -> None:
+    """Let the disk rot within a value."""
+    data = bytearray(path.read_bytes())
+    data[data.index(value) + len(value) // 2] ^= 1
+    path.write_bytes(data)
+
+
+# -- what is staged -----------------------------------------------------------------------------------------
+
+
+@sizes
+def test_rotten_bytes_do_not_get_a_checksum_that_says_they_are_sound(
+    open_log: OpenLog, directory: Path, options: LogOptions
+) -> None:
+    """The last batch of a transaction is sealed anew, since it says that it is the last."""
+    log = open_log(options=options)
+    loader = Loader(log)
+    parts = stage_all(loader)
+    flip(max(directory.glob("*.staged")), WHOLE[-1])
+    with refused("damaged"):
+        read_staged(loader, parts)
+    assert (values(log), log.failure) == ([], None)
+    again = loader.stage(1, len(PARTS) - 1, PARTS[-1], attempt=8)
+    assert loader.publish(1, [*parts[:-1], again]).count == len(WHOLE)
+    assert values(log) == WHOLE
+
+
+def test_a_staged_file_that_is_shorter_than_it_was_moves_nothing_in_the_log(
+    open_log: OpenLog, directory: Path
+) -> None:
+    """A batch of which a part is missing would let all that follow it lie where nobody looks for them."""
+    log = open_log(options=SMALL)
+    loader = Loader(log)
+    parts = stage_all(loader)
+    shorter = min(directory.glob("*.staged"))
+    with shorter.open("r+b") as file:
+        file.truncate(shorter.stat().st_size - 100)
+    with refused("damaged"):
+        read_staged(loader, parts)
+    log.append(b"after")
+    assert values(log) == [b"after"]
+
+
+@sizes
+@pytest.mark.parametrize("then", ["stage", "publish"])
+def test_a_staged_file_that_is_gone_costs_its_transaction_and_no_more(
+    open_log: OpenLog, directory: Path, options: LogOptions, then: str
+) -> None:
+    """Others go on writing to the topic."""
+    log = open_log(options=options)
+    loader = Loader(log)
+    parts = stage_all(loader)
+    min(directory.glob("*.staged")).unlink()
+    with refused("damaged"):
+        if then == "stage":
+            loader.own.stage(loader.id, 1, 0, 7, 4, staged([b"one more"], 1))
+        else:
+            read_staged(loader, parts)
+    log.append(b"after")
+    loader.own.abort(loader.id, 1)
+    assert loader.publish(1, stage_all(loader, 8)).count == len(WHOLE)
+    assert values(log) == [b"after", *WHOLE]
+
+
+def test_what_was_broken_off_does_not_hide_the_next_file(
+    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Or what was acknowledged behind it would be gone at the opening after the next."""
+    Loader(open_log()).stage(1, 0, PARTS[0][:2])
+    crashed = copy(directory, tmp_path / "crashed")
+    with next(crashed.glob("*.staged")).open("ab") as file:
+        file.write(staged(PARTS[0][2], 1)[:100])
+    loader = Loader(open_log(crashed))
+    clock.step(12 * HOUR)  # so another file begins
+    part = loader.stage(1, 0, PARTS[0])
+    assert len(list(crashed.glob("*.staged"))) == 2
+    loader = Loader(open_log(copy(crashed, tmp_path / "later")))
+    assert loader.publish(1, [part]).count == 12
+
+
+def test_an_opening_lets_nothing_expire_sooner(open_log: OpenLog, clock: ManualClock) -> None:
+    """When a file was begun is all that is known, and batches were added to it for hours."""
+    log = open_log()
+    loader = Loader(log)
+    loader.stage(1, 0, [[b"1"]])
+    clock.step(5 * HOUR)
+    part = loader.stage(1, 0, [[b"1"], [b"2"]])
+    clock.step(20 * HOUR)
+    log.close()
+    loader = Loader(open_log())
+    assert list(loader.own.expire()) == []
+    assert loader.publish(1, [part]).count == 2
+
+
+def test_what_is_removed_is_not_verified_first(open_log: OpenLog, clock: ManualClock) -> None:
+    """Gigabytes of an application that died with its machine are not read in order to be removed."""
+    log = open_log()
+    Loader(log).stage(1, 0, [[b"%d" % n] for n in range(100)])
+    log.close()
+    clock.reboot()
+    clock.step(2 * DAY)
+    disk = FaultyDisk()
+    loader = Loader(open_log(filesystem=disk))
+    before = disk.count("read")
+    (told,) = loader.own.expire()
+    assert told[1].batches == 100
+    assert disk.count("read") - before < 5
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_staged_files_are_bounded(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
+    """However small: each has to be looked at when the topic is opened. Who adds to one goes on."""
+    monkeypatch.setattr(staging, "FILES_MAX", 5)
+    log = open_log()
+    loader = Loader(log)
+    parts = stage_all(loader)
+    if restart:
+        log.close()
+        loader = Loader(open_log())
+    with refused("staged_max"):
+        loader.stage(2, 0, [[b"one file more"]])
+    more = loader.stage(1, 0, [*PARTS[0], [b"one batch more"]])
+    assert loader.publish(1, [more, *parts[1:]]).count == len(WHOLE) + 1
+    for version in range(2, 10):
+        loader.stage(version, 0, [[b"x"]])
+        loader.own.abort(loader.id, version)
+
+
+# -- one fault beside another -------------------------------------------------------------------------------
+
+
+def test_it_is_published_though_the_log_failed_meanwhile(open_log: OpenLog) -> None:
+    """What others are refused then does not make the log forget what it has just stored."""
+    log = open_log(options=LARGE)
+    loader = Loader(log)
+    publication = loader.own.publish(loader.id, 1, stage_all(loader))
+    assert isinstance(publication, Publication)
+    publication.prepare()
+    loader.own.place(publication)
+    log.fail(OSError(errno.EIO, "an fsync of what others had written"))
+    assert outcome_of(log, encoded([b"x"])) == "storage_failed"
+    publication.commit()
+    told = loader.own.adopt(publication)
+    assert loader.own.standing(loader.id, 1)[:3] == ("published", told.first, told.count)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_without_its_end_it_is_set_aside_behind_a_damaged_header_block_too(
+    open_log: OpenLog, directory: Path, tmp_path: Path, others: int
+) -> None:
+    """A part of it would be there for good, and who publishes it again be told that this is all."""
+    log = open_log(options=SMALL)
+    log.append(b"sealed")
+    log.roll()
+    for _ in range(others):
+        log.append(b"before")
+    loader = Loader(log)
+    parts = stage_all(loader)
+    assert isinstance(loader.own.publish(loader.id, 1, parts), Appended)
+    crashed = copy(directory, tmp_path / "crashed")
+    _, last = segments(crashed)
+    data = bytearray(last.read_bytes()[:-300])
+    data[20] ^= 1
+    last.write_bytes(data)
+    loader = Loader(open_log(crashed, options=SMALL))
+    there = [b"sealed"] + [b"before"] * others
+    assert [record.value for record in salvaged(loader.log)] == there
+    assert loader.log.end_ordinal == len(there)
+    assert len(loader.log.findings.set_aside) == 1
+    told = loader.publish(1, parts)
+    assert (told.count, told.duplicate) == (len(WHOLE), False)
+    assert [record.value for record in salvaged(loader.log)] == [*there, *WHOLE]
+
+
+@pytest.mark.parametrize("rotten", [0, 5])
+def test_one_that_is_whole_stays_behind_a_damaged_header_block(
+    open_log: OpenLog, directory: Path, tmp_path: Path, rotten: int
+) -> None:
+    """Damage costs what is damaged, also where it is a batch behind which others have to follow."""
+    log = open_log(options=SMALL)
+    log.append(b"sealed")
+    log.roll()
+    loader = Loader(log)
+    loader.publish(1, stage_all(loader))
+    crashed = copy(directory, tmp_path / "crashed")
+    _, last = segments(crashed)
+    flip(last, WHOLE[3 * rotten])
+    data = bytearray(last.read_bytes())
+    data[20] ^= 1
+    last.write_bytes(data)
+    log = open_log(crashed, options=SMALL)
+    sound = [*WHOLE[: 3 * rotten], *WHOLE[3 * rotten + 3 :]]
+    assert [record.value for record in salvaged(log)] == [b"sealed", *sound]
+    assert log.findings.set_aside == []
