@@ -72,8 +72,8 @@ class Exchange:
 
     @property
     def what(self) -> str:
-        """How it is called in an error."""
-        return f"{type(self._request).__name__} {self._topic}".strip()
+        """How it is called in an error: by the names that the protocol has."""
+        return f"{self._request.operation.name.lower()} {self._topic}".strip()
 
     def begin(self, correlation: int, now: float) -> None:
         """Make its frames: it is to be sent now. Raises ``bad_request`` for what cannot be encoded."""
