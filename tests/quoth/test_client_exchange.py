@@ -35,8 +35,8 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_says_what_it_is_in_an_error() -> None:
-    assert Exchange(Ping()).what == "Ping"
-    assert Exchange(Fetch(), "orders").what == "Fetch orders"
+    assert Exchange(Ping()).what == "ping"
+    assert Exchange(Fetch(), "orders").what == "fetch orders"
 
 
 def test_an_answer_settles_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from kit.brokers import BrokerProcess
 from kit.commands import Command
 from kit.damage import flip
+from kit.deadlines import eventually
 from kit.effort import long_form
 from kit.logs import segments
 from kit.replays import BEGAN, LOG, Record, write_archive
@@ -166,3 +168,18 @@ def test_without_pyspark(alone: Command, directory: Path, tmp_path: Path) -> Non
     first, hint = told.err.splitlines()
     assert first == "quoth: no_spark: this runs on Spark, and pyspark is not installed"
     assert "pip install 'quoth[spark]'" in hint
+
+
+@starts_spark
+def test_job_that_is_ended_together_with_its_java_ends_as_the_signal_says(
+    quoth: Command, topic: str, tmp_path: Path
+) -> None:
+    with connect(quoth.url) as client:
+        client.publish(topic, b"x")
+    words = ("pipeline", "archive", str(tmp_path / "archive"), topic, "--follow", "1", "--master", "local[1]")
+    process = quoth.start(*words, start_new_session=True).process
+    eventually((tmp_path / "archive" / "_manifest.json").exists, "a first commit", JOB_S)
+    os.killpg(process.pid, signal.SIGTERM)  # as systemd does, and timeout
+    _, err = process.communicate(timeout=JOB_S)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert b"quoth: " not in err

@@ -1,4 +1,4 @@
-"""`quoth pipeline`, every job that takes topics: a name that is not there is told, before there is a session.
+"""`quoth pipeline`, every job on topics: what is not there, or damaged, is told before there is a session.
 
 In this process: a command of its own loads PySpark for seconds each time.
 """
@@ -12,6 +12,7 @@ import pytest
 from kit.brokers import BrokerProcess
 from kit.replays import BEGAN, LOG, Record, write_archive
 from quoth import connect
+from quoth.spark.archive.manifest import NAME
 from quothcli.application import run as run_command
 from quothcli.exits import Status
 
@@ -60,6 +61,20 @@ def test_topic_that_is_not_there_is_told(
         assert f"it has {topic}" in hint
     assert files_in(archive) == before
     assert not new.exists()
+
+
+@pytest.mark.parametrize("job", ["archive", "compact", "replay"])
+def test_archive_that_is_none_to_go_on_with_is_told(
+    job: str, broker: BrokerProcess, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with connect(broker.url) as client:
+        client.publish(topic, b"x")
+    (tmp_path / NAME).write_bytes(b"{}")
+    words = {"archive": [topic, "--url", broker.url], "compact": [], "replay": ["--url", broker.url]}[job]
+    status = run_command(["pipeline", job, str(tmp_path), *words, "--master", "no-such-master"])
+    out, err = capfd.readouterr()
+    assert (status, out) == (Status.FAILED, ""), err
+    assert err.startswith(f"quoth: damaged: {tmp_path / NAME} is no manifest")
 
 
 def files_in(folder: Path) -> dict[Path, bytes]:

@@ -73,6 +73,15 @@ def test_manifest_of_a_later_version_is_refused(tmp_path: Path) -> None:
         ArchiveStore(tmp_path)
 
 
+def test_manifest_from_before_the_freeze_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    wide = FILES[0]._replace(hash=0x2A276C6345F13496F0AB0C66AA566862)
+    (tmp_path / manifests.NAME).write_bytes(Manifest(1, (LOG.grown(19, 20, [wide], []),)).encoded(1))
+    with pytest.raises(
+        RequestError, match=r"unsupported_version.*128 bits.*archive anew, into another folder"
+    ):
+        ArchiveStore(tmp_path)
+
+
 def test_one_program_at_a_time_goes_on_with_an_archive(tmp_path: Path) -> None:
     with ArchiveStore(tmp_path), pytest.raises(Conflict, match="locked"):
         ArchiveStore(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 
 from kit.archives import FILE_BYTES, account, files_in, of_archive, of_topic, publish, rows_of
 from kit.brokers import BrokerProcess
-from kit.damage import flip, stored_batches
+from kit.damage import flip, stored_batches, zero
 from kit.deadlines import DEADLINE_S, eventually
 from kit.limits import file_bytes, needs_prlimit
 from quoth import Client
@@ -65,6 +65,17 @@ def test_archive_holds_every_record_as_it_was_read(
     assert (tally.records, tally.lost, tally.commits) == (190, 0, 1)
     assert tally.files == len(archived_files(root)) > 1
     assert {row["key"] for row in rows} >= {None, b"key 1"}
+
+
+def test_name_that_an_archive_does_not_have_is_told_and_a_pattern_may_match_nothing(
+    client: Client, archive: Archive, root: Path, topic: str
+) -> None:
+    client.publish(topic, b"x")
+    archive()
+    assert archived_files(root, "no-such.*") == []
+    for topics in ("no-such", [topic, "no-such"]):
+        with pytest.raises(NotFound, match=r"unknown_topic.*does not have 'no-such'"):
+            archived_files(root, topics)
 
 
 def test_next_run_goes_on_behind_the_last(client: Client, archive: Archive, root: Path, topic: str) -> None:
@@ -206,6 +217,31 @@ def test_damaged_records_are_counted_and_not_trimmed(
         assert [(loss.records, loss.reason) for loss in log.losses] == [(20, "damaged")]
         assert of_archive(root, topic) == of_topic(client, topic)
         assert client.topic(topic).count == 65
+
+
+def test_damage_in_front_of_all_that_is_readable_is_not_trimmed_until_it_is_gone(
+    start_broker: Any, connect: Any, root: Path, topic: str
+) -> None:
+    broker: BrokerProcess = start_broker()
+    with connect(broker) as client:
+        for size in (10, 20):
+            publish(client, topic, [size])
+            client.roll(topic)
+        log_id = client.topic(topic).log
+    broker.terminate()
+    damaged = stored_batches(broker.topics_directory, log_id)[0]
+    zero(damaged.path, damaged.start, damaged.end)
+    broker.restart()
+    with connect(broker) as client:
+        for _ in "ab":
+            archiver = Archiver(client, root, Here(), topic, Policy(trim=True))
+            archiver.run()
+            assert (archiver.tally.trimmed, client.topic(topic).count) == (0, 30)
+        client.trim(topic, damaged.header.last + 1)
+        archiver = Archiver(client, root, Here(), topic, Policy(trim=True))
+        archiver.run()
+        assert (archiver.tally.trimmed, client.topic(topic).count) == (20, 0)
+        assert log_of(root, topic).lost == 10
 
 
 def test_headers_that_are_none_cost_their_record_alone(

@@ -16,7 +16,9 @@ import pytest
 from kit.archives import Account, account, of_topic, publish
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
+from kit.ledgers import Ledgers
 from quoth import Client, Gap
+from quoth.message import Stretch
 from quoth.spark.connections import client as connection
 from quoth.spark.rangereader import TopicRange, records_of
 from quoth.spark.ranges import foreach_partition, map_in_arrow, planned, topic_ranges, topic_ranges_frame
@@ -225,6 +227,20 @@ def test_topic_of_which_all_is_gone_has_no_ranges_and_tells_where_it_goes_on(
     gaps: list[Gap] = []
     assert planned(client, topic, after=first, parts=2, on_gap=gaps.append) == []
     assert gaps == [Gap(topic, first, last + 1, -1, "trimmed")]
+
+
+def test_what_goes_between_counting_and_dividing_is_told() -> None:
+    class Trimmed(Ledgers):
+        def split(self, topic: str, after: int, until: int, parts: int) -> list[Stretch]:
+            self.trim(topic, 1)
+            return super().split(topic, after, until, parts)
+
+    broker = Trimmed()
+    (first, *_), kept = broker.append("orders", 3), broker.append("orders", 2)
+    gaps: list[Gap] = []
+    (one,) = planned(broker, "orders", after=first, parts=1, on_gap=gaps.append)
+    assert (one.until, one.records) == (kept[-1], 2)
+    assert gaps == [Gap("orders", first, kept[0], -1, "trimmed")]
 
 
 def test_records_in_front_of_a_range_may_go(

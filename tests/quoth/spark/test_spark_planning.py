@@ -13,7 +13,7 @@ from kit.ledgers import Ledgers
 from quoth import NotFound, RequestError
 from quoth.spark.division import Extent, extents_between, partitions
 from quoth.spark.losses import Loss
-from quoth.spark.offsets import Offset
+from quoth.spark.offsets import Offset, Position
 from quoth.spark.options import Options, parse
 from quoth.spark.planning import Progress
 
@@ -395,6 +395,18 @@ def test_starting_offsets_name_every_topic_that_exists_and_no_other() -> None:
         Stream(ledgers, startingOffsets='{"a": -2, "b": -1, "c": -1}').begin()
     with pytest.raises(NotFound, match="unknown_topic"):
         Stream(ledgers, subscribe="c", startingOffsets='{"c": -2}').begin()
+
+
+def test_offsets_in_a_checkpoint_stay_as_they_are() -> None:
+    log = "00c0ffee00c0ffee"
+    journalled = (
+        f'{{"quoth": 1, "topics": {{"orders": {{"next": 17, "ordinal": 2, "log": "{log}", "lost": 1}}}}, '
+        f'"_from": {{"orders": {{"next": 16, "ordinal": 1, "log": "{log}", "lost": 1}}}}, "_init": true}}'
+    )
+    found = Offset.from_json(json.loads(journalled))
+    topics, began = ({"orders": Position(*at, log=int(log, 16), lost=1)} for at in ((17, 2), (16, 1)))
+    assert found == Offset(topics, began, initial=True)
+    assert json.dumps(found.to_json()) == journalled
 
 
 def test_a_checkpoint_of_another_source_is_refused() -> None:

@@ -43,9 +43,13 @@ class Ranges(Protocol):
         """See `Client.count`."""
 
 
-def oldest(info: TopicInfo) -> Position:
-    """In front of the oldest record that is kept."""
-    return Position(info.first or info.last + 1, info.first_ordinal, info.log)
+def oldest(ranges: Ranges, info: TopicInfo) -> Position:
+    """In front of all that is kept. Damaged records may lie before the first one that tells its pointer."""
+    if not info.count:
+        return newest(info)
+    found = ranges.count(info.name, max(0, info.first - 1))
+    begins_whole = found.end - found.records == info.first_ordinal
+    return Position(max(1, info.first) if begins_whole else 1, info.first_ordinal, info.log)
 
 
 def newest(info: TopicInfo) -> Position:
@@ -62,7 +66,7 @@ def position_at(ranges: Ranges, topic: str, bound: Bound, lose: Lose) -> Positio
     """Where to begin with a topic. Raises `NotFound`, or ``bad_pointer`` if there is nothing to begin at."""
     info = ranges.topic(topic)
     if bound.pointer in (EARLIEST, 0):
-        return oldest(info)
+        return oldest(ranges, info)
     if bound.pointer == LATEST:
         return newest(info)
     if bound.pointer > info.last:
@@ -178,15 +182,15 @@ class Progress:
 
     def _begin(self, info: TopicInfo, known: Position | None) -> Position:
         """Where to go on, behind what has been lost."""
-        first = oldest(info)
         if known is None:
-            return first
+            return oldest(self._ranges, info)
         if known.log != info.log:
-            self._lose(Loss(info.name, known.next - 1, first.next, -1, "recreated"))
-            return first._replace(lost=known.lost)
-        if known.ordinal < first.ordinal:
-            records = first.ordinal - known.ordinal
-            self._lose(Loss(info.name, known.next - 1, first.next, records, "trimmed"))
+            self._lose(Loss(info.name, known.next - 1, info.first, -1, "recreated"))
+            return oldest(self._ranges, info)._replace(lost=known.lost)
+        if known.ordinal < info.first_ordinal:
+            records = info.first_ordinal - known.ordinal
+            self._lose(Loss(info.name, known.next - 1, info.first, records, "trimmed"))
+            first = oldest(self._ranges, info)
             return first._replace(next=max(first.next, known.next), lost=known.lost + records)
         if info.last >= known.next and newest(info).ordinal <= known.ordinal:
             # A loss of power took records that had been read, and others bear their ordinals.

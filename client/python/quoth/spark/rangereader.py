@@ -104,12 +104,13 @@ class RangeReader:
 
     def _tell_rest(self) -> None:
         """Tell what is missing in the end, by gaps of which only this tells whether they are in the range."""
-        _, _, _, after, until, *_ = self._range
-        gone = self._gone or (self._gone_by_now() if self._missing > 0 else None)
-        if gone is None and self._gaps:
+        if self._missing <= 0:
+            return
+        reason = self._gone or self._looked_up()
+        if self._gaps and reason in ("trimmed", "damaged"):
             first = self._gaps[0]
             self._tell(first.after, first.next, self._missing, first.reason)
-        self._tell(after, until + 1, self._missing, gone or "trimmed")
+        self._tell(self._range.after, self._range.until + 1, self._missing, reason)
 
     def _tell(self, after: int, next_: int, records: int, reason: Reason) -> None:
         """Tell a loss, as far as it lies in the range: a gap may begin before it and reach beyond it."""
@@ -119,13 +120,16 @@ class RangeReader:
             begin, end = max(after, self._range.after), min(next_, self._range.until + 1)
             self._lose(Loss(self._range.topic, begin, end, lost, reason))
 
-    def _gone_by_now(self) -> Reason | None:
-        """What has become of the topic, if it is not the one whose range this is."""
+    def _looked_up(self) -> Reason:
+        """Why records are missing, by what the broker has of the range now."""
+        _, topic, log, after, until, records, _ = self._range
         try:
-            log = self._client.topic(self._range.topic).log
+            there = self._client.count(topic, after, until)
         except NotFound:
             return "deleted"
-        return None if log == self._range.log else "recreated"
+        if there.log != log:
+            return "recreated"
+        return "trimmed" if there.records < records else "damaged"
 
 
 def records_of(range_: TopicRange, decode: Decode, columns: Sequence[str] = COLUMNS) -> Iterator[Any]:

@@ -13,13 +13,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quoth.client import DEFAULT_URL, Client, connect
+from quoth.client import DEFAULT_URL, connect
 from quoth.message import Gap, OnGap
 from quoth.moment import Moment, cursor
 from quoth.reader import log_gap
 from quoth.selection import Selection
 from quoth.spark.division import split
-from quoth.spark.planning import share
+from quoth.spark.planning import Ranges, share
 from quoth.spark.rangereader import COLUMNS, Decode, TopicRange, check_decode, records_of
 from quoth.steps import last_before
 from quothwire.errors import error
@@ -131,7 +131,7 @@ def map_in_arrow(
 
 
 def planned(
-    broker: Client,
+    broker: Ranges,
     topics: str | Iterable[str],
     *,
     after: int | None = None,
@@ -145,19 +145,19 @@ def planned(
         raise error("bad_request", f"{parts} parts", f"from 1 to {PARTS_MAX}")
     begin, end = cursor(after, since, 0), last_before(until)
     counts = {name: broker.count(name, begin, end) for name in named(broker, topics)}
-    for name, counted in counts.items():
-        if begin and counted.gone:
-            first = counted.first or min(end, counted.newest) + 1
-            (on_gap or log_gap)(Gap(name, begin, first, -1, "trimmed"))
     records = sum(counted.records for counted in counts.values())
     found: list[TopicRange] = []
     for name, counted in counts.items():
         until_now = min(end, counted.newest)
-        found += split(broker, name, counted.log, begin, until_now, share(parts, counted.records, records))
+        cut = split(broker, name, counted.log, begin, until_now, share(parts, counted.records, records))
+        if begin and (counted.gone or sum(one.records for one in cut) < counted.records):
+            first = max(counted.first, cut[0].after + 1) if cut else until_now + 1
+            (on_gap or log_gap)(Gap(name, begin, first, -1, "trimmed"))
+        found += cut
     return found
 
 
-def named(broker: Client, topics: str | Iterable[str]) -> list[str]:
+def named(broker: Ranges, topics: str | Iterable[str]) -> list[str]:
     """The topics that are meant, those of patterns as they are now.
 
     Raises `NotFound` ``unknown_topic`` for a name that is no topic's, and if no topic matches.

@@ -260,8 +260,9 @@ class Archiver:
         log, info = self._store.manifest.newest(topic), self._broker.topic(topic)
         if log is None or info.log != log.log or not info.first:
             return
-        damaged = [loss.after for loss in log.losses if loss.reason == "damaged" and loss.next > info.first]
-        safe = min([log.until, *damaged])
+        damaged = (loss for loss in log.losses if loss.reason == "damaged")
+        there = (one for one in damaged if self._broker.count(topic, one.after, one.next - 1).records)
+        safe = next((one.after for one in there), log.until)
         for file in log.files:
             if info.first <= file.last and file.first <= safe:
                 check_footer(self._store.root, Lineage(topic, log.log, log.generation), file)

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from xxhash import xxh3_64_hexdigest
 
-from quoth.spark.archive.fingerprint import total
+from quoth.spark.archive.fingerprint import MODULUS, total
 from quothwire.errors import QuothError, error
 from quothwire.pointer import check_pointer
 
@@ -40,6 +40,12 @@ NAME = "_manifest.json"
 VERSION = 1
 LOSSES_MAX = 100
 """Losses of a log that are kept; all of them are counted. The oldest one may stand for more, see `_kept`."""
+
+_OLDER = "has fingerprints of 128 bits: a program has made it from before this format was frozen"
+_OLDER_HINT = (
+    "nothing was changed; archive anew, into another folder: what topics do not hold any more is still here, "
+    "as plain Parquet, and `quoth pipeline replay` takes each folder topic=... as a table"
+)
 
 
 class ArchivedFile(NamedTuple):
@@ -165,6 +171,8 @@ def decoded(content: bytes, where: str) -> Manifest:
             text = f"{where} is of version {body['archive']!r}, this program knows version {VERSION}"
             raise error("unsupported_version", text, "it was left as it is")
         logs = tuple(map(_log_of, body["logs"]))
+        if any(file.hash >= MODULUS for log in logs for file in log.files):
+            raise error("unsupported_version", f"{where} {_OLDER}", _OLDER_HINT)
         return Manifest(int(body["commit"]), logs, tuple(_known(Replaced, one) for one in body["replaced"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise _no_manifest(where, f"{type(problem).__name__}: {problem}") from None

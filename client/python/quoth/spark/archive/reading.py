@@ -39,7 +39,8 @@ def archived_files(
 
     archive: its folder. topics: names and patterns, all by default. since, until: only files that may hold
     records of that time. The files stay for as long as compaction was told to keep what it replaces, a
-    quarter of an hour by default. Raises FileNotFoundError if there is no archive, or `Damaged`.
+    quarter of an hour by default. Raises FileNotFoundError if there is no archive, `NotFound`
+    ``unknown_topic`` for a name that it does not have, ``unsupported_version`` or `Damaged`.
     """
     root = local_path(archive)
     return [str(root / file.name) for _, file in _chosen(root, topics, since, until)]
@@ -91,11 +92,12 @@ def _chosen(
     root: Path, topics: str | Iterable[str] | None, since: Moment | None, until: Moment | None
 ) -> list[tuple[str, ArchivedFile]]:
     """The files that are meant, each with its topic."""
-    selection = Selection("*" if topics is None else topics)
+    selection, manifest = Selection("*" if topics is None else topics), read_manifest(root)
+    logs = logs_of(manifest, selection) if selection.names else manifest.logs
     after, last = cursor(None, since, 0), last_before(until)
     return [
         (log.topic, file)
-        for log in read_manifest(root).logs
+        for log in logs
         if selection.means(log.topic)
         for file in log.files
         if file.last > after and file.first <= last

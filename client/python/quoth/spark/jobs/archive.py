@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.spark.archive.archiver import FILE_BYTES, KEEP_REPLACED_S, Archiver, Policy, Tally
+from quoth.spark.archive.store import read_manifest
 from quoth.spark.disk import local_path
 from quoth.spark.jobs import session
 from quoth.spark.jobs.session import Summary
@@ -38,10 +40,13 @@ def job(
     """The job that archives what topics hold by then, or with follow for ever, looking every so many seconds.
 
     timeout: seconds that the broker may take for an answer. tell: gets what a person should know meanwhile.
-    Raises `RequestError` for an archive that is no path and a bad selection, `NotFound` for topics that do
-    not exist, `Disconnected`. The job raises as `Archiver.run`.
+    Raises `RequestError` for an archive that is no path or of another version and a bad selection, `Damaged`
+    for its manifest, OSError, `NotFound` for topics that do not exist, `Disconnected`. The job raises as
+    `Archiver.run`.
     """
     root, selection = local_path(archive), [topics] if isinstance(topics, str) else list(topics)
+    with suppress(FileNotFoundError):
+        read_manifest(root)
     with Client(url, None, timeout) as broker:
         named(broker, selection)
 

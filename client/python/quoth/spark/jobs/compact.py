@@ -45,8 +45,9 @@ def job(
     root, selection = local_path(archive), Selection(topics or "*")
     if not (root / manifest.NAME).is_file():
         raise error("bad_request", f"{root} holds no archive", "`quoth pipeline archive` makes one")
+    there = read_manifest(root)
     if topics:
-        logs_of(read_manifest(root), selection)
+        logs_of(there, selection)
 
     def run(spark: SparkSession) -> Summary:
         began = time.monotonic()

@@ -210,7 +210,8 @@ def _stop(spark: SparkSession) -> None:
     try:
         spark.stop()
     except Exception:  # SIGTERM has broken off a call, and its answer was taken for that of this one
-        spark.stop()
+        with suppress(OSError, Py4JError):  # where Java got the signal, too, there is nothing left to stop
+            spark.stop()
 
 
 def _need_java() -> None:
