@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -123,6 +124,7 @@ class Meter:
         """Do it once."""
         topics = self._topics.make(1)
         with TemporaryDirectory(dir=self._folder) as folder:
+            os.sync()  # what others did not wait for would be written meanwhile
             before = self._used()
             way(scene, Place(Path(folder), topics[0]))
             after = self._used()
