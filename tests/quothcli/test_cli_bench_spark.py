@@ -18,7 +18,10 @@ from kit.sparks import JOB_S, starts_spark
 @starts_spark
 def test_source_is_measured_beside_parquet_and_tuples(alone: Command, tmp_path: Path) -> None:
     chosen = ("--figure", "source", "--size", "100", "--rows", "20000", "--rounds", "1", "--format", "json")
-    process = alone.start("bench", "spark", *chosen, "--dir", str(tmp_path)).process
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    process = alone.start("bench", "spark", *chosen, "--dir", str(there), cwd=here).process
     out, err = process.communicate(timeout=JOB_S)
     assert process.returncode == 0, err.decode()
     conditions, *rows = map(json.loads, out.splitlines())
@@ -38,7 +41,7 @@ def test_source_is_measured_beside_parquet_and_tuples(alone: Command, tmp_path: 
         assert row["ratio"]["median"] == pytest.approx(rates[0] / rates[1])
         assert 0.01 < row["ratio"]["median"] < 100
         assert row["java_nanoseconds_per_row"] > 0
-    assert not list(tmp_path.iterdir())
+    assert not [*here.iterdir(), *there.iterdir()]
 
 
 @long_form

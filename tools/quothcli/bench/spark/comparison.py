@@ -112,7 +112,7 @@ class Bench:
     def _rounds(self, size: int, slots: int, ways: Sequence[Done]) -> list[Round]:
         """Measure ways in turn, in a session that runs so many tasks at a time."""
         rounds: list[Round] = []
-        folder = self._folder / f"{size} bytes, {slots} slots"
+        folder = self._folder / f"{size}-bytes-{slots}-slots"  # Spark takes a comma for two folders
         folder.mkdir()
         with Topics(self._client, Payload(BATCH, size)) as topics:
             (topic,) = topics.make(1)
