@@ -38,26 +38,26 @@ def test_everything_is_asked_once_until_it_is_answered() -> None:
     assert reading.is_begun
     assert reading.due == 0.0
     first = asked(reading)
-    assert set(first) == {"Fetch a", "Fetch b"}
+    assert set(first) == {"fetch a", "fetch b"}
     assert (asked(reading), reading.due) == ({}, math.inf)
-    reading.take(first["Fetch a"], answer(NOTHING), NOW)
-    assert set(asked(reading)) == {"Fetch a"}
+    reading.take(first["fetch a"], answer(NOTHING), NOW)
+    assert set(asked(reading)) == {"fetch a"}
 
 
 def test_it_begins_once_it_knows_where_every_topic_ends() -> None:
     reading = gathering("a", "x.*", ordered=False)
     listing = asked(reading)
-    assert set(listing) == {"ListTopics"}
-    reading.take(listing["ListTopics"], answer(Topics(["b", "x.1"])), NOW)
+    assert set(listing) == {"list"}
+    reading.take(listing["list"], answer(Topics(["b", "x.1"])), NOW)
     ends = asked(reading)
-    assert set(ends) == {"Fetch a", "Fetch x.1"}
-    reading.take(ends["Fetch x.1"], answer(NOTHING), NOW)
+    assert set(ends) == {"fetch a", "fetch x.1"}
+    reading.take(ends["fetch x.1"], answer(NOTHING), NOW)
     assert (reading.is_begun, asked(reading), reading.due) == (False, {}, math.inf)
-    reading.take(ends["Fetch a"], answer(error("unknown_topic", "of the test")), NOW)
+    reading.take(ends["fetch a"], answer(error("unknown_topic", "of the test")), NOW)
     assert (reading.is_begun, reading.topics) == (True, ["a", "x.1"])
-    assert set(asked(reading)) == {"Fetch a", "Fetch x.1"}
+    assert set(asked(reading)) == {"fetch a", "fetch x.1"}
     assert reading.due == NOW + LIST_S
-    assert set(asked(reading, NOW + LIST_S)) == {"ListTopics"}
+    assert set(asked(reading, NOW + LIST_S)) == {"list"}
 
 
 def test_a_refusal_in_the_beginning_ends_it_with_its_error() -> None:
@@ -72,12 +72,12 @@ def test_a_refusal_in_the_beginning_ends_it_with_its_error() -> None:
 def test_a_refusal_that_passes_is_waited_out_in_the_beginning_and_an_answer_later(code: str) -> None:
     reading = gathering("a", ordered=False)
     refusal = answer(error(code, "of the test"))
-    end = asked(reading)["Fetch a"]
+    end = asked(reading)["fetch a"]
     assert not end.is_settled_by(refusal, NOW)
     reading.take(end, answer(NOTHING), NOW)
     now, pause = NOW, BACKOFF_S
     for _ in range(10):
-        fetch = asked(reading, now)["Fetch a"]
+        fetch = asked(reading, now)["fetch a"]
         assert fetch.is_settled_by(refusal, now)
         reading.take(fetch, refusal, now)
         assert reading.due == now + pause
@@ -86,15 +86,15 @@ def test_a_refusal_that_passes_is_waited_out_in_the_beginning_and_an_answer_late
 
 
 def test_whoever_follows_waits_for_ever_and_whoever_reads_does_not() -> None:
-    assert asked(gathering("a", start=0, ordered=False))["Fetch a"].deadline == math.inf
+    assert asked(gathering("a", start=0, ordered=False))["fetch a"].deadline == math.inf
     reading = gathering("a", follow=False, start=0)
-    fetch = asked(reading)["Fetch a"]
+    fetch = asked(reading)["fetch a"]
     assert fetch.deadline == NOW + 3.0
     refusal = answer(error("recovering", "of the test"))
     reading.take(fetch, refusal, NOW)
-    fetch = asked(reading, NOW + 2.9)["Fetch a"]
+    fetch = asked(reading, NOW + 2.9)["fetch a"]
     reading.take(fetch, refusal, NOW + 2.9)
-    fetch = asked(reading, NOW + 3.5)["Fetch a"]
+    fetch = asked(reading, NOW + 3.5)["fetch a"]
     with pytest.raises(QuothError, match="of the test"):
         reading.take(fetch, refusal, NOW + 3.5)
 
@@ -102,14 +102,14 @@ def test_whoever_follows_waits_for_ever_and_whoever_reads_does_not() -> None:
 def begun_with_nothing() -> Gathering:
     """One that follows whatever topics come, of which there are none."""
     reading = gathering("*")
-    reading.take(asked(reading)["ListTopics"], answer(Topics([])), NOW)
+    reading.take(asked(reading)["list"], answer(Topics([])), NOW)
     return reading
 
 
 def test_a_round_settles_what_is_to_come_up_to_the_clock_of_the_broker() -> None:
     reading = begun_with_nothing()
-    reading.take(asked(reading, every=0.0)["Ping"], answer(Pong(50)), NOW)
-    reading.take(asked(reading)["ListTopics"], answer(Topics([])), NOW)
+    reading.take(asked(reading, every=0.0)["ping"], answer(Pong(50)), NOW)
+    reading.take(asked(reading)["list"], answer(Topics([])), NOW)
     assert reading.watermark == 0
     asked(reading)
     assert reading.watermark == 50
@@ -117,17 +117,17 @@ def test_a_round_settles_what_is_to_come_up_to_the_clock_of_the_broker() -> None
 
 def test_a_round_whose_list_is_refused_settles_nothing() -> None:
     reading = begun_with_nothing()
-    reading.take(asked(reading, every=0.0)["Ping"], answer(Pong(50)), NOW)
-    reading.take(asked(reading)["ListTopics"], answer(error("busy", "of the test")), NOW)
+    reading.take(asked(reading, every=0.0)["ping"], answer(Pong(50)), NOW)
+    reading.take(asked(reading)["list"], answer(error("busy", "of the test")), NOW)
     asked(reading)
     assert reading.watermark == 0
 
 
 def test_a_round_that_took_long_is_followed_by_a_longer_rest() -> None:
     reading = begun_with_nothing()
-    ping = asked(reading, every=0.0)["Ping"]
+    ping = asked(reading, every=0.0)["ping"]
     reading.waited(0.2)
     reading.take(ping, answer(Pong(50)), NOW)
-    reading.take(asked(reading)["ListTopics"], answer(Topics([])), NOW)
-    assert "Ping" not in asked(reading, NOW + 0.2 * ROUND_REST - 0.01, every=0.0)
-    assert "Ping" in asked(reading, NOW + 0.2 * ROUND_REST, every=0.0)
+    reading.take(asked(reading)["list"], answer(Topics([])), NOW)
+    assert "ping" not in asked(reading, NOW + 0.2 * ROUND_REST - 0.01, every=0.0)
+    assert "ping" in asked(reading, NOW + 0.2 * ROUND_REST, every=0.0)
