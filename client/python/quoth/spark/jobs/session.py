@@ -202,7 +202,6 @@ def _settings_here(master: str) -> dict[str, str]:
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.python.unix.domain.socket.enabled": "true",  # by TCP each task begins with a wait of 40 ms
         }
     return settings
 
