@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from quothwire import batch, codec, simple
-from quothwire.codec import Call
+from quothwire.codec import Call, Frames
 from quothwire.dialogue import Reply
 from quothwire.errors import QuothError, error
 from quothwire.message import Fetch, Fetched, ListTopics, Operation, Ping, Pong, Published, Topics
@@ -29,10 +29,10 @@ class Caller(Protocol):
     def payload(self) -> batch.Bytes:
         """The batch that came with it."""
 
-    def reply(self, reply: Reply, payload: bytes | None = None) -> list[bytes]:
+    def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
         """The frames of a reply."""
 
-    def refuse(self, problem: QuothError) -> list[bytes]:
+    def refuse(self, problem: QuothError) -> Frames:
         """The frames of an error."""
 
 
@@ -63,11 +63,11 @@ class FastCaller:
         """See `Caller.payload`."""
         return self._call.payload if self._call is not None else b""
 
-    def reply(self, reply: Reply, payload: bytes | None = None) -> list[bytes]:
+    def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
         """See `Caller.reply`."""
         return self._route + codec.encode_reply(self._operation, self._correlation, reply, payload)
 
-    def refuse(self, problem: QuothError) -> list[bytes]:
+    def refuse(self, problem: QuothError) -> Frames:
         """See `Caller.refuse`."""
         return self._route + codec.encode_error(self._operation, self._correlation, problem)
 
@@ -109,7 +109,7 @@ class SimpleCaller:
         """See `Caller.payload`: the simple protocol has none."""
         return b""
 
-    def reply(self, reply: Reply, payload: bytes | None = None) -> list[bytes]:
+    def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
         """See `Caller.reply`."""
         match reply:
             case Published(first=first, last=last):
@@ -123,11 +123,11 @@ class SimpleCaller:
             case _:
                 raise AssertionError(f"{reply} has no simple form")
 
-    def refuse(self, problem: QuothError) -> list[bytes]:
+    def refuse(self, problem: QuothError) -> Frames:
         """See `Caller.refuse`."""
         return self._route + simple.encode_error(problem)
 
-    def _records(self, fetched: Fetched, payload: bytes) -> list[bytes]:
+    def _records(self, fetched: Fetched, payload: batch.Bytes) -> list[bytes]:
         """Exactly as many records as were asked for; a damaged batch ends the reply, or is its error."""
         read = simple.decode_read(self._frames)
         records: list[Record] = []

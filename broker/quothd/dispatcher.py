@@ -49,11 +49,12 @@ from quothd.waits import Waits
 from quothd.worker import Worker
 from quothlog import LogInfo
 from quothlog.recovery import new_log_id
+from quothwire.codec import Frames
 from quothwire.errors import QuothError, error
 from quothwire.fields import REPLY_BYTES_MAX
 from quothwire.message import Fetched, Operation
 
-Send = Callable[[list[bytes]], None]
+Send = Callable[[Frames], None]
 Announce = Callable[[str, int], None]
 
 STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
@@ -245,7 +246,7 @@ class Dispatcher:
         else:
             self.waits.park(job)
 
-    def _nothing(self, entry: Entry, job: Job) -> list[bytes]:
+    def _nothing(self, entry: Entry, job: Job) -> Frames:
         reply = Fetched(entry.place.topic.log_id, job.request.after, entry.newest, 0, entry.end_ordinal)
         return job.caller.reply(reply)
 

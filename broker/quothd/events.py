@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from quothd.job import Job
 from quothd.place import Place
 from quothlog import LogInfo
+from quothwire.codec import Frames
 from quothwire.errors import QuothError
 
 
@@ -24,7 +25,7 @@ class Answered(NamedTuple):
 
     worker: Sender
     job: Job
-    frames: list[bytes]
+    frames: Frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Deleted:
 
     worker: Sender
     job: Job
-    frames: list[bytes]
+    frames: Frames
 
 
 @dataclass(frozen=True, slots=True)

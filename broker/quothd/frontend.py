@@ -34,6 +34,7 @@ from quothd.scrubber import Scrubber
 from quothd.standin import Relieved, StandIn
 from quothlog.producers import RESULTS_MAX
 from quothwire import announcement, batch, codec, simple
+from quothwire.codec import Frames
 from quothwire.errors import QuothError, error
 from quothwire.message import (
     FETCH_BYTES_MAX,
@@ -375,7 +376,7 @@ class FrontEnd:
         else:
             self._send(route + simple.encode_error(problem))
 
-    def _answer_here(self, caller: Caller) -> list[bytes]:
+    def _answer_here(self, caller: Caller) -> Frames:
         """Answer what is asked of the broker as a whole."""
         request = caller.request()
         match request:
@@ -429,7 +430,7 @@ class FrontEnd:
 
     # -- replies ----------------------------------------------------------------------------------------
 
-    def _send(self, frames: list[bytes]) -> None:
+    def _send(self, frames: Frames) -> None:
         self._replies.send(frames, time.monotonic())
 
     def _announce_news(self) -> None:

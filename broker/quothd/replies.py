@@ -13,6 +13,7 @@ from collections import Counter, deque
 import zmq
 
 from quothd.router import Router
+from quothwire.codec import Frames
 
 QUEUED_MAX = 64
 """Replies that libzmq holds for one client; by default one that did not read could hold a gigabyte."""
@@ -30,11 +31,11 @@ class _Kept:
     __slots__ = ("bytes", "replies", "since")
 
     def __init__(self, now: float) -> None:
-        self.replies: deque[tuple[list[bytes], int]] = deque()
+        self.replies: deque[tuple[Frames, int]] = deque()
         self.bytes = 0
         self.since = now
 
-    def add(self, frames: list[bytes]) -> None:
+    def add(self, frames: Frames) -> None:
         """Keep one more reply."""
         size = REPLY_BYTES + FRAME_BYTES * len(frames) + sum(map(len, frames))
         self.replies.append((frames, size))
@@ -56,13 +57,14 @@ class Replies:
         self._pause = RETRY_S
         self._again_at = 0.0
 
-    def send(self, frames: list[bytes], now: float) -> None:
+    def send(self, frames: Frames, now: float) -> None:
         """Send a reply, its route in front, or keep it until there is room."""
-        kept = self._kept.get(frames[0])
+        client = bytes(frames[0])
+        kept = self._kept.get(client)
         if kept is None and self._sent(frames):
             return
         if kept is None:
-            kept = self._kept[frames[0]] = _Kept(now)
+            kept = self._kept[client] = _Kept(now)
             self._pause = RETRY_S
             self._again_at = now + RETRY_S
         if kept.bytes > KEPT_BYTES_MAX:
@@ -103,7 +105,7 @@ class Replies:
         self._pause = RETRY_S if moved else min(2 * self._pause, RETRY_MAX_S)
         self._again_at = now + self._pause
 
-    def _sent(self, frames: list[bytes]) -> bool:
+    def _sent(self, frames: Frames) -> bool:
         """Hand a reply to libzmq; False if it has no room. A client that is gone needs none."""
         try:
             self._router.send(frames)

@@ -8,9 +8,9 @@ of some 60 for a publish of 100 records.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import zmq
+
+from quothwire.codec import Frames
 
 COPY_BELOW_BYTES = 64 * 2**10
 """Below this libzmq copies faster than Python hands a buffer over."""
@@ -39,7 +39,7 @@ class Router:
             frames.append(frame.bytes if len(frame) < COPY_BELOW_BYTES else frame.buffer)
         return frames
 
-    def send(self, frames: Sequence[bytes]) -> None:
+    def send(self, frames: Frames) -> None:
         """Send a message. Raises zmq.Again where the client has no room, and zmq.ZMQError."""
         send = self.socket.send
         *first, last = frames

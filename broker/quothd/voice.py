@@ -9,6 +9,7 @@ from quothd.events import Answered, Event, Parked, Progress, Sender
 from quothd.job import Job
 from quothd.outbox import Outbox
 from quothd.router import COPY_BELOW_BYTES
+from quothwire.codec import Frames
 from quothwire.errors import QuothError
 
 
@@ -26,7 +27,7 @@ class Voice:
         """This job is to be answered."""
         self.unanswered[job] = None
 
-    def answer(self, job: Job, frames: list[bytes]) -> None:
+    def answer(self, job: Job, frames: Frames) -> None:
         """Answer a job."""
         del self.unanswered[job]
         self.say(Answered(self._worker, job, frames))

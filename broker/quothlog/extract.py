@@ -31,19 +31,24 @@ class Extract(NamedTuple):
     expected: the ordinal that the first one would have if nothing in front of it were damaged.
     """
 
-    data: bytes
+    data: Bytes
     ordinal: int
     next: int
     expected: int
 
 
-def up_to(found: Extract, log_id: int, until: int) -> tuple[bytes, int]:
+def up_to(found: Extract, log_id: int, until: int) -> tuple[Bytes, int]:
     """The batches of an extract that begin up to a pointer below its end, perhaps none; where to go on."""
     data = found.data
     size, last, _ = batch.whole(data, log_id, 0, found.ordinal, until)
     if size < len(data) and (header := batch.parse_header(data, log_id, size)).base <= until:
         size, last = size + header.size, header.last
-    return data[:size], max(last, until)
+    return _head(data, size), max(last, until)
+
+
+def _head(data: Bytes, size: int) -> Bytes:
+    """The first bytes, as a view unless it kept far more from being freed than it shows."""
+    return memoryview(data)[:size] if 2 * size > len(data) else bytes(data[:size])
 
 
 class Marks:
@@ -193,7 +198,7 @@ def _sound(
         if not size:  # the file is shorter than when it was opened
             return None
     view.marks.note(Position(start.offset + size, last, ordinal))
-    return Extract(bytes(data[:size]), start.ordinal, last, start.ordinal)
+    return Extract(_head(data, size), start.ordinal, last, start.ordinal)
 
 
 def _is_cut(data: Bytes, end: int, log_id: int) -> bool:
@@ -255,4 +260,4 @@ def _extract_any(view: View, log_id: int, after: int, records_max: int, bytes_ma
     if not whole:  # the file is shorter than when it was opened
         return extract(view, log_id, header.last, records_max, bytes_max)
     expected = here.ordinal if header.base > after else header.ordinal
-    return Extract(data[:whole], header.ordinal, last, expected)
+    return Extract(_head(data, whole), header.ordinal, last, expected)

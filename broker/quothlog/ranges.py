@@ -30,7 +30,7 @@ from quothwire.pointer import POINTER_MAX
 UNBOUNDED = 2**64
 SHARES_MAX = 2
 """How many times its share a part of several batches may hold."""
-SHARES_NEAR = 1.25
+SHARES_NEAR = 1.05
 """A part that ends with a segment may hold so many: to divide a segment takes a look into its index, which
 costs a millisecond where it is not open."""
 LOOKS_MAX = 256

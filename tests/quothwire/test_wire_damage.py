@@ -198,7 +198,7 @@ def test_damaged_frames_are_read_or_refused(
         settle(read_request, frames, ours, f"request, {label}")
         codec.is_fast(frames)
         codec.correlation_of(frames)
-    for label, frames in with_one_frame_damaged(reply, damaged):
+    for label, frames in with_one_frame_damaged(list(map(bytes, reply)), damaged):
         settle(read_answer, frames, ours - {"bad_topic"}, f"reply, {label}")
 
 

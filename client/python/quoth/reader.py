@@ -21,7 +21,7 @@ from quothwire import batch as wire
 from quothwire.batch import Header
 from quothwire.codec import Answer
 from quothwire.errors import Disconnected, QuothError
-from quothwire.message import WAIT_MS_MAX, Fetch, Fetched
+from quothwire.message import FETCH_BYTES_MAX, WAIT_MS_MAX, Fetch, Fetched
 from quothwire.pointer import POINTER_MAX
 
 FETCH_BYTES = 2**20
@@ -53,6 +53,9 @@ class Passage(ABC, Generic[T]):
     after: the pointer up to which everything has been handed out or told. until: the last one that is wanted.
     """
 
+    fetch_bytes = FETCH_BYTES
+    """What it asks for at once."""
+
     def __init__(self, topic: str, after: int, on_gap: OnGap | None = None, until: int = POINTER_MAX) -> None:
         self.topic = topic
         self.after = after
@@ -72,7 +75,7 @@ class Passage(ABC, Generic[T]):
         """Behind which pointer that reads on."""
 
     @abstractmethod
-    def _made(self, raw: memoryview, skip: int) -> T | None:
+    def _made(self, raw: memoryview, header: Header, skip: int) -> T | None:
         """What is handed out for a batch without so many of its first records, if anything is.
 
         Raises `QuothError` for a body that does not check.
@@ -114,9 +117,9 @@ class Passage(ABC, Generic[T]):
         """Begin where another reader was done: `log_id` and `ordinal` as that one knew them, or 0 and -1."""
         self.after, self._log_id, self._ordinal = after, log_id, ordinal
 
-    def question(self, wait: float, bytes_max: int = FETCH_BYTES) -> Fetch:
+    def question(self, wait: float, bytes_max: int) -> Fetch:
         """What to ask the broker next, for whoever sends it by himself and hands the answer to `take`."""
-        return self._fetch(self.after, self._ordinal, wait, bytes_max=bytes_max)
+        return self._fetch(self.after, self._ordinal, wait, bytes_max)
 
     def fetch(
         self, *, wait: float = 0.0, timeout: float, records_max: int = RECORDS_MAX
@@ -178,15 +181,12 @@ class Passage(ABC, Generic[T]):
             return None
 
     def _exchange(self, after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX) -> Exchange:
-        return Exchange(self._fetch(after, ordinal, wait, records_max), self.topic, wait=wait)
+        return Exchange(
+            self._fetch(after, ordinal, wait, self.fetch_bytes, records_max), self.topic, wait=wait
+        )
 
     def _fetch(
-        self,
-        after: int,
-        ordinal: int,
-        wait: float,
-        records_max: int = RECORDS_MAX,
-        bytes_max: int = FETCH_BYTES,
+        self, after: int, ordinal: int, wait: float, bytes_max: int, records_max: int = RECORDS_MAX
     ) -> Fetch:
         return Fetch(
             after=after,
@@ -297,7 +297,7 @@ class Passage(ABC, Generic[T]):
             return None
         skip = before - header.base + 1
         try:
-            made = self._made(raw, skip)
+            made = self._made(raw, header, skip)
         except QuothError:
             self._tell(header.last, header.last - before, header.ordinal + skip)
             return None
@@ -324,16 +324,23 @@ class Reader(Passage[Batch]):
             return messages.head(min(count, last + 1 - found.first))
         return [message for message in islice(messages, count) if message.pointer <= last]
 
-    def _made(self, raw: memoryview, skip: int) -> Batch | None:
+    def _made(self, raw: memoryview, _header: Header, skip: int) -> Batch | None:
         found = Batch.of(self.topic, wire.decode(raw, self._log_id), skip)
         return found if len(found) else None
 
 
 class StoredReader(Passage[StoredBatch]):
-    """A cursor that hands out whole batches as they are stored, the first of which may begin before it."""
+    """A cursor that hands out whole batches as they are stored, the first of which may begin before it.
 
-    def _made(self, raw: memoryview, _skip: int) -> StoredBatch:
-        return StoredBatch(wire.intact(raw, self._log_id), raw, self._log_id)
+    Whoever takes them gathers some before he works on them, and with the next ones on their way meanwhile he
+    does not wait for any: for that an answer has to hold as many.
+    """
+
+    fetch_bytes = FETCH_BYTES_MAX
+
+    def _made(self, raw: memoryview, header: Header, _skip: int) -> StoredBatch:
+        wire.body_of(raw, header)
+        return StoredBatch(header, raw, self._log_id)
 
 
 def _behind(ordinal: int, records: int) -> int:

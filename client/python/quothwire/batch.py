@@ -77,7 +77,7 @@ class Flag(IntFlag):
     """The last batch of its transaction, as the log stores it."""
 
 
-_KEYS, _HEADERS = int(Flag.KEYS), int(Flag.HEADERS)
+KEYS, HEADERS = int(Flag.KEYS), int(Flag.HEADERS)
 """As plain numbers: a member of an enumeration costs 0.6 us each time that it is asked for a bit."""
 _TRANSACTION = int(Flag.TRANSACTION)
 _NUMBERINGS = (
@@ -176,11 +176,11 @@ def encode(
     columns: list[Sequence[bytes]] = [values]
     bitmap = b""
     if keys is not None:
-        flags |= _KEYS
+        flags |= KEYS
         columns.append([key or b"" for key in keys])
         bitmap = _bitmap(keys)
     if headers is not None:
-        flags |= _HEADERS
+        flags |= HEADERS
         columns.append(headers)
     offsets = [_offsets(column) for column in columns]
     size = fixed_bytes(records, flags) + sum(column[-1] for column in offsets)
@@ -210,7 +210,7 @@ def assembled(
 
 def fixed_bytes(records: int, flags: int) -> int:
     """Bytes of all fixed-size columns of a body, which is where its heaps begin."""
-    bitmap = (records + 63) // 64 * 8 if flags & _KEYS else 0
+    bitmap = (records + 63) // 64 * 8 if flags & KEYS else 0
     return _bitmap_start(records, flags) + bitmap
 
 
@@ -230,7 +230,7 @@ def claimed(batch: Bytes, header: Header, producer: int, sequence: int, flags: i
     verified, and where other flags need another checksum, it gets one.
     """
     body = memoryview(batch)[HEADER_BYTES:]
-    flags |= header.flags & (_KEYS | _HEADERS)
+    flags |= header.flags & (KEYS | HEADERS)
     check = header.body_check
     if flags != header.flags:
         check = xxh3_64_intdigest(body, _body_seed(header.kind, flags, header.records))
@@ -281,13 +281,18 @@ def check(batch: Bytes, log_id: int = 0) -> Header:
     return _checked(batch, log_id)[0]
 
 
-def intact(batch: Bytes, log_id: int = 0) -> Header:
-    """Check the checksums of one whole batch and return its header: these are the bytes that were stored.
+def body_of(batch: Bytes, header: Header) -> memoryview:
+    """The body of one whole batch with this header, once its checksum says that it is what was stored.
 
     The offsets are left to who follows them: that is what `check` costs for each record. Raises
     `RequestError` ``bad_batch``.
     """
-    return _intact(batch, log_id)[0]
+    if len(batch) != header.size:
+        raise error("bad_batch", f"{len(batch)} bytes where the header says {header.size}")
+    body = memoryview(batch)[HEADER_BYTES:]
+    if not is_body_of(header, body):
+        raise error("bad_batch", "the body's checksum does not match")
+    return body
 
 
 def decode(batch: Bytes, log_id: int = 0) -> Batch:
@@ -301,9 +306,9 @@ def decode(batch: Bytes, log_id: int = 0) -> Batch:
         lists.append([column[a:b] for a, b in zip(offsets, offsets[1:], strict=False)])  # noqa: RUF007
         heap += offsets[-1]
     values = lists.pop(0)
-    headers = lists.pop() if header.flags & _HEADERS else None
+    headers = lists.pop() if header.flags & HEADERS else None
     keys: list[bytes | None] | None = None
-    if header.flags & _KEYS:
+    if header.flags & KEYS:
         bits = body[_bitmap_start(header.records, header.flags) :]
         keys = [key if bits[i >> 3] >> (i & 7) & 1 else None for i, key in enumerate(lists.pop())]
     return Batch(header, values, keys, headers)
@@ -398,7 +403,7 @@ def _body_seed(kind: int, flags: int, records: int) -> int:
 
 
 def _column_count(flags: int) -> int:
-    return 1 + bool(flags & _KEYS) + bool(flags & _HEADERS)
+    return 1 + bool(flags & KEYS) + bool(flags & HEADERS)
 
 
 def _bitmap_start(records: int, flags: int) -> int:
@@ -407,19 +412,9 @@ def _bitmap_start(records: int, flags: int) -> int:
 
 def _checked(batch: Bytes, log_id: int) -> tuple[Header, memoryview, list[list[int]]]:
     """The header, the body and the offsets of every column of a batch that is whole."""
-    header, body = _intact(batch, log_id)
-    return header, body, _columns(header, body)
-
-
-def _intact(batch: Bytes, log_id: int) -> tuple[Header, memoryview]:
-    """The header and the body of a batch whose checksums match."""
     header = parse_header(batch, log_id)
-    if len(batch) != header.size:
-        raise error("bad_batch", f"{len(batch)} bytes where the header says {header.size}")
-    body = memoryview(batch)[HEADER_BYTES:]
-    if not is_body_of(header, body):
-        raise error("bad_batch", "the body's checksum does not match")
-    return header, body
+    body = body_of(batch, header)
+    return header, body, _columns(header, body)
 
 
 def _columns(header: Header, body: memoryview) -> list[list[int]]:

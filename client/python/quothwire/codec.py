@@ -117,10 +117,10 @@ def _publish_of(arguments: bytes) -> Any:
     return fields.unpack(REQUESTS[Operation.PUBLISH], arguments, strict=True)
 
 
-def encode_reply(operation: Operation, correlation: int, reply: Reply, payload: bytes | None) -> list[bytes]:
+def encode_reply(operation: Operation, correlation: int, reply: Reply, payload: Bytes | None) -> list[Bytes]:
     """Encode a reply as frames. A directory's name, say, may be no Unicode; that is shown escaped."""
     header = _HEADER.pack(MAGIC, VERSION, operation, _OK, _ZEROS, correlation)
-    frames = [header, fields.pack(reply, "backslashreplace")]
+    frames: list[Bytes] = [header, fields.pack(reply, "backslashreplace")]
     if payload is not None:
         frames.append(payload)
     return frames

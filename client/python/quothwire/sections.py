@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quothwire.batch import HEADER_BYTES, Flag, Header, fixed_bytes
+from quothwire.batch import HEADER_BYTES, HEADERS, KEYS, Header, fixed_bytes
 from quothwire.errors import error
 
 
@@ -39,7 +39,7 @@ def sections(header: Header, batch: memoryview) -> Sections:
         raise error("bad_batch", f"{records} records do not fit into a body of {len(body)} bytes")
     start = 0
     found: list[Section | None] = []
-    for present in (True, flags & Flag.KEYS, flags & Flag.HEADERS):
+    for present in (True, flags & KEYS, flags & HEADERS):
         if not present:
             found.append(None)
             continue

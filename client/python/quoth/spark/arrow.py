@@ -4,6 +4,9 @@ A stored batch has int32 offsets, a validity bitmap and heaps as Arrow has them,
 step for each record. Small batches are joined, because Spark takes long over many small tables: 100 rows at
 once are 2.5 times as slow as 20,000. Headers alone are decoded one by one.
 
+Where Python's objects become Arrow's, pyarrow imports pandas, 0.2 s of a new process; here that happens for
+headers, topics and the other columns that repeat, and nowhere else.
+
 What the offsets of a batch say is checked before Arrow follows them: a wrong one would end the process.
 Headers nobody but their producer has looked at before, so they may be none: that costs their record alone.
 """
@@ -16,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from quoth.batch import StoredBatch
 from quoth.message import Gap, OnGap
@@ -66,29 +68,35 @@ def record_batches(
         "partition": PARTITION,
         "timestampType": LOG_APPEND_TIME,
     }
-    repeated = {name: _Repeated(constants[name], TYPES[name]) for name in columns if name in constants}
+    repeated = {name: _Repeated(constants.get(name), TYPES[name]) for name in columns}
     found = _pieces(stored, after, until, topic)
     if "headers" in columns:
         found = (part for piece in found for part in piece.readable(on_gap) if part.begin < part.end)
     for pieces in _joined(found):
         rows = sum(piece.end - piece.begin for piece in pieces)
         arrays = [
-            repeated[name].times(rows) if name in repeated else _column(pieces, name) for name in columns
+            repeated[name].times(rows)
+            if name in constants or _is_absent(pieces, name)
+            else _column(pieces, name)
+            for name in columns
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class _Repeated:
-    """A column that says the same in every row; its arrays are slices of one."""
+    """A column that says the same in every row, perhaps nothing; its arrays are slices of one."""
 
-    def __init__(self, value: str | int, kind: pa.DataType) -> None:
-        self._scalar = pa.scalar(value, kind)
+    def __init__(self, value: str | int | None, kind: pa.DataType) -> None:
+        self._value = value
+        self._kind = kind
         self._array = pa.nulls(0, kind)
 
     def times(self, rows: int) -> pa.Array:
         """So many rows of it."""
         if len(self._array) < rows:
-            self._array = pa.repeat(self._scalar, rows)
+            self._array = pa.nulls(rows, self._kind)
+            if self._value is not None:
+                self._array = pa.repeat(pa.scalar(self._value, self._kind), rows)
         return self._array[:rows]
 
 
@@ -149,10 +157,6 @@ class _Piece(NamedTuple):
                 begin, decoded = row + 1, []
         yield self._replace(begin=begin, decoded=decoded)
 
-    def numbers(self, first: int) -> NDArray[np.int64]:
-        """Consecutive numbers for its rows, int64. first: that of the batch's first record."""
-        return np.arange(first + self.begin, first + self.end, dtype=np.int64)
-
     def _rows(self, section: Section | None, validity: memoryview | None = None) -> pa.Array:
         if section is None:
             return pa.nulls(self.end - self.begin, pa.binary())
@@ -175,11 +179,31 @@ def _column(pieces: Sequence[_Piece], name: str) -> pa.Array:
         case "headers":
             arrays = [piece.headers for piece in pieces]
         case "ordinal":
-            return pa.array(np.concatenate([piece.numbers(piece.header.ordinal) for piece in pieces]))
+            return _numbers(pieces, [piece.header.ordinal for piece in pieces])
         case _:
-            pointers = pa.array(np.concatenate([piece.numbers(piece.header.base) for piece in pieces]))
-            return pointers.view(TYPES[name])
+            return _numbers(pieces, [piece.header.base for piece in pieces]).view(TYPES[name])
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _is_absent(pieces: Sequence[_Piece], name: str) -> bool:
+    """Has no record of them this?"""
+    match name:
+        case "key":
+            return all(piece.sections.keys is None for piece in pieces)
+        case "headers":
+            return all(piece.sections.headers is None for piece in pieces)
+        case _:
+            return False
+
+
+def _numbers(pieces: Sequence[_Piece], firsts: Sequence[int]) -> pa.Array:
+    """A number for each row, int64, that rises by one in each piece. firsts: those of their first records."""
+    parts = [
+        np.arange(first + piece.begin, first + piece.end, dtype=np.int64)
+        for piece, first in zip(pieces, firsts, strict=True)
+    ]
+    numbers = np.concatenate(parts)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _pieces(stored: Iterable[Stored | StoredBatch], after: int, until: int, topic: str) -> Iterator[_Piece]:

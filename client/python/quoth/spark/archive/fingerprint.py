@@ -30,7 +30,7 @@ Numbers = NDArray[np.uint64]
 
 def fingerprint(records: pa.RecordBatch) -> int:
     """That of records with the columns of an archive: offset, key, value, headers."""
-    numbers = np.asarray(records.column("offset")).view(np.uint64) * _POINTER
+    numbers = np.from_dlpack(records.column("offset")).view(np.uint64) * _POINTER
     numbers += _hashes(records.column("value")) * _VALUE
     keys, headers = records.column("key"), records.column("headers")
     if keys.null_count < len(keys):

@@ -7,12 +7,13 @@ before this one. Each footer says of which topic and log the records are, and th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -143,6 +144,7 @@ class _DayFile:
         if self._waiting:
             table = pa.Table.from_batches(self._waiting, SCHEMA)
             self._writer.write_table(table, row_group_size=table.num_rows)
+            self._draft.hand_over()
             self._waiting.clear()
             self._waiting_bytes = 0
 
@@ -201,7 +203,7 @@ def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
 
 def _days(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The records of each day by themselves."""
-    offsets: Sequence[int] = records.column("offset").to_numpy()
+    offsets = np.from_dlpack(records.column("offset"))
     start, end = 0, records.num_rows
     while start < end:
         midnight = (naming.day_of(int(offsets[start])) + 1) * naming.DAY_US
