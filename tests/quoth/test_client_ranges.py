@@ -10,8 +10,10 @@ import pytest
 from kit.brokers import StartBroker
 from kit.damage import flip, stored_batches
 from kit.peers import refused
+from kit.proxies import Meddler
 from quoth import Ack, Client, Gap, StoredBatch, Stretch
 from quothwire import batch
+from quothwire.message import Operation
 from quothwire.record import records_of
 
 Connect = Callable[..., Client]
@@ -58,6 +60,16 @@ def test_a_stretch_is_counted(client: Client, topic: str) -> None:
     assert client.advance(topic, max_bytes=1).records == 1
     (one,) = client.split(topic, 0, pointers[-1], 1)
     assert one == Stretch(0, pointers[-1], len(pointers), client.count(topic).bytes)
+
+
+def test_stored_batches_come_some_mebibytes_at_a_time(meddler: Meddler, connect: Connect, topic: str) -> None:
+    client = connect(meddler)
+    for _ in range(32):
+        client.publish(topic, [bytes(250_000)])
+    meddler.requests.clear()
+    assert len(list(client.stored(topic))) == 32
+    fetched = [one for one in meddler.requests if one.operation is Operation.FETCH]
+    assert len(fetched) <= 4
 
 
 def test_stored_batches_end_with_what_is_there(client: Client, topic: str) -> None:

@@ -13,7 +13,7 @@ from kit.damage import flip
 from kit.logs import segments
 from kit.topics import drop_from_cache
 from quothlog import Log, LogOptions
-from quothlog.extract import MARKS_MAX, Extract, Marks, View, _extract_any, extract, extract_at_hand
+from quothlog.extract import MARKS_MAX, Extract, Marks, View, _extract_any, extract, extract_at_hand, up_to
 from quothlog.filesystem import PosixFile
 from quothlog.layout import Position
 from quothwire import batch
@@ -102,6 +102,22 @@ def test_what_is_not_in_memory_is_not_at_hand(directory: Path, clock: ManualCloc
         again = at_hand(2)
         assert again is not None
         assert again.next == cursors[3]
+
+
+def test_extract_keeps_little_more_in_memory_than_it_holds(open_log: OpenLog) -> None:
+    """C29: replies wait for slow consumers, and are counted by what they hold."""
+    with open_log() as log:
+        cursors = [0]
+        for size in (100, 900_000, 100, 400_000, 100, 100):
+            cursors.append(log.append([bytes(size)]).last)
+        for bytes_max in (1_000, 500_000, 2**20, 2**22):
+            for after in cursors[:-1]:
+                for _ in ("searched", "read on"):
+                    found = log.fetch(after, bytes_max=bytes_max)
+                    assert found is not None
+                    for data in (found.data, up_to(found, log.log_id, after + 1)[0]):
+                        kept = memoryview(data.obj) if isinstance(data, memoryview) else data
+                        assert len(kept) <= 2 * len(data)
 
 
 def test_what_is_at_hand_is_small(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,19 @@ def test_large_batches_beside_small_ones_do_not_take_more_parts_than_asked_for(o
         assert max(one.records for one in found) <= max(2 * sum(counts) / parts, 20)
 
 
+@pytest.mark.parametrize("parts", range(1, 20))
+def test_few_parts_are_alike_wherever_segments_end(open_log: OpenLog, directory: Path, parts: int) -> None:
+    """Whoever works on several at once is done when the largest one is."""
+    log = open_log(options=LogOptions(size_limit=10_000))
+    for _ in range(400):
+        put(log, encoded([bytes(10)] * 10))
+    assert len(segments(directory)) > 8
+    found, _ = log.survey(0).split(0, POINTER_MAX, parts)
+    share = 4_000 / parts
+    assert len(found) == parts
+    assert all(0.9 * share - 10 <= one.records <= 1.1 * share + 10 for one in found)
+
+
 # -- damage -------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -460,3 +462,24 @@ def test_strays_are_removed_after_a_grace_and_files_of_others_never(
         assert store.sweep(keep_replaced=0) == 0
         assert store.sweep(keep_replaced=0, keep_strays=0) == 2
     assert files_in(root) == sorted(map(str, (file, foreign)))
+
+
+def test_archiving_does_not_import_pandas(
+    client: Client, broker: BrokerProcess, root: Path, topic: str
+) -> None:
+    """It would take 0.2 s of each new worker, and pyarrow does so wherever Python's objects come in."""
+    client.publish(topic, [b"value"] * 100, key=[b"key", None] * 50)
+    code = f"""\
+import sys
+from pathlib import Path
+import quoth
+from kit.archives import run
+with quoth.connect({broker.url!r}) as client:
+    run("archive", client, Path({str(root)!r}), {topic!r})
+print("pandas" in sys.modules)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "False\n", done.stderr
+    assert of_archive(root, topic) == of_topic(client, topic)

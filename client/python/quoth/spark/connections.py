@@ -5,7 +5,7 @@ serves all later ones. Nobody closes it: it ends with its process, which Spark k
 
 Behind each task Spark has its worker collect garbage, and that looks at every object of every module that was
 imported: 45 ms of processor time a task, with pyarrow and pandas. They stay for as long as the process does,
-so they are taken out of its sight.
+so they are taken out of its sight, and again when there are more of them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ TIMEOUT_S = 60.0
 """How long a broker may be away before a task or a query fails; a restart takes a second or two."""
 
 _clients: dict[tuple[int, str, float], Client] = {}
+_modules = 0
+"""How many were imported when they were taken out of sight."""
 _lock = threading.Lock()
 
 
@@ -31,11 +33,13 @@ def client(url: str, timeout: float = TIMEOUT_S) -> Client:
     with _lock:
         if at not in _clients:
             _clients[at] = quoth.connect(url, timeout=timeout)
-            if _is_in_a_task():
-                gc.freeze()
+        _leave_modules_alone()
         return _clients[at]
 
 
-def _is_in_a_task() -> bool:
+def _leave_modules_alone() -> None:
+    global _modules
     tasks = sys.modules.get("pyspark.taskcontext")
-    return tasks is not None and tasks.TaskContext.get() is not None
+    if len(sys.modules) != _modules and tasks is not None and tasks.TaskContext.get() is not None:
+        gc.freeze()
+        _modules = len(sys.modules)

@@ -47,13 +47,16 @@ def total(parts: Iterable[int]) -> int:
 
 def _hashes(cells: pa.Array) -> Numbers:
     """The hash of each cell of bytes or text, 0 where there is none."""
-    _, ends, content = cells.buffers()
+    validity, ends, content = cells.buffers()
     offsets = np.frombuffer(ends, np.int32)[cells.offset : cells.offset + len(cells) + 1]
     begin, end = offsets[[0, -1]].tolist()
     heap = BytesIO(b"" if content is None else content[begin:end])  # it copies all that it is given
     one_by_one = map(heap.read, np.diff(offsets).tolist())
     hashes = np.fromiter(map(xxh3_64_intdigest, one_by_one), np.uint64, len(cells))
-    return np.where(cells.is_valid(), hashes, np.uint64(0)) if cells.null_count else hashes
+    if cells.null_count:
+        bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
+        hashes *= bits[cells.offset : cells.offset + len(cells)]
+    return hashes
 
 
 def _of_headers(lists: pa.ListArray) -> Numbers:
