@@ -18,7 +18,8 @@ from quothwire.codec import Frames
 QUEUED_MAX = 64
 """Replies that libzmq holds for one client; by default one that did not read could hold a gigabyte."""
 KEPT_BYTES_MAX = 64 * 2**20
-"""For one client: some of the largest replies, or all that end a hundred thousand waits at once."""
+"""For one client: some of the largest replies, or all that end a hundred thousand waits at once. A reply may
+keep twice as much from being freed as it shows."""
 REPLY_BYTES, FRAME_BYTES = 128, 48
 """What a reply and each of its frames take in memory beside the bytes in them."""
 PATIENCE_S = 10.0

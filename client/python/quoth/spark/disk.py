@@ -72,7 +72,8 @@ class Draft:
         """
         self.file.flush()
         if sys.platform != "darwin":
-            os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            with suppress(OSError):  # a file system may take no advice
+                os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def keep(self, path: Path) -> int:
         """Put it in place, in its folder, so that it survives a loss of power; returns its bytes."""
