@@ -179,7 +179,25 @@ def test_job_that_is_ended_together_with_its_java_ends_as_the_signal_says(
     words = ("pipeline", "archive", str(tmp_path / "archive"), topic, "--follow", "1", "--master", "local[1]")
     process = quoth.start(*words, start_new_session=True).process
     eventually((tmp_path / "archive" / "_manifest.json").exists, "a first commit", JOB_S)
-    os.killpg(process.pid, signal.SIGTERM)  # as systemd does, and timeout
+    ends_by_sigterm(process)
+
+
+@starts_spark
+def test_job_that_is_ended_with_java_and_its_tasks_at_work_ends_as_the_signal_says(
+    quoth: Command, topic: str, tmp_path: Path
+) -> None:
+    with connect(quoth.url) as client:
+        for _ in range(200):
+            client.publish(topic, [b"x"] * 10_000)
+    words = ("pipeline", "archive", str(tmp_path / "archive"), topic, "--master", "local[1]")
+    process = quoth.start(*words, start_new_session=True).process
+    eventually(lambda: any((tmp_path / "archive").rglob(".*.parquet*")), "that a file is written", JOB_S)
+    ends_by_sigterm(process)
+
+
+def ends_by_sigterm(process: subprocess.Popen[bytes]) -> None:
+    """All of its processes get the signal, as from systemd, and timeout; it says nothing of its own."""
+    os.killpg(process.pid, signal.SIGTERM)
     _, err = process.communicate(timeout=JOB_S)
     assert process.returncode == 128 + signal.SIGTERM, err
     assert b"quoth: " not in err

@@ -70,10 +70,10 @@ def stats(
         from quoth.spark.jobs import stats
 
         stats.refuse_together(follow, until, checkpoint)
-        broker, wait = asked.address, asked.patience
+        broker, wait, tell = asked.address, asked.patience, lambda text: say(f"quoth: {text}")
         if follow is None:
             return stats.job(
-                topics, url=broker, timeout=wait, window=window, since=since, until=until, out=out
+                topics, url=broker, timeout=wait, window=window, since=since, until=until, out=out, tell=tell
             )
         printer = Printer(asked.format)
 
@@ -84,7 +84,7 @@ def stats(
         show = stats.shown(write, as_json=printer.form is Format.JSON)
         return stats.following(
             topics, every=follow, checkpoint=checkpoint, url=broker, timeout=wait, window=window, since=since,
-            out=out, show=show, tell=lambda text: say(f"quoth: {text}"),
+            out=out, show=show, tell=tell,
         )  # fmt: skip
 
     return run(context, "stats", prepare, **spark)

@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from quothwire.errors import QuothError
+from quothwire.errors import Disconnected, QuothError
 
 Part = TypeVar("Part")
 Done = TypeVar("Done")
 
 PATIENCE_S = 60.0
-"""For how long parts are tried again that failed because the broker was away, unless others succeed."""
+"""For how long parts are tried again that the broker could not do just then, unless others succeed."""
 PAUSE_S, PAUSE_MAX_S = 0.2, 5.0
+GIVEN_UP_S = 2.0
+"""For how long nobody else waits for a broker that has been waited for in vain."""
 
 
 class Workers(Protocol):
@@ -55,8 +57,13 @@ class OnSpark:
         return done
 
 
-def perform(workers: Workers, work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
+def perform(
+    workers: Workers, work: Callable[[Part], Done], parts: Sequence[Part], url: str | None = None
+) -> list[Done]:
     """What comes of each part, in their order, through everything that may pass by itself.
+
+    url: the broker that all parts need. When one of them has waited for it in vain, those that come after it
+    do not: so what may wait is the first part of each slot, and not all of them one after the other.
 
     Raises the first error of a part that will not pass, as it was raised in the worker.
     """
@@ -65,15 +72,16 @@ def perform(workers: Workers, work: Callable[[Part], Done], parts: Sequence[Part
     while left := [number for number in range(len(parts)) if number not in done]:
         problem: QuothError | None = None
         for number, outcome in zip(
-            left, workers.each(partial(_attempt, work), [parts[n] for n in left]), strict=True
+            left, workers.each(partial(_attempt, work, url), [parts[n] for n in left]), strict=True
         ):
-            if isinstance(outcome, QuothError) and outcome.retryable:
-                problem = outcome
-            elif isinstance(outcome, Exception):
-                raise outcome
-            else:
-                done[number] = outcome
-                until = time.monotonic() + PATIENCE_S
+            match outcome:
+                case QuothError(retryable=True) if not isinstance(outcome, Disconnected):  # that has waited
+                    problem = outcome
+                case Exception():
+                    raise outcome
+                case _:
+                    done[number] = outcome
+                    until = time.monotonic() + PATIENCE_S
         if problem is not None:
             if time.monotonic() > until:
                 raise problem
@@ -82,9 +90,19 @@ def perform(workers: Workers, work: Callable[[Part], Done], parts: Sequence[Part
     return [done[number] for number in range(len(parts))]
 
 
-def _attempt(work: Callable[[Part], Done], part: Part) -> Done | QuothError | OSError:
+_in_vain: dict[str | None, tuple[float, Disconnected]] = {}
+"""Until when this process does not wait for a broker again, and what it was told when it did."""
+
+
+def _attempt(work: Callable[[Part], Done], url: str | None, part: Part) -> Done | QuothError | OSError:
     """An error that is told to a person comes as it is, and not as Spark's account of it."""
-    try:
-        return work(part)
-    except (QuothError, OSError) as problem:
-        return problem
+    until, problem = _in_vain.get(url, (0.0, None))
+    if problem is None or time.monotonic() > until:
+        try:
+            return work(part)
+        except Disconnected as found:
+            problem = found
+        except (QuothError, OSError) as other:
+            return other
+    _in_vain[url] = time.monotonic() + GIVEN_UP_S, problem
+    return problem

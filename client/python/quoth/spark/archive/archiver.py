@@ -209,7 +209,8 @@ class Archiver:
     def _write(self, stretches: list[_Stretch]) -> None:
         root, strict = str(self._store.root), self._policy.fail_on_loss
         ranges = [(one, stretch.log.generation) for stretch in stretches for one in stretch.ranges]
-        outcomes = iter(perform(self._workers, partial(write_range, root, strict), ranges) if ranges else ())
+        work, url = partial(write_range, root, strict), self._broker.url
+        outcomes = iter(perform(self._workers, work, ranges, url) if ranges else ())
         manifest = self._store.manifest
         for stretch in stretches:
             written = [next(outcomes) for _ in stretch.ranges]

@@ -22,6 +22,7 @@ from quoth.spark.archive.archiver import FILE_BYTES, KEEP_REPLACED_S, Archiver, 
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.disk import local_path
 from quoth.spark.jobs import session
+from quoth.spark.jobs.broker import awaited
 from quoth.spark.jobs.session import Summary
 from quoth.spark.ranges import named
 from quoth.spark.workers import OnSpark
@@ -39,7 +40,8 @@ def job(
 ) -> session.Job:
     """The job that archives what topics hold by then, or with follow for ever, looking every so many seconds.
 
-    timeout: seconds that the broker may take for an answer. tell: gets what a person should know meanwhile.
+    timeout: seconds that the broker may take for an answer, more once the job has begun. tell: gets what a
+    person should know meanwhile.
     Raises `RequestError` for an archive that is no path or of another version and a bad selection, `Damaged`
     for its manifest, OSError, `NotFound` for topics that do not exist, `Disconnected`. The job raises as
     `Archiver.run`.
@@ -52,7 +54,7 @@ def job(
 
     def run(spark: SparkSession) -> Summary:
         began = time.monotonic()
-        with Client(url, None, timeout) as broker:
+        with awaited(url, timeout, tell) as broker:
             archiver = Archiver(broker, root, OnSpark(spark), selection, policy, tell)
             if follow is None:
                 archiver.run()

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.moment import Moment, as_pointer
 from quoth.spark.jobs import session
+from quoth.spark.jobs.broker import awaited
 from quoth.spark.jobs.session import Summary, tell
 from quoth.spark.replay.cutting import Chunk, Limits
 from quoth.spark.replay.inputs import Stream, TableInput, Wish, input_of
@@ -30,9 +31,6 @@ from quoth.spark.replay.pace import LATE_S
 from quoth.spark.replay.replayer import Replayer, Told, newest_version
 from quoth.spark.workers import OnSpark
 from quothwire.errors import NotFound, error
-
-PATIENCE_S = 60.0
-"""How long a broker may be away before a replay that has begun fails; a restart takes a second or two."""
 
 
 class Left(NamedTuple):
@@ -60,7 +58,7 @@ def job(
     """The job that replays what lies at a path; or what there is to tell, if nothing is left to do.
 
     wish: what of it, and where to; since, until: what of it by its time, the one included and the other not.
-    timeout: seconds that the broker may take for an answer, more once the replay has begun. limits: what a
+    timeout: seconds that the broker may take for an answer, more once the job has begun. limits: what a
     chunk holds. speed: seconds of original time in one second. same_topic: even into the log that it was
     archived from. dry_run: tell what would be done, and do nothing. tell: gets what a person should know
     meanwhile.
@@ -89,7 +87,7 @@ def job(
 
     def run(spark: SparkSession) -> Summary:
         began = time.monotonic()
-        with Client(url, None, max(timeout, PATIENCE_S)) as broker:
+        with awaited(url, timeout, tell) as broker:
             replayer = Replayer(broker, source, OnSpark(spark), tell, limits=limits, speed=speed)
             try:
                 replayer.run(streams)

@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from quothwire.errors import QuothError
+from quothwire.errors import QuothError, error
 
 MASTER = "local[*,4]"
 """Where a job runs if nobody says it: here, on all cores, and a task is tried four times."""
@@ -56,14 +56,19 @@ class SparkFailed(Exception):
 @dataclass(frozen=True)
 class Job:
     """What is left of a job for Spark. work: gets a session. kept: what there is of it, and what to do, if
-    Spark breaks it off."""
+    Spark or an absent broker breaks it off."""
 
     work: Callable[[SparkSession], Summary]
     kept: str
 
     def __call__(self, spark: SparkSession) -> Summary:
-        """Do it in a session."""
-        return self.work(spark)
+        """Do it in a session. Raises what it raises; what may pass, with a hint that says what is kept."""
+        try:
+            return self.work(spark)
+        except QuothError as problem:
+            if not problem.retryable:
+                raise
+            raise error(problem.code, problem.text, f"{problem.hint}; {self.kept}") from problem
 
 
 def looking(work: Callable[[SparkSession], Summary], out: str | None) -> Job:
@@ -88,6 +93,7 @@ def perform(what: str, job: Job | Summary, master: str | None = None, conf: Sett
         try:
             return job(spark)
         except (PySparkException, Py4JError) as problem:
+            _leave_if_told(problem)
             text = f"{what}: {_reason(problem)}"
             raise SparkFailed("spark_failed", text, job.kept) from problem
 
@@ -114,6 +120,7 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
     try:
         spark = builder.config(map=settings).getOrCreate()
     except (PySparkException, Py4JError) as problem:
+        _leave_if_told(problem)
         hint = f"look at --master and --conf; {JAVA_HINT}"
         raise SparkFailed("no_spark", f"Spark did not start: {_reason(problem)}", hint) from problem
     try:
@@ -214,6 +221,16 @@ def _stop(spark: SparkSession) -> None:
             spark.stop()
 
 
+def _leave_if_told(problem: BaseException) -> None:
+    """Raise what ends this process, if that is what came before: PySpark tidies up on the way out, and fails
+    where the signal has ended Java, too."""
+    before = problem.__context__
+    while before is not None:
+        if isinstance(before, SystemExit | KeyboardInterrupt):
+            raise before
+        before = before.__context__
+
+
 def _need_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=os.path.join(home, "bin") if home else None) is None:
@@ -228,7 +245,7 @@ def _watch(spark: SparkSession, what: str, over: Event) -> None:
             found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             stages = [stage for stage in found if stage is not None]
             done, total = sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)
-            print(f"{_CLEAR}{what}: {done:,} of {total:,} tasks", end="", file=sys.stderr, flush=True)
+            print(f"{_CLEAR}{what}: {done:,} of {total:,} tasks", end="\r", file=sys.stderr, flush=True)
         print(_CLEAR, end="", file=sys.stderr, flush=True)
 
 

@@ -24,8 +24,10 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.message import Gap
 from quoth.moment import Moment, cursor, now
+from quoth.reader import log
 from quoth.spark.disk import local_path, refuse_existing
 from quoth.spark.jobs import session
+from quoth.spark.jobs.broker import awaited
 from quoth.spark.jobs.session import Summary, printable, tell
 from quoth.spark.ranges import named
 from quoth.spark.statistics.following import Checkpoint, Follower
@@ -64,18 +66,20 @@ def job(
     since: Moment | None = None,
     until: Moment | None = None,
     out: str | None = None,
+    tell: Tell = log.warning,
 ) -> session.Job:
     """The job that looks at what topics hold now. window: a span of time. out: where it keeps what it finds.
 
-    timeout: seconds that the broker may take for an answer. Raises `RequestError` for what is no span or no
-    moment, FileExistsError, `NotFound` ``unknown_topic``, `Disconnected`. The job raises as `survey`.
+    timeout: seconds that the broker may take for an answer, more once the job has begun. tell: gets what a
+    person should know meanwhile. Raises `RequestError` for what is no span or no moment, FileExistsError,
+    `NotFound` ``unknown_topic``, `Disconnected`. The job raises as `survey`.
     """
     width, after, end = window_us(window), cursor(None, since, 0), last_before(until)
     selection = _selected(topics, url, timeout)
     refuse_existing(out)
 
     def run(spark: SparkSession) -> Summary:
-        with Client(url, None, timeout) as broker:
+        with awaited(url, timeout, tell) as broker:
             names = named(broker, selection)
             ends = {name: min(end, max(now(), broker.topic(name).last)) for name in names}
             stretches = [Stretch(name, after, ends[name]) for name in names if after < ends[name]]
@@ -124,7 +128,7 @@ def following(
             show(seen)
 
         with (
-            Client(url, None, timeout) as broker,
+            awaited(url, timeout, tell) as broker,
             Checkpoint(directory, {"width": width, "out": out}) as remembered,
         ):
             if remembered.is_new:
@@ -259,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def prepare() -> session.Job:
         refuse_together(typed.follow, typed.until, typed.checkpoint)
         if typed.follow is None:
-            return job(typed.topics, until=typed.until, **where)
+            return job(typed.topics, until=typed.until, tell=tell, **where)
         steps = {"every": typed.follow, "checkpoint": typed.checkpoint}
         show = shown(partial(print, flush=True), as_json=typed.format == "json")
         return following(typed.topics, show=show, tell=tell, **steps, **where)

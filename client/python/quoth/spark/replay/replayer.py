@@ -29,7 +29,7 @@ from quoth.spark.replay.pace import Pace
 from quoth.spark.replay.tasks import Destination, Staged, stage
 from quoth.spark.workers import Workers, perform
 from quoth.transaction import Transaction
-from quothwire.errors import Conflict, NotFound, QuothError
+from quothwire.errors import Conflict, Disconnected, NotFound, QuothError
 from quothwire.transaction import NEVER, VERSION_MAX
 
 TRIES_MAX = 3
@@ -169,7 +169,8 @@ class Replayer:
             stream.version(chunk.until),
             stream.columns,
         )
-        return perform(self._workers, partial(stage, destination), list(enumerate(chunk.parts)))
+        parts = list(enumerate(chunk.parts))
+        return perform(self._workers, partial(stage, destination), parts, destination.url)
 
     def _publish(self, ahead: _Ahead) -> None:
         """Publish the first chunk once it is staged and due."""
@@ -230,7 +231,7 @@ class _Passed(Exception):
 
 class _Ahead:
     """The chunks that are being staged, in their order. Left with an error, what they have staged is removed,
-    unless it is only staged again.
+    unless it is only staged again, or nobody is there to do it.
 
     ready: to be taken from its left end, once published.
     """
@@ -248,7 +249,7 @@ class _Ahead:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
-        if isinstance(value, _Passed):  # another run may have staged the same transactions
+        if isinstance(value, (_Passed, Disconnected)):  # another run may have staged the same transactions
             return
         with suppress(QuothError):  # what stays is removed by the broker after a day
             for one in self.ready:

@@ -110,8 +110,8 @@ def survey(broker: Client, workers: Workers, stretches: Sequence[Stretch], width
     """
     plans = list(_planned(broker, stretches, workers.slots))
     at = now()
-    told = perform(workers, partial(windows_in, width), [one for plan in plans for one in plan.ranges])
-    outcomes = iter(told)
+    ranges = [one for plan in plans for one in plan.ranges]
+    outcomes = iter(perform(workers, partial(windows_in, width), ranges, broker.url))
     rows, gaps = [], []
     for plan in plans:
         found = [next(outcomes) for _ in plan.ranges]

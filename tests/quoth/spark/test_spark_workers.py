@@ -1,0 +1,107 @@
+"""What the tasks of a job do when the broker is away: each slot waits for it once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.brokers import BrokerProcess
+from kit.deadlines import DEADLINE_S
+from quoth.spark import connections, workers
+from quoth.spark.workers import Here, OnSpark, perform
+from quothwire.errors import Disconnected, error
+
+WAIT_S = 0.3
+PARTS = 12
+
+
+@pytest.fixture
+def broker(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
+    """One for the test, which kills it."""
+    return start_broker()
+
+
+@pytest.fixture(autouse=True)
+def afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has waited in vain before."""
+    monkeypatch.setattr(workers, "_in_vain", {})
+
+
+def asks(url: str, directory: Path, part: int) -> int:
+    """The work of a task: it leaves a trace and asks the broker."""
+    with (directory / f"part {part}").open("a") as trace:
+        trace.write("asked\n")
+    connections.client(url, WAIT_S).ping()
+    return 2 * part
+
+
+def test_nobody_waits_again_for_a_broker_that_was_waited_for_in_vain(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    work = partial(asks, broker.url, tmp_path)
+    assert perform(Here(), work, range(3), broker.url) == [0, 2, 4]
+    broker.kill()
+    for part in range(3, 3 + PARTS, 4):
+        with pytest.raises(Disconnected, match="no broker answers"):
+            perform(Here(), work, range(part, part + 4), broker.url)
+    asked = {f"part {part}" for part in range(4)}
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith("part")} == asked
+
+
+def test_broker_that_was_given_up_is_asked_again_a_little_later(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "GIVEN_UP_S", 0.0)
+    work = partial(asks, broker.url, tmp_path)
+    broker.kill()
+    with pytest.raises(Disconnected):
+        perform(Here(), work, [0], broker.url)
+    broker.restart()
+    until = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            assert perform(Here(), work, [1, 2], broker.url) == [2, 4]
+            break
+        except Disconnected:
+            assert time.monotonic() < until
+
+
+def test_other_brokers_are_waited_for(
+    broker: BrokerProcess, start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    other = start_broker(directory=tmp_path / "other")
+    broker.kill()
+    with pytest.raises(Disconnected):
+        perform(Here(), partial(asks, broker.url, tmp_path), [0], broker.url)
+    assert perform(Here(), partial(asks, other.url, tmp_path), [1], other.url) == [2]
+
+
+def test_what_the_broker_could_not_do_just_then_is_tried_again_and_the_rest_is_not(
+    broker: BrokerProcess,
+) -> None:
+    tried: list[int] = []
+
+    def work(part: int) -> int:
+        tried.append(part)
+        if part == 1 and tried.count(1) < 3:
+            raise error("busy", "a queue is full")
+        return part
+
+    assert perform(Here(), work, range(3), broker.url) == [0, 1, 2]
+    assert tried == [0, 1, 2, 1, 1]
+
+
+def test_each_slot_of_spark_waits_once(
+    spark: Any, by_value: None, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    there = OnSpark(spark)
+    broker.kill()
+    with pytest.raises(Disconnected, match="no broker answers"):
+        perform(there, partial(asks, broker.url, tmp_path), range(PARTS), broker.url)
+    asked = [path for path in tmp_path.iterdir() if path.name.startswith("part")]
+    assert 0 < len(asked) <= there.slots
