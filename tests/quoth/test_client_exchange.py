@@ -110,6 +110,17 @@ def test_silence_of_a_broker_that_is_away_lets_it_wait_until_that_is_found() -> 
     assert exchange.due == NOW + 2 * RESEND_S + 1
 
 
+def test_absence_ends_it_unless_somebody_is_there_in_time() -> None:
+    exchange = Exchange(Ping(), absence=60.0)
+    exchange.begin(1, NOW)
+    for now, connected in ((NOW + 1, False), (NOW + 60, True), (NOW + 300, False)):
+        assert not exchange.is_over(now)
+        exchange.is_to_be_sent(now, found=False, connected=connected)
+    exchange.is_to_be_sent(NOW + 330, found=False, connected=False)
+    assert not exchange.is_over(NOW + 359)
+    assert exchange.is_over(NOW + 360)
+
+
 def test_a_connection_that_was_found_again_lets_it_be_sent_again_at_once() -> None:
     assert begun().is_to_be_sent(NOW + 0.1, found=True, connected=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import random
 import signal
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import quoth.aio
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.effort import times
@@ -281,6 +283,30 @@ def test_publication_that_nobody_answers_is_not_known(start_broker: StartBroker,
         transaction.publish([part], timeout=0.3)
     broker.restart()
     check_stretch(client, "t", transaction.publish([part]), values)
+
+
+def test_publication_may_take_long_but_not_where_nobody_is(
+    start_broker: StartBroker, connect: Connect, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PUBLISH_WAIT_S", "PUBLISH_ABSENCE_S"):
+        monkeypatch.setattr(quoth.transaction, name, 0.1)
+    broker = start_broker()
+    client = connect(broker, timeout=DEADLINE_S)
+    transaction = client.transaction("t", "app", 0)
+    part = staged(transaction, 0, planned("a", 10))
+    client = connect(broker, timeout=0.1)
+    broker.kill()
+    with pytest.raises(Disconnected, match="no broker answers"):
+        client.transaction("t", "app", 0).publish([part])
+
+    async def publish() -> None:
+        async with quoth.aio.connect(broker.url, timeout=0.1) as client:
+            await client.transaction("t", "app", 0).publish([part])
+
+    with pytest.raises(Disconnected, match="no broker answers"):
+        asyncio.run(publish())
+    broker.restart()
+    assert transaction.publish([part]).count == 10
 
 
 # -- much ---------------------------------------------------------------------------------------------------

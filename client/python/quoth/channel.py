@@ -192,7 +192,7 @@ class Channel:
             if answer is not None:
                 if exchange.is_settled_by(answer, now):
                     return _without_error(answer)
-            elif now >= exchange.deadline:
+            elif exchange.is_over(now):
                 raise link.nobody(exchange.what)
             elif exchange.is_to_be_sent(now, found=found, connected=bool(link.connected)):
                 self._send(exchange)

@@ -10,7 +10,7 @@
     resting: refused for now. An earlier copy may still be answered, and better
 
 Whoever drives it owns the socket and the clock: it sends `frames` when `begin` and `is_to_be_sent` say so,
-looks again at `due` at the latest, and gives up at `deadline`. Sending twice is safe: reading changes
+looks again at `due` at the latest, and gives up when it `is_over`. Sending twice is safe: reading changes
 nothing, a publish is recognised by its producer id and sequence, and a deletion names the log that it means.
 """
 
@@ -37,13 +37,15 @@ stored; what became of an earlier one they do not tell."""
 class Exchange:
     """A request on its way. Owned by one thread, from `begin` until it is settled.
 
-    deadline: by the monotonic clock. wait: seconds that the broker itself may take to answer. retried: the
-    refusals that are no outcome; to whoever has none of them every refusal is an answer. unheard: copies that
-    no answer came for; each of them may have taken effect. due: when to look again if nothing happens.
+    deadline: by the monotonic clock. wait: seconds that the broker itself may take to answer. absence:
+    seconds for which no broker may be there. retried: the refusals that are no outcome; to whoever has none
+    of them every refusal is an answer. unheard: copies that no answer came for; each of them may have taken
+    effect. due: when to look again if nothing happens.
     """
 
     __slots__ = (
-        "_backoff", "_payload", "_request", "_resend_at", "_resting", "_retried", "_topic",
+        "_absence", "_absent_until", "_backoff", "_payload", "_request", "_resend_at", "_resting", "_retried",
+        "_topic",
         "correlation", "deadline", "due", "frames", "unheard", "wait",
     )  # fmt: skip
 
@@ -55,6 +57,7 @@ class Exchange:
         *,
         deadline: float = math.inf,
         wait: float = 0.0,
+        absence: float = math.inf,
         retried: frozenset[str] = RETRIED,
     ) -> None:
         self.deadline = deadline
@@ -64,6 +67,8 @@ class Exchange:
         self.frames: list[bytes] = []
         self.due = self._resend_at = math.inf
         self._resting = False
+        self._absence = absence
+        self._absent_until = math.inf
         self._retried = retried
         self._backoff = BACKOFF_S
         self._request = request
@@ -105,8 +110,16 @@ class Exchange:
         self.due = min(until, self.deadline)
         return False
 
+    def is_over(self, now: float) -> bool:
+        """Is it time to give up?"""
+        return now >= min(self.deadline, self._absent_until)
+
     def is_to_be_sent(self, now: float, *, found: bool, connected: bool) -> bool:
         """Is it time for another copy? found: a lost connection was found again just now."""
+        if connected:
+            self._absent_until = math.inf
+        elif self._absent_until == math.inf:
+            self._absent_until = now + self._absence
         if self._resting:
             lost = now >= self.due
         elif now >= self._resend_at:

@@ -77,7 +77,7 @@ class Questions:
     def _look(self, now: float, *, found: bool) -> None:
         """Send again what may have been lost, and what may be sent again by now."""
         for exchange in self._asked.values():
-            if now >= exchange.deadline:
+            if exchange.is_over(now):
                 raise self._link.nobody(exchange.what)
             if exchange.is_to_be_sent(now, found=found, connected=self.connected):
                 self._send(exchange)

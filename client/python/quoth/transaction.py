@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from quoth import steps
 from quoth.closing import Closing
 from quoth.columns import columns
-from quoth.deadline import deadline_in
+from quoth.deadline import as_seconds, deadline_in
 from quoth.exchange import RETRIED, Exchange, Steps
 from quoth.message import Ack
 from quoth.questions import Questions
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 PART_TIMEOUT_S = 120.0
 PUBLISH_TIMEOUT_S = 600.0
 """16 GiB that nobody has synced yet take a slow disk three minutes."""
+PUBLISH_ABSENCE_S = 60.0
+"""For so long a broker may not be there at all meanwhile, or for the client's timeout if that is longer."""
 PUBLISH_WAIT_S = 20.0
 """A broker that publishes gigabytes is asked again no sooner, unless its connection was lost."""
 TURN_S = 1.0
@@ -86,11 +88,13 @@ class Transaction(Named):
         answer within a while is asked for again. Parts without records are left out; without any others
         nothing is stored or remembered, and the count is 0. newest: only if this is the newest version that
         the application has published here, -1 for none: so of several who go on from the same one, one does.
+        timeout: seconds that the broker may take; if none is there a minute or two are enough, or the
+        client's timeout if that is longer.
 
         Raises `Conflict` ``not_staged`` with what is missing, or ``newest_differs``; `Disconnected` or
         `BrokerFailure` if the outcome is not known: publish again, or ask `status`.
         """
-        return self._client._run(publish(self._name, parts, newest, timeout))
+        return self._client._run(publish(self._name, parts, newest, timeout, self._client.timeout))
 
     def abort(self) -> TransactionInfo:
         """Remove what is staged; tells how much that was, and whether it is published, which it remains."""
@@ -172,7 +176,9 @@ class PartWriter(Closing):
             raise
 
 
-def publish(name: Name, parts: Iterable[StagedPart], newest: int | None, timeout: float) -> Steps[Ack]:
+def publish(
+    name: Name, parts: Iterable[StagedPart], newest: int | None, timeout: float, absence: float
+) -> Steps[Ack]:
     """See `Transaction.publish`."""
     given = list(parts)
     for part in given:
@@ -186,6 +192,7 @@ def publish(name: Name, parts: Iterable[StagedPart], newest: int | None, timeout
         encode_parts(filled),
         deadline=deadline_in(timeout),
         wait=PUBLISH_WAIT_S,
+        absence=max(as_seconds(absence), PUBLISH_ABSENCE_S),
         retried=RETRIED | {"disk_low"},
     )
     reply = (yield exchange).reply

@@ -230,7 +230,7 @@ class Courier:
         for line in self._lines:
             for ticket in list(line.asked.values()):
                 exchange = ticket.exchange
-                if now >= exchange.deadline:
+                if exchange.is_over(now):
                     line.give_up(exchange.correlation)
                     self._tell(ticket, line.link.nobody(exchange.what))
                 elif now >= exchange.due:

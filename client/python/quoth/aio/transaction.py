@@ -45,7 +45,7 @@ class Transaction(Named):
 
         One that is cancelled may be published or not: publish again, or ask `status`.
         """
-        return await self._client._run(publish(self._name, parts, newest, timeout))
+        return await self._client._run(publish(self._name, parts, newest, timeout, self._client.timeout))
 
     async def abort(self) -> TransactionInfo:
         """Remove what is staged; tells how much that was, and whether it is published, which it remains."""

@@ -55,7 +55,8 @@ def stage(destination: Destination, numbered: tuple[int, Part]) -> Staged:
     number, part = numbered
     url, timeout, topic, application, version, columns = destination
     gathering, size = Gathering(Names(columns.value, None, None, None)), 0
-    with client(url, timeout).transaction(topic, application, version).part(number) as writer:
+    transaction = client(url, timeout).transaction(topic, application, version)
+    with transaction.part(number, timeout=timeout) as writer:
         for rows in rows_of(part, columns):
             size += sum(_bytes(column) for column in rows if column is not None)
             _append(writer, gathering.take(rows), part)
