@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from kit.archives import FILE_BYTES, account, files_in, of_archive, of_topic, publish, rows_of
@@ -462,6 +464,27 @@ def test_strays_are_removed_after_a_grace_and_files_of_others_never(
         assert store.sweep(keep_replaced=0) == 0
         assert store.sweep(keep_replaced=0, keep_strays=0) == 2
     assert files_in(root) == sorted(map(str, (file, foreign)))
+
+
+@pytest.mark.parametrize("shrinks", [True, False])
+def test_values_are_compressed_where_that_shrinks_them_and_all_else_always(
+    client: Client, archive: Archive, root: Path, topic: str, shrinks: bool
+) -> None:
+    random_ones = random.Random(4)
+    for _ in range(20):
+        values = [random_ones.randbytes(50) for _ in range(1_000)]
+        client.publish(topic, [one.hex().encode() if shrinks else one for one in values])
+    archive()
+    found = set()
+    for path in archived_files(root, topic):
+        group = pq.ParquetFile(path).metadata.row_group(0)
+        found |= {
+            (one.path_in_schema, one.compression) for one in map(group.column, range(group.num_columns))
+        }
+    others = {("headers.list.element.key", "ZSTD"), ("headers.list.element.value", "ZSTD")}
+    others |= {(name, "ZSTD") for name in ("offset", "timestamp", "key", "ordinal")}
+    assert found == others | {("value", "ZSTD" if shrinks else "UNCOMPRESSED")}
+    assert of_archive(root, topic) == of_topic(client, topic)
 
 
 def test_archiving_does_not_import_pandas(

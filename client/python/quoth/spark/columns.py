@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructField, StructType
 
 from quoth.outgoing import RECORD_BYTES
+from quoth.spark.cells import cells_of
 from quoth.spark.headers import encode_header_column
 from quoth.staging import BATCH_BYTES
 from quothwire.columns import Column
@@ -169,9 +170,9 @@ class Rows(NamedTuple):
 
     def ends(self) -> np.ndarray[Any, Any]:
         """How many bytes the rows take in a batch up to each of them, beginning with 0."""
-        columns = [_offsets(column) for column in self if column is not None]
         rows = np.arange(len(self.values) + 1, dtype=np.int64)
-        return sum((offsets - offsets[0] for offsets in columns), start=RECORD_BYTES * rows)
+        columns = (cells_of(column)[0] for column in self if column is not None)
+        return sum(columns, start=RECORD_BYTES * rows)
 
     def batch(self, begin: int, end: int) -> Batch:
         """Some of them as the columns of a batch."""
@@ -198,24 +199,12 @@ def _headers(rows: pa.RecordBatch, name: str) -> Any:
 
 
 def _column(array: Any) -> Column:
-    offsets = _offsets(array)
-    first, last = int(offsets[0]), int(offsets[-1])
-    heap = array.buffers()[2]
+    ends, content = cells_of(array)
     validity = b""
     if array.null_count:
         there = array.is_valid().to_numpy(zero_copy_only=False)
         validity = np.packbits(there, bitorder="little").tobytes()
-    return Column(
-        (offsets - first).astype("<i4").tobytes(),
-        memoryview(heap)[first:last] if heap is not None else b"",
-        validity,
-    )
-
-
-def _offsets(array: Any) -> np.ndarray[Any, Any]:
-    """The offsets of an array's cells in its heap."""
-    whole = np.frombuffer(array.buffers()[1], dtype=np.int32)
-    return whole[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    return Column(ends.astype("<i4").tobytes(), content, validity)
 
 
 def _null(what: str, hint: str) -> QuothError:

@@ -15,6 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
+from quoth.spark.cells import cells_of
+
 MODULUS = 2**64
 _POINTER, _VALUE, _KEY, _HEADERS = (
     np.uint64(factor)
@@ -47,14 +49,11 @@ def total(parts: Iterable[int]) -> int:
 
 def _hashes(cells: pa.Array) -> Numbers:
     """The hash of each cell of bytes or text, 0 where there is none."""
-    validity, ends, content = cells.buffers()
-    offsets = np.frombuffer(ends, np.int32)[cells.offset : cells.offset + len(cells) + 1]
-    begin, end = offsets[[0, -1]].tolist()
-    heap = BytesIO(b"" if content is None else content[begin:end])  # it copies all that it is given
-    one_by_one = map(heap.read, np.diff(offsets).tolist())
+    ends, content = cells_of(cells)
+    one_by_one = map(BytesIO(content).read, np.diff(ends).tolist())
     hashes = np.fromiter(map(xxh3_64_intdigest, one_by_one), np.uint64, len(cells))
     if cells.null_count:
-        bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
+        bits = np.unpackbits(np.frombuffer(cells.buffers()[0], np.uint8), bitorder="little")
         hashes *= bits[cells.offset : cells.offset + len(cells)]
     return hashes
 
