@@ -49,6 +49,14 @@ def test_fingerprint_is_the_sum_of_those_of_its_parts_in_any_order(
     assert fingerprint(batch_of(rows)) == whole
 
 
+def test_records_of_one_size_have_the_fingerprint_that_they_have_among_others() -> None:
+    content = random.Random(1).randbytes(2_500 * 9)
+    alike = [{**DIFFERENT[0], "offset": at, "value": content[9 * at : 9 * at + 9]} for at in range(2_500)]
+    another = [{**DIFFERENT[0], "offset": 2_500, "value": b"longer than these"}]
+    several = [fingerprint(batch_of(rows)) for rows in (alike, another)]
+    assert fingerprint(batch_of([*alike, *another])) == total(several)
+
+
 DIFFERENT: list[Cells] = [
     {"offset": 7, "key": None, "value": b"", "headers": None},
     {"offset": 8, "key": None, "value": b"", "headers": None},
