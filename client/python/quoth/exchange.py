@@ -86,6 +86,7 @@ class Exchange:
         self.correlation = correlation
         self.unheard = 0
         self._backoff = BACKOFF_S
+        self._absent_until = math.inf
         self._listen(now)
 
     def expect(self, deadline: float) -> None:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -24,6 +25,7 @@ from quoth import Client
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.archiver import Archiver, Policy, Tally
 from quoth.spark.archive.manifest import NAME, ArchivedLog
+from quoth.spark.archive.parquet import COLUMNS, SCHEMA, ArchiveWriter, Lineage
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 from quoth.spark.workers import Here
 from quothwire import batch as wire
@@ -485,6 +487,20 @@ def test_values_are_compressed_where_that_shrinks_them_and_all_else_always(
     others |= {(name, "ZSTD") for name in ("offset", "timestamp", "key", "ordinal")}
     assert found == others | {("value", "ZSTD" if shrinks else "UNCOMPRESSED")}
     assert of_archive(root, topic) == of_topic(client, topic)
+
+
+def test_first_record_of_a_file_does_not_say_alone_how_the_others_are_stored(root: Path) -> None:
+    texts = [f"reading {number}, as before".encode() for number in range(2_000)]
+    with ArchiveWriter(root, Lineage("orders", 1, 1)) as writer:
+        for begin, end in ((0, 1), (1, 2_000)):
+            rows = [
+                {"offset": at, "timestamp": at, "value": texts[at], "ordinal": at} for at in range(begin, end)
+            ]
+            writer.write(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+    [file] = writer.written
+    group = pq.ParquetFile(root / file.name).metadata.row_group(0)
+    assert group.num_rows == 2_000
+    assert group.column(COLUMNS.index("value")).compression == "ZSTD"
 
 
 def test_archiving_does_not_import_pandas(

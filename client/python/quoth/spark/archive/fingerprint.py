@@ -25,10 +25,10 @@ _POINTER, _VALUE, _KEY, _HEADERS = (
 )
 """What keeps apart in which column something stands; odd, so that nothing of it is lost."""
 _ROUNDS = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
-_AT_ONCE = 1_000
-"""Cells that are Python's at a time: more would not stay near the processor."""
 _LAST = np.uint64(31)
 """The mixing function of SplitMix64, https://prng.di.unimi.it/splitmix64.c"""
+_AT_ONCE = 1_000
+"""Cells that are Python's at a time: more would not stay near the processor."""
 
 Numbers = NDArray[np.uint64]
 

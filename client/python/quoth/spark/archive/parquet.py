@@ -6,8 +6,9 @@ before this one. Each footer says of which topic and log the records are, and th
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -34,8 +35,9 @@ _COMPRESSED = [name for name in COLUMNS if name not in ("value", "headers")] + [
 ]
 """Always; values where that shrinks them."""
 SAMPLES, SAMPLE_BYTES = 16, 16 * 2**10
-"""By how many stretches of a file's first values that is found out, and how long they are."""
+"""By how many stretches of a file's first row group that is found out, and how long they are."""
 SHRUNK = 0.95
+"""What zstd makes of them has to be a smaller part of them than this."""
 ROW_GROUP_BYTES = 32 * 2**20
 """Before encoding: what a writer holds in memory, and a reader has to read at once."""
 _PLACES = ["offset", "timestamp", "ordinal"]
@@ -106,15 +108,7 @@ class _DayFile:
         for path in (folder.parent, folder):
             make_directory(path)
         self._draft = Draft(folder, naming.SUFFIX)
-        self._writer = pq.ParquetWriter(
-            self._draft.file,
-            SCHEMA,
-            compression=dict.fromkeys(_COMPRESSED, COMPRESSION) | {"value": _compression(first)},
-            use_dictionary=["key"],
-            column_encoding=_ENCODINGS,
-            write_statistics=_PLACES,
-            write_page_checksum=True,
-        )
+        self._writer: pq.ParquetWriter | None = None
 
     @property
     def _name(self) -> str:
@@ -134,6 +128,7 @@ class _DayFile:
         """Put it in place, durably."""
         try:
             self._encode()
+            assert self._writer is not None, "there is no file without records"
             self._writer.add_key_value_metadata(self._footer())
             self._writer.close()
             size = self._draft.keep(self._root / self._name)
@@ -144,12 +139,14 @@ class _DayFile:
 
     def drop(self) -> None:
         """Let nothing of it be left."""
-        with suppress(OSError, ValueError, pa.ArrowException):  # it writes what it still has
-            self._writer.close()
+        if self._writer is not None:
+            with suppress(OSError, ValueError, pa.ArrowException):  # it writes what it still has
+                self._writer.close()
         self._draft.drop()
 
     def _encode(self) -> None:
         if self._waiting:
+            self._writer = self._writer or _writer(self._draft, self._waiting)
             table = pa.Table.from_batches(self._waiting, SCHEMA)
             self._writer.write_table(table, row_group_size=table.num_rows)
             self._draft.hand_over()
@@ -209,12 +206,24 @@ def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
         raise _damaged(path, f"its {rows} rows are not the {file.rows} that the manifest says")
 
 
-def _compression(records: pa.RecordBatch) -> str:
+def _writer(draft: Draft, first: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:
+    """What writes a file. first: the first of its records."""
+    return pq.ParquetWriter(
+        draft.file,
+        SCHEMA,
+        compression=dict.fromkeys(_COMPRESSED, COMPRESSION) | {"value": _compression(first)},
+        use_dictionary=["key"],
+        column_encoding=_ENCODINGS,
+        write_statistics=_PLACES,
+        write_page_checksum=True,
+    )
+
+
+def _compression(records: Sequence[pa.RecordBatch]) -> str:
     """How values like these are stored: random or compressed ones as they are, for zstd finds nothing in them
     and takes a twentieth of an archive's time for that."""
-    _, content = cells_of(records.column("value"))
-    apart = max(SAMPLE_BYTES, len(content) // SAMPLES)
-    sample = b"".join(content[at : at + SAMPLE_BYTES] for at in range(0, len(content), apart))
+    some = records[:: math.ceil(len(records) / SAMPLES)]
+    sample = b"".join(cells_of(one.column("value"))[1][:SAMPLE_BYTES] for one in some)
     shrinks = len(pa.Codec(COMPRESSION).compress(sample)) < SHRUNK * len(sample)
     return COMPRESSION if shrinks else "none"
 

@@ -41,10 +41,9 @@ def job(
     """The job that archives what topics hold by then, or with follow for ever, looking every so many seconds.
 
     timeout: seconds that the broker may take for an answer, more once the job has begun. tell: gets what a
-    person should know meanwhile.
-    Raises `RequestError` for an archive that is no path or of another version and a bad selection, `Damaged`
-    for its manifest, OSError, `NotFound` for topics that do not exist, `Disconnected`. The job raises as
-    `Archiver.run`.
+    person should know meanwhile. Raises `RequestError` for an archive that is no path or of another version
+    and a bad selection, `Damaged` for its manifest, OSError, `NotFound` for topics that do not exist,
+    `Disconnected`. The job raises as `Archiver.run`.
     """
     root, selection = local_path(archive), [topics] if isinstance(topics, str) else list(topics)
     with suppress(FileNotFoundError):

@@ -249,7 +249,7 @@ class _Ahead:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
-        if isinstance(value, (_Passed, Disconnected)):  # another run may have staged the same transactions
+        if isinstance(value, _Passed | Disconnected):  # staged by another run, too; or gone
             return
         with suppress(QuothError):  # what stays is removed by the broker after a day
             for one in self.ready:
