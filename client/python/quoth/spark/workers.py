@@ -63,7 +63,7 @@ def perform(
     """What comes of each part, in their order, through everything that may pass by itself.
 
     url: the broker that all parts need. When one of them has waited for it in vain, those that come after it
-    do not: so what may wait is the first part of each slot, and not all of them one after the other.
+    in the same process do not: else they would wait one after the other.
 
     Raises the first error of a part that will not pass, as it was raised in the worker.
     """
