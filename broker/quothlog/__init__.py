@@ -20,12 +20,41 @@ elsewhere. Beside them, for people: `inspection` looks at a log, `repair` mends 
 `archive` copies one and `restoration` brings it back.
 """
 
-from quothlog.burst import Appended
-from quothlog.follower import Missing
-from quothlog.log import Log
-from quothlog.loginfo import LogInfo
-from quothlog.reader import Reader
-from quothlog.retention import LogOptions
-from quothlog.writer import Writer
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quothlog.burst import Appended
+    from quothlog.follower import Missing
+    from quothlog.log import Log
+    from quothlog.loginfo import LogInfo
+    from quothlog.reader import Reader
+    from quothlog.retention import LogOptions
+    from quothlog.writer import Writer
 
 __all__ = ["Appended", "Log", "LogInfo", "LogOptions", "Missing", "Reader", "Writer"]
+
+_HOMES = {
+    "Appended": "burst",
+    "Log": "log",
+    "LogInfo": "loginfo",
+    "LogOptions": "retention",
+    "Missing": "follower",
+    "Reader": "reader",
+    "Writer": "writer",
+}
+"""The module of each name. It is loaded when the name is asked for: who needs the options alone does not wait
+for all of the engine."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"quothlog.{_HOMES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from quothlog.segment import ActiveSegment, Segment
+if TYPE_CHECKING:
+    from quothlog.segment import ActiveSegment, Segment
 
 SHARE = 4
 """Segments are cut so that retention, which removes whole ones, overshoots by at most a quarter."""

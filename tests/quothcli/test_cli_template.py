@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.commands import Command
 from quoth import Message
+from quothcli.cli import BadParameter
 from quothcli.formats import Format
 from quothcli.template import chosen_template
 
@@ -77,13 +77,13 @@ WRONG = {
 
 @pytest.mark.parametrize(("text", "why"), WRONG.items())
 def test_what_is_wrong_with_a_template_is_told(text: str, why: str) -> None:
-    with pytest.raises(typer.BadParameter) as caught:
+    with pytest.raises(BadParameter) as caught:
         chosen_template(text, None)
     assert why in caught.value.message
 
 
 def test_a_template_is_a_format() -> None:
-    with pytest.raises(typer.BadParameter):
+    with pytest.raises(BadParameter):
         chosen_template("{value}", Format.JSON)
     assert chosen_template(None, Format.JSON) is None
 
@@ -92,7 +92,7 @@ def test_a_template_is_a_format() -> None:
 def test_any_text_is_a_template_or_is_refused(text: str) -> None:
     try:
         template = chosen_template(text, None)
-    except typer.BadParameter:
+    except BadParameter:
         return
     assert template is not None
     assert template(RECORD).endswith(b"\n")

@@ -4,51 +4,48 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Annotated, Any
 
-import typer
-import typer.main
-
-from quothcli import completion
+from quothcli import cli, completion
 from quothcli.chosen import Chosen
-from quothcli.command import app as make_app
 from quothcli.command import examples_text, show_help
 from quothcli.exits import Status, complain, guarded, open_streams
 from quothcli.options import Ctx, Form, Timeout, Url
+from quothcli.version import VERSION
 
 COMMANDS = {
-    "serve": "serve",
-    "config": "config",
-    "service": "service",
-    "demo": "demo",
-    "pub": "publish",
-    "tail": "reading",
-    "read": "reading",
-    "get": "reading",
-    "count": "ranges",
-    "split": "ranges",
-    "forward": "forward",
-    "topic": "topics",
-    "transaction": "transaction",
-    "status": "status",
-    "ping": "status",
-    "top": "top",
-    "ctx": "ctx",
-    "log": "offline",
-    "backup": "backup",
-    "restore": "backup",
-    "doctor": "doctor.command",
-    "pipeline": "pipeline.command",
-    "bench": "bench.commands",
-    "errors": "errors",
-    "completion": "shells",
-    "reference": "reference",
+    name: cli.Row(f"quothcli.{module}", sentence)
+    for name, (module, sentence) in {
+        "serve": ("serve", "Run a broker in the foreground until SIGTERM or Ctrl-C."),
+        "config": ("config", "The configuration of a broker: show it, check it, begin one."),
+        "service": ("service", "The broker as a service of systemd: install, uninstall."),
+        "demo": ("demo", "Publish the lines of a file, read them back, compare."),
+        "pub": ("publish", "Publish every VALUE, every FILE, or every line of stdin."),
+        "tail": ("reading", "Print records as they come, until Ctrl-C."),
+        "read": ("reading", "Print the records that are there now, oldest first, and end."),
+        "get": ("reading", "Print the record with exactly this pointer."),
+        "count": ("ranges", "Count records, without reading them."),
+        "split": ("ranges", "Divide records into parts that are about equal."),
+        "forward": ("forward", "Carry a log to a topic of a broker, each record exactly once."),
+        "topic": ("topics", "List, show, make, change, trim and delete topics."),
+        "transaction": ("transaction", "Show and abort transactions, which a topic gets whole or not."),
+        "status": ("status", "Show all topics, with a letter per segment."),
+        "ping": ("status", "Measure one round trip to the broker."),
+        "top": ("top", "Watch the broker and its busiest topics, until Ctrl-C."),
+        "ctx": ("ctx", "Name brokers, and choose the one that commands ask."),
+        "log": ("offline", "Look at a log's files, with or without a broker; repair them."),
+        "backup": ("backup", "Copy topics, as they are now or were at a time, into a folder."),
+        "restore": ("backup", "Put topics of a backup into the data directory of a broker."),
+        "doctor": ("doctor.command", "Check the machine, the data directory and the broker."),
+        "pipeline": ("pipeline.command", "Jobs on Spark: look after topics too large for one process."),
+        "bench": ("bench.commands", "Measure how fast the broker is on this machine."),
+        "errors": ("errors", "Explain the codes of errors: what happened, what to do."),
+        "completion": ("shells", "Print the script that lets a shell complete what is typed."),
+        "reference": ("reference", "Print a page with all commands, in Markdown."),
+    }.items()
 }
-"""The module that brings each command, in the order in which they are listed. Loading all of them takes
-longer than most commands do."""
-_TypedWrongly: Any = typer.BadParameter.__base__
-"""What is raised for everything that was typed wrongly; where it comes from depends on typer's version."""
+"""The module that brings each command, and what it is for, in the order in which they are listed. Loading all
+of them takes longer than most commands do."""
 _EXAMPLES = (
     "quoth serve --dir quoth-data",
     "quoth pub greetings 'hello, world'",
@@ -63,45 +60,39 @@ def run(arguments: Sequence[str]) -> int:
     return guarded(_run)(arguments)
 
 
-def app(typed: Sequence[str] = ()) -> typer.Typer:
-    """All commands, or those of one module, if what was typed begins with a command."""
-    made = make_app("Quoth, a log-based message broker: what was said, in order, for as long as you keep it.")
-    made.callback(invoke_without_command=True, epilog=examples_text(_EXAMPLES))(_before)
-    only = COMMANDS.get(typed[0]) if typed else None
-    for module in [only] if only else dict.fromkeys(COMMANDS.values()):
-        import_module(f"quothcli.{module}").add(made)
-    return made
+def root() -> cli.Group:
+    """All commands, each loaded when it is typed."""
+    text = "Quoth, a log-based message broker: what was said, in order, for as long as you keep it."
+    return cli.make_group(_before, text, epilog=examples_text(_EXAMPLES), rows=COMMANDS)
 
 
-def tree(typed: Sequence[str] = ()) -> Any:
-    """The same as typer's group, ready to run, in the order in which the commands are listed."""
-    group: Any = typer.main.get_command(app(typed))
-    group.commands = {name: group.commands[name] for name in COMMANDS if name in group.commands}
+def tree() -> cli.Group:
+    """All commands, loaded."""
+    group = root()
+    group.load()
     return group
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Parse and invoke, without what typer does about errors by itself: `guarded` knows better."""
+    """Parse and invoke, without what click does about errors by itself: `guarded` knows better."""
     if shell := os.environ.get(completion.VARIABLE):
-        completion.answer(shell, arguments, COMMANDS, tree)
+        completion.answer(shell, arguments, root())
         return Status.DONE
-    group = tree(arguments)
     try:
+        group = root()
         with group.make_context("quoth", list(arguments)) as context:
             return int(group.invoke(context) or Status.DONE)
-    except typer.Exit as end:
+    except cli.Exit as end:
         return end.exit_code
-    except _TypedWrongly as problem:
+    except cli.UsageError as problem:
         complain("usage", problem.format_message(), f"`{_path(problem)} --help` shows how")
         return Status.USAGE
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"quoth {version('quoth')}")
-        raise typer.Exit
+        print(f"quoth {VERSION}")
+        raise cli.Exit
 
 
 def _path(problem: Any) -> str:
@@ -111,9 +102,9 @@ def _path(problem: Any) -> str:
 
 
 def _before(
-    context: typer.Context,
-    _: Annotated[
-        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_version)
+    context: cli.Context,
+    version: Annotated[  # noqa: ARG001  its callback ends the command
+        bool, cli.Option("--version", help="Print the version and end.", callback=_version)
     ] = False,
     url: Url = None,
     ctx: Ctx = None,

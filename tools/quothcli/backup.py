@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from quoth.moment import now
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, read_or_not, say
@@ -16,30 +15,27 @@ from quothcli.logs import Rate, pace_of, report
 from quothcli.options import Form, moment
 from quothcli.output import Printer, bytes_text, moment_text, printable, records_text
 from quothcli.progress import byte_progress
-from quothd import backup as saving
-from quothd import catalog, topicfile
-from quothd import restore as restoring
-from quothd.backup import Outcome
-from quothd.catalog import Folder
-from quothd.places import bytes_of_segments
-from quothd.restore import Restored
 from quothwire.errors import error
+
+if TYPE_CHECKING:
+    from quothd.backup import Outcome
+    from quothd.catalog import Folder
+    from quothd.restore import Restored
+
 
 _Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times."),
+    cli.Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times."),
 ]
 _Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer."),
+    cli.Option("--until", metavar="TIME", help="As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer."),
 ]
-_Data = Annotated[
-    Path, typer.Argument(metavar="DATADIR", help="A broker's data directory.", show_default=False)
-]
-_Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The backup's folder.", show_default=False)]
+_Data = Annotated[Path, cli.Argument(metavar="DATADIR", help="A broker's data directory.")]
+_Backup = Annotated[Path, cli.Argument(metavar="BACKUP", help="The backup's folder.")]
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `backup` and `restore` into the command."""
     command(
         app,
@@ -56,7 +52,7 @@ def add(app: typer.Typer) -> None:
 
 
 def backup(
-    context: typer.Context,
+    context: cli.Context,
     directory: _Data,
     to: _Backup,
     topics: _Topics = None,
@@ -72,6 +68,9 @@ def backup(
     time, or are not there any more, stay as they were. What is damaged is copied as it is, reported on
     stderr, and makes the exit status 1.
     """
+    from quothd import backup as saving
+    from quothd.places import bytes_of_segments
+
     printer = Printer(chosen(context, form=form).format)
     said = moment(until)
     begin = (
@@ -92,13 +91,13 @@ def backup(
 
 
 def restore(
-    context: typer.Context,
+    context: cli.Context,
     source: _Backup,
     directory: _Data,
     topics: _Topics = None,
     until: _Until = None,
     rename: Annotated[
-        str | None, typer.Option("--as", metavar="TOPIC", help="Another name for the one topic.")
+        str | None, cli.Option("--as", metavar="TOPIC", help="Another name for the one topic.")
     ] = None,
     form: Form = None,
 ) -> int:
@@ -108,6 +107,8 @@ def restore(
     never written over, and each one appears whole or not at all. Pointers stay, so consumers go on with their
     cursors, and none that was given out after the backup is given out again.
     """
+    from quothd import restore as restoring
+
     printer = Printer(chosen(context, form=form).format)
     wanted = restoring.chosen(source, topics or (), end := moment(until))
     if rename is not None and len(wanted) != 1:
@@ -123,6 +124,8 @@ def restore(
 
 def _folders(directory: Path, names: Sequence[str]) -> list[Folder]:
     """The topics of a data directory. Raises `NotFound`, ``bad_request``, or FileNotFoundError."""
+    from quothd import catalog
+
     below = directory / "topics"
     if directory.is_dir() and not below.is_dir():
         raise error("bad_request", f"{directory} is no broker's data directory", "one has a folder `topics`")
@@ -137,6 +140,8 @@ def _folders(directory: Path, names: Sequence[str]) -> list[Folder]:
 
 
 def _print_outcome(printer: Printer, outcome: Outcome) -> Status:
+    from quothd import topicfile
+
     name, saved = outcome.folder.topic.name, outcome.saved
     status = max([Status.DONE, *map(report, outcome.damages)])
     if outcome.folder.problem:

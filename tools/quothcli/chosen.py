@@ -10,11 +10,9 @@ import os
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import typer
-
 import quoth
-from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL
-from quothcli import contexts
+from quoth.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
+from quothcli import cli, contexts
 from quothcli.formats import Format
 from quothwire.errors import Disconnected
 
@@ -82,7 +80,7 @@ class Chosen:
 
 
 def chosen(
-    context: typer.Context, url: str | None = None, timeout: float | None = None, form: Format | None = None
+    context: cli.Context, url: str | None = None, timeout: float | None = None, form: Format | None = None
 ) -> Chosen:
     """Put together what was said behind the command and before it."""
     before = context.find_object(Chosen) or Chosen()

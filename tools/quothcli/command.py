@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
-import typer
-
+from quothcli import cli
 from quothcli.exits import Status
 from quothcli.options import with_ctx
 
@@ -17,28 +16,19 @@ Run = Callable[..., int | None]
 Function = TypeVar("Function", bound=Run)
 
 
-def app(help_text: str) -> typer.Typer:
-    """A group of commands. Alone it prints its help, which is no success."""
-    return typer.Typer(
-        help=help_text,
-        rich_markup_mode=None,  # plain help: the same in a pipe, and on the screen at once
-        add_completion=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+def group(help_text: str, rows: Mapping[str, cli.Row] | None = None) -> cli.Group:
+    """A group of commands below the main one. Alone it prints its help, which is no success.
+
+    rows: commands that are loaded when they are typed.
+    """
+    return cli.make_group(show_help, help_text, rows=rows)
 
 
-def group(help_text: str) -> typer.Typer:
-    """A group of commands below the main one."""
-    made = app(help_text)
-    made.callback(invoke_without_command=True)(show_help)
-    return made
-
-
-def show_help(context: typer.Context) -> None:
+def show_help(context: cli.Context) -> None:
     """Print the help of a group that was called without a command."""
     if context.invoked_subcommand is None:
         print(context.get_help())
-        raise typer.Exit(Status.USAGE)
+        raise cli.Exit(Status.USAGE)
 
 
 def examples_text(examples: Sequence[str]) -> str:
@@ -73,11 +63,11 @@ def spread(name: str, options: Mapping[str, Any]) -> Callable[[Run], Run]:
     return put
 
 
-def command(group: typer.Typer, name: str, *examples: str) -> Callable[[Function], Function]:
+def command(group: cli.Group, name: str, *examples: str) -> Callable[[Function], Function]:
     """Put a function into a group as a command."""
 
     def put(function: Function) -> Function:
-        group.command(name, epilog=examples_text(examples))(with_ctx(function))
+        group.add_command(cli.make(with_ctx(function), name, epilog=examples_text(examples)))
         return function
 
     return put

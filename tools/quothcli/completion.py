@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
-import typer
+from quothcli import cli
 
 VARIABLE = "_QUOTH_COMPLETE"
 BROKER_S = 0.3
@@ -55,19 +54,16 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 """What each shell has to read once."""
 
 
-def answer(
-    shell: str, typed: Sequence[str], names: Iterable[str], tree: Callable[[Sequence[str]], Any]
-) -> None:
-    """Print the candidates for what was typed.
-
-    names: those of the commands. tree: makes the command for the words so far.
-    """
+def answer(shell: str, typed: Sequence[str], command: cli.Group) -> None:
+    """Print the candidates for what was typed."""
     words, quoted = _words(typed[0] if typed else "") if shell == "bash" else (list(typed), False)
     *before, unfinished = words or [""]
     if before or unfinished.startswith("-"):
-        candidates = _candidates(tree(before), before, unfinished)
+        candidates = _candidates(command, before, unfinished)
     else:
-        candidates = [name for name in names if name.startswith(unfinished)]  # without loading them all
+        candidates = [
+            name for name in command.rows if name.startswith(unfinished)
+        ]  # without loading them all
     option, equals, _ = unfinished.partition("=")
     prefix = f"{option}=" if shell != "bash" and equals and option.startswith("--") else ""
     for candidate in candidates:
@@ -75,14 +71,14 @@ def answer(
         print(_for_bash(candidate, unfinished) if in_bash else prefix + candidate)
 
 
-def _candidates(command: Any, before: list[str], unfinished: str) -> list[str]:
-    from typer._completion_classes import BashComplete  # typer has no public door to its walk over the words
+def _candidates(command: cli.Group, before: list[str], unfinished: str) -> list[str]:
+    from click.shell_completion import ShellComplete
 
-    walk = BashComplete(command, {}, "quoth", VARIABLE)
-    return [item.value for item in walk.get_completions(before, unfinished)]
+    found = ShellComplete(command, {}, "quoth", VARIABLE).get_completions(before, unfinished)
+    return [item.value for item in found if item.type == "plain"]
 
 
-def topic_names(context: typer.Context, incomplete: str) -> list[str]:
+def topic_names(context: cli.Context, incomplete: str) -> list[str]:
     """The broker's topics that begin like this; none if it does not answer at once."""
     from quothcli.chosen import Chosen, chosen  # only here: a shell asks for commands first of all
 
@@ -94,7 +90,7 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
-def context_names(incomplete: str) -> list[str]:
+def context_names(_context: cli.Context, incomplete: str) -> list[str]:
     """The names of contexts that begin like this."""
     from quothcli import contexts
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command, group, spread
 from quothcli.exits import say
 from quothcli.keys import File, key_options
 from quothcli.options import Form
 from quothcli.output import Printer
-from quothd import example
-from quothd.config import KEYS
-from quothd.sources import Sourced, read
+
+if TYPE_CHECKING:
+    from quothd.sources import Sourced
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `config` into the command."""
     made = group("The configuration of a broker: show it, check it, begin one.")
-    app.add_typer(made, name="config")
+    app.add_command(made, name="config")
     file = "--config /etc/quoth/quothd.toml"
     keys = spread("keys", key_options())
     command(made, "show", f"quoth config show {file}", "quoth config show --format json")(keys(show))
@@ -29,12 +28,16 @@ def add(app: typer.Typer) -> None:
     command(made, "example", "quoth config example > quothd.toml")(print_example)
 
 
-def show(context: typer.Context, *, config: File = None, form: Form = None, keys: dict[str, Any]) -> None:
+def show(context: cli.Context, *, config: File = None, form: Form = None, keys: dict[str, Any]) -> None:
     """Print every key, its value, and where that comes from.
 
     That is an option, a variable, FILE:LINE, or the default. A broker that was started here with the same
     options would go by it.
     """
+    from quothd import example
+    from quothd.config import KEYS
+    from quothd.sources import read
+
     printer = Printer(chosen(context, form=form).format)
     found = read(keys, file=config)
     for doubt in found.doubts:
@@ -59,11 +62,15 @@ def check(*, config: File = None, keys: dict[str, Any]) -> int:
 
 def print_example() -> None:
     """Print a TOML file with every key, its default and its reason."""
+    from quothd import example
+
     print(example.text(), end="")
 
 
 def _content(found: Sourced, name: str) -> dict[str, Any]:
     """A key as an object of JSON. reload: SIGHUP changes it in a broker that runs."""
+    from quothd.config import KEYS
+
     value, default = getattr(found.config, name), KEYS[name].default
     return {
         "key": name,

@@ -18,12 +18,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from quoth import Cursor, Gap, Message, Reading
-from quoth.selection import is_pattern
 from quothcli.exits import Status, say
 from quothcli.output import Printer, ordinals_text, records_text, time_text
+
+if TYPE_CHECKING:
+    from quoth import Cursor, Gap, Message, Reading
+
 
 BEATS_SAID = 2
 """Beats after which it is said what holds back the records of a merge."""
@@ -142,11 +144,15 @@ def tell_watermark(printer: Printer, pointer: int) -> None:
 
 def are_several(topics: Sequence[str]) -> bool:
     """May records of more than one topic come?"""
+    from quoth.selection import is_pattern
+
     return len(topics) > 1 or any(map(is_pattern, topics))
 
 
 def opened(path: Path | None, begin: int | None) -> AbstractContextManager[Cursor | None]:
     """The cursor in a file, to be saved and closed at the end. begin: where to begin, if that was typed."""
+    from quoth import Cursor
+
     if path is None:
         return nullcontext()
     cursor = Cursor(path)

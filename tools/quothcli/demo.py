@@ -16,13 +16,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
 from xxhash import xxh3_128
 
 import quoth
-from quoth import Client
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, complain, say, terminable
@@ -31,6 +30,10 @@ from quothcli.lines import Stream, portions
 from quothcli.options import Form
 from quothcli.output import Printer, bytes_text, moment_text, records_text, shown
 from quothcli.progress import progress
+
+if TYPE_CHECKING:
+    from quoth import Client
+
 
 TOPIC = "demo"
 DELIVERY_TIMEOUT_S = 60.0
@@ -98,19 +101,18 @@ class Outcome:
         return len(set(sides)) == 1
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `demo` into the command."""
     command(app, "demo", "quoth demo", "quoth demo /var/log/syslog", "seq 1000000 | quoth demo -")(demo)
 
 
 def demo(
-    context: typer.Context,
+    context: cli.Context,
     file: Annotated[
         str | None,
-        typer.Argument(
+        cli.Argument(
             metavar="FILE",
             help="Whose lines to publish; - is stdin. Default: a long text that comes with Python.",
-            show_default=False,
         ),
     ] = None,
     form: Form = None,
@@ -198,7 +200,7 @@ def _default_file() -> str:
         found = importlib.util.find_spec(name)
         if found is not None and found.origin and os.path.isfile(found.origin):
             return found.origin
-    raise typer.BadParameter("this Python comes without its sources: name a FILE")
+    raise cli.BadParameter("this Python comes without its sources: name a FILE")
 
 
 def _print(printer: Printer, outcome: Outcome) -> None:

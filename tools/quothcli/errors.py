@@ -6,8 +6,7 @@ import inspect
 from difflib import get_close_matches
 from typing import Annotated
 
-import typer
-
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Refused, Status, status_of
@@ -16,20 +15,19 @@ from quothcli.output import Printer
 from quothwire.errors import CODES, error
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `errors` into the command."""
     command(app, "errors", "quoth errors", "quoth errors disk_low")(errors)
 
 
 def errors(
-    context: typer.Context,
+    context: cli.Context,
     code: Annotated[
         str | None,
-        typer.Argument(
+        cli.Argument(
             metavar="CODE",
             help="The code of an error; without it all are told.",
-            show_default=False,
-            autocompletion=lambda incomplete: [one for one in CODES if one.startswith(incomplete)],
+            complete=lambda _, incomplete: [one for one in CODES if one.startswith(incomplete)],
         ),
     ] = None,
     form: Form = None,

@@ -17,10 +17,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import ParamSpec
+from typing import ParamSpec, TextIO
 
-import typer
-
+from quothcli import cli
 from quothwire.errors import CODES, Disconnected, NotFound, QuothError
 
 Parameters = ParamSpec("Parameters")
@@ -72,8 +71,10 @@ def say(text: str) -> None:
     from quothcli.output import printable  # it knows the options, which may be refused with what stands here
 
     line = printable(" ".join(text.split()))
-    with contextlib.suppress(OSError, ValueError):
+    try:
         print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        _forget(sys.stderr)
 
 
 def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, int]:
@@ -90,7 +91,7 @@ def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, i
             except Refused as problem:
                 complain(problem.code, problem.text, problem.hint)
                 status = problem.status
-            except (KeyboardInterrupt, typer.Abort):
+            except (KeyboardInterrupt, cli.Abort):
                 status = Status.INTERRUPTED
             sys.stdout.flush()
         except BrokenPipeError:
@@ -132,9 +133,14 @@ def open_streams() -> None:
 
 def forget_stdout() -> None:
     """Let what could not be written vanish, so that the interpreter does not try it again at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    _forget(sys.stdout)
+
+
+def _forget(stream: TextIO) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def _leave(number: int, _frame: object) -> None:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from xxhash import xxh3_64_hexdigest
-
-from quoth.client import DEFAULT_TIMEOUT_S, Client
-from quoth.filelock import FileLock
-from quoth.forwarder import Forwarder, Losses, Source, Standing
-from quoth.stored import StoredSource
+from quoth.defaults import DEFAULT_TIMEOUT_S
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, say, status_of, terminable
@@ -20,46 +15,40 @@ from quothcli.homes import state_home
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import Advance, progress
-from quothd.places import data_directory
-from quothlog import marks
-from quothlog.follower import Follower
-from quothlog.layout import MARK_SUFFIX
-from quothlog.snapshot import floors_in
-from quothwire.batch import Stored
 from quothwire.errors import QuothError, error
+
+if TYPE_CHECKING:
+    from quoth.forwarder import Losses, Source, Standing
+    from quothwire.batch import Stored
+
 
 _SourceArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="SOURCE", help="The directory of an embedded log, or a broker's URL.", show_default=False
-    ),
+    cli.Argument(metavar="SOURCE", help="The directory of an embedded log, or a broker's URL."),
 ]
 _Target = Annotated[
     str | None,
-    typer.Argument(
+    cli.Argument(
         metavar="[URL]",
         help="The broker that gets the records (default: as for every command).",
-        show_default=False,
     ),
 ]
 _Topic = Annotated[
     str | None,
-    typer.Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name)."),
+    cli.Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name)."),
 ]
 _Origin = Annotated[
     str | None,
-    typer.Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise."),
+    cli.Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise."),
 ]
-_Once = Annotated[bool, typer.Option("--once", help="End when everything that is there has been forwarded.")]
-_Trim = Annotated[
-    bool, typer.Option("--trim", help="Let the embedded log go of what is synced at the broker.")
-]
+_Once = Annotated[bool, cli.Option("--once", help="End when everything that is there has been forwarded.")]
+_Trim = Annotated[bool, cli.Option("--trim", help="Let the embedded log go of what is synced at the broker.")]
 _Rate = Annotated[
-    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Send at most so many bytes a second.")
+    int | None, cli.Option("--rate", metavar="BYTES", min=1, help="Send at most so many bytes a second.")
 ]
 _State = Annotated[
     Path | None,
-    typer.Option(
+    cli.Option(
         "--state",
         metavar="FILE",
         help="Where it is kept how far it is (default: in the directory, where it also holds back what "
@@ -68,7 +57,7 @@ _State = Annotated[
 ]
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `forward` into the command."""
     command(
         app,
@@ -80,7 +69,7 @@ def add(app: typer.Typer) -> None:
 
 
 def forward(
-    context: typer.Context,
+    context: cli.Context,
     source: _SourceArgument,
     target: _Target = None,
     topic: _Topic = None,
@@ -99,17 +88,23 @@ def forward(
     a broker that is restarted. Killed at any moment and started again, it goes on where it was. A record is
     done when the broker has synced it.
     """
+    from quoth.client import Client
+    from quoth.filelock import FileLock
+    from quoth.forwarder import Forwarder
+    from quothlog import marks
+    from quothlog.layout import MARK_SUFFIX
+
     asked = chosen(context, target or url, timeout, form)
     url = asked.address
     with ExitStack() as stack:
         stack.enter_context(terminable())
         origins, name, mark = _source(source, url, topic, origin, asked.timeout, stack)
         if trim and not isinstance(origins, LogSource):
-            raise typer.BadParameter("only an embedded log can be trimmed", param_hint="--trim")
+            raise cli.BadParameter("only an embedded log can be trimmed", param_hint="--trim")
         path = state or mark
         if trim and isinstance(origins, LogSource) and not marks.is_mark_of(path, origins.directory):
             text = f"to trim, it has to lie in {origins.directory}, as NAME{MARK_SUFFIX}"
-            raise typer.BadParameter(text, param_hint="--state")
+            raise cli.BadParameter(text, param_hint="--state")
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         stack.callback(lock.release)
@@ -144,6 +139,8 @@ class LogSource:
     """An embedded log, also while its program writes it. Only what is synced leaves it."""
 
     def __init__(self, directory: Path) -> None:
+        from quothlog.follower import Follower
+
         self.directory = directory
         self._follower = Follower(directory, durable=True, on_missing=lambda _: None)  # ordinals tell, too
 
@@ -165,6 +162,8 @@ class _Keeper:
     """Keeps the standing in a mark. trimmed: the log that may let go of what it says."""
 
     def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: LogSource | None) -> None:
+        from quothlog import marks
+
         self.standing: Standing | None = None
         self._path = path
         self._about = {"from": source, "url": url, "topic": topic, "trim": trimmed is not None}
@@ -178,6 +177,8 @@ class _Keeper:
 
     def save(self, standing: Standing) -> None:
         """Write it, and free what it releases."""
+        from quothlog import marks
+
         marks.write_mark(self._path, {**self._about, **standing._asdict()})
         if self._trimmed is not None:
             marks.trim_unowned(self._trimmed.directory)
@@ -189,6 +190,8 @@ class _Keeper:
 
 
 def _standing(path: Path, found: dict[str, Any]) -> Standing:
+    from quoth.forwarder import Standing
+
     values = {name: found.get(name) for name in Standing._fields}
     if not all(isinstance(value, int) for value in values.values()):
         raise error("damaged", f"{path} does not say how far the forwarding is", "remove it to look again")
@@ -244,10 +247,15 @@ def _source(
     source: str, url: str, topic: str | None, origin: str | None, timeout: float | None, stack: ExitStack
 ) -> tuple[Source, str, Path]:
     """Where the records come from, the topic that gets them, and where it is kept how far it is."""
+    from quoth.client import Client
+    from quoth.stored import StoredSource
+    from quothd.places import data_directory
+    from quothlog.snapshot import floors_in
+
     if "://" in source:
         name = topic or origin
         if name is None:
-            raise typer.BadParameter("say which topic of that broker", param_hint="--topic")
+            raise cli.BadParameter("say which topic of that broker", param_hint="--topic")
         client = stack.enter_context(Client(source, None, timeout or DEFAULT_TIMEOUT_S))
         return (
             StoredSource(client, origin or name),
@@ -255,7 +263,7 @@ def _source(
             state_home() / "quoth" / _mark(source, origin, url, name),
         )
     if origin is not None:
-        raise typer.BadParameter("an embedded log has no topics", param_hint="--from")
+        raise cli.BadParameter("an embedded log has no topics", param_hint="--from")
     directory = Path(source)
     if data_directory(directory) is not None:
         raise error(
@@ -269,4 +277,8 @@ def _source(
 
 def _mark(*about: str | None) -> str:
     """A name for the standing of a forwarding."""
+    from xxhash import xxh3_64_hexdigest
+
+    from quothlog.layout import MARK_SUFFIX
+
     return xxh3_64_hexdigest("\0".join(one or "" for one in about).encode()) + MARK_SUFFIX

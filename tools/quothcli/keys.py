@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from quothd.config import KEYS, Key
+from quothcli import cli
 from quothd.sources import FILE_HELP
 
-File = Annotated[Path | None, typer.Option("--config", metavar="FILE", help=FILE_HELP)]
+if TYPE_CHECKING:
+    from quothd.config import Key
+
+
+File = Annotated[Path | None, cli.Option("--config", metavar="FILE", help=FILE_HELP)]
 
 
 def key_options() -> dict[str, Any]:
     """The annotation of each, by the name of its key; to be spread into a command."""
+    from quothd.config import KEYS
+
     return {name: _option(key) for name, key in KEYS.items()}
 
 
 def _option(key: Key) -> Any:
     if key.kind is bool:
         both = f"{key.option}/--no-{key.option[2:]}"
-        return Annotated[bool | None, typer.Option(both, help=key.summary, show_default=False)]
-    return Annotated[str | None, typer.Option(key.option, metavar="VALUE", help=key.summary)]
+        return Annotated[bool | None, cli.Option(both, help=key.summary)]
+    return Annotated[str | None, cli.Option(key.option, metavar="VALUE", help=key.summary)]

@@ -5,41 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from quothcli import cli
 from quothcli.exits import Status, say
 from quothcli.output import ordinals_text, records_text
-from quothd.places import Place
-from quothd.scrub import Pace
-from quothlog.inspection import Damage, Unfinished
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError
 
+if TYPE_CHECKING:
+    from quothd.places import Place
+    from quothd.scrub import Pace
+    from quothlog.inspection import Damage, Unfinished
+
+
 Directory = Annotated[
     Path,
-    typer.Argument(
+    cli.Argument(
         metavar="DIR",
         help="An embedded log, a topic's folder or a broker's data directory.",
-        show_default=False,
     ),
 ]
 Only = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")
+    str | None, cli.Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")
 ]
 Rate = Annotated[
-    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Read at most so many bytes a second.")
+    int | None, cli.Option("--rate", metavar="BYTES", min=1, help="Read at most so many bytes a second.")
 ]
 
 
 def pace_of(rate: int | None) -> Pace | None:
     """What keeps somebody to a rate, if one was said."""
+    from quothd.scrub import Pace
+
     return Pace(rate) if rate else None
 
 
 def report(found: Damage | Unfinished) -> Status:
     """Say on stderr what was stepped over."""
+    from quothlog.inspection import Unfinished
+
     if isinstance(found, Unfinished):
         say(
             f"quoth: {found.path}: {found.end - found.start} bytes at the end are no whole batch: "

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quoth import Message
-from quothcli import upkeep
+from quothcli import cli, upkeep
 from quothcli.chosen import chosen
 from quothcli.command import command, group
 from quothcli.exits import Status
@@ -16,15 +13,16 @@ from quothcli.logs import Directory, Only, readable, report
 from quothcli.options import After, Form, Limit, Template, moment
 from quothcli.output import Printer, moment_text, printable
 from quothcli.template import chosen_template
-from quothd.places import Place, places
-from quothlog import inspection
-from quothlog.inspection import Damage, Summary, Unfinished
+
+if TYPE_CHECKING:
+    from quothd.places import Place
+    from quothlog.inspection import Summary
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `log` and its commands into the command."""
     log = group("Look at a log's files, with or without a broker; repair them.")
-    app.add_typer(log, name="log")
+    app.add_command(log, name="log")
     command(log, "ls", "quoth log ls /var/lib/quoth", "quoth log ls quoth-data --quick --format json")(ls)
     command(
         log,
@@ -37,11 +35,11 @@ def add(app: typer.Typer) -> None:
 
 
 def ls(
-    context: typer.Context,
+    context: cli.Context,
     directory: Directory,
     only: Only = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Believe what sealed segments say of themselves, verify nothing.")
+        bool, cli.Option("--quick", help="Believe what sealed segments say of themselves, verify nothing.")
     ] = False,
     form: Form = None,
 ) -> int:
@@ -49,6 +47,9 @@ def ls(
 
     Every checksum is verified; what is damaged is reported on stderr and makes the exit status 1.
     """
+    from quothd.places import places
+    from quothlog import inspection
+
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
     headings = [_HEADINGS] if printer.form is Format.TEXT else []
@@ -66,7 +67,7 @@ def ls(
 
 
 def dump(
-    context: typer.Context,
+    context: cli.Context,
     directory: Directory,
     only: Only = None,
     after: After = None,
@@ -78,6 +79,11 @@ def dump(
 
     What is damaged is reported on stderr, stepped over, and makes the exit status 1.
     """
+    from quoth import Message
+    from quothd.places import places
+    from quothlog import inspection
+    from quothlog.inspection import Damage, Unfinished
+
     asked = chosen(context, form=form)
     printer = Printer(asked.format, chosen_template(template, asked.form))
     begin = moment(after) or 0

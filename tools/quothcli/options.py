@@ -9,32 +9,31 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL
+from quoth.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.moment import as_pointer
+from quothcli import cli
 from quothcli.chosen import CONTEXT_VARIABLE, URL_VARIABLE, Chosen
 from quothcli.completion import context_names, topic_names
 from quothcli.formats import Format
 
 Url = Annotated[
     str | None,
-    typer.Option(
+    cli.Option(
         "--url", metavar="URL", help=f"Where the broker is (env {URL_VARIABLE}; default {DEFAULT_URL})."
     ),
 ]
 Ctx = Annotated[
     str | None,
-    typer.Option(
+    cli.Option(
         "--ctx",
         metavar="NAME",
         help=f"The context that names the broker (env {CONTEXT_VARIABLE}; default: the one in use).",
-        autocompletion=context_names,
+        complete=context_names,
     ),
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option(
+    cli.Option(
         "--timeout",
         metavar="SECONDS",
         min=0.001,
@@ -43,14 +42,14 @@ Timeout = Annotated[
 ]
 Form = Annotated[
     Format | None,
-    typer.Option(
+    cli.Option(
         "--format",
         help="text for people, json or jsonl with one object per line, raw with bare values (default text).",
     ),
 ]
 Template = Annotated[
     str | None,
-    typer.Option(
+    cli.Option(
         "--template",
         metavar="TEXT",
         help="Print each record so, instead of a --format: fields {topic} {pointer} {time} {key} {value} "
@@ -59,27 +58,26 @@ Template = Annotated[
 ]
 Topic = Annotated[
     str,
-    typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False, autocompletion=topic_names),
+    cli.Argument(metavar="TOPIC", help="The topic's name.", complete=topic_names),
 ]
 Topics = Annotated[
     list[str],
-    typer.Argument(
+    cli.Argument(
         metavar="TOPIC",
         help="Names of topics, or patterns in quotes: 'orders.*' also takes those that are made later.",
-        show_default=False,
-        autocompletion=topic_names,
+        complete=topic_names,
     ),
 ]
 Merge = Annotated[
     bool,
-    typer.Option(
+    cli.Option(
         "--merge",
         help="Print the records of several topics in the order of time, not as they come.",
     ),
 ]
 CursorFile = Annotated[
     Path | None,
-    typer.Option(
+    cli.Option(
         "--cursor",
         metavar="FILE",
         help="Go on where FILE says, and keep in it how far this came. It is saved after the output was "
@@ -89,18 +87,16 @@ CursorFile = Annotated[
 ]
 After = Annotated[
     str | None,
-    typer.Option(
-        "--after", metavar="POINTER", help="Begin behind this pointer (0: before the oldest record)."
-    ),
+    cli.Option("--after", metavar="POINTER", help="Begin behind this pointer (0: before the oldest record)."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option(
+    cli.Option(
         "--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer."
     ),
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=0, help="Print at most N records (default: all).")
+    int | None, cli.Option("--limit", metavar="N", min=0, help="Print at most N records (default: all).")
 ]
 
 
@@ -133,9 +129,9 @@ def moment(text: str | None) -> int | None:
 
 
 def start(after: str | None, since: str | None) -> int | None:
-    """Where to begin reading, as a cursor. Raises typer.BadParameter if both were given."""
+    """Where to begin reading, as a cursor. Raises cli.BadParameter if both were given."""
     if after is not None and since is not None:
-        raise typer.BadParameter("it says the same as --since: give one of them", param_hint="--after")
+        raise cli.BadParameter("it says the same as --since: give one of them", param_hint="--after")
     if since is not None:
         return max(0, (moment(since) or 0) - 1)
     return moment(after)

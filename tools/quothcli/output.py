@@ -13,11 +13,14 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from quoth import Message
 from quothcli.formats import Format
 from quothwire import pointer as pointers
+
+if TYPE_CHECKING:
+    from quoth import Message
+
 
 _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
     ord("\t"): "\\t",

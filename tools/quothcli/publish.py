@@ -6,11 +6,9 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-import typer
-
-from quoth import Ack, Client, Producer
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.drafts import Draft, Read, check_files, drafts, files, json_object, keyed, plain
@@ -21,6 +19,10 @@ from quothcli.output import Printer, records_text
 from quothcli.progress import Advance, progress
 from quothwire import pointer as pointers
 
+if TYPE_CHECKING:
+    from quoth import Ack, Client, Producer
+
+
 DELIVERY_TIMEOUT_S = 120.0
 """How long a record of stdin or of a file may wait for a broker that is away, if --timeout says nothing."""
 
@@ -29,31 +31,30 @@ Durability = Literal["written", "synced"]
 
 _Values = Annotated[
     list[str] | None,
-    typer.Argument(
+    cli.Argument(
         metavar="VALUE",
         help="The records' values; without any, every line of stdin is a record.",
-        show_default=False,
     ),
 ]
 _Files = Annotated[
     list[Path] | None,
-    typer.Option("--file", metavar="FILE", help="A file that is one record; may be repeated."),
+    cli.Option("--file", metavar="FILE", help="A file that is one record; may be repeated."),
 ]
 _KeySeparator = Annotated[
     str | None,
-    typer.Option(
+    cli.Option(
         "--key-separator", "-K", metavar="TEXT", help="What stands before it in a line or VALUE is the key."
     ),
 ]
 _Headers = Annotated[
     list[str] | None,
-    typer.Option(
+    cli.Option(
         "--header", metavar="NAME=VALUE", help="A header of records that do not bring it; may be repeated."
     ),
 ]
 _Level = Annotated[
     str | None,
-    typer.Option(
+    cli.Option(
         "--durability",
         metavar="LEVEL",
         help="written (survives the death of the broker) or synced (survives a power cut); "
@@ -76,7 +77,7 @@ class Defaults(NamedTuple):
             yield value, self.key if key is None else key, headers
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `pub` into the command."""
     command(
         app,
@@ -91,22 +92,22 @@ def add(app: typer.Typer) -> None:
 
 
 def publish(
-    context: typer.Context,
+    context: cli.Context,
     topic: Topic,
     values: _Values = None,
     file: _Files = None,
     file_names: Annotated[
-        bool, typer.Option("--file-names", help="Give the record of a file the header filename.")
+        bool, cli.Option("--file-names", help="Give the record of a file the header filename.")
     ] = False,
     null: Annotated[
-        bool, typer.Option("--null", "-0", help="Records of stdin end with NUL, not newline.")
+        bool, cli.Option("--null", "-0", help="Records of stdin end with NUL, not newline.")
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Lines are records as `quoth read --format json` prints them.")
+        bool, cli.Option("--json", help="Lines are records as `quoth read --format json` prints them.")
     ] = False,
     key_separator: _KeySeparator = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="The key of records that bring none.")
+        str | None, cli.Option("--key", metavar="KEY", help="The key of records that bring none.")
     ] = None,
     header: _Headers = None,
     durability: _Level = None,
@@ -159,6 +160,8 @@ def _publish_all(
     producer: Producer, source: str, parts: Iterable[Iterable[Draft]], defaults: Defaults
 ) -> Ack | None:
     """Publish records as they come; None if there was none. Says how far it came if it does not end well."""
+    from quoth import Ack
+
     try:
         with producer, progress("publishing", quiet=source == "stdin" and sys.stdin.isatty()) as advance:
             first = producer.future()
@@ -213,23 +216,23 @@ def _print(printer: Printer, topic: str, ack: Ack) -> None:
 def _check_source(
     values: list[str] | None, file: list[Path] | None, *, file_names: bool, lines: bool
 ) -> None:
-    """Raise typer.BadParameter if records were to come from two places, or an option has no meaning."""
+    """Raise cli.BadParameter if records were to come from two places, or an option has no meaning."""
     if values and file:
-        raise typer.BadParameter("give VALUEs or files, not both", param_hint="--file")
+        raise cli.BadParameter("give VALUEs or files, not both", param_hint="--file")
     if lines and (values or file):
-        raise typer.BadParameter("they are for records that come on stdin", param_hint="--null, --json")
+        raise cli.BadParameter("they are for records that come on stdin", param_hint="--null, --json")
     if file_names and not file:
-        raise typer.BadParameter("it needs --file", param_hint="--file-names")
+        raise cli.BadParameter("it needs --file", param_hint="--file-names")
 
 
 def _reading(key_separator: str | None, *, json: bool, files: bool) -> Read:
-    """How to make a record of a line. Raises typer.BadParameter."""
+    """How to make a record of a line. Raises cli.BadParameter."""
     if key_separator is None:
         return json_object if json else plain
     if json or files:
-        raise typer.BadParameter("it is for lines and VALUEs", param_hint="--key-separator")
+        raise cli.BadParameter("it is for lines and VALUEs", param_hint="--key-separator")
     if not key_separator:
-        raise typer.BadParameter("it must not be empty", param_hint="--key-separator")
+        raise cli.BadParameter("it must not be empty", param_hint="--key-separator")
     return keyed(os.fsencode(key_separator))
 
 
@@ -238,11 +241,11 @@ def _durability(level: str | None) -> Durability | None:
         case None | "written" | "synced":
             return level
         case _:
-            raise typer.BadParameter("it is written or synced", param_hint="--durability")
+            raise cli.BadParameter("it is written or synced", param_hint="--durability")
 
 
 def _header(text: str) -> tuple[str, bytes]:
     name, separator, value = text.partition("=")
     if not name or not separator:
-        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+        raise cli.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
     return name, os.fsencode(value)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quoth.message import Stretch
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.options import After, Form, Since, Timeout, Topic, Url, moment, start
 from quothcli.output import Printer, bytes_text, moment_text, records_text
-from quothwire.message import PARTS_MAX
 from quothwire.pointer import POINTER_MAX
+
+if TYPE_CHECKING:
+    from quoth.message import Stretch
+
 
 Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="Stop behind this pointer, which is included, or time."),
+    cli.Option("--until", metavar="TIME", help="Stop behind this pointer, which is included, or time."),
 ]
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `count` and `split` into the command."""
     command(app, "count", "quoth count orders", "quoth count orders --since -1d --until -1h")(count)
     command(app, "split", "quoth split orders --parts 8", "quoth split orders --parts 8 --format jsonl")(
@@ -30,7 +31,7 @@ def add(app: typer.Typer) -> None:
 
 
 def count(
-    context: typer.Context,
+    context: cli.Context,
     topic: Topic,
     after: After = None,
     since: Since = None,
@@ -56,13 +57,11 @@ def count(
 
 
 def split(
-    context: typer.Context,
+    context: cli.Context,
     topic: Topic,
     parts: Annotated[
         int,
-        typer.Option(
-            "--parts", metavar="N", min=1, max=PARTS_MAX, help="How many at most.", show_default=False
-        ),
+        cli.Option("--parts", metavar="N", min=1, help="How many at most."),
     ],
     after: After = None,
     since: Since = None,
@@ -76,6 +75,10 @@ def split(
     A line a part: the pointer that it begins behind, the pointer of its last record, records, bytes. No batch
     is divided, so the parts are read at full speed.
     """
+    from quothwire.message import PARTS_MAX
+
+    if parts > PARTS_MAX:
+        raise cli.BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")
     asked = chosen(context, url, timeout, form)
     begin, end = start(after, since) or 0, moment(until)
     with asked.connect() as client:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quoth import Reading
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.delivery import (
@@ -38,11 +36,15 @@ from quothcli.options import (
 from quothcli.output import Printer
 from quothcli.template import chosen_template
 
+if TYPE_CHECKING:
+    from quoth import Reading
+
+
 BEAT_S = 1.0
 """How often a merge that is silent is looked at."""
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `tail`, `read` and `get` into the command."""
     command(
         app,
@@ -70,17 +72,17 @@ def add(app: typer.Typer) -> None:
 
 
 def tail(
-    context: typer.Context,
+    context: cli.Context,
     topics: Topics,
     after: After = None,
     since: Since = None,
     number: Annotated[
-        int | None, typer.Option("-n", "--number", metavar="N", min=1, help="Stop after N records.")
+        int | None, cli.Option("-n", "--number", metavar="N", min=1, help="Stop after N records.")
     ] = None,
     merge: Merge = False,
     watermark: Annotated[
         bool,
-        typer.Option(
+        cli.Option(
             "--watermark",
             help="With --merge, tell up to when everything has been printed: as an object between those "
             "of --format json, else on stderr.",
@@ -108,7 +110,7 @@ def tail(
     asked = chosen(context, url, timeout, form)
     begin = start(after, since)
     if watermark and not merge:
-        raise typer.BadParameter("only a --merge has one", param_hint="--watermark")
+        raise cli.BadParameter("only a --merge has one", param_hint="--watermark")
     printer = Printer(asked.format, chosen_template(template, asked.form))
     gaps = Gaps()
     end_with_reader()
@@ -125,13 +127,13 @@ def tail(
 
 
 def read(
-    context: typer.Context,
+    context: cli.Context,
     topics: Topics,
     after: After = None,
     since: Since = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="Stop before this time, given as for --since."),
+        cli.Option("--until", metavar="TIME", help="Stop before this time, given as for --since."),
     ] = None,
     limit: Limit = None,
     merge: Merge = False,
@@ -164,9 +166,9 @@ def read(
 
 
 def get(
-    context: typer.Context,
+    context: cli.Context,
     topic: Topic,
-    pointer: Annotated[str, typer.Argument(metavar="POINTER", help="The record's pointer, or its time.")],
+    pointer: Annotated[str, cli.Argument(metavar="POINTER", help="The record's pointer, or its time.")],
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,

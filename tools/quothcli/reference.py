@@ -7,9 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
-from quothcli import exits
+from quothcli import cli, exits
 from quothcli.command import command
 
 _HEADING = """\
@@ -26,7 +24,7 @@ Exit statuses:
 """
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `reference` into the command."""
     command(app, "reference", "quoth reference > tools/REFERENCE.md")(reference)
 
@@ -72,7 +70,7 @@ def _table(what: str, rows: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def _name(argument: Any) -> str:
-    return str(argument.metavar or argument.name.upper())
+    return str(argument.label)
 
 
 def _shown(argument: Any) -> str:
@@ -83,12 +81,11 @@ def _shown(argument: Any) -> str:
 
 def _option(option: Any) -> str:
     names = ", ".join([*option.opts, *option.secondary_opts])
-    metavar = option.metavar or option.opts[0].lstrip("-").upper()
-    return names if option.is_flag else f"{names} {metavar}"
+    return names if option.is_flag else f"{names} {option.label}"
 
 
 def _meaning(option: Any) -> str:
-    """What an option is for, with its default where the help leaves that to typer."""
+    """What an option is for, with its default where the help leaves that to click."""
     text = str(option.help)
     default = getattr(option.default, "value", option.default)
     if default in (None, False, "", ()) or "default" in text:

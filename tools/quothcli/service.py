@@ -14,16 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
-import xxhash
-
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command, group
 from quothcli.exits import Status, complain, say
 from quothcli.homes import config_home
 from quothcli.options import Form
 from quothcli.output import Printer
-from quothd import example
 
 UNIT = "quothd.service"
 SHIPPED_COMMAND = "/usr/bin/quothd"
@@ -34,18 +31,16 @@ MARK = (
     "# Put here by `quoth service install` ({}), and taken away by `quoth service uninstall` unless changed."
 )
 
-_User = Annotated[
-    bool, typer.Option("--user", help="A service of your own, without root and without sandbox.")
-]
+_User = Annotated[bool, cli.Option("--user", help="A service of your own, without root and without sandbox.")]
 _Prefix = Annotated[
     Path | None,
-    typer.Option(
+    cli.Option(
         "--prefix",
         metavar="DIR",
         help="Take this directory for / (with --user, for your home), to look or to make a package.",
     ),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+_DryRun = Annotated[bool, cli.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 
 class Part(NamedTuple):
@@ -80,10 +75,10 @@ class Plan(NamedTuple):
     data: str
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `service` into the command."""
     made = group("The broker as a service of systemd: install, uninstall.")
-    app.add_typer(made, name="service")
+    app.add_command(made, name="service")
     command(
         made,
         "install",
@@ -95,7 +90,7 @@ def add(app: typer.Typer) -> None:
 
 
 def install(
-    context: typer.Context,
+    context: cli.Context,
     *,
     user: _User = False,
     prefix: _Prefix = None,
@@ -125,7 +120,7 @@ def install(
 
 
 def uninstall(
-    context: typer.Context,
+    context: cli.Context,
     *,
     user: _User = False,
     prefix: _Prefix = None,
@@ -158,6 +153,8 @@ def uninstall(
 
 
 def _plan(quothd: Path, *, user: bool, prefix: Path | None) -> Plan:
+    from quothd import example
+
     if user:
         config = config_home() if prefix is None else prefix / ".config"
         units = config / "systemd" / "user"
@@ -191,6 +188,8 @@ def _shipped(name: str) -> str:
 
 
 def _checksum(text: str) -> str:
+    import xxhash
+
     return xxhash.xxh3_64_hexdigest(text.encode("utf-8", "replace"))
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
+from quothcli import cli
 from quothcli.command import command
 from quothcli.completion import SCRIPTS
 
@@ -19,7 +18,7 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `completion` into the command."""
     command(
         app,
@@ -31,7 +30,7 @@ def add(app: typer.Typer) -> None:
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.", show_default=False)],
+    shell: Annotated[Shell, cli.Argument(help="The shell that is to complete.")],
 ) -> None:
     """Print the script that lets a shell complete what is typed.
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-import typer
-
-from quoth import Status
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import say
@@ -14,17 +13,21 @@ from quothcli.formats import Format
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, printable
 
+if TYPE_CHECKING:
+    from quoth import Status
+
+
 _WRONG = ("torn_bytes", "damaged_bytes", "set_aside_bytes", "scrub_damages", "scrub_missing_records")
 """Counters that somebody should know of who looks at the status."""
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `status` and `ping` into the command."""
     command(app, "status", "quoth status", "quoth status --format json | jq .counters")(status)
     command(app, "ping", "quoth ping", "quoth ping --timeout 1 || quoth serve")(ping)
 
 
-def status(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
+def status(context: cli.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
     """Show all topics, with a letter per segment.
 
     The totals go to stderr. The letters, oldest segment first: w is being written, r is open for reading,
@@ -54,7 +57,7 @@ def damage_text(found: Status) -> str:
     return ", ".join(f"{name} {number:,}" for name, number in wrong.items() if number)
 
 
-def ping(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
+def ping(context: cli.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
     """Measure one round trip to the broker.
 
     The exit status is 4 if nobody answers.

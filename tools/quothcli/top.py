@@ -14,9 +14,8 @@ from itertools import count as counting
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import typer
-
 from quoth import Disconnected, QuothError
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.delivery import end_with_reader
@@ -55,7 +54,7 @@ _COLUMNS = (
 )
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `top` into the command."""
     command(
         app,
@@ -67,27 +66,27 @@ def add(app: typer.Typer) -> None:
 
 
 def top(
-    context: typer.Context,
+    context: cli.Context,
     sort: Annotated[
-        Sort, typer.Option("--sort", help="What stands above: rate, bytes (a second), name, age, lag.")
+        Sort, cli.Option("--sort", help="What stands above: rate, bytes (a second), name, age, lag.")
     ] = Sort.RATE,
     interval: Annotated[
         float,
-        typer.Option("--interval", metavar="SECONDS", min=0.1, max=86_400, help="From one look to the next."),
+        cli.Option("--interval", metavar="SECONDS", min=0.1, max=86_400, help="From one look to the next."),
     ] = 1.0,
     count: Annotated[
         int | None,
-        typer.Option("--count", metavar="N", min=1, help="End after N intervals (default: go on)."),
+        cli.Option("--count", metavar="N", min=1, help="End after N intervals (default: go on)."),
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(
+        cli.Option(
             "--rows", metavar="N", min=0, help=f"Show N topics (default: a screen of them, else {ROWS})."
         ),
     ] = None,
     cursor: Annotated[
         Path | None,
-        typer.Option(
+        cli.Option(
             "--cursor",
             metavar="FILE",
             help="The cursor of a consumer (`quoth tail --cursor`), to see his lag.",

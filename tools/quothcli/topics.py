@@ -6,10 +6,9 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command, group, spread
 from quothcli.exits import Status, complain
@@ -18,8 +17,11 @@ from quothcli.options import Form, Timeout, Topic, Url, moment
 from quothcli.output import Printer, bytes_text, moment_text, printable, records_text
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
-from quothwire.message import TopicInfo, Trimmed
 from quothwire.settings import DURABILITIES
+
+if TYPE_CHECKING:
+    from quothwire.message import TopicInfo, Trimmed
+
 
 _SIZE = re.compile(r"([0-9]{1,20})\s*(?:([kmgt])(i?)b?|b)?", re.IGNORECASE | re.ASCII)
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
@@ -35,6 +37,8 @@ class _Kind(NamedTuple):
 
 
 def _level(text: str) -> str:
+    from quothwire.settings import DURABILITIES
+
     if text not in DURABILITIES:
         raise ValueError
     return text
@@ -72,16 +76,16 @@ _SETTINGS = {
 }
 """Every setting of a topic, with its kind and what it is for."""
 _OPTIONS = {
-    name: Annotated[str | None, typer.Option(f"--{name.replace('_', '-')}", metavar=kind.metavar, help=text)]
+    name: Annotated[str | None, cli.Option(f"--{name.replace('_', '-')}", metavar=kind.metavar, help=text)]
     for name, (kind, text) in _SETTINGS.items()
 }
 _Typed = dict[str, str | None]
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `topic` and its commands into the command."""
     topic = group("List, show, make, change, trim and delete topics.")
-    app.add_typer(topic, name="topic")
+    app.add_command(topic, name="topic")
     command(topic, "ls", "quoth topic ls", "quoth topic ls --format json")(ls)
     command(topic, "info", "quoth topic info orders")(info)
     command(topic, "create", "quoth topic create orders --durability synced --max-age 30d")(create)
@@ -91,7 +95,7 @@ def add(app: typer.Typer) -> None:
     command(topic, "roll", "quoth topic roll orders")(roll)
 
 
-def ls(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
+def ls(context: cli.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
     """List the names of all topics."""
     asked = chosen(context, url, timeout, form)
     printer = Printer(asked.format)
@@ -101,7 +105,7 @@ def ls(context: typer.Context, url: Url = None, timeout: Timeout = None, form: F
 
 
 def info(
-    context: typer.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
+    context: cli.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
 ) -> None:
     """Show everything about one topic. It is not woken."""
     asked = chosen(context, url, timeout, form)
@@ -111,7 +115,7 @@ def info(
 
 @spread("settings", _OPTIONS)
 def create(
-    context: typer.Context,
+    context: cli.Context,
     topic: Topic,
     settings: _Typed,
     url: Url = None,
@@ -127,7 +131,7 @@ def create(
 
 @spread("settings", _OPTIONS)
 def change(
-    context: typer.Context,
+    context: cli.Context,
     topic: Topic,
     settings: _Typed,
     url: Url = None,
@@ -138,15 +142,15 @@ def change(
     asked = chosen(context, url, timeout, form)
     wanted = _read(settings)
     if not wanted:
-        raise typer.BadParameter("say what to change, like --max-age 7d")
+        raise cli.BadParameter("say what to change, like --max-age 7d")
     with asked.connect() as client:
         _print(Printer(asked.format), client.update_topic(topic, **wanted))
 
 
 def remove(
-    context: typer.Context,
+    context: cli.Context,
     topic: Topic,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, cli.Option("--yes", "-y", help="Do not ask.")] = False,
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
@@ -160,8 +164,8 @@ def remove(
         found = client.topic(topic)
         if not yes:
             if not sys.stdin.isatty():
-                raise typer.BadParameter(f"it would delete {records_text(found.count)}: say --yes to do that")
-            if not typer.confirm(f"delete topic {topic!r} with {records_text(found.count)}?", err=True):
+                raise cli.BadParameter(f"it would delete {records_text(found.count)}: say --yes to do that")
+            if not cli.confirm(f"delete topic {topic!r} with {records_text(found.count)}?", err=True):
                 complain("not_done", "nothing was deleted", "answer y to delete it")
                 return Status.FAILED
         _print_trimmed(Printer(asked.format), topic, client.delete_topic(topic), "deleted")
@@ -169,15 +173,14 @@ def remove(
 
 
 def trim(
-    context: typer.Context,
+    context: cli.Context,
     topic: Topic,
     before: Annotated[
         str,
-        typer.Option(
+        cli.Option(
             "--before",
             metavar="TIME",
             help="Remove what is older: a pointer, a time, or -7d.",
-            show_default=False,
         ),
     ],
     url: Url = None,
@@ -195,7 +198,7 @@ def trim(
 
 
 def roll(
-    context: typer.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
+    context: cli.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
 ) -> None:
     """Seal the segment that is being written and begin a new one."""
     asked = chosen(context, url, timeout, form)

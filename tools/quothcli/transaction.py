@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quoth import TransactionInfo
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command, group
 from quothcli.exits import Status, complain
@@ -15,31 +13,32 @@ from quothcli.options import Form, Timeout, Topic, Url
 from quothcli.output import Printer, bytes_text, moment_text, records_text
 from quothwire.transaction import VERSION_MAX
 
-Application = Annotated[
-    str, typer.Argument(metavar="APPLICATION", help="Who writes: its own name for it.", show_default=False)
-]
+if TYPE_CHECKING:
+    from quoth import TransactionInfo
+
+
+Application = Annotated[str, cli.Argument(metavar="APPLICATION", help="Who writes: its own name for it.")]
 Version = Annotated[
     int,
-    typer.Argument(
+    cli.Argument(
         metavar="VERSION",
         help="Which of its transactions.",
         min=0,
         max=VERSION_MAX,
-        show_default=False,
     ),
 ]
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `transaction` and its commands into the command."""
     transaction = group("Show and abort transactions, which a topic gets whole or not.")
-    app.add_typer(transaction, name="transaction")
+    app.add_command(transaction, name="transaction")
     command(transaction, "status", "quoth transaction status orders etl/orders 7")(status)
     command(transaction, "abort", "quoth transaction abort orders etl/orders 7")(abort)
 
 
 def status(
-    context: typer.Context,
+    context: cli.Context,
     topic: Topic,
     application: Application,
     version: Version,
@@ -55,7 +54,7 @@ def status(
 
 
 def abort(
-    context: typer.Context,
+    context: cli.Context,
     topic: Topic,
     application: Application,
     version: Version,

@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import typer
-
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, read_or_not, say
@@ -27,18 +27,18 @@ from quothcli.logs import (
 from quothcli.options import Form
 from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import byte_progress
-from quothd import topicfile
-from quothd.places import Place, bytes_of_segments, data_directory, places
-from quothlog import inspection, layout
-from quothlog.dirlock import DirectoryLock
-from quothlog.inspection import Summary, Unfinished
-from quothlog.repair import Mended, repair
 from quothwire.errors import error
+
+if TYPE_CHECKING:
+    from quothd.places import Place
+    from quothlog.inspection import Summary
+    from quothlog.repair import Mended
+
 
 _NAMES_MAX = 3
 
 
-def add(log: typer.Typer) -> None:
+def add(log: cli.Group) -> None:
     """Put `verify` and `repair` into `quoth log`."""
     command(log, "verify", "quoth log verify /var/lib/quoth", "quoth log verify quoth-data --rate 20000000")(
         verify
@@ -47,7 +47,7 @@ def add(log: typer.Typer) -> None:
 
 
 def verify(
-    context: typer.Context, directory: Directory, only: Only = None, rate: Rate = None, form: Form = None
+    context: cli.Context, directory: Directory, only: Only = None, rate: Rate = None, form: Form = None
 ) -> int:
     """Read every byte of a log and verify every checksum.
 
@@ -55,6 +55,8 @@ def verify(
     the exit status 1; records that are gone for good, as a repair leaves it, are told and are no reason to
     fail.
     """
+    from quothd.places import places
+
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
     logs = places(directory, only)
@@ -66,13 +68,15 @@ def verify(
     return status
 
 
-def mend(context: typer.Context, directory: Directory, only: Only = None, form: Form = None) -> int:
+def mend(context: cli.Context, directory: Directory, only: Only = None, form: Form = None) -> int:
     """Write damaged segments anew, without what does not check.
 
     Nothing is destroyed: a segment that is written anew is kept beside it as it was, under a name that ends
     in .damaged, a torn end under one in .torn. Delete them when you need them no more. Records that cannot
     be read stay missing. The broker must not be running.
     """
+    from quothd.places import places
+
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
     logs = places(directory, only)
@@ -91,6 +95,9 @@ def mend(context: typer.Context, directory: Directory, only: Only = None, form: 
 
 def _repaired(place: Place, advance: Callable[[int], None]) -> Iterator[Mended]:
     """Repair one log; that its disk fails is its affair alone. Raises `QuothError`, or FileNotFoundError."""
+    from quothd import topicfile
+    from quothlog.repair import repair
+
     others = (topicfile.NAME,) if place.log_id else ()
     try:
         yield from repair(place.directory, log_id=place.log_id, others=others, advance=advance)
@@ -103,12 +110,17 @@ def _repaired(place: Place, advance: Callable[[int], None]) -> Iterator[Mended]:
 
 def _bytes_of(logs: list[Place]) -> int:
     """What there is to be looked at."""
+    from quothd.places import bytes_of_segments
+
     return sum(bytes_of_segments(place.directory) for place in logs)
 
 
 @contextmanager
 def _owned(directory: Path) -> Iterator[None]:
     """Keep a broker from its data directory meanwhile. Raises `Conflict` ``locked`` if there is one."""
+    from quothd.places import data_directory
+    from quothlog.dirlock import DirectoryLock
+
     root = data_directory(directory)
     lock = DirectoryLock(root) if root is not None else None
     try:
@@ -120,6 +132,9 @@ def _owned(directory: Path) -> Iterator[None]:
 
 def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> Status:
     """Verify one log and print what it is like."""
+    from quothlog import inspection, layout
+    from quothlog.inspection import Unfinished
+
     status = _check_settings(place)
     found: list[Summary] = []
     for one in inspection.summaries(place.directory, log_id=place.log_id, advance=advance):
@@ -147,6 +162,8 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
 
 
 def _check_settings(place: Place) -> Status:
+    from quothd import topicfile
+
     if not place.problem:
         return Status.DONE
     say(

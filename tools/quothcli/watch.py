@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from quoth import Client, NotFound, Status, TopicInfo
-from quoth.cursor import Position, positions_in
+if TYPE_CHECKING:
+    from quoth import Client, Status, TopicInfo
+    from quoth.cursor import Position
+
 
 _ASLEEP = "h"
 _JUST_WOKEN = 1e-9
@@ -83,6 +86,9 @@ class Watch:
 
     def look(self, rows_max: int) -> View:
         """Look now. Raises `QuothError`; the look before stays the one to compare with."""
+        from quoth import NotFound
+        from quoth.cursor import positions_in
+
         status = self._client.status()
         done = positions_in(self._cursor) if self._cursor is not None else {}
         awake = frozenset(name for name, states in status.states.items() if states.strip(_ASLEEP))

@@ -8,26 +8,32 @@ with quoth.connect("tcp://127.0.0.1:5555") as client:
         print(message.pointer, message.time, message.value)
 """
 
-from quoth.batch import Batch, Messages, StoredBatch
-from quoth.client import Client, connect
-from quoth.cursor import Cursor, Position
-from quoth.message import Ack, Gap, Message, Stretch
-from quoth.outgoing import Failure, ProducerError
-from quoth.producer import Producer
-from quoth.reading import Reading
-from quoth.transaction import PartWriter, Transaction
-from quothwire.errors import (
-    BrokerFailure,
-    Conflict,
-    Damaged,
-    Disconnected,
-    NotFound,
-    QuothError,
-    RequestError,
-    Unavailable,
-)
-from quothwire.message import Advance, Count, Status, TopicInfo, TransactionInfo, Trimmed
-from quothwire.transaction import StagedPart
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quoth.batch import Batch, Messages, StoredBatch
+    from quoth.client import Client, connect
+    from quoth.cursor import Cursor, Position
+    from quoth.message import Ack, Gap, Message, Stretch
+    from quoth.outgoing import Failure, ProducerError
+    from quoth.producer import Producer
+    from quoth.reading import Reading
+    from quoth.transaction import PartWriter, Transaction
+    from quothwire.errors import (
+        BrokerFailure,
+        Conflict,
+        Damaged,
+        Disconnected,
+        NotFound,
+        QuothError,
+        RequestError,
+        Unavailable,
+    )
+    from quothwire.message import Advance, Count, Status, TopicInfo, TransactionInfo, Trimmed
+    from quothwire.transaction import StagedPart
 
 __all__ = [
     "Ack",
@@ -63,3 +69,40 @@ __all__ = [
     "Unavailable",
     "connect",
 ]
+
+_HOMES = {
+    "quoth.batch": ("Batch", "Messages", "StoredBatch"),
+    "quoth.client": ("Client", "connect"),
+    "quoth.cursor": ("Cursor", "Position"),
+    "quoth.message": ("Ack", "Gap", "Message", "Stretch"),
+    "quoth.outgoing": ("Failure", "ProducerError"),
+    "quoth.producer": ("Producer",),
+    "quoth.reading": ("Reading",),
+    "quoth.transaction": ("PartWriter", "Transaction"),
+    "quothwire.errors": (
+        "BrokerFailure",
+        "Conflict",
+        "Damaged",
+        "Disconnected",
+        "NotFound",
+        "QuothError",
+        "RequestError",
+        "Unavailable",
+    ),
+    "quothwire.message": ("Advance", "Count", "Status", "TopicInfo", "TransactionInfo", "Trimmed"),
+    "quothwire.transaction": ("StagedPart",),
+}
+"""Where each name is defined. A module is loaded when one of its names is asked for: all of them together
+take longer than a short program, and most programs use a few."""
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import math
-import secrets
+import os
 import struct
 import threading
 import time
@@ -148,7 +148,7 @@ class Channel:
     def __init__(self, context: Context, url: str) -> None:
         self.sequences = Sequences()
         self._link = Link(context, url)
-        self._correlation = secrets.randbits(32)
+        self._correlation = int.from_bytes(os.urandom(4))
         self._asked: Exchange | None = None
 
     def run(self, steps: Steps[T]) -> T:

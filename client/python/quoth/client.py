@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from quoth import steps
 from quoth.batch import Batch, Messages, StoredBatch
 from quoth.channel import Context, Link
 from quoth.closing import Closing
 from quoth.columns import encoder
-from quoth.cursor import Cursor
 from quoth.deadline import as_seconds, deadline_in
+from quoth.defaults import BUFFER_MAX
+from quoth.defaults import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
+from quoth.defaults import DEFAULT_URL as DEFAULT_URL
 from quoth.exchange import Steps
-from quoth.gathering import Plan
 from quoth.message import Ack, Message, OnGap, Stretch
 from quoth.moment import Moment, as_pointer, cursor
 from quoth.pool import Pool, Slot
-from quoth.producer import BUFFER_MAX, Producer, ProducerOptions
 from quoth.reader import NEWEST, Passage, Reader
-from quoth.reading import Reading
-from quoth.staging import Name
-from quoth.transaction import Transaction
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
 from quothwire.message import (
@@ -42,8 +39,13 @@ from quothwire.message import (
 )
 from quothwire.topic import check_topic
 
-DEFAULT_URL = "tcp://127.0.0.1:5555"
-DEFAULT_TIMEOUT_S = 10.0
+if TYPE_CHECKING:
+    from quoth.cursor import Cursor
+    from quoth.producer import Producer
+    from quoth.reading import Reading
+    from quoth.transaction import Transaction
+
+
 T = TypeVar("T")
 
 
@@ -148,6 +150,8 @@ class Client(Closing):
         on_full: `send` waits for room, or raises ``busy``.
         timeout: seconds after which a batch that could not be delivered counts as failed.
         """
+        from quoth.producer import Producer, ProducerOptions
+
         options = ProducerOptions(
             batch, linger, max_buffer, on_full, durability, timeout, self._payload_bytes_max
         )
@@ -160,6 +164,9 @@ class Client(Closing):
         and never again; and a number that rises with every transaction of the application on this topic.
         Asks the broker nothing.
         """
+        from quoth.staging import Name
+        from quoth.transaction import Transaction
+
         return Transaction(self, Name(topic, application, version).checked())
 
     def _link(self, silence: float) -> Link:
@@ -278,6 +285,9 @@ class Client(Closing):
 
         Arguments as for `read` and `tail_many`. Raises `NotFound` for a name that is no topic's.
         """
+        from quoth.gathering import Plan
+        from quoth.reading import Reading
+
         plan = Plan(False, ordered, beginning(after, since, 0), steps.last_before(until), cursor)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
@@ -297,6 +307,9 @@ class Client(Closing):
         its beginning. They say where it begins with a new one. ordered: in the order of their time, each as
         soon as no older one can come, see `Reading`.
         """
+        from quoth.gathering import Plan
+        from quoth.reading import Reading
+
         plan = Plan(True, ordered, beginning(after, since, None), cursor=cursor)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 

@@ -25,6 +25,7 @@ import zmq
 from quoth.bell import Bell
 from quoth.channel import Context, Link
 from quoth.deadline import as_seconds
+from quoth.defaults import BUFFER_MAX as BUFFER_MAX
 from quoth.delivery import Delivery, Supply
 from quoth.message import Ack
 from quoth.outgoing import RECORD_BYTES, Failure, Outgoing, ProducerError
@@ -34,8 +35,6 @@ from quothwire.errors import QuothError, error
 from quothwire.message import Publish
 from quothwire.settings import DURABILITIES
 
-BUFFER_MAX = 100_000
-"""Records that wait or are in flight: 20 MB of 100-byte records, a second of a busy producer."""
 BUFFER_BYTES_MAX = 64 * 2**20
 """Bytes of those: twice what can be in flight. The record that reaches it is still taken, however large."""
 BATCH_BYTES = 2**20

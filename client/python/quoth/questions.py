@@ -7,7 +7,7 @@ was lost is sent again, as the `Exchange` says.
 from __future__ import annotations
 
 import math
-import secrets
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +25,7 @@ class Questions:
 
     def __init__(self, context: Context, url: str) -> None:
         self._link = Link(context, url)
-        self._correlation = secrets.randbits(32)
+        self._correlation = int.from_bytes(os.urandom(4))
         self._asked: dict[int, Exchange] = {}
         self._due = math.inf
         """No exchange is due before."""

@@ -6,7 +6,6 @@ missing in front of the first one the broker tells.
 
 from __future__ import annotations
 
-import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
@@ -34,14 +33,15 @@ AWAY_PAUSE_S = 0.5
 """How long a tail leaves a broker alone that is away or refuses for now."""
 WAIT_S_MAX = WAIT_MS_MAX / 1_000
 
-log = logging.getLogger("quoth")
 T = TypeVar("T")
 
 
 def log_gap(gap: Gap) -> None:
     """What happens to a gap unless the application says otherwise: a warning in the log."""
+    import logging  # most readers know no gap, and it takes long to load
+
     count = "some" if gap.records < 0 else str(gap.records)
-    log.warning(
+    logging.getLogger("quoth").warning(
         "%s records are missing topic=%r reason=%s after=%d next=%d",
         count, gap.topic, gap.reason, gap.after, gap.next,
     )  # fmt: skip

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import quoth.spark
 from kit.brokers import BrokerProcess
 from kit.deadlines import eventually
 from quoth import Client
 from quoth.spark import connections, options, sink
-from quothcli.application import app
+from quothcli.application import root
 
 FOLDER = Path(quoth.spark.__path__[0])
 README = (FOLDER / "README.md").read_text()
@@ -114,7 +114,7 @@ def test_the_lag_is_told(spark: Any, client: Client, topic: str, run: Run) -> No
 @pytest.mark.parametrize("line", SHELL)
 def test_the_shells_commands_and_their_options_exist(line: str) -> None:
     words = shlex.split(line)[1:]
-    told = CliRunner().invoke(app(words), [*words[:2], "--help"])
+    told = CliRunner().invoke(root(), [*words[:2], "--help"])
     assert told.exit_code == 0, told.output
     assert [word for word in words if word.startswith("--") and word not in told.output] == []
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import socket
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-from quoth import Client, Disconnected, Status
 from quothcli.address import host_and_port
 from quothcli.chosen import DEFAULT, Place
 from quothcli.doctor.finding import Finding, Findings, fail, ok, warn
 from quothcli.output import printable
 from quothcli.status import damage_text
+
+if TYPE_CHECKING:
+    from quoth import Client, Disconnected, Status
+
 
 ANSWER_S = 1.0
 _BORROWED_MAX_US = 60_000_000

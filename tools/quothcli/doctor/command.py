@@ -4,38 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quoth import Disconnected, Status
-from quothcli import exits
+from quothcli import cli, exits
 from quothcli.address import is_here
 from quothcli.chosen import Chosen, chosen
 from quothcli.command import command
-from quothcli.doctor import broker, directory, machine
 from quothcli.doctor.finding import Finding, Findings, Verdict, fail
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, printable
-from quothd.config import Config
-from quothd.sources import load
 from quothwire.errors import QuothError
 
+if TYPE_CHECKING:
+    from quoth import Status
+    from quothd.config import Config
 
-def add(app: typer.Typer) -> None:
+
+def add(app: cli.Group) -> None:
     """Put `doctor` into the command."""
     command(app, "doctor", "quoth doctor", "quoth doctor /var/lib/quoth --format json")(doctor)
 
 
 def doctor(
-    context: typer.Context,
+    context: cli.Context,
     data: Annotated[
         Path | None,
-        typer.Argument(
+        cli.Argument(
             metavar="DIR",
             help="A data directory, even one to come (default: the broker's, if it runs here, else that "
             "of `quoth serve`).",
-            show_default=False,
         ),
     ] = None,
     url: Url = None,
@@ -63,6 +60,8 @@ def doctor(
 
 
 def _findings(asked: Chosen, data: Path | None) -> Findings:
+    from quothcli.doctor import directory, machine
+
     config, wrong = _config()
     yield from wrong
     status, of_broker = _broker(asked)
@@ -78,6 +77,9 @@ def _findings(asked: Chosen, data: Path | None) -> Findings:
 
 def _config() -> tuple[Config, list[Finding]]:
     """The configuration that a broker would have that is started here."""
+    from quothd.config import Config
+    from quothd.sources import load
+
     try:
         return load({}), []
     except QuothError as problem:
@@ -86,6 +88,9 @@ def _config() -> tuple[Config, list[Finding]]:
 
 def _broker(asked: Chosen) -> tuple[Status | None, list[Finding]]:
     """The broker's status, if it answers, and what there is to say of it."""
+    from quoth import Disconnected
+    from quothcli.doctor import broker
+
     try:
         with replace(asked, timeout=asked.timeout or broker.ANSWER_S).connect() as client:
             first, status = broker.reachable(client)

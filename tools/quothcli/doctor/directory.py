@@ -7,13 +7,14 @@ import re
 import stat
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from quothcli.doctor.finding import Finding, Findings, fail, ok, warn
 from quothcli.output import bytes_text, printable
-from quothd.config import Config
-from quothlog.filesystem import PosixFileSystem
-from quothlog.layout import LOCK_NAME
+
+if TYPE_CHECKING:
+    from quothd.config import Config
+
 
 SYNCS = 100
 SYNCS_S = 2.0
@@ -175,6 +176,8 @@ def sync_times(directory: Path) -> list[float]:
 
     The file has no name as soon as it is open, so that not even a kill leaves it behind.
     """
+    from quothlog.filesystem import PosixFileSystem
+
     path = directory / f".quoth-doctor-{os.getpid()}"
     filesystem = PosixFileSystem()
     file = filesystem.create(path)
@@ -194,6 +197,8 @@ def sync_times(directory: Path) -> list[float]:
 
 def _lock(directory: Path) -> Finding:
     """Who has the directory? Looked up, since taking the lock could refuse a broker that is just starting."""
+    from quothlog.layout import LOCK_NAME
+
     file = directory / LOCK_NAME
     try:
         owner = file.read_text(encoding="ascii", errors="replace").strip()

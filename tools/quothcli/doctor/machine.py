@@ -10,12 +10,14 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
-
-import zmq
+from typing import TYPE_CHECKING
 
 from quothcli.doctor.finding import Findings, fail, ok, warn
 from quothcli.output import bytes_text
-from quothd.config import Config
+
+if TYPE_CHECKING:
+    from quothd.config import Config
+
 
 _SENSIBLE_S = 1_700_000_000
 """November 2023: a clock below was never set."""
@@ -24,7 +26,7 @@ _TIME_ERROR = 5
 """What adjtimex(2) returns while nobody disciplines the clock."""
 _DESCRIPTORS_BESIDE = 100
 """Sockets, the lock, the scrubber, the interpreter."""
-_PACKAGES = ("pyzmq", "msgpack", "xxhash", "typer")
+_PACKAGES = ("pyzmq", "msgpack", "xxhash", "click")
 
 
 class _Timex(ctypes.Structure):
@@ -146,6 +148,8 @@ def _group_bytes() -> int | None:
 
 def versions() -> Findings:
     """What is installed."""
+    import zmq
+
     installed = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     python = f"{platform.python_implementation()} {platform.python_version()}"
     yield ok("versions", f"quoth {version('quoth')}, {python}, libzmq {zmq.zmq_version()}, {installed}")

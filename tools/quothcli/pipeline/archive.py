@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command, spread
 from quothcli.exits import say
@@ -20,13 +19,11 @@ _FILE_BYTES = 128 * 2**20
 
 _Archive = Annotated[
     str,
-    typer.Argument(
-        metavar="DIR", help="The archive's folder, where all of Spark can reach it.", show_default=False
-    ),
+    cli.Argument(metavar="DIR", help="The archive's folder, where all of Spark can reach it."),
 ]
 _KeepReplaced = Annotated[
     float,
-    typer.Option(
+    cli.Option(
         "--keep-replaced",
         metavar="SECONDS",
         min=0,
@@ -35,7 +32,7 @@ _KeepReplaced = Annotated[
 ]
 
 
-def add(pipeline: typer.Typer) -> None:
+def add(pipeline: cli.Group) -> None:
     """Put `archive` and `compact` into `quoth pipeline`."""
     command(
         pipeline,
@@ -53,27 +50,27 @@ def add(pipeline: typer.Typer) -> None:
 
 
 def archive(
-    context: typer.Context,
+    context: cli.Context,
     directory: _Archive,
     topics: Topics,
     follow: Annotated[
         float | None,
-        typer.Option(
+        cli.Option(
             "--follow", metavar="SECONDS", min=0.1, help="Go on for ever, looking so often for new records."
         ),
     ] = None,
     trim: Annotated[
-        bool, typer.Option("--trim", help="Let the topics go of what is archived and durable.")
+        bool, cli.Option("--trim", help="Let the topics go of what is archived and durable.")
     ] = False,
     fail_on_loss: Annotated[
         bool,
-        typer.Option(
+        cli.Option(
             "--fail-on-loss", help="End if records are gone before they could be archived, else count them."
         ),
     ] = False,
     file_bytes: Annotated[
         int,
-        typer.Option(
+        cli.Option(
             "--file-bytes", metavar="BYTES", min=1, help="Cut topics into files of so many stored bytes."
         ),
     ] = _FILE_BYTES,
@@ -109,19 +106,18 @@ def archive(
 
 
 def compact(
-    context: typer.Context,
+    context: cli.Context,
     directory: _Archive,
     topics: Annotated[
         list[str] | None,
-        typer.Argument(
+        cli.Argument(
             metavar="TOPIC",
             help="Names of topics, or patterns in quotes (default: all).",
-            show_default=False,
         ),
     ] = None,
     target_bytes: Annotated[
         int,
-        typer.Option(
+        cli.Option(
             "--target-bytes", metavar="BYTES", min=1, help="Merge smaller files until they have so many."
         ),
     ] = _FILE_BYTES,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from quothcli import cli
 from quothcli.command import command, spread
 from quothcli.pipeline.running import OF_SPARK, run
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job
 
 
-def add(pipeline: typer.Typer) -> None:
+def add(pipeline: cli.Group) -> None:
     """Put `audit` into `quoth pipeline`."""
     command(
         pipeline,
@@ -25,19 +24,18 @@ def add(pipeline: typer.Typer) -> None:
 
 
 def audit(
-    context: typer.Context,
+    context: cli.Context,
     directories: Annotated[
         list[Path],
-        typer.Argument(
+        cli.Argument(
             metavar="DIR",
             help="Embedded logs, topics' folders, data directories, where all of Spark can read them.",
-            show_default=False,
         ),
     ],
-    only: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    only: Annotated[str | None, cli.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="DIR", help="Keep all segments and all findings there, as Parquet."),
+        cli.Option("--out", metavar="DIR", help="Keep all segments and all findings there, as Parquet."),
     ] = None,
     *,
     spark: dict[str, Any],

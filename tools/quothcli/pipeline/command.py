@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import typer
-
+from quothcli import cli
 from quothcli.command import group
-from quothcli.pipeline import archive, audit, replay, stats
+
+COMMANDS = {
+    name: cli.Row(f"quothcli.pipeline.{module}", sentence)
+    for name, (module, sentence) in {
+        "audit": ("audit", "Verify every checksum of every segment, with or without a broker."),
+        "archive": ("archive", "Keep topics as Parquet files, each record once."),
+        "compact": ("archive", "Merge the small files of an archive into large ones, day by day."),
+        "replay": ("replay", "Put archived records, or any Parquet files, into topics, once."),
+        "stats": ("stats", "Tell what topics hold, window by window."),
+    }.items()
+}
+"""The module that brings each command, and what it is for."""
 
 
-def add(app: typer.Typer) -> None:
+def add(app: cli.Group) -> None:
     """Put `pipeline` and its commands into the command."""
-    made = group("Jobs on Spark: look after topics too large for one process.")
-    app.add_typer(made, name="pipeline")
-    for noun in (audit, archive, replay, stats):
-        noun.add(made)
+    made = group("Jobs on Spark: look after topics too large for one process.", COMMANDS)
+    app.add_command(made, name="pipeline")

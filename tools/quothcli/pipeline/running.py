@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.exits import Refused, Status, terminable
 from quothcli.formats import Format
@@ -20,16 +19,13 @@ if TYPE_CHECKING:
 
 Master = Annotated[
     str | None,
-    typer.Option(
+    cli.Option(
         "--master", metavar="URL", help="Where Spark runs (default local[*,4]: here, on all cores).",
-        show_default=False,
     ),
 ]  # fmt: skip
 Conf = Annotated[
     list[str] | None,
-    typer.Option(
-        "--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.", show_default=False
-    ),
+    cli.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
 ]
 
 OF_SPARK = {"master": Master, "conf": Conf, "form": Form}
@@ -38,7 +34,7 @@ _NEEDED = ("pyspark", "pyarrow", "pandas", "py4j")
 
 
 def run(
-    context: typer.Context,
+    context: cli.Context,
     what: str,
     prepare: Callable[[], Job | Summary],
     *,
@@ -80,11 +76,11 @@ def performed(
 
 
 def _settings(session: ModuleType, conf: list[str]) -> list[tuple[str, str]]:
-    """Settings of Spark as they were typed. Raises typer.BadParameter."""
+    """Settings of Spark as they were typed. Raises cli.BadParameter."""
     try:
         return [session.setting(one) for one in conf]
     except ValueError as problem:
-        raise typer.BadParameter(str(problem), param_hint="--conf") from problem
+        raise cli.BadParameter(str(problem), param_hint="--conf") from problem
 
 
 @contextmanager

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 import quoth
+from quothcli import cli
 from quothcli.bench.aio import COLUMNS, Bench
 from quothcli.bench.api import Budget
 from quothcli.bench.options import PAIRS_MIN, SECONDS_MAX, Broker, Directory, Level, Levels, Size, target
@@ -23,22 +22,22 @@ RECORDS = 1_000
 """Messages of a batch, as a producer makes them."""
 
 
-def add(bench: typer.Typer) -> None:
+def add(bench: cli.Group) -> None:
     """Put the command into its group."""
     command(bench, "aio", "quoth bench aio", "quoth bench aio --rounds 21 --durability written")(aio)
 
 
 def aio(
-    context: typer.Context,
+    context: cli.Context,
     size: Size = 100,
     seconds: Annotated[
         float,
-        typer.Option(
+        cli.Option(
             "--seconds", metavar="S", min=0.01, max=SECONDS_MAX, help="How long each measurement takes."
         ),
     ] = 0.5,
     rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", min=1, help="Measurements of each of the three.")
+        int, cli.Option("--rounds", metavar="N", min=1, help="Measurements of each of the three.")
     ] = PAIRS_MIN,
     durability: Levels = None,
     url: Broker = None,

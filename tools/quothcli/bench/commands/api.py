@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 import quoth
+from quothcli import cli
 from quothcli.bench.api import COLUMNS, PAYLOAD, Bench, Budget
 from quothcli.bench.options import SECONDS_MAX, Broker, Directory, Level, Levels, Records, Size, target
 from quothcli.bench.processes import Clients
@@ -19,18 +18,18 @@ from quothcli.options import Form
 from quothcli.output import Printer
 
 
-def add(bench: typer.Typer) -> None:
+def add(bench: cli.Group) -> None:
     """Put the command into its group."""
     command(bench, "api", "quoth bench api", "quoth bench api --durability written --size 1000")(api)
 
 
 def api(
-    context: typer.Context,
+    context: cli.Context,
     records: Records = PAYLOAD.records,
     size: Size = PAYLOAD.size,
     seconds: Annotated[
         float | None,
-        typer.Option(
+        cli.Option(
             "--seconds",
             metavar="S",
             min=0.01,
@@ -40,10 +39,10 @@ def api(
     ] = None,
     messages: Annotated[
         int | None,
-        typer.Option("--messages", metavar="N", min=1, help="Measure N messages of a client, not a time."),
+        cli.Option("--messages", metavar="N", min=1, help="Measure N messages of a client, not a time."),
     ] = None,
     durability: Levels = None,
-    count: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="Client processes.")] = 1,
+    count: Annotated[int, cli.Option("--clients", metavar="N", min=1, help="Client processes.")] = 1,
     url: Broker = None,
     directory: Directory = None,
     form: Form = None,
@@ -54,7 +53,7 @@ def api(
     ever, there is no time of a call.
     """
     if seconds is not None and messages is not None:
-        raise typer.BadParameter("it is measured for a time or for a number", param_hint="--messages")
+        raise cli.BadParameter("it is measured for a time or for a number", param_hint="--messages")
     asked = chosen(context, url, form=form)
     payload = Payload(records, size)
     budget = Budget(messages=messages) if messages else Budget(seconds or SECONDS)

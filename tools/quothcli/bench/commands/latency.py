@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 import quoth
+from quothcli import cli
 from quothcli.bench import schedule
 from quothcli.bench.latency import COLUMNS, RATES, Bench, Plan
 from quothcli.bench.options import SECONDS_MAX, Broker, Directory, Records, Size, target
@@ -24,7 +23,7 @@ ENCODED_BYTES_MAX = 2**30
 """Requests of one measurement, which are encoded beforehand."""
 
 
-def add(bench: typer.Typer) -> None:
+def add(bench: cli.Group) -> None:
     """Put the command into its group."""
     command(
         bench, "latency", "quoth bench latency", "quoth bench latency --rate 500 --url tcp://127.0.0.1:5555"
@@ -32,15 +31,15 @@ def add(bench: typer.Typer) -> None:
 
 
 def latency(
-    context: typer.Context,
+    context: cli.Context,
     calls: Annotated[
-        int, typer.Option("--calls", metavar="N", min=1, help="Calls of each closed loop.")
+        int, cli.Option("--calls", metavar="N", min=1, help="Calls of each closed loop.")
     ] = 2_000,
     records: Records = 1,
     size: Size = 100,
     rates: Annotated[
         list[float] | None,
-        typer.Option(
+        cli.Option(
             "--rate",
             metavar="N",
             min=0.1,
@@ -48,11 +47,11 @@ def latency(
         ),
     ] = None,
     tail_rate: Annotated[
-        float, typer.Option("--tail-rate", metavar="N", min=0.1, help="Records a second that are tailed.")
+        float, cli.Option("--tail-rate", metavar="N", min=0.1, help="Records a second that are tailed.")
     ] = 200,
     lasts: Annotated[
         float,
-        typer.Option(
+        cli.Option(
             "--seconds",
             metavar="S",
             min=0.01,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from quothcli import cli
 from quothcli.bench.options import PAIRS_MIN, Directory, Pairs, folder
 from quothcli.bench.peers import comparison
 from quothcli.chosen import chosen
@@ -14,16 +13,16 @@ from quothcli.options import Form
 from quothcli.output import Printer
 
 
-def add(bench: typer.Typer) -> None:
+def add(bench: cli.Group) -> None:
     """Put the command into its group."""
     command(bench, "peers", "quoth bench peers", "quoth bench peers --peer redis --pairs 21")(peers)
 
 
 def peers(
-    context: typer.Context,
+    context: cli.Context,
     named: Annotated[
         list[comparison.Name] | None,
-        typer.Option("--peer", help="Whom to compare with; may be repeated (default: all)."),
+        cli.Option("--peer", help="Whom to compare with; may be repeated (default: all)."),
     ] = None,
     pairs: Pairs = PAIRS_MIN,
     directory: Directory = None,

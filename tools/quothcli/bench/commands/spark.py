@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 import quoth
+from quothcli import cli
 from quothcli.bench.options import PAIRS_MIN, Directory, folder
 from quothcli.bench.spark.figure import Figure
 from quothcli.bench.target import own_broker
@@ -19,7 +18,7 @@ from quothcli.pipeline.running import installed
 SIZES = (100, 1_000)
 
 
-def add(bench: typer.Typer) -> None:
+def add(bench: cli.Group) -> None:
     """Put the command into its group."""
     command(bench, "spark", "quoth bench spark", "quoth bench spark --figure source --size 100 --rounds 21")(
         spark
@@ -27,14 +26,14 @@ def add(bench: typer.Typer) -> None:
 
 
 def spark(
-    context: typer.Context,
+    context: cli.Context,
     figures: Annotated[
         list[Figure] | None,
-        typer.Option("--figure", help="Which rows; may be repeated (default: all)."),
+        cli.Option("--figure", help="Which rows; may be repeated (default: all)."),
     ] = None,
     rows: Annotated[
         int,
-        typer.Option(
+        cli.Option(
             "--rows",
             metavar="N",
             min=1,
@@ -43,7 +42,7 @@ def spark(
     ] = 4_000_000,
     sizes: Annotated[
         list[int] | None,
-        typer.Option(
+        cli.Option(
             "--size",
             metavar="BYTES",
             min=1,
@@ -51,7 +50,7 @@ def spark(
         ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", min=1, help="Measurements of each way.")
+        int, cli.Option("--rounds", metavar="N", min=1, help="Measurements of each way.")
     ] = PAIRS_MIN,
     directory: Directory = None,
     form: Form = None,

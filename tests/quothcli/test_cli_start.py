@@ -1,0 +1,154 @@
+"""What a command loads before it does its work. Loading decides how long a short command takes.
+
+Times differ from machine to machine; what is loaded does not. So that is what is held here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+import quoth as library
+import quothlog
+from kit.brokers import BrokerProcess
+from kit.deadlines import DEADLINE_S
+from quothcli import cli
+from quothcli.application import COMMANDS, tree
+from quothcli.version import VERSION
+
+LOADED = """
+import json, sys
+from quothcli.application import run
+try:
+    run(sys.argv[1:])
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+"""Runs one command, then tells the modules that are loaded."""
+LOADED_BY_HELPS = """
+import json, os, sys
+from quothcli.application import run
+for line in sys.stdin:
+    if (child := os.fork()) == 0:
+        sys.stdout = open(os.devnull, "w")
+        run([*line.split(), "--help"])
+        print(json.dumps([line.strip(), sorted(sys.modules)]), file=sys.stderr, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+"""Asks for the help of each command that is named on stdin, in a process of its own."""
+
+HEAVY = {"asyncio", "concurrent", "email", "http", "logging", "multiprocessing", "rich", "ssl", "subprocess"}
+"""Packages that no client's command needs unless it does what they are for."""
+LIGHT = frozenset(("click", "quothcli"))
+_FEW = "defaults message moment", "bounds errors pointer quantity settings topic transaction"
+FEW = frozenset(f"quoth.{name}" for name in _FEW[0].split()) | {
+    f"quothwire.{name}" for name in _FEW[1].split()
+}
+"""What the help of a command may need of ours."""
+_BATCH = "quothwire.batch quothwire.record msgpack xxhash cython_runtime"
+_KEYS = f"quothd.config quothd.sources quothlog.retention {_BATCH}"
+MORE = {
+    "serve": _KEYS,
+    "config": f"{_KEYS} quothd.example",
+    "service": f"{_KEYS} quothd.example",
+    "pub": _BATCH,
+    "demo": _BATCH,
+    "transaction": _BATCH,
+}
+"""And what of those whose keys or limits it tells."""
+
+
+def loaded(*typed: str) -> set[str]:
+    """The modules that a command has loaded when it ends."""
+    told = subprocess.run(
+        [sys.executable, "-c", LOADED, *typed], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
+    return set(json.loads(told.stderr.splitlines()[-1]))
+
+
+def of_others(modules: set[str]) -> set[str]:
+    """Those that are neither ours nor Python's, by their packages."""
+    packages = {name.partition(".")[0] for name in modules}
+    return {name for name in packages if name not in sys.stdlib_module_names and not name.startswith("_")}
+
+
+def test_the_version_loads_nothing_but_the_command_line() -> None:
+    modules = loaded("--version")
+    assert of_others(modules) <= LIGHT | {"quoth", "quothwire"}
+    assert {name for name in modules if name.startswith(("quoth.", "quothwire."))} <= FEW
+    assert not {name.partition(".")[0] for name in modules} & HEAVY
+
+
+def test_the_version_is_the_one_that_is_installed() -> None:
+    assert version("quoth") == VERSION
+
+
+def test_the_help_of_a_command_loads_nothing_of_its_work() -> None:
+    """No client, no engine, no ZeroMQ; and Python's own large modules neither."""
+    paths = [" ".join(path) for path in below(tree(), ())]
+    environment = {**os.environ, "COLUMNS": "80"}
+    told = subprocess.run(
+        [sys.executable, "-c", LOADED_BY_HELPS],
+        input="\n".join(paths),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+        env=environment,
+    )
+    found = dict(json.loads(line) for line in told.stderr.splitlines())
+    assert list(found) == paths
+    surplus = {
+        path: sorted(unexpected(path, set(modules)))
+        for path, modules in found.items()
+        if not path.startswith("bench ")  # the help of an instrument names its figures: it is loaded
+    }
+    assert {path: names for path, names in surplus.items() if names} == {}
+
+
+def unexpected(path: str, modules: set[str]) -> set[str]:
+    """What a command should not have loaded for its help."""
+    more = set(MORE.get(path.partition(" ")[0], "").split())
+    more |= {name.partition(".")[0] for name in more}
+    ours = {name for name in modules if name.startswith(("quoth.", "quothwire.", "quothd.", "quothlog."))}
+    heavy = {name.partition(".")[0] for name in modules} & HEAVY
+    packages = of_others(modules) - LIGHT - {"quoth", "quothwire"}
+    return (ours - FEW - more) | (packages - more) | heavy
+
+
+def below(group: cli.Group, path: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """What is typed for each command."""
+    paths = []
+    for name, command in group.commands.items():
+        paths.append((*path, name))
+        if isinstance(command, cli.Group):
+            paths += below(command, paths[-1])
+    return paths
+
+
+@pytest.mark.parametrize("typed", ["ping", "status", "topic ls"])
+def test_a_question_to_a_broker_loads_what_it_needs(broker: BrokerProcess, typed: str) -> None:
+    modules = loaded(*typed.split(), "--url", broker.url)
+    assert "zmq" in modules
+    assert not {name.partition(".")[0] for name in modules} & (HEAVY | {"quothd", "quothlog", "hashlib"})
+    assert not modules & {"quoth.producer", "quoth.gathering", "quoth.transaction", "quoth.forwarder"}
+
+
+@pytest.mark.parametrize("package", [library, quothlog], ids=lambda package: package.__name__)
+def test_every_public_name_can_be_had(package: object) -> None:
+    """They are loaded when they are asked for."""
+    names = package.__all__
+    assert dir(package) == sorted(names)
+    assert all(getattr(package, name).__name__ == name for name in names)
+    with pytest.raises(AttributeError, match="nonsense"):
+        getattr(package, "non" + "sense")
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert list(tree().commands) == list(COMMANDS)
