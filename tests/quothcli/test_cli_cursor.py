@@ -40,13 +40,13 @@ def after(path: Path, topic: str) -> int | None:
 def test_each_run_goes_on_behind_the_one_before(quoth: Command, topic: str, fill: Fill, path: Path) -> None:
     stamps = fill(b"1", b"2", b"3", b"4")
     with_cursor = (topic, "--cursor", str(path), "--format", "raw")
-    assert quoth("tail", *with_cursor, "--after", "0", "-n", "2").out == b"1\n2\n"
+    assert quoth("tail", *with_cursor, "--after", "0", "--limit", "2").out == b"1\n2\n"
     assert after(path, topic) == stamps[1]
     assert quoth("read", *with_cursor, "--limit", "1").out == b"3\n"
     assert quoth("read", *with_cursor).out == b"4\n"
     assert quoth("read", *with_cursor) == (0, b"", "")
     fill(b"5")
-    assert quoth("tail", *with_cursor, "-n", "1").out == b"5\n"
+    assert quoth("tail", *with_cursor, "--limit", "1").out == b"5\n"
 
 
 def test_where_a_new_file_begins_is_typed_and_does_not_count_later(
@@ -54,11 +54,14 @@ def test_where_a_new_file_begins_is_typed_and_does_not_count_later(
 ) -> None:
     """So the same line may stand in a unit that is started again and again."""
     fill(b"1", b"2")
-    line = ("tail", topic, "--since", "-1h", "--cursor", str(path), "-n", "1", "--format", "raw")
+    line = ("tail", topic, "--since", "-1h", "--cursor", str(path), "--limit", "1", "--format", "raw")
     assert quoth(*line) == (0, b"1\n", "")
     told = quoth(*line)
     assert (told.status, told.out) == (0, b"2\n")
-    assert told.err == f"quoth: {path} says where to go on; --after and --since say where a new file begins\n"
+    assert (
+        told.err
+        == f"quoth: {path} says where to go on; -n, --after and --since say where a new file begins\n"
+    )
 
 
 def test_a_tail_that_printed_nothing_goes_on_where_it_began(
@@ -138,7 +141,7 @@ def test_an_idle_tail_whose_reader_goes_has_saved(quoth: Command, topic: str, fi
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("command", ["tail --after 0 -n 2", "read"])
+@pytest.mark.parametrize("command", ["tail --after 0 --limit 2", "read"])
 def test_what_could_not_be_written_is_not_done(
     quoth: Command, topic: str, fill: Fill, path: Path, command: str
 ) -> None:
@@ -155,7 +158,7 @@ def test_a_burst_is_saved_in_a_few_steps(broker: BrokerProcess, fill: Fill, topi
     """100,000 records are there at once: the file is not synced for each of them."""
     fill(*[b"x"] * 100_000)
     trace = path.with_name("trace")
-    line = ("--url", broker.url, "tail", topic, "--after", "0", "-n", "100000", "--cursor", str(path))
+    line = ("--url", broker.url, "tail", topic, "--after", "0", "--limit", "100000", "--cursor", str(path))
     command = [*traced(trace), *COMMAND, *line, "--format", "raw"]
     ended = subprocess.run(command, capture_output=True, timeout=COMMAND_S, check=True)
     assert ended.stdout == b"x\n" * 100_000

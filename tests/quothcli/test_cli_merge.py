@@ -51,7 +51,7 @@ def test_merged_records_come_in_the_order_of_time(
         client.publish(names[number % 3], value)
     assert quoth("read", f"{topic}.*", "--merge", "--format", "raw").out.split() == sent
     assert quoth("read", *names, "--merge", "--limit", "5", "--format", "raw").out.split() == sent[:5]
-    line = ("tail", *names, "--after", "0", "-n", "30", "--format", "raw")
+    line = ("tail", *names, "--after", "0", "--limit", "30", "--format", "raw")
     assert quoth(*line, "--merge").out.split() == sent
     unordered = quoth(*line)
     assert (sorted(unordered.out.split()), unordered.err) == (sorted(sent), "")
@@ -119,7 +119,7 @@ def test_what_holds_up_a_merge_is_said_once(
         held = names[1].encode()
         meddler.on_request = lambda call: error("recovering", "of the test") if call.topic == held else False
         tail = Command(meddler.url, running).start(
-            "tail", *names, "--after", "0", "--merge", "-n", "3", "--format", "raw"
+            "tail", *names, "--after", "0", "--merge", "--limit", "3", "--format", "raw"
         )
         assert tail.process.stderr is not None
         said = tail.process.stderr.readline().decode()

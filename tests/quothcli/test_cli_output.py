@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quoth import Message
-from quothcli.output import bytes_text, message_line, message_object, shown, time_text
+from quothcli.formats import Format
+from quothcli.output import Printer, bytes_text, message_line, message_object, shown, time_text
+from quothcli.template import chosen_template
 from quothwire import pointer as pointers
 
 POINTER = 1_767_323_045_000_001
@@ -30,6 +32,7 @@ LINES = {
     "not UTF-8": (message(b"a\xffb"), r"a\xffb"),
     "control characters": (message(b"a\tb\nc\rd\x1b[31m\x00\x7f"), r"a\tb\nc\rd\x1b[31m\x00\x7f"),
     "C1 control characters": (message("a\x9bb".encode()), r"a\x9bb"),
+    "turned text": (message("a\u202eb\u2066\u200f\u061c".encode()), r"a\u202eb\u2066\u200f\u061c"),
     "a key": (message(b"v", b"k\n"), "v\tkey=k\\n"),
     "an empty key": (message(b"v", b""), "v\tkey="),
     "headers": (message(b"v", None, a=b"1", b=b"\xff"), "v\ta=1\tb=\\xff"),
@@ -82,6 +85,35 @@ def test_nothing_is_lost_in_json(value: bytes, key: bytes | None, headers: dict[
     assert {
         name: back(found["headers"], found.get("headers_base64", {}), name) for name in headers
     } == headers
+
+
+HARMFUL = "".join(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
+HARMFUL += "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+@pytest.mark.parametrize("form", [Format.JSON, Format.TEXT])
+def test_nothing_harmful_reaches_a_terminal(form: Format, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Not in a value, a key, a header, a topic's name, nor in what a broker says; JSON means the same."""
+    record = Message(f"t{HARMFUL}", POINTER, HARMFUL.encode(), HARMFUL.encode(), {HARMFUL: HARMFUL.encode()})
+    printer = Printer(form)
+    printer.message(record, with_topic=True)
+    printer.answer(f"name {HARMFUL}", {"name": HARMFUL})
+    printer.flush()
+    printed = capfdbinary.readouterr().out.decode()
+    assert not set(printed) & set(HARMFUL)
+    lines = printed.split("\n")
+    assert len(lines) == 3
+    if form is Format.JSON:
+        assert json.loads(lines[0]) == message_object(record)
+        assert json.loads(lines[1]) == {"name": HARMFUL}
+
+
+def test_a_template_passes_nothing_harmful_but_raw_does() -> None:
+    record = message(HARMFUL.encode(), HARMFUL.encode())
+    template = chosen_template("{key} {value}", None)
+    assert template is not None
+    assert not set(template(record).decode()) & set(HARMFUL)
+    assert Printer(Format.RAW).encoded(record) == HARMFUL.encode() + b"\n"
 
 
 @given(st.binary(max_size=50))

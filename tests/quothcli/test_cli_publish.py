@@ -101,7 +101,7 @@ def test_a_line_is_published_while_the_pipe_is_open(quoth: Command, topic: str) 
 
 def test_an_interrupted_pipe_delivers_what_came_and_says_how_much(quoth: Command, topic: str) -> None:
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
-    tail = quoth.start("tail", topic, "--after", "0", "-n", "2")
+    tail = quoth.start("tail", topic, "--after", "0", "--limit", "2")
     assert pub.process.stdin is not None
     pub.process.stdin.write(b"one\ntwo\nthr")
     pub.process.stdin.flush()
@@ -117,7 +117,7 @@ def test_an_interrupt_is_not_held_up_by_a_broker_that_is_away(
     broker = start_broker()
     quoth = Command(broker.url, running)
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
-    tail = quoth.start("tail", topic, "--after", "0", "-n", "1")
+    tail = quoth.start("tail", topic, "--after", "0", "--limit", "1")
     pipe = pub.process.stdin
     assert pipe is not None
     pipe.write(b"one\n")
@@ -173,7 +173,7 @@ def test_a_broker_that_goes_away(start_broker: StartBroker, running: list[Runnin
     broker = start_broker()
     quoth = Command(broker.url, running)
     pub = quoth.start("pub", topic, "--timeout", "0.5", stdin=subprocess.PIPE)
-    tail = quoth.start("tail", topic, "--after", "0", "-n", "1")
+    tail = quoth.start("tail", topic, "--after", "0", "--limit", "1")
     assert pub.process.stdin is not None
     pub.process.stdin.write(b"one\n")
     pub.process.stdin.flush()
@@ -192,7 +192,7 @@ def test_a_broker_that_comes_back(start_broker: StartBroker, running: list[Runni
     broker = start_broker()
     quoth = Command(broker.url, running)
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
-    tail = quoth.start("tail", topic, "--after", "0", "-n", "2", "--format", "raw")
+    tail = quoth.start("tail", topic, "--after", "0", "--limit", "2", "--format", "raw")
     assert pub.process.stdin is not None
     pub.process.stdin.write(b"one\n")
     pub.process.stdin.flush()

@@ -13,11 +13,24 @@ def test_count(quoth: Command, topic: str, fill: Fill) -> None:
     stamps = fill(b"one", b"two", b"three")
     (found,) = quoth("count", topic, "--format", "json").objects
     assert (found["records"], found["first"], found["last"]) == (3, stamps[0], stamps[2])
-    between = quoth("count", topic, "--after", str(stamps[0]), "--until", str(stamps[1]))
+    between = quoth("count", topic, "--after", str(stamps[0]), "--until", str(stamps[2]))
     assert between.out.startswith(b"1 record, ")
     assert quoth("count", topic, "--since", str(stamps[1]), "--format", "raw").out == b"2\n"
     nothing = quoth("count", topic, "--after", str(stamps[2]))
     assert (nothing.status, nothing.out) == (0, b"0 records, 0 B\n")
+
+
+def test_until_means_the_same_for_read_and_count(quoth: Command, topic: str, fill: Fill) -> None:
+    """It is not included, so that ranges which touch count each record once."""
+    stamps = fill(b"one", b"two", b"three")
+    for until in (0, *stamps, stamps[-1] + 1):
+        read = quoth("read", topic, "--until", str(until)).lines
+        assert quoth("count", topic, "--until", str(until), "--format", "raw").lines == [str(len(read))]
+        rest = quoth("count", topic, "--since", str(until), "--format", "raw").lines
+        assert rest == [str(len(stamps) - len(read))]
+    assert quoth("split", topic, "--parts", "1", "--until", str(stamps[2]), "--format", "raw").lines == [
+        f"0 {stamps[1]}"
+    ]
 
 
 def test_split(quoth: Command, topic: str, fill: Fill) -> None:

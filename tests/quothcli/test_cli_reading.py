@@ -72,12 +72,12 @@ def test_who_reads_a_removed_segment_is_told_where_it_goes_on(
     fast, quoth = peers.fast(broker), Command(broker.url, running)
     assert quoth("topic", "create", topic, "--count-limit", "2").status == 0
     fast.publish(topic, [b"0", b"1"])
-    tail = quoth.start("tail", topic, "--after", "0", "-n", "6", "--format", "raw")
+    tail = quoth.start("tail", topic, "--after", "0", "--limit", "6", "--format", "raw")
     assert [tail.line() for _ in range(2)] == ["0", "1"]
     eventually(lambda: fast.status(limit=0).waits == 1, "it waits for more")
     os.kill(tail.process.pid, signal.SIGSTOP)
     acks = [fast.publish(topic, [b"%d" % row, b"%d" % (row + 1)]) for row in (2, 4, 6, 8)]
-    assert quoth("topic", "trim", topic, "--before", str(acks[-1].first)).status == 0
+    assert quoth("topic", "trim", topic, "--before", str(acks[-1].first), "--yes").status == 0
     told = tail.end(signal.SIGCONT)
     assert (told.status, told.lines) == (0, ["2", "3", "8", "9"])
     assert told.err == (
@@ -120,7 +120,7 @@ def test_a_record_whose_headers_are_none_is_stepped_over(
     raw = batch.encode([b"a", b"b", b"c"], headers=[b"", b"\xff nonsense", b""])
     pointer = peers.fast(broker).call(Publish(), topic, raw).first
     fill(b"d")
-    for command in (("read", topic), ("tail", topic, "--after", "0", "-n", "3")):
+    for command in (("read", topic), ("tail", topic, "--after", "0", "--limit", "3")):
         told = quoth(*command, "--format", "raw")
         assert (told.status, told.out) == (1, b"a\nc\nd\n"), told
         assert told.err == (
@@ -136,15 +136,15 @@ def test_a_record_whose_headers_are_none_is_stepped_over(
 
 def test_tail_ends_after_n_records(quoth: Command, topic: str, fill: Fill) -> None:
     stamps = fill(b"one", b"two", b"three")
-    assert quoth("tail", topic, "--after", "0", "-n", "2", "--format", "raw").out == b"one\ntwo\n"
-    assert quoth("tail", topic, "--since", str(stamps[1]), "-n", "1", "--format", "raw").out == b"two\n"
-    (found,) = quoth("tail", topic, "--after", str(stamps[1]), "-n", "1", "--format", "json").objects
+    assert quoth("tail", topic, "--after", "0", "--limit", "2", "--format", "raw").out == b"one\ntwo\n"
+    assert quoth("tail", topic, "--since", str(stamps[1]), "--limit", "1", "--format", "raw").out == b"two\n"
+    (found,) = quoth("tail", topic, "--after", str(stamps[1]), "--limit", "1", "--format", "json").objects
     assert found["value"] == "three"
 
 
 def test_tail_begins_now(quoth: Command, topic: str, fill: Fill) -> None:
     fill(b"old")
-    tail = quoth.start("tail", topic, "-n", "1", "--format", "raw")
+    tail = quoth.start("tail", topic, "--limit", "1", "--format", "raw")
     eventually(lambda: fill(b"new") and tail.process.poll() is not None, "tail prints what is published")
     assert tail.end().out == b"new\n"
 
@@ -198,7 +198,7 @@ def test_read_ends_in_silence_when_its_reader_goes(quoth: Command, topic: str, f
     assert (ended.status, ended.err) == (0, "")
 
 
-@pytest.mark.parametrize("command", ["read", "tail -n 1 --after 0", "topic info"])
+@pytest.mark.parametrize("command", ["read", "tail --limit 1 --after 0", "topic info"])
 def test_nobody_ever_reads(quoth: Command, topic: str, fill: Fill, command: str) -> None:
     fill(b"one")
     reading, writing = os.pipe()
@@ -212,7 +212,7 @@ def test_a_stderr_that_nobody_reads_ends_nothing(quoth: Command, topic: str, fil
     fill(b"one")
     reading, writing = os.pipe()
     os.close(reading)
-    options = ["--merge", "--watermark", "--after", "0", "-n", "2", "--format", "raw"]
+    options = ["--merge", "--watermark", "--after", "0", "--limit", "2", "--format", "raw"]
     tail = quoth.start("tail", topic, *options, stderr=writing)
     os.close(writing)
     assert tail.line() == "one"
@@ -222,7 +222,7 @@ def test_a_stderr_that_nobody_reads_ends_nothing(quoth: Command, topic: str, fil
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("command", ["read", "tail -n 1 --after 0"])
+@pytest.mark.parametrize("command", ["read", "tail --limit 1 --after 0"])
 def test_a_full_disk(quoth: Command, topic: str, fill: Fill, command: str) -> None:
     fill(b"one")
     with open("/dev/full", "wb") as full:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
+from types import ModuleType
 
 import pytest
 
@@ -141,7 +142,7 @@ def test_a_question_to_a_broker_loads_what_it_needs(broker: BrokerProcess, typed
 
 
 @pytest.mark.parametrize("package", [library, quothlog], ids=lambda package: package.__name__)
-def test_every_public_name_can_be_had(package: object) -> None:
+def test_every_public_name_can_be_had(package: ModuleType) -> None:
     """They are loaded when they are asked for."""
     names = package.__all__
     assert dir(package) == sorted(names)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import zmq
 
@@ -12,19 +14,35 @@ from kit.commands import Command
 Fill = Callable[..., list[int]]
 
 
-def test_status_has_a_line_per_topic_and_a_letter_per_segment(quoth: Command, topic: str, fill: Fill) -> None:
-    fill(b"one")
-    assert quoth("topic", "roll", topic).status == 0
-    fill(b"two")
-    told = quoth("status")
+def test_status_has_a_table_of_what_topics_hold_and_keep(
+    quoth: Command, topic: str, fill: Fill, tmp_path: Path
+) -> None:
+    fill(b"one", b"two")
+    assert quoth("topic", "set", topic, "--max-age", "7d", "--max-bytes", "10GiB").status == 0
+    other = f"{topic}-other"
+    assert quoth("topic", "create", other).status == 0
+    told = quoth("status", environment={"COLUMNS": "80"})
     assert told.status == 0
-    (line,) = [line for line in told.lines if line.startswith(topic)]
-    name, _, states = line.rpartition(": ")
-    assert name == topic
-    assert len(states) == 2
-    assert set(states) <= set("whr")
+    assert told.lines[0].split() == ["TOPIC", "RECORDS", "BYTES", "OLDEST", "NEWEST", "LAG", "KEEPS"]
+    rows = {line.split()[0]: line.split()[1:] for line in told.lines[1:]}
+    records, _size, _unit, oldest, newest, lag, *keeps = rows[topic]
+    assert (records, lag, keeps) == ("2", "-", ["7d", "10GiB"])
+    assert all(re.fullmatch(r"[\d.]+(ms|s|m)\S*", age) for age in (oldest, newest))
+    assert (rows[other][0], rows[other][3:]) == ("0", ["-", "-", "-", "all"])
     assert "topics" in told.err
     assert len(told.err.splitlines()) == 1
+    cursor = tmp_path / "cursor"
+    assert quoth("read", topic, "--limit", "1", "--cursor", str(cursor)).status == 0
+    rows = {line.split()[0]: line.split() for line in quoth("status", "--cursor", str(cursor)).lines}
+    assert rows[topic][6] == "1"
+
+
+def test_status_shows_so_many_topics(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    assert quoth("topic", "create", f"{topic}-other").status == 0
+    told = quoth("status", "--rows", "1")
+    assert len(told.lines) == 2
+    assert "more topics; --rows" in told.err
 
 
 def test_status_says_that_something_was_damaged(start_broker: StartBroker, alone: Command) -> None:

@@ -106,7 +106,7 @@ def test_read_tail_and_get_by_a_template(quoth: Command, topic: str, fill: Calla
     template = ("--template", r"{topic}\t{value}!")
     lines = [f"{topic}\tone!", f"{topic}\ttwo!"]
     assert quoth("read", topic, *template).lines == lines
-    assert quoth("tail", topic, "--after", "0", "-n", "2", *template).lines == lines
+    assert quoth("tail", topic, "--after", "0", "--limit", "2", *template).lines == lines
     assert quoth("get", topic, str(second), *template).lines == lines[1:]
     assert quoth("get", topic, str(first), "--template", "{pointer}").lines == [str(first)]
 

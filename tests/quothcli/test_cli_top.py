@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import quoth as client
 from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command, Running
 from kit.deadlines import DEADLINE_S, eventually
+from kit.screens import Screen
 from quothcli.watch import Sort, Watch
 
 LINE = re.compile(
@@ -75,7 +73,7 @@ def test_lag_is_what_a_cursor_has_not_done_yet(
         assert (row.name, row.lag) == (topic, 6)
         assert row.lag_seconds == pytest.approx((pointers[-1] - pointers[3]) / 1e6)
         told = quoth("top", "--count", "1", "--interval", "0.1", "--rows", "1", "--cursor", str(file))
-        assert re.search(rf" 6  \S+ +{re.escape(topic)}$", told.lines[2]), told.lines
+        assert re.search(rf" 6  \S+ +{re.escape(topic)}$", told.lines[3]), told.lines
         for _ in range(6):
             cursor.advance(next(tail))
         cursor.save()
@@ -224,35 +222,6 @@ def test_a_broker_that_is_not_there(alone: Command) -> None:
     assert len(told.err.splitlines()) == 2
 
 
-class Screen:
-    """A terminal of a size that a command writes to, and what is seen on it."""
-
-    def __init__(self, lines: int, columns: int) -> None:
-        self.environment = {"TERM": "xterm", "LINES": str(lines), "COLUMNS": str(columns)}
-        self.seen = ""
-        self._ours, self._theirs = pty.openpty()
-
-    def show(self, command: Command, *arguments: str) -> Running:
-        """Start a command on it."""
-        running = command.start(
-            *arguments, environment=self.environment, stdout=self._theirs, stdin=self._theirs
-        )
-        os.close(self._theirs)
-        return running
-
-    def wait_for(self, is_there: Callable[[str], bool]) -> None:
-        """Until that is true of all that has been seen."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not is_there(self.seen):
-            ready, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, self.seen
-            self.seen += os.read(self._ours, 65_536).decode()
-
-    def close(self) -> None:
-        """Nobody looks any more."""
-        os.close(self._ours)
-
-
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 128 + signal.SIGTERM)])
 def test_a_terminal_shows_one_view_in_the_place_of_the_other(
     start_broker: StartBroker, alone: Command, number: int, status: int
@@ -262,7 +231,7 @@ def test_a_terminal_shows_one_view_in_the_place_of_the_other(
     screen = Screen(lines=12, columns=150)
     top = screen.show(alone, "top", "--interval", "0.1", "--url", broker.url)
     screen.wait_for(lambda seen: len(LINE.findall(seen)) >= 3)
-    assert "\x1b[1A" in screen.seen or "\x1b[2A" in screen.seen, "the cursor goes up again"
+    assert re.search(r"\x1b\[[1-4]A", screen.seen), "the cursor goes up again"
     os.kill(top.process.pid, number)
     screen.wait_for(lambda seen: "\x1b[?25h" in seen)  # the cursor that was hidden
     end = subprocess.Popen.wait(top.process, DEADLINE_S)
@@ -292,3 +261,18 @@ def test_a_narrow_terminal_shows_names_before_anything_else(
     assert subprocess.Popen.wait(top.process, DEADLINE_S) == 0
     screen.close()
     assert headings in " ".join(screen.seen.split())
+
+
+def test_the_header_fits_80_columns(start_broker: StartBroker, alone: Command) -> None:
+    broker = start_broker()
+    assert alone("pub", "t-one", "hello", "--url", broker.url).status == 0
+    screen = Screen(lines=12, columns=80)
+    top = screen.show(alone, "top", "--interval", "0.1", "--url", broker.url)
+    screen.wait_for(lambda seen: "syncs/s" in seen and "t-one" in seen)
+    os.kill(top.process.pid, signal.SIGINT)
+    assert subprocess.Popen.wait(top.process, DEADLINE_S) == 0
+    screen.close()
+    first, second = screen.lines[:2]
+    assert re.search(rf"{re.escape(broker.url)} .* process {broker.pid}, up .* [0-9:]{{8}}Z", first)
+    assert "1 topics" in second
+    assert max(map(len, screen.lines[:2])) <= 80

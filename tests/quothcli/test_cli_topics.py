@@ -60,10 +60,10 @@ def test_roll_and_trim(quoth: Command, topic: str, fill: Fill) -> None:
     fill(b"one", b"two")
     assert quoth("topic", "roll", topic, "--format", "json").objects[0]["segments"] == 2
     last = fill(b"three")[-1]
-    told = quoth("topic", "trim", topic, "--before", str(last), "--format", "json")
+    told = quoth("topic", "trim", topic, "--before", str(last), "--yes", "--format", "json")
     assert (told.status, told.objects[0]["records"], told.objects[0]["first"]) == (0, 2, last)
     assert quoth("read", topic, "--format", "raw").out == b"three\n"
-    assert "removed 0 records" in quoth("topic", "trim", topic, "--before", "-1h").out.decode()
+    assert "removed 0 records" in quoth("topic", "trim", topic, "--before", "-1h", "--yes").out.decode()
     assert quoth("topic", "trim", topic).status == 2, "it trimmed without being told where"
 
 
@@ -97,6 +97,51 @@ def test_rm_asks_a_person(
     assert ended.status == status, ended
     assert f"delete topic '{topic}' with 1 record?" in ended.err
     assert quoth("topic", "info", topic).status == left
+
+
+def test_trim_needs_yes_where_nobody_can_be_asked(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one", b"two")
+    assert quoth("topic", "roll", topic).status == 0
+    (last,) = fill(b"three")
+    trim = ("topic", "trim", topic, "--before", str(last))
+    told = quoth(*trim)
+    assert (told.status, told.out) == (2, b"")
+    assert "up to 2 records, " in told.err
+    assert "--yes" in told.err
+    (most,) = quoth(*trim, "--dry-run", "--format", "json").objects
+    assert (most["records_max"], most["before"], most["segments"]) == (2, last, 2)
+    assert len(quoth("read", topic).lines) == 3, "nothing was removed"
+    assert quoth(*trim, "--yes", "--format", "raw").lines == ["2"]
+
+
+@pytest.mark.parametrize(("answer", "status", "left"), [("y\n", 0, 1), ("n\n", 1, 2), ("\n", 1, 2)])
+def test_trim_asks_a_person(
+    quoth: Command, topic: str, fill: Fill, answer: str, status: int, left: int
+) -> None:
+    fill(b"one")
+    assert quoth("topic", "roll", topic).status == 0
+    (last,) = fill(b"two")
+    keyboard, terminal = os.openpty()
+    try:
+        trim = quoth.start("topic", "trim", topic, "--before", str(last), stdin=terminal)
+        os.write(keyboard, answer.encode())
+        ended = trim.end()
+    finally:
+        os.close(terminal)
+        os.close(keyboard)
+    assert ended.status == status, ended
+    assert f"remove from topic '{topic}' up to 1 record, " in ended.err
+    assert len(quoth("read", topic).lines) == left
+
+
+@pytest.mark.parametrize("typed", ["topic info", "read", "count", "topic rm --yes", "topic roll"])
+def test_a_wrong_name_suggests_the_right_one(quoth: Command, topic: str, fill: Fill, typed: str) -> None:
+    fill(b"one")
+    command = typed.split()
+    told = quoth(*command[:2], topic[:-1] + "x", *command[2:])
+    assert told.status == 3
+    assert told.err.splitlines()[1] == f"hint: did you mean '{topic}'? `quoth topic ls` lists them"
+    assert "did you mean" not in quoth(*command[:2], "ZZZZZZZZ", *command[2:]).err
 
 
 @pytest.mark.parametrize(

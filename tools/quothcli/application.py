@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ COMMANDS = {
         "forward": ("forward", "Carry a log to a topic of a broker, each record exactly once."),
         "topic": ("topics", "List, show, make, change, trim and delete topics."),
         "transaction": ("transaction", "Show and abort transactions, which a topic gets whole or not."),
-        "status": ("status", "Show all topics, with a letter per segment."),
+        "status": ("status", "Show all topics in a table: what each holds and keeps."),
         "ping": ("status", "Measure one round trip to the broker."),
         "top": ("top", "Watch the broker and its busiest topics, until Ctrl-C."),
         "ctx": ("ctx", "Name brokers, and choose the one that commands ask."),
@@ -84,6 +85,10 @@ def _run(arguments: Sequence[str]) -> int:
             return int(group.invoke(context) or Status.DONE)
     except cli.Exit as end:
         return end.exit_code
+    except cli.Meant as problem:
+        line = shlex.join(["quoth", *arguments[: len(arguments) - problem.number], *problem.words])
+        complain("usage", problem.format_message(), f"type `{line}`")
+        return Status.USAGE
     except cli.UsageError as problem:
         complain("usage", problem.format_message(), f"`{_path(problem)} --help` shows how")
         return Status.USAGE

@@ -7,17 +7,26 @@ first of these that is there: --url, --ctx, QUOTH_URL, QUOTH_CONTEXT, the contex
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import NamedTuple
 
 import quoth
 from quoth.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quothcli import cli, contexts
+from quothcli.exits import say
 from quothcli.formats import Format
-from quothwire.errors import Disconnected
+from quothwire.errors import Disconnected, NotFound, QuothError
 
 URL_VARIABLE = "QUOTH_URL"
 CONTEXT_VARIABLE = "QUOTH_CONTEXT"
+FIRST_S = 1.0
+"""After so long it is said that a broker is waited for."""
+_NAMES_MAX = 10_000
+"""Among so many names the one that is meant is looked for: that takes a tenth of a second."""
 DEFAULT = "the default"
 """Who says where the broker is if nobody does."""
 
@@ -68,8 +77,40 @@ class Chosen:
         """Seconds to wait for the broker. Raises as `address` does."""
         return self.timeout or self.place.timeout or DEFAULT_TIMEOUT_S
 
-    def connect(self) -> quoth.Client:
-        """Connect to the broker. Raises `Disconnected`, which tells where the address is from."""
+    @contextmanager
+    def connect(self, *, wait: bool = False) -> Iterator[quoth.Client]:
+        """Connect to the broker. Raises `Disconnected`, which tells where the address is from.
+
+        wait: as long as it takes until the broker answers; what is waited for is said.
+        An error inside that names a topic which does not exist gets the name that may be meant.
+        """
+        with self._awaited() if wait else self._opened() as client:
+            try:
+                yield client
+            except NotFound as problem:
+                if problem.code != "unknown_topic" or (near := _near(client, problem.text)) is None:
+                    raise
+                hint = f"did you mean {near!r}? `quoth topic ls` lists them"
+                raise NotFound(problem.code, problem.text, hint) from problem
+
+    def _awaited(self) -> quoth.Client:
+        """A client of the broker, however late that comes."""
+        asked = replace(self, timeout=min(self.patience, FIRST_S))
+        while True:
+            try:
+                client = asked._opened()
+            except Disconnected as problem:
+                if asked is not self:
+                    say(f"quoth: {problem.text}; waiting for it, Ctrl-C ends that")
+                    asked = self
+            else:
+                client.timeout = self.patience
+                if asked is self:
+                    say(f"quoth: the broker at {client.url} answers")
+                return client
+
+    def _opened(self) -> quoth.Client:
+        """A client that the caller closes. Raises as `connect` does."""
         place = self.place
         try:
             return quoth.connect(place.url, timeout=self.patience)
@@ -77,6 +118,17 @@ class Chosen:
             raise type(problem)(
                 problem.code, f"{problem.text} (from {place.origin})", problem.hint
             ) from problem
+
+
+def _near(client: quoth.Client, text: str) -> str | None:
+    """The topic with the name that is most like the one in an error's text."""
+    named = re.search(r"topic (['\"])(.+)\1", text)
+    if named is None:
+        return None
+    with suppress(QuothError):
+        near = get_close_matches(named[2], client.topics()[:_NAMES_MAX], n=1)
+        return near[0] if near else None
+    return None
 
 
 def chosen(

@@ -25,6 +25,8 @@ import click
 from click import Abort, BadParameter, Context, UsageError, confirm
 from click.exceptions import Exit
 
+from quothcli.aliases import MEANT
+
 __all__ = [
     "Abort",
     "Argument",
@@ -33,6 +35,7 @@ __all__ = [
     "Context",
     "Exit",
     "Group",
+    "Meant",
     "Option",
     "Row",
     "UsageError",
@@ -252,6 +255,15 @@ def _completer(complete: Complete | None) -> Callable[..., Any] | None:
     return lambda context, _param, incomplete: list(complete(context, incomplete))
 
 
+class Meant(UsageError):
+    """Another command is meant by what was typed: the last words of it, so many, mean these words."""
+
+    def __init__(self, text: str, ctx: Context, number: int, words: Sequence[str]) -> None:
+        super().__init__(text, ctx)
+        self.number = number
+        self.words = words
+
+
 class Row(NamedTuple):
     """A command that is loaded when it is typed: the module whose `add` brings it, and what it is for."""
 
@@ -323,9 +335,12 @@ class Group(_Helped, click.Group):
         """The command that was typed. Raises `UsageError` with the one that was meant."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
+            path = (*ctx.command_path.split()[1:], name)
+            text = f"there is no command `quoth {' '.join(path)}`"
+            if path in MEANT:
+                raise Meant(text, ctx, len(args) + len(path) - 1, [*MEANT[path].split(), *args[1:]])
             near = get_close_matches(name, self.list_commands(ctx), n=2)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise UsageError(f"there is no command `{ctx.command_path} {name}`{meant}", ctx)
+            raise UsageError(text + (f"; did you mean {' or '.join(near)}?" if near else ""), ctx)
         return super().resolve_command(ctx, args)
 
 

@@ -8,19 +8,21 @@ saved once for all that has come at once.
 from __future__ import annotations
 
 import io
+import math
 import os
 import select
 import signal
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from quothcli.exits import Status, say
+from quothcli.filters import Wanted
 from quothcli.output import Printer, ordinals_text, records_text, time_text
 
 if TYPE_CHECKING:
@@ -34,23 +36,28 @@ WRITE_BYTES = select.PIPE_BUF
 
 
 class Delivery:
-    """Prints records, up to a number if there is one. with_topic: a line of text says its topic.
+    """Prints records, up to a number if there is one.
 
-    As a context manager it hands on, at the end, what was printed, also when it is interrupted.
+    line: how a record is printed. wanted: which ones are, if not all; the others count as done, and not for
+    the number. As a context manager it hands on, at the end, what was printed, also when it is interrupted.
     """
 
     def __init__(
-        self, printer: Printer, cursor: Cursor | None, number: int | None, *, with_topic: bool
+        self,
+        line: Callable[[Message], bytes],
+        cursor: Cursor | None,
+        number: int | None,
+        wanted: Wanted | None = None,
     ) -> None:
-        self._printer = printer
+        self._line = line
         self._cursor = cursor
-        self._left = number
-        self._with_topic = with_topic
+        self._left = math.inf if number is None else number
+        self._wanted = wanted
         # Its own, since that of stdout is none with PYTHONUNBUFFERED: what is in it was not written.
         out = io.FileIO(sys.stdout.fileno(), "w", closefd=False)
         self._out = io.BufferedWriter(out, 2 * WRITE_BYTES)
         self._bytes = 0
-        self._printed: dict[str, Message] = {}
+        self._done: dict[str, Message] = {}
         """The last of each topic that is not handed on yet."""
 
     def __enter__(self) -> Self:
@@ -66,22 +73,25 @@ class Delivery:
     @property
     def is_done(self) -> bool:
         """Were there as many as wanted?"""
-        return self._left is not None and self._left <= 0
+        return self._left <= 0
 
     def take(self, messages: Sequence[Message]) -> None:
         """Print records, hand them on, and keep in the cursor's file that they are done."""
-        if self._left is not None:
-            messages = messages[: self._left]
-            self._left -= len(messages)
         for message in messages:
-            line = self._printer.encoded(message, with_topic=self._with_topic)
-            if self._bytes and self._bytes + len(line) > WRITE_BYTES:
-                self._hand_on()
-            self._out.write(line)
-            self._printed[message.topic] = message
-            self._bytes += len(line)
+            if self.is_done:
+                break
+            if self._wanted is None or self._wanted(message):
+                self._print(self._line(message))
+            self._done[message.topic] = message
         self._hand_on()
         self._save()
+
+    def _print(self, line: bytes) -> None:
+        if self._bytes and self._bytes + len(line) > WRITE_BYTES:
+            self._hand_on()
+        self._out.write(line)
+        self._bytes += len(line)
+        self._left -= 1
 
     def _save(self) -> None:
         if self._cursor is not None:
@@ -90,9 +100,9 @@ class Delivery:
     def _hand_on(self) -> None:
         self._out.flush()
         if self._cursor is not None:
-            for message in self._printed.values():
+            for message in self._done.values():
                 self._cursor.advance(message)
-        self._printed.clear()
+        self._done.clear()
         self._bytes = 0
 
 
@@ -157,7 +167,7 @@ def opened(path: Path | None, begin: int | None) -> AbstractContextManager[Curso
         return nullcontext()
     cursor = Cursor(path)
     if cursor.topics and begin is not None:
-        say(f"quoth: {path} says where to go on; --after and --since say where a new file begins")
+        say(f"quoth: {path} says where to go on; -n, --after and --since say where a new file begins")
     return cursor
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import ParamSpec, TextIO
 
-from quothcli import cli
+from quothcli import cli, progress
 from quothwire.errors import CODES, Disconnected, NotFound, QuothError
 
 Parameters = ParamSpec("Parameters")
@@ -72,7 +72,8 @@ def say(text: str) -> None:
 
     line = printable(" ".join(text.split()))
     try:
-        print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+        with progress.hidden():
+            print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         _forget(sys.stderr)
 

@@ -95,8 +95,13 @@ Since = Annotated[
         "--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer."
     ),
 ]
+Until = Annotated[
+    str | None,
+    cli.Option("--until", metavar="TIME", help="Stop before this time or pointer, given as for --since."),
+]
 Limit = Annotated[
-    int | None, cli.Option("--limit", metavar="N", min=0, help="Print at most N records (default: all).")
+    int | None,
+    cli.Option("--limit", "--first", metavar="N", min=0, help="End after N records (default: go on)."),
 ]
 
 
@@ -126,6 +131,12 @@ def with_ctx(function: Callable[..., Any]) -> Callable[..., Any]:
 def moment(text: str | None) -> int | None:
     """A pointer or a time as a person types it, as a pointer. Raises ``bad_pointer``."""
     return None if text is None else as_pointer(text)
+
+
+def last_before(until: str | None) -> int | None:
+    """The last pointer before a moment, None if none was typed. Raises ``bad_pointer``."""
+    end = moment(until)
+    return None if end is None else max(0, end - 1)
 
 
 def start(after: str | None, since: str | None) -> int | None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from quothcli import progress
 from quothcli.formats import Format
 from quothwire import pointer as pointers
 
@@ -22,13 +24,21 @@ if TYPE_CHECKING:
     from quoth import Message
 
 
-_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
-    ord("\t"): "\\t",
-    ord("\n"): "\\n",
-    ord("\r"): "\\r",
-}
+_CONTROLS = (*range(32), *range(127, 160))
+"""C0, DEL and C1: a terminal takes them for commands."""
+_TURNS = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""What makes a terminal show a text in another order than it has, and Unicode's ends of lines."""
+_ESCAPED = (
+    {code: f"\\x{code:02x}" for code in _CONTROLS}
+    | {code: f"\\u{code:04x}" for code in _TURNS}
+    | {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
+)
+_LAID_OUT = {code: text for code, text in _ESCAPED.items() if chr(code) not in "\t\n"}
+"""For a text that was laid out here, in lines and by tabs."""
+_IN_JSON = {code: f"\\u{code:04x}" for code in (*_CONTROLS, *_TURNS)}
+_HARMFUL = re.compile(f"[{''.join(map(chr, (*_CONTROLS, *_TURNS)))}]")
 
-_encode = json.JSONEncoder(ensure_ascii=False).encode
+_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Printer:
@@ -44,7 +54,7 @@ class Printer:
 
     def message(self, message: Message, *, with_topic: bool = False) -> None:
         """Print one record. with_topic: begin a line of text with the topic's name."""
-        self._out.write(self.encoded(message, with_topic=with_topic))
+        self._write(self.encoded(message, with_topic=with_topic))
 
     def encoded(self, message: Message, *, with_topic: bool = False) -> bytes:
         """What `message` prints, for whoever hands it on by himself."""
@@ -58,11 +68,11 @@ class Printer:
 
     def object(self, content: Mapping[str, Any]) -> None:
         """Print an object as a line of JSON."""
-        self.line(_encode(content))
+        self._write(_line(_encode(content)))
 
     def line(self, text: str) -> None:
-        """Print a line of text."""
-        self._out.write(_line(text))
+        """Print a line of text, or several; what would disturb a terminal is escaped."""
+        self._write(_line(text.translate(_LAID_OUT) if _HARMFUL.search(text) else text))
 
     @property
     def gives_objects(self) -> bool:
@@ -74,11 +84,26 @@ class Printer:
         if self.form is Format.JSON:
             self.object(content)
         elif text:
-            self.line(str(raw) if self.form is Format.RAW and raw is not None else text)
+            if self.form is Format.RAW and raw is not None:
+                self._write(_line(str(raw)))
+            else:
+                self.line(text)
 
     def flush(self) -> None:
         """Hand on everything that was printed."""
         self._out.flush()
+
+    def _write(self, line: bytes) -> None:
+        with progress.hidden():
+            self._out.write(line)
+            if progress.is_shown():
+                self._out.flush()  # before the bar comes back
+
+
+def _encode(content: Mapping[str, Any]) -> str:
+    """An object as a line of JSON that a terminal may show: the same when it is parsed."""
+    text = _json(content)
+    return text.translate(_IN_JSON) if _HARMFUL.search(text) else text
 
 
 def message_line(message: Message) -> str:

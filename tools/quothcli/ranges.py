@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
-from quothcli.options import After, Form, Since, Timeout, Topic, Url, moment, start
+from quothcli.options import After, Form, Since, Timeout, Topic, Until, Url, last_before, start
 from quothcli.output import Printer, bytes_text, moment_text, records_text
 from quothwire.pointer import POINTER_MAX
 
 if TYPE_CHECKING:
     from quoth.message import Stretch
-
-
-Until = Annotated[
-    str | None,
-    cli.Option("--until", metavar="TIME", help="Stop behind this pointer, which is included, or time."),
-]
 
 
 def add(app: cli.Group) -> None:
@@ -45,7 +39,7 @@ def count(
     Damaged records count, though nobody can read them.
     """
     asked = chosen(context, url, timeout, form)
-    begin, end = start(after, since) or 0, moment(until)
+    begin, end = start(after, since) or 0, last_before(until)
     with asked.connect() as client:
         found = client.count(topic, begin, end)
     text = f"{records_text(found.records)}, {bytes_text(found.bytes)}"
@@ -73,14 +67,14 @@ def split(
     """Divide records into parts that are about equal.
 
     A line a part: the pointer that it begins behind, the pointer of its last record, records, bytes. No batch
-    is divided, so the parts are read at full speed.
+    is divided, so the parts are read at full speed: `quoth read TOPIC --after POINTER --limit RECORDS`.
     """
     from quothwire.message import PARTS_MAX
 
     if parts > PARTS_MAX:
         raise cli.BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")
     asked = chosen(context, url, timeout, form)
-    begin, end = start(after, since) or 0, moment(until)
+    begin, end = start(after, since) or 0, last_before(until)
     with asked.connect() as client:
         found = client.split(topic, begin, POINTER_MAX if end is None else end, parts)
     printer = Printer(asked.format)

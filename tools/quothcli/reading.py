@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from quothcli import cli
@@ -18,6 +20,8 @@ from quothcli.delivery import (
     tell_watermark,
 )
 from quothcli.exits import Status, say, terminable
+from quothcli.filters import Grep, Headers, Key, wanted
+from quothcli.last import starts_of_last
 from quothcli.options import (
     After,
     CursorFile,
@@ -29,19 +33,45 @@ from quothcli.options import (
     Timeout,
     Topic,
     Topics,
+    Until,
     Url,
     moment,
     start,
 )
 from quothcli.output import Printer
+from quothcli.rows import Rows, are_for_a_terminal, has_colour
 from quothcli.template import chosen_template
 
 if TYPE_CHECKING:
-    from quoth import Reading
+    from quoth import Message, Reading
+    from quoth.gathering import Start
 
 
 BEAT_S = 1.0
 """How often a merge that is silent is looked at."""
+
+_Number = Annotated[
+    int | None,
+    cli.Option(
+        "-n",
+        "--number",
+        metavar="N",
+        min=0,
+        help="Begin with the last N records of each topic, with --merge with the last N of all.",
+    ),
+]
+_Watermark = Annotated[
+    bool,
+    cli.Option(
+        "--watermark",
+        help="With --merge, tell up to when everything has been printed: as an object between those "
+        "of --format json, else on stderr.",
+    ),
+]
+_Wait = Annotated[
+    bool, cli.Option("--wait/--no-wait", help="Wait for a broker that is not there yet (default: yes).")
+]
+_Pointers = Annotated[bool, cli.Option("--pointers", help="On a terminal, show pointers, too.")]
 
 
 def add(app: cli.Group) -> None:
@@ -51,7 +81,8 @@ def add(app: cli.Group) -> None:
         "tail",
         "quoth tail greetings",
         "quoth tail orders --since -15m --format json | jq .value",
-        "quoth tail orders --after 0 -n 10",
+        "quoth tail orders -n 10",
+        "quoth tail orders --since -1d --key customer-1 --grep '(?i)refund'",
         "quoth tail 'orders.*' payments --merge --template '{time:%H:%M:%S} {topic} {key}: {value}'",
         "quoth tail orders --cursor orders.cursor --since -1h >> orders.txt",
     )(tail)
@@ -74,21 +105,18 @@ def add(app: cli.Group) -> None:
 def tail(
     context: cli.Context,
     topics: Topics,
+    number: _Number = None,
     after: After = None,
     since: Since = None,
-    number: Annotated[
-        int | None, cli.Option("-n", "--number", metavar="N", min=1, help="Stop after N records.")
-    ] = None,
+    limit: Limit = None,
+    key: Key = None,
+    grep: Grep = None,
+    headers: Headers = None,
     merge: Merge = False,
-    watermark: Annotated[
-        bool,
-        cli.Option(
-            "--watermark",
-            help="With --merge, tell up to when everything has been printed: as an object between those "
-            "of --format json, else on stderr.",
-        ),
-    ] = False,
+    watermark: _Watermark = False,
     cursor: CursorFile = None,
+    wait: _Wait = True,
+    pointers: _Pointers = False,
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
@@ -96,28 +124,45 @@ def tail(
 ) -> int | None:
     """Print records as they come, until Ctrl-C.
 
-    It begins now unless it is told where. It waits for a topic that does not exist yet, and for a broker
-    that goes away for a while.
+    It begins now unless it is told where, and goes on from there. It waits for a topic that does not exist
+    yet, and for a broker that is not there yet or goes away for a while. A terminal shows the time, the key
+    and the value in columns, with a line where the date changes; a pipe gets what --format text prints.
+
+    With --key, --grep or --header the other records are left out: they do not count for --limit, and are done
+    for --cursor. -n counts them, as `tail -n N -f FILE | grep` does.
 
     With --cursor it goes on behind what it has written before; of a topic that FILE does not know it prints
     all. What was written is done, whoever reads it: behind `| head -5` the next run leaves out what the pipe
-    had taken, behind -n 5 nothing.
+    had taken, behind --limit 5 nothing.
 
     With --merge a record is printed once no topic can have an older one to come. That takes milliseconds,
     more with hundreds of topics; equal times go by the topics' names. Only where the broker's clock steps
     back, a record comes late. That is said, and so is what holds up the others for long.
     """
     asked = chosen(context, url, timeout, form)
-    begin = start(after, since)
+    if number is not None and (after is not None or since is not None):
+        raise cli.BadParameter(
+            "it says where to begin, as --after and --since do: give one of them (--limit N: end after N)",
+            param_hint="-n",
+        )
     if watermark and not merge:
         raise cli.BadParameter("only a --merge has one", param_hint="--watermark")
+    chosen_records = wanted(key, grep, headers)
+    begin = start(after, since)
     printer = Printer(asked.format, chosen_template(template, asked.form))
+    is_plain = asked.form is not None or template is not None
+    line = _line(printer, topics, in_columns=not is_plain and are_for_a_terminal(), pointers=pointers)
     gaps = Gaps()
     end_with_reader()
     try:
-        with terminable(), opened(cursor, begin) as kept, asked.connect() as client:
-            delivery = Delivery(printer, kept, number, with_topic=are_several(topics))
-            with client.tail_many(topics, after=begin, cursor=kept, ordered=merge, on_gap=gaps) as reading:
+        with terminable(), opened(cursor, begin) as kept, asked.connect(wait=wait) as client:
+            first: Start | None = begin
+            if number is not None and not (kept is not None and kept.topics):
+                first = starts_of_last(client, topics, number, merged=merge)
+            delivery = Delivery(line, kept, limit, chosen_records)
+            if delivery.is_done:
+                return None
+            with client.tail_many(topics, after=first, cursor=kept, ordered=merge, on_gap=gaps) as reading:
                 if not reading.topics:
                     say("quoth: no topic matches yet; waiting for one")
                 _follow(reading, delivery, printer if watermark else None, merge=merge)
@@ -131,11 +176,11 @@ def read(
     topics: Topics,
     after: After = None,
     since: Since = None,
-    until: Annotated[
-        str | None,
-        cli.Option("--until", metavar="TIME", help="Stop before this time, given as for --since."),
-    ] = None,
+    until: Until = None,
     limit: Limit = None,
+    key: Key = None,
+    grep: Grep = None,
+    headers: Headers = None,
     merge: Merge = False,
     cursor: CursorFile = None,
     url: Url = None,
@@ -146,14 +191,17 @@ def read(
     """Print the records that are there now, oldest first, and end.
 
     Of several topics each line begins with its topic, and each topic's records keep their order; with --merge
-    all of them come in the order of time. With a cursor it prints what has come since the last time.
+    all of them come in the order of time. With a cursor it prints what has come since the last time. With
+    --key, --grep or --header the other records are left out: they do not count for --limit, and are done for
+    --cursor.
     """
     asked = chosen(context, url, timeout, form)
+    chosen_records = wanted(key, grep, headers)
     begin, end = start(after, since), moment(until)
     printer = Printer(asked.format, chosen_template(template, asked.form))
     gaps = Gaps()
     with terminable(), opened(cursor, begin) as kept, asked.connect() as client:
-        delivery = Delivery(printer, kept, limit, with_topic=are_several(topics))
+        delivery = Delivery(_line(printer, topics), kept, limit, chosen_records)
         if delivery.is_done:
             return None
         reading = client.read_many(topics, after=begin, until=end, cursor=kept, ordered=merge, on_gap=gaps)
@@ -181,6 +229,16 @@ def get(
     with asked.connect() as client:
         printer.message(client.get(topic, wanted))
     return None
+
+
+def _line(
+    printer: Printer, topics: Sequence[str], *, in_columns: bool = False, pointers: bool = False
+) -> Callable[[Message], bytes]:
+    """How a record is printed."""
+    several = are_several(topics)
+    if in_columns:
+        return Rows(pointers=pointers, with_topic=several, colour=has_colour())
+    return partial(printer.encoded, with_topic=several)
 
 
 def _follow(reading: Reading, delivery: Delivery, marks: Printer | None, *, merge: bool) -> None:

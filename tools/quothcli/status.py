@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from quothcli import cli
 from quothcli.chosen import chosen
@@ -11,14 +14,24 @@ from quothcli.command import command
 from quothcli.exits import say
 from quothcli.formats import Format
 from quothcli.options import Form, Timeout, Url
-from quothcli.output import Printer, printable
+from quothcli.output import Printer, bytes_text, printable
+from quothcli.watch import lag_of
+from quothwire.quantity import format_size, format_span
 
 if TYPE_CHECKING:
-    from quoth import Status
+    from quoth import Client, Status, TopicInfo
+    from quoth.cursor import Position
 
 
 _WRONG = ("torn_bytes", "damaged_bytes", "set_aside_bytes", "scrub_damages", "scrub_missing_records")
 """Counters that somebody should know of who looks at the status."""
+
+
+ROWS_MAX = 1_000
+"""Each takes a question to the broker."""
+_NAME_MAX = 24
+"""A longer name moves the columns behind it."""
+_HEADINGS = ("TOPIC", "RECORDS", "BYTES", "OLDEST", "NEWEST", "LAG", "KEEPS")
 
 
 def add(app: cli.Group) -> None:
@@ -27,28 +40,84 @@ def add(app: cli.Group) -> None:
     command(app, "ping", "quoth ping", "quoth ping --timeout 1 || quoth serve")(ping)
 
 
-def status(context: cli.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
-    """Show all topics, with a letter per segment.
+def status(
+    context: cli.Context,
+    rows: Annotated[int, cli.Option("--rows", metavar="N", min=0, help="Show N topics, by name.")] = ROWS_MAX,
+    cursor: Annotated[
+        Path | None,
+        cli.Option("--cursor", metavar="FILE", help="The cursor of a consumer, to see its lag."),
+    ] = None,
+    url: Url = None,
+    timeout: Timeout = None,
+    form: Form = None,
+) -> None:
+    """Show all topics in a table: what each holds and keeps.
 
-    The totals go to stderr. The letters, oldest segment first: w is being written, r is open for reading,
-    h hibernates.
+    OLDEST and NEWEST are the ages of the oldest and the newest record that is kept. LAG is how many records
+    the consumer of --cursor FILE is behind, or how long if that is not known; without FILE there is none.
+    KEEPS is the retention: the age and the size above which the oldest records are removed. The totals go
+    to stderr. No topic is woken.
     """
     asked = chosen(context, url, timeout, form)
+    printer = Printer(asked.format)
     with asked.connect() as client:
         found = client.status()
-    printer = Printer(asked.format)
-    if asked.format is Format.JSON:
-        printer.object(asdict(found))
-        return
-    for name, states in found.states.items():
-        printer.line(f"{printable(name)}: {states}")
+        if asked.format is Format.JSON:
+            printer.object(asdict(found))
+            return
+        names = list(found.states)[:rows]
+        if asked.format is Format.RAW:
+            for name in names:
+                printer.answer(name, {}, name)
+        else:
+            _print_table(printer, client, names, cursor)
     printer.flush()
+    if more := len(found.states) - len(names):
+        say(f"quoth: {more:,} more topics; --rows {len(found.states)} shows all")
     say(
         f"{found.topics:,} topics, {found.active:,} active, {found.waits:,} waiting; {found.server}, "
-        f"process {found.pid}, up {found.uptime:.0f} s, {found.directory}"
+        f"process {found.pid}, up {format_span(found.uptime, short=True, rough=True)}, {found.directory}"
     )
     if said := damage_text(found):
         say(f"quoth: something was damaged: {said}; `quoth log verify {found.directory}` tells more")
+
+
+def _print_table(printer: Printer, client: Client, names: Sequence[str], cursor: Path | None) -> None:
+    """A line a topic. One that is deleted meanwhile has none."""
+    from quoth import NotFound
+    from quoth.cursor import positions_in
+
+    done = positions_in(cursor) if cursor is not None else {}
+    width = min(_NAME_MAX, max([len("TOPIC"), *map(len, names)]))
+    lines = []
+    for name in names:
+        try:
+            info = client.topic(name)
+        except NotFound:
+            continue
+        lines.append(_cells(info, done.get(name), time.time()))
+    layout = f"{{:<{width}}} {{:>13}} {{:>7}} {{:>6}} {{:>6}} {{:>7}}  {{}}"
+    for cells in [_HEADINGS, *lines] if lines else []:
+        printer.line(layout.format(*cells).rstrip())
+
+
+def _cells(info: TopicInfo, done: Position | None, now: float) -> tuple[str, ...]:
+    records, seconds = lag_of(info, done)
+    lag = f"{records:,}" if records is not None else "-" if seconds is None else _span(seconds)
+    ages = [
+        "-" if not pointer else _span(max(0.0, now - pointer / 1e6)) for pointer in (info.first, info.last)
+    ]
+    kept = [_span(info.settings["max_age"])] if info.settings.get("max_age") else []
+    if info.settings.get("max_bytes"):
+        kept.append(format_size(info.settings["max_bytes"]).replace(" ", ""))
+    problem = f"  {printable(info.problem)}" if info.problem else ""
+    keeps = " ".join(kept) or "all"
+    size = bytes_text(info.bytes)
+    return printable(info.name), f"{info.count:,}", size, *ages, lag, keeps + problem
+
+
+def _span(seconds: float) -> str:
+    return format_span(seconds, short=True, rough=True)
 
 
 def damage_text(found: Status) -> str:

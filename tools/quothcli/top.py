@@ -27,7 +27,7 @@ from quothcli.watch import Row, Sort, View, Watch
 
 ROWS = 20
 """Where there is no screen that has room for so many and no more."""
-_ABOVE = 3
+_ABOVE = 4
 _ANSWER_S = 2.0
 """A broker that takes longer is shown as away; it is asked again after the interval."""
 _NAME_COLUMNS = 24
@@ -174,7 +174,7 @@ def _lines(url: str, view: View | QuothError, columns: Sequence[_Column] = _COLU
         return [f"{url}  {at}  {what}: {printable(view.text)}"]
     status = view.status
     return [
-        f"{url}  {at}  {status.server}, process {status.pid}, up {_span(status.uptime)}: "
+        f"{url}  {status.server}, process {status.pid}, up {_span(status.uptime)}  {at}",
         f"{status.topics:,} topics, {status.active:,} active, {status.waits:,} waiting, "
         f"{_rate(view.requests_per_second)} requests/s, {_rate(view.syncs_per_second)} syncs/s",
         f"{_heading(columns)}TOPIC",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from quothcli import cli
+from quothcli.asking import Yes, is_confirmed
 from quothcli.chosen import chosen
 from quothcli.command import command, group, spread
-from quothcli.exits import Status, complain
+from quothcli.exits import Status
 from quothcli.formats import Format
 from quothcli.options import Form, Timeout, Topic, Url, moment
 from quothcli.output import Printer, bytes_text, moment_text, printable, records_text
@@ -150,7 +150,7 @@ def change(
 def remove(
     context: cli.Context,
     topic: Topic,
-    yes: Annotated[bool, cli.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
@@ -162,12 +162,9 @@ def remove(
     asked = chosen(context, url, timeout, form)
     with asked.connect() as client:
         found = client.topic(topic)
-        if not yes:
-            if not sys.stdin.isatty():
-                raise cli.BadParameter(f"it would delete {records_text(found.count)}: say --yes to do that")
-            if not cli.confirm(f"delete topic {topic!r} with {records_text(found.count)}?", err=True):
-                complain("not_done", "nothing was deleted", "answer y to delete it")
-                return Status.FAILED
+        what = f"topic {printable(topic)!r} with {records_text(found.count)}"
+        if not is_confirmed("delete", what, yes=yes):
+            return Status.FAILED
         _print_trimmed(Printer(asked.format), topic, client.delete_topic(topic), "deleted")
     return None
 
@@ -183,18 +180,40 @@ def trim(
             help="Remove what is older: a pointer, a time, or -7d.",
         ),
     ],
+    yes: Yes = False,
+    dry_run: Annotated[
+        bool,
+        cli.Option("--dry-run", help="Remove nothing: say what is older, which is the most that can go."),
+    ] = False,
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,
-) -> None:
+) -> int | None:
     """Remove old records, a whole segment at a time.
 
-    The segments go that hold nothing but records before the given time.
+    The segments go that hold nothing but records before the given time; a segment that holds a younger one
+    stays whole, so fewer records may go than are older. It asks first; where nobody can be asked, --yes is
+    needed.
     """
     asked = chosen(context, url, timeout, form)
     limit = moment(before) or 0
+    printer = Printer(asked.format)
     with asked.connect() as client:
-        _print_trimmed(Printer(asked.format), topic, client.trim(topic, limit), "removed")
+        segments = client.topic(topic).segments
+        older = client.count(topic, 0, max(0, limit - 1))
+        what = (
+            f"up to {records_text(older.records)}, {bytes_text(older.bytes)}, that are older than "
+            f"{moment_text(limit)}: whole segments, of {segments:,} that there are"
+        )
+        if dry_run:
+            content = {"topic": topic, "before": limit, "segments": segments}
+            most = {"records_max": older.records, "bytes_max": older.bytes}
+            printer.answer(f"would remove {what}", content | most, older.records)
+            return None
+        if not is_confirmed("remove", f"from topic {printable(topic)!r} {what}", yes=yes):
+            return Status.FAILED
+        _print_trimmed(printer, topic, client.trim(topic, limit), "removed")
+    return None
 
 
 def roll(

@@ -130,7 +130,7 @@ class Watch:
             if was.first_ordinal == info.first_ordinal:  # else older bytes have gone, nobody knows how many
                 size = (info.bytes - was.bytes) / seconds
         age = max(0.0, now - info.last / 1e6) if info.last else None
-        lag = _lag(info, done)
+        lag = lag_of(info, done)
         return Row(info.name, records, size, info.count, info.bytes, age, *lag, info.states, info.problem)
 
     @staticmethod
@@ -141,7 +141,7 @@ class Watch:
         return (counts[1] - counts[0]) / (look.at - before.at)
 
 
-def _lag(info: TopicInfo, done: Position | None) -> tuple[int | None, float | None]:
+def lag_of(info: TopicInfo, done: Position | None) -> tuple[int | None, float | None]:
     """Records and seconds that a cursor is behind."""
     if done is None:
         return None, None

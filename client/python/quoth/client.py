@@ -41,6 +41,7 @@ from quothwire.topic import check_topic
 
 if TYPE_CHECKING:
     from quoth.cursor import Cursor
+    from quoth.gathering import Start
     from quoth.producer import Producer
     from quoth.reading import Reading
     from quoth.transaction import Transaction
@@ -274,7 +275,7 @@ class Client(Closing):
         self,
         topics: str | Iterable[str],
         *,
-        after: int | None = None,
+        after: Start | None = None,
         since: Moment | None = None,
         until: Moment | None = None,
         cursor: Cursor | None = None,
@@ -295,7 +296,7 @@ class Client(Closing):
         self,
         topics: str | Iterable[str],
         *,
-        after: int | None = None,
+        after: Start | None = None,
         since: Moment | None = None,
         cursor: Cursor | None = None,
         ordered: bool = False,
@@ -304,8 +305,9 @@ class Client(Closing):
         """Records of several topics as they come, for ever; also of new topics that match a pattern.
 
         cursor: where to go on, whatever `after` and `since` say; a topic that it does not know is read from
-        its beginning. They say where it begins with a new one. ordered: in the order of their time, each as
-        soon as no older one can come, see `Reading`.
+        its beginning. They say where it begins with a new one. after: a cursor, or one for each topic, where
+        one that is not named is read from its beginning. ordered: in the order of their time, each as soon as
+        no older one can come, see `Reading`.
         """
         from quoth.gathering import Plan
         from quoth.reading import Reading
@@ -403,6 +405,8 @@ class Client(Closing):
             return channel.run(call)
 
 
-def beginning(after: int | None, since: Moment | None, default: int | None) -> int | None:
-    """The cursor at which several topics begin. Raises `RequestError` as `cursor` does."""
+def beginning(after: Start | None, since: Moment | None, default: int | None) -> Start | None:
+    """The cursor at which several topics begin, or one for each. Raises `RequestError` as `cursor` does."""
+    if isinstance(after, Mapping):
+        return {topic: cursor(pointer, since, 0) for topic, pointer in after.items()}
     return default if after is None and since is None else cursor(after, since, 0)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -56,15 +56,18 @@ TO_COME = ""
 """Stands for all topics that match a pattern and are not known yet: each list settles them up to its time."""
 
 Take = Callable[[str, Answer], None]
+Start = int | Mapping[str, int]
+"""A cursor, or one for each topic that is named there; any other is read from its beginning."""
 
 
 class Plan(NamedTuple):
-    """How it is read. follow: for ever, else what is there now. start: the cursor to begin with, None for the
-    end of each topic. end: the last pointer. cursor: once it knows any topic, it says where all begin."""
+    """How it is read. follow: for ever, else what is there now. start: the cursor to begin with, or one for
+    each topic, or None for the end of each. end: the last pointer. cursor: once it knows any topic, it says
+    where all begin."""
 
     follow: bool
     ordered: bool
-    start: int | None = None
+    start: Start | None = None
     end: int = POINTER_MAX
     cursor: Cursor | None = None
 
@@ -278,7 +281,10 @@ class Gathering:
     def _add(self, name: str) -> None:
         """Let a topic take part: from its beginning, unless the plan or the cursor in the file says more."""
         position = self._plan.cursor.position(name) if self._plan.cursor is not None else None
-        after = (self._plan.start or 0) if self._is_new and not self.is_begun else 0
+        start = self._plan.start or 0
+        after = start if isinstance(start, int) else start.get(name, 0)
+        if not self._is_new or self.is_begun:
+            after = 0
         self._merge.add(name)
         reader = Reader(name, after, partial(self._merge.push, name))
         if position is not None:

@@ -23,7 +23,7 @@ from quoth.columns import encoder
 from quoth.cursor import Cursor
 from quoth.deadline import as_seconds, deadline_in
 from quoth.exchange import Steps
-from quoth.gathering import Plan
+from quoth.gathering import Plan, Start
 from quoth.message import Ack, Message, OnGap, Stretch
 from quoth.moment import Moment, as_pointer, cursor
 from quoth.producer import BUFFER_MAX, ProducerOptions
@@ -262,7 +262,7 @@ class Client:
         self,
         topics: str | Iterable[str],
         *,
-        after: int | None = None,
+        after: Start | None = None,
         since: Moment | None = None,
         until: Moment | None = None,
         cursor: Cursor | None = None,
@@ -278,7 +278,7 @@ class Client:
         self,
         topics: str | Iterable[str],
         *,
-        after: int | None = None,
+        after: Start | None = None,
         since: Moment | None = None,
         cursor: Cursor | None = None,
         ordered: bool = False,

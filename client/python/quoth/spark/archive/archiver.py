@@ -13,6 +13,7 @@ or by cron; there is nothing else that it has to remember.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -23,7 +24,6 @@ from typing import NamedTuple
 
 from quoth.client import Client
 from quoth.deadline import as_seconds
-from quoth.reader import log
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
 from quoth.spark.archive.manifest import Loss as ArchivedLoss
 from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage, check_footer
@@ -42,6 +42,7 @@ FILES_A_SLOT = 4
 KEEP_REPLACED_S = 900.0
 """How long files stay that compaction has replaced: for readers that have begun with the manifest before."""
 
+_LOG = logging.getLogger("quoth")
 Tell = Callable[[str], None]
 
 
@@ -103,7 +104,7 @@ class Archiver:
         workers: Workers,
         topics: str | Iterable[str],
         policy: Policy = Policy(),  # noqa: B008
-        tell: Tell = log.warning,
+        tell: Tell = _LOG.warning,
     ) -> None:
         if policy.file_bytes < 1:
             raise error("bad_request", f"files of {policy.file_bytes} bytes", "some millions are usual")

@@ -13,6 +13,7 @@ With --follow each window is told once it is over, see `quoth.spark.statistics.f
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, astuple
@@ -24,7 +25,6 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.message import Gap
 from quoth.moment import Moment, cursor, now
-from quoth.reader import log
 from quoth.spark.disk import local_path, refuse_existing
 from quoth.spark.jobs import session
 from quoth.spark.jobs.broker import awaited
@@ -54,6 +54,7 @@ HEADING = _COLUMNS.format(
 )
 """What stands above the lines of `line`."""
 
+_LOG = logging.getLogger("quoth")
 Tell = Callable[[str], None]
 
 
@@ -66,7 +67,7 @@ def job(
     since: Moment | None = None,
     until: Moment | None = None,
     out: str | None = None,
-    tell: Tell = log.warning,
+    tell: Tell = _LOG.warning,
 ) -> session.Job:
     """The job that looks at what topics hold now. window: a span of time. out: where it keeps what it finds.
 

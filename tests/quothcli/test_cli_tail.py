@@ -1,0 +1,256 @@
+"""`quoth tail`: the last records, filters, a broker that is not there yet, and what a terminal shows."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import quoth as library
+from kit.brokers import BrokerProcess, StartBroker, free_port
+from kit.commands import Command, Running
+from kit.deadlines import DEADLINE_S, eventually
+from kit.screens import Screen
+from quoth import Client, Cursor
+
+Fill = Callable[..., list[int]]
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[Client]:
+    """Who publishes."""
+    with library.connect(broker.url) as client:
+        yield client
+
+
+def numbers(count: int, begin: int = 0) -> list[bytes]:
+    """So many values."""
+    return [b"%d" % number for number in range(begin, begin + count)]
+
+
+# -- the last records -------------------------------------------------------------------------------
+
+
+def test_tail_begins_with_the_last_records_and_goes_on(quoth: Command, client: Client, topic: str) -> None:
+    """As `tail -n 8 -f` does. Batches of three, so that the eighth last lies inside of one."""
+    for begin in range(0, 30, 3):
+        client.publish(topic, numbers(3, begin))
+    tail = quoth.start("tail", topic, "-n", "8", "--format", "raw")
+    assert [tail.line() for _ in range(8)] == [str(number) for number in range(22, 30)]
+    client.publish(topic, b"new")
+    assert tail.line() == "new"
+    assert tail.end(signal.SIGINT) == (0, b"", "")
+
+
+def test_fewer_records_than_asked_for_and_none(quoth: Command, client: Client, topic: str) -> None:
+    """What was trimmed is not told as a gap: nobody asked for it."""
+    client.publish(topic, b"old")
+    client.roll(topic)
+    client.trim(topic, client.publish(topic, numbers(3)).first)
+    assert quoth("tail", topic, "-n", "8", "--limit", "3", "--format", "raw") == (0, b"0\n1\n2\n", "")
+    tail = quoth.start("tail", topic, "-n", "0", "--limit", "1", "--format", "raw")
+    eventually(
+        lambda: client.publish(topic, b"new") and tail.process.poll() is not None, "it prints what is new"
+    )
+    assert tail.end() == (0, b"new\n", "")
+
+
+def test_the_last_of_several_topics(quoth: Command, client: Client, topic: str) -> None:
+    """Of each without --merge, of all of them with it."""
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    for number, value in enumerate(numbers(20)):
+        client.publish(names[number % 3 == 0], value)
+    line = ("tail", f"{topic}.*", "-n", "4", "--format", "raw")
+    expected = [value.decode() for number, value in enumerate(numbers(20)) if number % 3 == 0][-4:]
+    expected += [value.decode() for number, value in enumerate(numbers(20)) if number % 3][-4:]
+    assert sorted(quoth(*line, "--limit", "8").lines) == sorted(expected)
+    assert quoth(*line, "--merge", "--limit", "4").lines == ["16", "17", "18", "19"]
+
+
+def test_a_cursor_that_knows_wins_over_the_last_records(
+    quoth: Command, fill: Fill, topic: str, tmp_path: Path
+) -> None:
+    fill(*numbers(5))
+    line = ("tail", topic, "-n", "3", "--cursor", str(tmp_path / "cursor"), "--limit", "1", "--format", "raw")
+    assert [quoth(*line).lines for _ in range(3)] == [["2"], ["3"], ["4"]]
+
+
+@pytest.mark.parametrize("option", ["--after", "--since"])
+def test_two_beginnings_are_typed_wrongly(alone: Command, option: str) -> None:
+    told = alone("tail", "orders", "-n", "3", option, "1")
+    assert (told.status, told.out) == (2, b"")
+    assert "--limit" in told.err
+
+
+# -- filters ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["read", "tail --after 0"])
+def test_filters(quoth: Command, client: Client, topic: str, command: str) -> None:
+    client.publish(
+        topic,
+        [b"one", b"two \xff", b"three", b"ONE", b"end"],
+        key=[b"k", b"k", None, b"\xc3\xa9", b"kk"],
+        headers=[{"a": b"1"}, {"a": b"2", "b": b""}, {}, {"b": b"x=y"}, {}],
+    )
+    name, *options = command.split()
+
+    def found(*filters: str, limit: int = 1) -> list[str]:
+        told = quoth(name, topic, *options, *filters, "--limit", str(limit), "--template", "{value}")
+        assert told.status == 0, told
+        return told.lines
+
+    assert found("--key", "k", limit=2) == ["one", r"two \xff"]
+    assert found("--key", "é") == ["ONE"]
+    assert found("--grep", "(?i)^one$", limit=2) == ["one", "ONE"]
+    assert found("--grep", r"\xff") == [r"two \xff"]
+    assert found("--header", "a", limit=2) == ["one", r"two \xff"]
+    assert found("--header", "a=2") == [r"two \xff"]
+    assert found("--header", "b=x=y") == ["ONE"]
+    assert found("--header", "a", "--header", "b=") == [r"two \xff"]
+    assert found("--key", "k", "--grep", "two") == [r"two \xff"]
+
+
+@pytest.mark.parametrize("typed", [("--grep", "("), ("--header", "=x")])
+def test_a_filter_that_is_none(alone: Command, typed: tuple[str, str]) -> None:
+    told = alone("read", "orders", *typed)
+    assert (told.status, told.out) == (2, b"")
+    assert typed[0] in told.err
+
+
+def test_records_that_are_left_out_are_done_for_the_cursor(
+    quoth: Command, fill: Fill, topic: str, tmp_path: Path
+) -> None:
+    stamps = fill(*numbers(6))
+    path = tmp_path / "cursor"
+    line = ("read", topic, "--cursor", str(path), "--grep", "[24]", "--format", "raw")
+
+    def after() -> int | None:
+        with Cursor(path) as cursor:
+            return cursor.after(topic)
+
+    assert quoth(*line, "--limit", "1").out == b"2\n"
+    assert after() == stamps[2], "what comes behind the last one was not looked at"
+    assert quoth(*line).out == b"4\n"
+    assert after() == stamps[-1]
+
+
+# -- a broker that is not there yet -----------------------------------------------------------------
+
+
+def test_tail_waits_for_a_broker_and_says_for_whom(start_broker: StartBroker, alone: Command) -> None:
+    url = f"tcp://127.0.0.1:{(port := free_port())}"
+    tail = alone.start("tail", "t", "--after", "0", "--limit", "1", "--format", "raw", "--url", url)
+    assert tail.process.stderr is not None
+    said = tail.process.stderr.readline().decode()
+    assert said.startswith("quoth: ")
+    assert url in said
+    assert "waiting for it" in said
+    broker = start_broker(port=port)
+    assert tail.process.stderr.readline().decode() == f"quoth: the broker at {url} answers\n"
+    with library.connect(broker.url) as client:
+        client.publish("t", b"hello")
+    assert tail.end() == (0, b"hello\n", "")
+
+
+def test_tail_does_not_wait_if_that_is_not_wanted(alone: Command) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}"
+    told = alone("tail", "t", "--no-wait", "--url", url, "--timeout", "0.2")
+    assert (told.status, told.out) == (4, b"")
+    assert told.err.startswith("quoth: disconnected: ")
+
+
+def test_a_tail_that_waits_for_a_broker_is_interrupted(alone: Command) -> None:
+    tail = alone.start("tail", "t", "--url", f"tcp://127.0.0.1:{free_port()}")
+    assert tail.process.stderr is not None
+    assert b"waiting for it" in tail.process.stderr.readline()
+    assert tail.end(signal.SIGINT) == (0, b"", "")
+
+
+# -- a terminal -------------------------------------------------------------------------------------
+
+
+def shown(screen: Screen, running: Running) -> list[str]:
+    """What a command that ends by itself leaves on a terminal of 80 columns, without colours."""
+    screen.wait_for_end()
+    assert subprocess.Popen.wait(running.process, DEADLINE_S) == 0
+    screen.close()
+    return screen.lines
+
+
+def test_a_terminal_shows_columns(quoth: Command, client: Client, topic: str) -> None:
+    ack = client.publish(
+        topic,
+        [b"one", b"two\n\xe2\x80\xae", b"three"],
+        key=[b"customer-1", None, b"c-2"],
+        headers={"h": b"\x9b"},
+    )
+    date, _, time = library.Message(topic, ack.first, b"", None, {}).time.isoformat().partition("T")
+    screen = Screen(24, 80)
+    lines = shown(screen, screen.show(quoth, "tail", topic, "-n", "3", "--limit", "3"))
+    assert lines == [
+        f"--- {date} UTC ---",
+        f"{time[:12]}  customer-1  one  h=\\x9b",
+        f"{time[:12]}              two\\n\\u202e  h=\\x9b",
+        f"{time[:12]}  c-2         three  h=\\x9b",
+    ]
+    assert "\x1b[36mcustomer-1\x1b[0m" in screen.seen
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
+def test_a_terminal_without_colours(
+    quoth: Command, fill: Fill, topic: str, environment: dict[str, str]
+) -> None:
+    fill(b"one")
+    screen = Screen(24, 80, environment)
+    _, line = shown(screen, screen.show(quoth, "tail", topic, "-n", "1", "--limit", "1"))
+    assert line.endswith("  one")
+    assert "\x1b" not in screen.seen
+
+
+def test_a_terminal_shows_pointers_and_topics_on_demand(quoth: Command, fill: Fill, topic: str) -> None:
+    (pointer,) = fill(b"one")
+    screen = Screen(24, 80)
+    tail = screen.show(quoth, "tail", topic, f"{topic}-not-yet", "-n", "1", "--limit", "1", "--pointers")
+    _, line = shown(screen, tail)
+    parts = line.split()
+    assert (parts[0], parts[2:]) == (str(pointer), [topic, "one"])
+
+
+@pytest.mark.parametrize("options", [("--format", "text"), ("--template", "{pointer}\t{time}\t{value}")])
+def test_a_terminal_shows_what_was_asked_for(
+    quoth: Command, fill: Fill, topic: str, options: tuple[str, str]
+) -> None:
+    """As a pipe gets it."""
+    fill(b"one")
+    piped = quoth("tail", topic, "-n", "1", "--limit", "1", *options).lines
+    screen = Screen(24, 80)
+    assert shown(screen, screen.show(quoth, "tail", topic, "-n", "1", "--limit", "1", *options)) == piped
+
+
+# -- how far a command is ---------------------------------------------------------------------------
+
+
+def test_a_bar_never_shares_a_line_with_output(
+    quoth: Command, broker: BrokerProcess, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """Of stdout or stderr, on one terminal: the bar is erased before, and drawn again below."""
+    names = [f"{topic}.{letter}" for letter in "abc"]
+    for name in names:
+        client.publish(name, [b"x" * 1_000] * 1_000)
+    screen = Screen(24, 80)
+    folder = str(tmp_path / "saved")
+    options = [word for name in names for word in ("--topic", name)]
+    backup = screen.show(quoth, "backup", str(broker.directory), folder, *options, errors=True)
+    screen.wait_for_end()
+    assert subprocess.Popen.wait(backup.process, DEADLINE_S) == 0
+    screen.close()
+    assert "copying  [" in screen.seen
+    rows = [row.rpartition("\r\x1b[2K")[2] for row in screen.seen.replace("\r\n", "\n").split("\n")]
+    assert all("copying  [" not in row for row in rows), "a bar was not erased before a line"
+    assert [row.partition(":")[0] for row in rows if topic in row] == names
+    assert os.path.isdir(folder)

@@ -1,0 +1,70 @@
+"""Which records are wanted: by key, by what their value holds, by headers."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from quothcli import cli
+
+if TYPE_CHECKING:
+    from quoth import Message
+
+Wanted = Callable[["Message"], bool]
+
+Key = Annotated[str | None, cli.Option("--key", metavar="KEY", help="Only records with exactly this key.")]
+Grep = Annotated[
+    str | None,
+    cli.Option(
+        "--grep",
+        metavar="RE",
+        help="Only records whose value this regular expression of Python matches somewhere: (?i)error.*disk.",
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    cli.Option(
+        "--header",
+        metavar="NAME[=VALUE]",
+        help="Only records that have this header, with this value if one is given; may be repeated.",
+    ),
+]
+
+
+def wanted(key: str | None, grep: str | None, headers: Sequence[str] | None) -> Wanted | None:
+    """Tells the records that are wanted; None if all are. Raises `BadParameter`."""
+    tests: list[Wanted] = []
+    if key is not None:
+        tests.append(_has_key(os.fsencode(key)))
+    for header in headers or ():
+        tests.append(_has_header(*header.partition("=")))
+    if grep is not None:
+        tests.append(_matches(grep))
+    if len(tests) < 2:
+        return tests[0] if tests else None
+    return lambda message: all(test(message) for test in tests)
+
+
+def _has_key(key: bytes) -> Wanted:
+    return lambda message: message.key == key
+
+
+def _has_header(name: str, equals: str, value: str) -> Wanted:
+    if not name:
+        raise cli.BadParameter("a header has a name: NAME=VALUE, or NAME alone", param_hint="--header")
+    if not equals:
+        return lambda message: name in message.headers
+    content = os.fsencode(value)
+    return lambda message: message.headers.get(name) == content
+
+
+def _matches(expression: str) -> Wanted:
+    try:
+        search = re.compile(os.fsencode(expression)).search
+    except re.error as problem:
+        raise cli.BadParameter(
+            f"{expression!r} is no regular expression: {problem}", param_hint="--grep"
+        ) from None
+    return lambda message: search(message.value) is not None

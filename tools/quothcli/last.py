@@ -1,0 +1,63 @@
+"""Where the last records of topics begin, for `tail -n`.
+
+Of one topic the ordinals tell it exactly, over batches and over records that are not kept any more. Of
+several topics in the order of time, the last records of each are read, and the last of all are among them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from quothwire.errors import NotFound
+
+if TYPE_CHECKING:
+    from quoth import Client, Gap, Message
+
+
+def starts_of_last(client: Client, topics: Sequence[str], number: int, *, merged: bool) -> dict[str, int]:
+    """The cursor behind which the last records of each topic come that exists.
+
+    merged: the last of all topics together, by their time; else so many of each.
+    """
+    from quoth.selection import Selection, is_pattern
+
+    selection = Selection(topics)
+    names = [*selection.names]
+    if any(map(is_pattern, topics)):
+        names += [name for name in client.topics() if selection.matches(name) and name not in names]
+    starts: dict[str, int] = {}
+    for name in names:
+        try:
+            starts[name] = _start(client, name, number)
+        except NotFound:
+            continue  # it is waited for, and then read from its beginning
+    return _merged(client, starts, number) if merged and len(starts) > 1 and number else starts
+
+
+def _start(client: Client, topic: str, number: int) -> int:
+    kept = client.count(topic)
+    if number == 0 or not kept.records:
+        return kept.last
+    begin = kept.first - 1
+    if kept.records <= number:
+        return begin
+    return client.advance(topic, begin, max_records=kept.records - number).until
+
+
+def _merged(client: Client, starts: dict[str, int], number: int) -> dict[str, int]:
+    """The same for the last records of all of these."""
+    seen = dict(starts)
+    last: deque[Message] = deque(maxlen=number)
+    with client.read_many(list(starts), after=starts, ordered=True, on_gap=_told_later) as reading:
+        for message in reading:
+            seen[message.topic] = message.pointer
+            last.append(message)
+    for message in reversed(last):
+        seen[message.topic] = message.pointer - 1
+    return seen
+
+
+def _told_later(gap: Gap) -> None:
+    """The same gap is met again when the records are printed."""
