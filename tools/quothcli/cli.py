@@ -49,7 +49,8 @@ Complete = Callable[[Context, str], Sequence[str]]
 
 
 class Option:
-    """How an option is typed. complete: its candidates. callback: called with its value at once."""
+    """How an option is typed. parser: makes the value of a word. complete: its candidates. callback: called
+    with its value at once."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class Option:
         metavar: str | None = None,
         min: float | None = None,
         max: float | None = None,
+        parser: Callable[[Any], Any] | None = None,
         complete: Complete | None = None,
         callback: Callable[[Any], None] | None = None,
         hidden: bool = False,
@@ -66,13 +68,14 @@ class Option:
         self.help = help
         self.metavar = metavar
         self.bounds = (min, max)
+        self.parser = parser
         self.complete = complete
         self.callback = callback
         self.hidden = hidden
 
 
 class Argument:
-    """How an argument is shown. complete: its candidates."""
+    """How an argument is shown. parser: makes the value of a word. complete: its candidates."""
 
     def __init__(
         self,
@@ -81,11 +84,13 @@ class Argument:
         metavar: str | None = None,
         min: float | None = None,
         max: float | None = None,
+        parser: Callable[[Any], Any] | None = None,
         complete: Complete | None = None,
     ) -> None:
         self.help = help
         self.metavar = metavar
         self.bounds = (min, max)
+        self.parser = parser
         self.complete = complete
 
 
@@ -112,6 +117,19 @@ class _Choice(click.ParamType):  # type: ignore[type-arg]  # before 8.3 it has n
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
+
+class _Parsed(click.ParamType):  # type: ignore[type-arg]
+    """What a parser makes of a word."""
+
+    name = "value"
+
+    def __init__(self, parser: Callable[[Any], Any]) -> None:
+        self._parser = parser
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: Context | None) -> Any:  # noqa: ARG002
+        """The value. Raises what the parser raises."""
+        return self._parser(value)
 
 
 class _Whole(click.IntRange):
@@ -188,6 +206,11 @@ def _type_of(kind: Any, low: float | None, high: float | None) -> Any:
     return click.STRING
 
 
+def _reader(said: Option | Argument, typed: _Typed) -> Any:
+    """What reads a parameter's words: its own parser, or that of its type."""
+    return _Parsed(said.parser) if said.parser is not None else _type_of(typed.kind, *said.bounds)
+
+
 class _Shown:
     """A parameter of ours. label: its value's name in a table."""
 
@@ -211,7 +234,7 @@ def _option(name: str, said: Option, typed: _Typed, default: Any) -> click.Optio
         more["is_flag"] = True
         metavar = None
     else:
-        kind = _type_of(typed.kind, *said.bounds)
+        kind = _reader(said, typed)
         more["type"] = kind
         metavar = said.metavar or ("|".join(kind.words) if isinstance(kind, _Choice) else None)
     made = _Option(
@@ -238,7 +261,7 @@ def _argument(name: str, said: Argument, typed: _Typed, default: Any) -> click.A
     more: dict[str, Any] = {} if required else {"default": default}
     made = _Argument(
         [name],
-        type=_type_of(typed.kind, *said.bounds),
+        type=_reader(said, typed),
         metavar=f"{label}{several}" if required else f"[{label}{several}]",
         required=required,
         nargs=-1 if typed.is_list else 1,

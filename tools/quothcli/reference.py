@@ -87,7 +87,7 @@ def _option(option: Any) -> str:
 def _meaning(option: Any) -> str:
     """What an option is for, with its default where the help leaves that to click."""
     text = str(option.help)
-    default = getattr(option.default, "value", option.default)
+    default = None if option.required else getattr(option.default, "value", option.default)
     if default in (None, False, "", ()) or "default" in text:
         return text
     return f"{text.removesuffix('.')} (default: {default})."
