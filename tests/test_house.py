@@ -42,7 +42,7 @@ JOBS = f"{SPARK}jobs/"  # and its jobs, which have to find them, quothd
 ONLY_UNDER = {
     "pyspark": (SPARK, "client/python/pyspark_quoth/"),
     "pytest": ("client/python/pytest_quoth/",),
-    "click": ("tools/quothcli/",),
+    "typer": ("tools/quothcli/",),
     "rich": ("tools/quothcli/",),
 }
 NEVER_UNDER = {

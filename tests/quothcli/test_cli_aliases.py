@@ -7,9 +7,9 @@ import shlex
 import pytest
 
 from kit.commands import Command
-from quothcli import cli
 from quothcli.aliases import MEANT
 from quothcli.application import tree
+from quothcli.command import Group
 
 TYPED = {
     "topic list --format json": "quoth topic ls --format json",
@@ -35,7 +35,7 @@ def found(words: tuple[str, ...]) -> bool:
     """Tell whether there is such a command."""
     command: object = tree()
     for word in words:
-        if not isinstance(command, cli.Group) or word not in command.commands:
+        if not isinstance(command, Group) or word not in command.commands:
             return word == "--version"
         command = command.commands[word]
     return True

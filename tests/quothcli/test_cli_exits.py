@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from kit.commands import Command
 from kit.deadlines import DEADLINE_S
 from quoth import ProducerError, QuothError
-from quothcli import application, cli
+from quothcli import application
 from quothcli.exits import Status, guarded, say, status_of
 from quothwire.errors import CODES, error
 
@@ -48,7 +49,7 @@ def test_an_error_of_a_producer_counts_as_its_cause() -> None:
     ("problem", "status"),
     [
         (KeyboardInterrupt(), 130),
-        (cli.Abort(), 130),
+        (typer.Abort(), 130),
         (FileNotFoundError(2, "No such file", "x"), 3),
         (PermissionError(13, "Permission denied", "x"), 1),
         (OSError("odd"), 1),
@@ -123,12 +124,12 @@ class Interrupter:
 
 sys.meta_path.insert(0, Interrupter())
 from quothcli.main import main
-assert "click" not in sys.modules and "zmq" not in sys.modules, "it takes long to import this"
+assert "typer" not in sys.modules and "zmq" not in sys.modules, "it takes long to import this"
 main(["--version"])
 """
 
 
-@pytest.mark.parametrize("module", ["quothcli.application", "click", "importlib.metadata"])
+@pytest.mark.parametrize("module", ["quothcli.application", "typer", "quothwire.errors"])
 def test_an_interrupt_while_it_is_loaded(module: str) -> None:
     """Ctrl-C is heard from the beginning, and is no traceback."""
     ended = subprocess.run(
@@ -140,7 +141,7 @@ def test_an_interrupt_while_it_is_loaded(module: str) -> None:
 def test_an_interrupt_that_is_ignored_stays_so() -> None:
     """As behind nohup, or in the background of a script."""
     ignored = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + INTERRUPTED_AT
-    ended = subprocess.run([sys.executable, "-c", ignored, "click"], capture_output=True, timeout=DEADLINE_S)
+    ended = subprocess.run([sys.executable, "-c", ignored, "typer"], capture_output=True, timeout=DEADLINE_S)
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 

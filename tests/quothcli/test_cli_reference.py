@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
+import typer
 
 from kit.commands import Command
-from quothcli import cli
 from quothcli.application import COMMANDS, root, tree
+from quothcli.command import Group, built, group
 from quothcli.exits import Status
 from quothcli.reference import page, walk
 
@@ -45,11 +46,12 @@ def test_every_exit_status_is_told() -> None:
 
 
 def test_a_help_that_would_break_the_page_does_not() -> None:
-    def odd(what: Annotated[str, cli.Option("--what", help="Either <this> | that.")] = "a") -> None:
+    def odd(what: Annotated[str, typer.Option("--what", help="Either <this> | that.")] = "a") -> None:
         """Print <this>."""
 
-    made = cli.make(odd, "odd", epilog="\b\nExamples:\n  quoth odd | jq")
-    text = "\n".join(walk(made, "quoth odd"))
+    made = group("Odd commands.")
+    made.command("odd", epilog="\b\nExamples:\n  quoth odd | jq")(odd)
+    text = "\n".join(walk(built(made).commands["odd"], "quoth odd"))
     assert "| `--what WHAT` | Either &lt;this> \\| that (default: a). |" in text
     assert "Print &lt;this>." in text
     assert "\nquoth odd | jq\n" in text
@@ -62,17 +64,17 @@ def test_a_command_is_brought_by_its_module_alone(name: str) -> None:
     assert {COMMANDS[one].module for one in made.commands} == {COMMANDS[name].module}
 
 
-def groups(group: cli.Group) -> Iterator[cli.Group]:
+def groups(above: Group) -> Iterator[Group]:
     """A group and all below it."""
-    yield group
-    for below in group.commands.values():
-        if isinstance(below, cli.Group):
+    yield above
+    for below in above.commands.values():
+        if isinstance(below, Group):
             yield from groups(below)
 
 
 def test_what_is_told_of_a_command_that_is_not_loaded_is_true() -> None:
     """The help of a group lists its commands without loading them, which would take long."""
-    for group in groups(tree()):
-        assert not group.rows or set(group.rows) == set(group.commands)
-        for name, row in group.rows.items():
-            assert row.sentence == (group.commands[name].help or "").partition("\n")[0]
+    for listed in groups(tree()):
+        assert not listed.rows or set(listed.rows) == set(listed.commands)
+        for name, row in listed.rows.items():
+            assert row.sentence == (listed.commands[name].help or "").partition("\n")[0]

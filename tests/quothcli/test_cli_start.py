@@ -18,8 +18,8 @@ import quoth as library
 import quothlog
 from kit.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
-from quothcli import cli
 from quothcli.application import COMMANDS, tree
+from quothcli.command import Group
 from quothcli.version import VERSION
 
 LOADED = """
@@ -44,9 +44,9 @@ for line in sys.stdin:
 """
 """Asks for the help of each command that is named on stdin, in a process of its own."""
 
-HEAVY = {"asyncio", "concurrent", "email", "http", "logging", "multiprocessing", "rich", "ssl", "subprocess"}
+HEAVY = {"asyncio", "concurrent", "email", "http", "logging", "multiprocessing", "pydantic", "rich", "ssl"}
 """Packages that no client's command needs unless it does what they are for."""
-LIGHT = frozenset(("click", "quothcli"))
+LIGHT = frozenset(("annotated_doc", "click", "quothcli", "shellingham", "typer"))
 _FEW = "defaults message moment", "bounds errors pointer quantity settings topic transaction"
 FEW = frozenset(f"quoth.{name}" for name in _FEW[0].split()) | {
     f"quothwire.{name}" for name in _FEW[1].split()
@@ -123,12 +123,12 @@ def unexpected(path: str, modules: set[str]) -> set[str]:
     return (ours - FEW - more) | (packages - more) | heavy
 
 
-def below(group: cli.Group, path: tuple[str, ...]) -> list[tuple[str, ...]]:
+def below(group: Group, path: tuple[str, ...]) -> list[tuple[str, ...]]:
     """What is typed for each command."""
     paths = []
     for name, command in group.commands.items():
         paths.append((*path, name))
-        if isinstance(command, cli.Group):
+        if isinstance(command, Group):
             paths += below(command, paths[-1])
     return paths
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer import BadParameter
 
 from kit.commands import Command
 from quoth import Message
-from quothcli.cli import BadParameter
 from quothcli.formats import Format
 from quothcli.template import chosen_template
 

@@ -7,15 +7,17 @@ import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from quothcli import cli, completion
+import typer
+
+from quothcli import completion
 from quothcli.chosen import Chosen
-from quothcli.command import examples_text, show_help
+from quothcli.command import Group, Meant, Row, UsageError, app, built, examples_text, show_help
 from quothcli.exits import Status, complain, guarded, open_streams
 from quothcli.options import Ctx, Form, Timeout, Url
 from quothcli.version import VERSION
 
 COMMANDS = {
-    name: cli.Row(f"quothcli.{module}", sentence)
+    name: Row(f"quothcli.{module}", sentence)
     for name, (module, sentence) in {
         "serve": ("serve", "Run a broker in the foreground until SIGTERM or Ctrl-C."),
         "config": ("config", "The configuration of a broker: show it, check it, begin one."),
@@ -61,13 +63,13 @@ def run(arguments: Sequence[str]) -> int:
     return guarded(_run)(arguments)
 
 
-def root() -> cli.Group:
+def root() -> Group:
     """All commands, each loaded when it is typed."""
     text = "Quoth, a log-based message broker: what was said, in order, for as long as you keep it."
-    return cli.make_group(_before, text, epilog=examples_text(_EXAMPLES), rows=COMMANDS)
+    return built(app(_before, text, epilog=examples_text(_EXAMPLES), rows=COMMANDS))
 
 
-def tree() -> cli.Group:
+def tree() -> Group:
     """All commands, loaded."""
     group = root()
     group.load()
@@ -75,7 +77,7 @@ def tree() -> cli.Group:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Parse and invoke, without what click does about errors by itself: `guarded` knows better."""
+    """Parse and invoke, without what typer does about errors by itself: `guarded` knows better."""
     if shell := os.environ.get(completion.VARIABLE):
         completion.answer(shell, arguments, root())
         return Status.DONE
@@ -83,13 +85,13 @@ def _run(arguments: Sequence[str]) -> int:
         group = root()
         with group.make_context("quoth", list(arguments)) as context:
             return int(group.invoke(context) or Status.DONE)
-    except cli.Exit as end:
+    except typer.Exit as end:
         return end.exit_code
-    except cli.Meant as problem:
+    except Meant as problem:
         line = shlex.join(["quoth", *arguments[: len(arguments) - problem.number], *problem.words])
         complain("usage", problem.format_message(), f"type `{line}`")
         return Status.USAGE
-    except cli.UsageError as problem:
+    except UsageError as problem:
         complain("usage", problem.format_message(), f"`{_path(problem)} --help` shows how")
         return Status.USAGE
 
@@ -97,7 +99,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"quoth {VERSION}")
-        raise cli.Exit
+        raise typer.Exit
 
 
 def _path(problem: Any) -> str:
@@ -107,9 +109,9 @@ def _path(problem: Any) -> str:
 
 
 def _before(
-    context: cli.Context,
+    context: typer.Context,
     version: Annotated[  # noqa: ARG001  its callback ends the command
-        bool, cli.Option("--version", help="Print the version and end.", callback=_version)
+        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_version)
     ] = False,
     url: Url = None,
     ctx: Ctx = None,

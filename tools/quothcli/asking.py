@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.exits import complain
 
-Yes = Annotated[bool, cli.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def is_confirmed(deed: str, what: str, *, yes: bool) -> bool:
@@ -19,8 +20,8 @@ def is_confirmed(deed: str, what: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise cli.BadParameter(f"it would {deed} {what}: say --yes to do that")
-    if cli.confirm(f"{deed} {what}?", err=True):
+        raise typer.BadParameter(f"it would {deed} {what}: say --yes to do that")
+    if typer.confirm(f"{deed} {what}?", err=True):
         return True
     complain("not_done", "nothing was removed", f"answer y to {deed} it")
     return False

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from quoth.moment import now
-from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, read_or_not, say
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
 
 _Topics = Annotated[
     list[str] | None,
-    cli.Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times."),
+    typer.Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times."),
 ]
 _Until = Annotated[
     str | None,
-    cli.Option("--until", metavar="TIME", help="As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer."),
+    typer.Option("--until", metavar="TIME", help="As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer."),
 ]
-_Data = Annotated[Path, cli.Argument(metavar="DATADIR", help="A broker's data directory.")]
-_Backup = Annotated[Path, cli.Argument(metavar="BACKUP", help="The backup's folder.")]
+_Data = Annotated[Path, typer.Argument(metavar="DATADIR", help="A broker's data directory.")]
+_Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The backup's folder.")]
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `backup` and `restore` into the command."""
     command(
         app,
@@ -52,7 +53,7 @@ def add(app: cli.Group) -> None:
 
 
 def backup(
-    context: cli.Context,
+    context: typer.Context,
     directory: _Data,
     to: _Backup,
     topics: _Topics = None,
@@ -91,13 +92,13 @@ def backup(
 
 
 def restore(
-    context: cli.Context,
+    context: typer.Context,
     source: _Backup,
     directory: _Data,
     topics: _Topics = None,
     until: _Until = None,
     rename: Annotated[
-        str | None, cli.Option("--as", metavar="TOPIC", help="Another name for the one topic.")
+        str | None, typer.Option("--as", metavar="TOPIC", help="Another name for the one topic.")
     ] = None,
     form: Form = None,
 ) -> int:

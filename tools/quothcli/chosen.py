@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import NamedTuple
 
+import typer
+
 import quoth
 from quoth.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
-from quothcli import cli, contexts
+from quothcli import contexts
 from quothcli.exits import say
 from quothcli.formats import Format
 from quothwire.errors import Disconnected, NotFound, QuothError
@@ -132,7 +134,7 @@ def _near(client: quoth.Client, text: str) -> str | None:
 
 
 def chosen(
-    context: cli.Context, url: str | None = None, timeout: float | None = None, form: Format | None = None
+    context: typer.Context, url: str | None = None, timeout: float | None = None, form: Format | None = None
 ) -> Chosen:
     """Put together what was said behind the command and before it."""
     before = context.find_object(Chosen) or Chosen()

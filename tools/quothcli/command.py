@@ -4,31 +4,131 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import wraps
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import Any, NamedTuple, TypeVar
 
-from quothcli import cli
+import typer
+import typer.main
+from typer.core import TyperGroup
+
+from quothcli.aliases import MEANT
 from quothcli.exits import Status
 from quothcli.options import with_ctx
 
 Run = Callable[..., int | None]
 """What a command does; it returns an exit status, or None for 0."""
 Function = TypeVar("Function", bound=Run)
+UsageError: Any = typer.BadParameter.__base__
+"""What is raised for everything that was typed wrongly; where it comes from depends on typer's version."""
 
 
-def group(help_text: str, rows: Mapping[str, cli.Row] | None = None) -> cli.Group:
-    """A group of commands below the main one. Alone it prints its help, which is no success.
+class Meant(UsageError):  # type: ignore[misc]
+    """Another command is meant by what was typed: the last words of it, so many, mean these words."""
+
+    def __init__(self, text: str, context: Any, number: int, words: Sequence[str]) -> None:
+        super().__init__(text, context)
+        self.number = number
+        self.words = words
+
+
+class Row(NamedTuple):
+    """A command that is loaded when it is typed: the module whose `add` brings it, and what it is for."""
+
+    module: str
+    sentence: str
+
+
+class Group(TyperGroup):
+    """Commands under one name. rows: those that are loaded when they are typed, in the order of the help."""
+
+    rows: Mapping[str, Row] = {}
+
+    def load(self) -> None:
+        """Load all commands, and those below them."""
+        for name in self.list_commands(None):
+            below = self.get_command(None, name)
+            if isinstance(below, Group):
+                below.load()
+        self.commands = {name: self.commands[name] for name in self.list_commands(None)}
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """The names, in the order in which the help lists them."""
+        return list(self.rows or self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The command of a name, loaded by now; None if there is none."""
+        if cmd_name in self.rows and cmd_name not in self.commands:
+            self.commands.update(_brought_by(self.rows[cmd_name].module))
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the name and the purpose of each command, without loading it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._sentence(name)) for name in self.list_commands(ctx)])
+
+    def _sentence(self, name: str) -> str:
+        if name in self.rows:
+            return self.rows[name].sentence
+        return (self.commands[name].help or "").partition("\n")[0].partition(". ")[0].removesuffix(".") + "."
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that was typed. Raises `UsageError` with the one that was meant."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            path = (*ctx.command_path.split()[1:], name)
+            text = f"there is no command `quoth {' '.join(path)}`"
+            if path in MEANT:
+                raise Meant(text, ctx, len(args) + len(path) - 1, [*MEANT[path].split(), *args[1:]])
+            near = get_close_matches(name, self.list_commands(ctx), n=2)
+            raise UsageError(text + (f"; did you mean {' or '.join(near)}?" if near else ""), ctx)
+        return super().resolve_command(ctx, args)
+
+
+def app(
+    before: Run, help_text: str, *, epilog: str = "", rows: Mapping[str, Row] | None = None
+) -> typer.Typer:
+    """Make a group of commands. before: what is called before each of them, and where none is typed."""
+    made = typer.Typer(
+        cls=type("Group", (Group,), {"rows": dict(rows or {})}),
+        help=help_text,
+        epilog=epilog,
+        rich_markup_mode=None,  # plain help: the same in a pipe, and on the screen at once
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback(invoke_without_command=True)(before)
+    return made
+
+
+def group(help_text: str, rows: Mapping[str, Row] | None = None) -> typer.Typer:
+    """Make a group of commands below the main one. Alone it prints its help, which is no success.
 
     rows: commands that are loaded when they are typed.
     """
-    return cli.make_group(show_help, help_text, rows=rows)
+    return app(show_help, help_text, rows=rows)
 
 
-def show_help(context: cli.Context) -> None:
+def built(made: typer.Typer) -> Group:
+    """Make what can be run of a group."""
+    group: Any = typer.main.get_command(made)
+    assert isinstance(group, Group)
+    return group
+
+
+def _brought_by(module: str) -> dict[str, Any]:
+    """The commands that a module adds, by their names."""
+    made = app(show_help, "")
+    import_module(module).add(made)
+    return dict(built(made).commands)
+
+
+def show_help(context: typer.Context) -> None:
     """Print the help of a group that was called without a command."""
     if context.invoked_subcommand is None:
         print(context.get_help())
-        raise cli.Exit(Status.USAGE)
+        raise typer.Exit(Status.USAGE)
 
 
 def examples_text(examples: Sequence[str]) -> str:
@@ -63,11 +163,11 @@ def spread(name: str, options: Mapping[str, Any]) -> Callable[[Run], Run]:
     return put
 
 
-def command(group: cli.Group, name: str, *examples: str) -> Callable[[Function], Function]:
+def command(group: typer.Typer, name: str, *examples: str) -> Callable[[Function], Function]:
     """Put a function into a group as a command."""
 
     def put(function: Function) -> Function:
-        group.add_command(cli.make(with_ctx(function), name, epilog=examples_text(examples)))
+        group.command(name, epilog=examples_text(examples))(with_ctx(function))
         return function
 
     return put

@@ -11,8 +11,12 @@ import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from quothcli import cli
+import typer
+
+if TYPE_CHECKING:
+    from quothcli.command import Group
 
 VARIABLE = "_QUOTH_COMPLETE"
 BROKER_S = 0.3
@@ -54,7 +58,7 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 """What each shell has to read once."""
 
 
-def answer(shell: str, typed: Sequence[str], command: cli.Group) -> None:
+def answer(shell: str, typed: Sequence[str], command: Group) -> None:
     """Print the candidates for what was typed."""
     words, quoted = _words(typed[0] if typed else "") if shell == "bash" else (list(typed), False)
     *before, unfinished = words or [""]
@@ -71,14 +75,14 @@ def answer(shell: str, typed: Sequence[str], command: cli.Group) -> None:
         print(_for_bash(candidate, unfinished) if in_bash else prefix + candidate)
 
 
-def _candidates(command: cli.Group, before: list[str], unfinished: str) -> list[str]:
-    from click.shell_completion import ShellComplete
+def _candidates(command: Group, before: list[str], unfinished: str) -> list[str]:
+    from typer._completion_classes import BashComplete  # typer has no public door to its walk over the words
 
-    found = ShellComplete(command, {}, "quoth", VARIABLE).get_completions(before, unfinished)
-    return [item.value for item in found if item.type == "plain"]
+    walk = BashComplete(command, {}, "quoth", VARIABLE)
+    return [item.value for item in walk.get_completions(before, unfinished) if item.type == "plain"]
 
 
-def topic_names(context: cli.Context, incomplete: str) -> list[str]:
+def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """The broker's topics that begin like this; none if it does not answer at once."""
     from quothcli.chosen import Chosen, chosen  # only here: a shell asks for commands first of all
 
@@ -90,7 +94,7 @@ def topic_names(context: cli.Context, incomplete: str) -> list[str]:
     return []
 
 
-def context_names(_context: cli.Context, incomplete: str) -> list[str]:
+def context_names(incomplete: str) -> list[str]:
     """The names of contexts that begin like this."""
     from quothcli import contexts
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import command, group, spread
 from quothcli.exits import say
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from quothd.sources import Sourced
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `config` into the command."""
     made = group("The configuration of a broker: show it, check it, begin one.")
-    app.add_command(made, name="config")
+    app.add_typer(made, name="config")
     file = "--config /etc/quoth/quothd.toml"
     keys = spread("keys", key_options())
     command(made, "show", f"quoth config show {file}", "quoth config show --format json")(keys(show))
@@ -28,7 +29,7 @@ def add(app: cli.Group) -> None:
     command(made, "example", "quoth config example > quothd.toml")(print_example)
 
 
-def show(context: cli.Context, *, config: File = None, form: Form = None, keys: dict[str, Any]) -> None:
+def show(context: typer.Context, *, config: File = None, form: Form = None, keys: dict[str, Any]) -> None:
     """Print every key, its value, and where that comes from.
 
     That is an option, a variable, FILE:LINE, or the default. A broker that was started here with the same

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from quothcli import cli, contexts
+import typer
+
+from quothcli import contexts
 from quothcli.chosen import CONTEXT_VARIABLE, URL_VARIABLE, chosen
 from quothcli.command import command, group
 from quothcli.completion import context_names
@@ -16,14 +18,14 @@ from quothcli.output import Printer
 
 _Name = Annotated[
     str,
-    cli.Argument(metavar="NAME", help="The context's name.", complete=context_names),
+    typer.Argument(metavar="NAME", help="The context's name.", autocompletion=context_names),
 ]
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `ctx` and its commands into the command."""
     ctx = group("Name brokers, and choose the one that commands ask.")
-    app.add_command(ctx, name="ctx")
+    app.add_typer(ctx, name="ctx")
     command(
         ctx, "add", "quoth ctx add shop tcp://10.0.0.7:5555", "quoth ctx add here ipc:///run/quoth/quoth"
     )(put)
@@ -33,9 +35,9 @@ def add(app: cli.Group) -> None:
 
 
 def put(
-    context: cli.Context,
-    name: Annotated[str, cli.Argument(metavar="NAME", help="What to call it.")],
-    url: Annotated[str, cli.Argument(metavar="URL", help="Where the broker is.")],
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where the broker is.")],
     timeout: Timeout = None,
     form: Form = None,
 ) -> None:
@@ -51,14 +53,14 @@ def put(
     _print(Printer(asked.format), name, new)
 
 
-def use(context: cli.Context, name: _Name, form: Form = None) -> None:
+def use(context: typer.Context, name: _Name, form: Form = None) -> None:
     """Let commands ask this broker from now on; - is the one before."""
     _, new = contexts.change(lambda held: held.use(name))
     _print(Printer(chosen(context, form=form).format), new.in_use, new)
     _say_what_wins()
 
 
-def ls(context: cli.Context, form: Form = None) -> None:
+def ls(context: typer.Context, form: Form = None) -> None:
     """List the contexts; a star marks the one in use."""
     printer = Printer(chosen(context, form=form).format)
     held = contexts.load()
@@ -69,7 +71,7 @@ def ls(context: cli.Context, form: Form = None) -> None:
     _say_what_wins()
 
 
-def remove(context: cli.Context, name: _Name, form: Form = None) -> None:
+def remove(context: typer.Context, name: _Name, form: Form = None) -> None:
     """Forget a name; its broker goes on as before."""
     old, new = contexts.change(lambda held: held.remove(name))
     _print(Printer(chosen(context, form=form).format), name, old)

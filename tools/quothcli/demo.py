@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import typer
 from xxhash import xxh3_128
 
 import quoth
-from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, complain, say, terminable
@@ -101,16 +101,16 @@ class Outcome:
         return len(set(sides)) == 1
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `demo` into the command."""
     command(app, "demo", "quoth demo", "quoth demo /var/log/syslog", "seq 1000000 | quoth demo -")(demo)
 
 
 def demo(
-    context: cli.Context,
+    context: typer.Context,
     file: Annotated[
         str | None,
-        cli.Argument(
+        typer.Argument(
             metavar="FILE",
             help="Whose lines to publish; - is stdin. Default: a long text that comes with Python.",
         ),
@@ -200,7 +200,7 @@ def _default_file() -> str:
         found = importlib.util.find_spec(name)
         if found is not None and found.origin and os.path.isfile(found.origin):
             return found.origin
-    raise cli.BadParameter("this Python comes without its sources: name a FILE")
+    raise typer.BadParameter("this Python comes without its sources: name a FILE")
 
 
 def _print(printer: Printer, outcome: Outcome) -> None:

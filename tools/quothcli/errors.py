@@ -6,7 +6,8 @@ import inspect
 from difflib import get_close_matches
 from typing import Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Refused, Status, status_of
@@ -15,19 +16,19 @@ from quothcli.output import Printer
 from quothwire.errors import CODES, error
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `errors` into the command."""
     command(app, "errors", "quoth errors", "quoth errors disk_low")(errors)
 
 
 def errors(
-    context: cli.Context,
+    context: typer.Context,
     code: Annotated[
         str | None,
-        cli.Argument(
+        typer.Argument(
             metavar="CODE",
             help="The code of an error; without it all are told.",
-            complete=lambda _, incomplete: [one for one in CODES if one.startswith(incomplete)],
+            autocompletion=lambda incomplete: [one for one in CODES if one.startswith(incomplete)],
         ),
     ] = None,
     form: Form = None,

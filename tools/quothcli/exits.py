@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import ParamSpec, TextIO
 
-from quothcli import cli, progress
+import typer
+
+from quothcli import progress
 from quothwire.errors import CODES, Disconnected, NotFound, QuothError
 
 Parameters = ParamSpec("Parameters")
@@ -92,7 +94,7 @@ def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, i
             except Refused as problem:
                 complain(problem.code, problem.text, problem.hint)
                 status = problem.status
-            except (KeyboardInterrupt, cli.Abort):
+            except (KeyboardInterrupt, typer.Abort):
                 status = Status.INTERRUPTED
             sys.stdout.flush()
         except BrokenPipeError:

@@ -7,17 +7,17 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from quothcli import cli
+import typer
 
 if TYPE_CHECKING:
     from quoth import Message
 
 Wanted = Callable[["Message"], bool]
 
-Key = Annotated[str | None, cli.Option("--key", metavar="KEY", help="Only records with exactly this key.")]
+Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only records with exactly this key.")]
 Grep = Annotated[
     str | None,
-    cli.Option(
+    typer.Option(
         "--grep",
         metavar="RE",
         help="Only records whose value this regular expression of Python matches somewhere: (?i)error.*disk.",
@@ -25,7 +25,7 @@ Grep = Annotated[
 ]
 Headers = Annotated[
     list[str] | None,
-    cli.Option(
+    typer.Option(
         "--header",
         metavar="NAME[=VALUE]",
         help="Only records that have this header, with this value if one is given; may be repeated.",
@@ -53,7 +53,7 @@ def _has_key(key: bytes) -> Wanted:
 
 def _has_header(name: str, equals: str, value: str) -> Wanted:
     if not name:
-        raise cli.BadParameter("a header has a name: NAME=VALUE, or NAME alone", param_hint="--header")
+        raise typer.BadParameter("a header has a name: NAME=VALUE, or NAME alone", param_hint="--header")
     if not equals:
         return lambda message: name in message.headers
     content = os.fsencode(value)
@@ -64,7 +64,7 @@ def _matches(expression: str) -> Wanted:
     try:
         search = re.compile(os.fsencode(expression)).search
     except re.error as problem:
-        raise cli.BadParameter(
+        raise typer.BadParameter(
             f"{expression!r} is no regular expression: {problem}", param_hint="--grep"
         ) from None
     return lambda message: search(message.value) is not None

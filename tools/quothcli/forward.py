@@ -6,8 +6,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from quoth.defaults import DEFAULT_TIMEOUT_S
-from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, say, status_of, terminable
@@ -24,31 +25,33 @@ if TYPE_CHECKING:
 
 _SourceArgument = Annotated[
     str,
-    cli.Argument(metavar="SOURCE", help="The directory of an embedded log, or a broker's URL."),
+    typer.Argument(metavar="SOURCE", help="The directory of an embedded log, or a broker's URL."),
 ]
 _Target = Annotated[
     str | None,
-    cli.Argument(
+    typer.Argument(
         metavar="[URL]",
         help="The broker that gets the records (default: as for every command).",
     ),
 ]
 _Topic = Annotated[
     str | None,
-    cli.Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name)."),
+    typer.Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name)."),
 ]
 _Origin = Annotated[
     str | None,
-    cli.Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise."),
+    typer.Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise."),
 ]
-_Once = Annotated[bool, cli.Option("--once", help="End when everything that is there has been forwarded.")]
-_Trim = Annotated[bool, cli.Option("--trim", help="Let the embedded log go of what is synced at the broker.")]
+_Once = Annotated[bool, typer.Option("--once", help="End when everything that is there has been forwarded.")]
+_Trim = Annotated[
+    bool, typer.Option("--trim", help="Let the embedded log go of what is synced at the broker.")
+]
 _Rate = Annotated[
-    int | None, cli.Option("--rate", metavar="BYTES", min=1, help="Send at most so many bytes a second.")
+    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Send at most so many bytes a second.")
 ]
 _State = Annotated[
     Path | None,
-    cli.Option(
+    typer.Option(
         "--state",
         metavar="FILE",
         help="Where it is kept how far it is (default: in the directory, where it also holds back what "
@@ -57,7 +60,7 @@ _State = Annotated[
 ]
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `forward` into the command."""
     command(
         app,
@@ -69,7 +72,7 @@ def add(app: cli.Group) -> None:
 
 
 def forward(
-    context: cli.Context,
+    context: typer.Context,
     source: _SourceArgument,
     target: _Target = None,
     topic: _Topic = None,
@@ -100,11 +103,11 @@ def forward(
         stack.enter_context(terminable())
         origins, name, mark = _source(source, url, topic, origin, asked.timeout, stack)
         if trim and not isinstance(origins, LogSource):
-            raise cli.BadParameter("only an embedded log can be trimmed", param_hint="--trim")
+            raise typer.BadParameter("only an embedded log can be trimmed", param_hint="--trim")
         path = state or mark
         if trim and isinstance(origins, LogSource) and not marks.is_mark_of(path, origins.directory):
             text = f"to trim, it has to lie in {origins.directory}, as NAME{MARK_SUFFIX}"
-            raise cli.BadParameter(text, param_hint="--state")
+            raise typer.BadParameter(text, param_hint="--state")
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         stack.callback(lock.release)
@@ -255,7 +258,7 @@ def _source(
     if "://" in source:
         name = topic or origin
         if name is None:
-            raise cli.BadParameter("say which topic of that broker", param_hint="--topic")
+            raise typer.BadParameter("say which topic of that broker", param_hint="--topic")
         client = stack.enter_context(Client(source, None, timeout or DEFAULT_TIMEOUT_S))
         return (
             StoredSource(client, origin or name),
@@ -263,7 +266,7 @@ def _source(
             state_home() / "quoth" / _mark(source, origin, url, name),
         )
     if origin is not None:
-        raise cli.BadParameter("an embedded log has no topics", param_hint="--from")
+        raise typer.BadParameter("an embedded log has no topics", param_hint="--from")
     directory = Path(source)
     if data_directory(directory) is not None:
         raise error(

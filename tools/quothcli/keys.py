@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from quothcli import cli
+import typer
+
 from quothd.sources import FILE_HELP
 
 if TYPE_CHECKING:
     from quothd.config import Key
 
 
-File = Annotated[Path | None, cli.Option("--config", metavar="FILE", help=FILE_HELP)]
+File = Annotated[Path | None, typer.Option("--config", metavar="FILE", help=FILE_HELP)]
 
 
 def key_options() -> dict[str, Any]:
@@ -25,5 +26,5 @@ def key_options() -> dict[str, Any]:
 def _option(key: Key) -> Any:
     if key.kind is bool:
         both = f"{key.option}/--no-{key.option[2:]}"
-        return Annotated[bool | None, cli.Option(both, help=key.summary)]
-    return Annotated[str | None, cli.Option(key.option, metavar="VALUE", help=key.summary)]
+        return Annotated[bool | None, typer.Option(both, help=key.summary)]
+    return Annotated[str | None, typer.Option(key.option, metavar="VALUE", help=key.summary)]

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.exits import Status, say
 from quothcli.output import ordinals_text, records_text
 from quothwire import pointer as pointers
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
 
 Directory = Annotated[
     Path,
-    cli.Argument(
+    typer.Argument(
         metavar="DIR",
         help="An embedded log, a topic's folder or a broker's data directory.",
     ),
 ]
 Only = Annotated[
-    str | None, cli.Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")
 ]
 Rate = Annotated[
-    int | None, cli.Option("--rate", metavar="BYTES", min=1, help="Read at most so many bytes a second.")
+    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Read at most so many bytes a second.")
 ]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from quothcli import cli, upkeep
+import typer
+
+from quothcli import upkeep
 from quothcli.chosen import chosen
 from quothcli.command import command, group
 from quothcli.exits import Status
@@ -19,10 +21,10 @@ if TYPE_CHECKING:
     from quothlog.inspection import Summary
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `log` and its commands into the command."""
     log = group("Look at a log's files, with or without a broker; repair them.")
-    app.add_command(log, name="log")
+    app.add_typer(log, name="log")
     command(log, "ls", "quoth log ls /var/lib/quoth", "quoth log ls quoth-data --quick --format json")(ls)
     command(
         log,
@@ -35,11 +37,11 @@ def add(app: cli.Group) -> None:
 
 
 def ls(
-    context: cli.Context,
+    context: typer.Context,
     directory: Directory,
     only: Only = None,
     quick: Annotated[
-        bool, cli.Option("--quick", help="Believe what sealed segments say of themselves, verify nothing.")
+        bool, typer.Option("--quick", help="Believe what sealed segments say of themselves, verify nothing.")
     ] = False,
     form: Form = None,
 ) -> int:
@@ -67,7 +69,7 @@ def ls(
 
 
 def dump(
-    context: cli.Context,
+    context: typer.Context,
     directory: Directory,
     only: Only = None,
     after: After = None,

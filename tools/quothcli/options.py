@@ -9,31 +9,32 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
+
 from quoth.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.moment import as_pointer
-from quothcli import cli
 from quothcli.chosen import CONTEXT_VARIABLE, URL_VARIABLE, Chosen
 from quothcli.completion import context_names, topic_names
 from quothcli.formats import Format
 
 Url = Annotated[
     str | None,
-    cli.Option(
+    typer.Option(
         "--url", metavar="URL", help=f"Where the broker is (env {URL_VARIABLE}; default {DEFAULT_URL})."
     ),
 ]
 Ctx = Annotated[
     str | None,
-    cli.Option(
+    typer.Option(
         "--ctx",
         metavar="NAME",
         help=f"The context that names the broker (env {CONTEXT_VARIABLE}; default: the one in use).",
-        complete=context_names,
+        autocompletion=context_names,
     ),
 ]
 Timeout = Annotated[
     float | None,
-    cli.Option(
+    typer.Option(
         "--timeout",
         metavar="SECONDS",
         min=0.001,
@@ -42,14 +43,14 @@ Timeout = Annotated[
 ]
 Form = Annotated[
     Format | None,
-    cli.Option(
+    typer.Option(
         "--format",
         help="text for people, json or jsonl with one object per line, raw with bare values (default text).",
     ),
 ]
 Template = Annotated[
     str | None,
-    cli.Option(
+    typer.Option(
         "--template",
         metavar="TEXT",
         help="Print each record so, instead of a --format: fields {topic} {pointer} {time} {key} {value} "
@@ -58,26 +59,26 @@ Template = Annotated[
 ]
 Topic = Annotated[
     str,
-    cli.Argument(metavar="TOPIC", help="The topic's name.", complete=topic_names),
+    typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names),
 ]
 Topics = Annotated[
     list[str],
-    cli.Argument(
+    typer.Argument(
         metavar="TOPIC",
         help="Names of topics, or patterns in quotes: 'orders.*' also takes those that are made later.",
-        complete=topic_names,
+        autocompletion=topic_names,
     ),
 ]
 Merge = Annotated[
     bool,
-    cli.Option(
+    typer.Option(
         "--merge",
         help="Print the records of several topics in the order of time, not as they come.",
     ),
 ]
 CursorFile = Annotated[
     Path | None,
-    cli.Option(
+    typer.Option(
         "--cursor",
         metavar="FILE",
         help="Go on where FILE says, and keep in it how far this came. It is saved after the output was "
@@ -87,21 +88,23 @@ CursorFile = Annotated[
 ]
 After = Annotated[
     str | None,
-    cli.Option("--after", metavar="POINTER", help="Begin behind this pointer (0: before the oldest record)."),
+    typer.Option(
+        "--after", metavar="POINTER", help="Begin behind this pointer (0: before the oldest record)."
+    ),
 ]
 Since = Annotated[
     str | None,
-    cli.Option(
+    typer.Option(
         "--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer."
     ),
 ]
 Until = Annotated[
     str | None,
-    cli.Option("--until", metavar="TIME", help="Stop before this time or pointer, given as for --since."),
+    typer.Option("--until", metavar="TIME", help="Stop before this time or pointer, given as for --since."),
 ]
 Limit = Annotated[
     int | None,
-    cli.Option("--limit", "--first", metavar="N", min=0, help="End after N records (default: go on)."),
+    typer.Option("--limit", "--first", metavar="N", min=0, help="End after N records (default: go on)."),
 ]
 
 
@@ -140,9 +143,9 @@ def last_before(until: str | None) -> int | None:
 
 
 def start(after: str | None, since: str | None) -> int | None:
-    """Where to begin reading, as a cursor. Raises cli.BadParameter if both were given."""
+    """Where to begin reading, as a cursor. Raises typer.BadParameter if both were given."""
     if after is not None and since is not None:
-        raise cli.BadParameter("it says the same as --since: give one of them", param_hint="--after")
+        raise typer.BadParameter("it says the same as --since: give one of them", param_hint="--after")
     if since is not None:
         return max(0, (moment(since) or 0) - 1)
     return moment(after)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.drafts import Draft, Read, check_files, drafts, files, json_object, keyed, plain
@@ -31,30 +32,30 @@ Durability = Literal["written", "synced"]
 
 _Values = Annotated[
     list[str] | None,
-    cli.Argument(
+    typer.Argument(
         metavar="VALUE",
         help="The records' values; without any, every line of stdin is a record.",
     ),
 ]
 _Files = Annotated[
     list[Path] | None,
-    cli.Option("--file", metavar="FILE", help="A file that is one record; may be repeated."),
+    typer.Option("--file", metavar="FILE", help="A file that is one record; may be repeated."),
 ]
 _KeySeparator = Annotated[
     str | None,
-    cli.Option(
+    typer.Option(
         "--key-separator", "-K", metavar="TEXT", help="What stands before it in a line or VALUE is the key."
     ),
 ]
 _Headers = Annotated[
     list[str] | None,
-    cli.Option(
+    typer.Option(
         "--header", metavar="NAME=VALUE", help="A header of records that do not bring it; may be repeated."
     ),
 ]
 _Level = Annotated[
     str | None,
-    cli.Option(
+    typer.Option(
         "--durability",
         metavar="LEVEL",
         help="written (survives the death of the broker) or synced (survives a power cut); "
@@ -77,7 +78,7 @@ class Defaults(NamedTuple):
             yield value, self.key if key is None else key, headers
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `pub` into the command."""
     command(
         app,
@@ -92,22 +93,22 @@ def add(app: cli.Group) -> None:
 
 
 def publish(
-    context: cli.Context,
+    context: typer.Context,
     topic: Topic,
     values: _Values = None,
     file: _Files = None,
     file_names: Annotated[
-        bool, cli.Option("--file-names", help="Give the record of a file the header filename.")
+        bool, typer.Option("--file-names", help="Give the record of a file the header filename.")
     ] = False,
     null: Annotated[
-        bool, cli.Option("--null", "-0", help="Records of stdin end with NUL, not newline.")
+        bool, typer.Option("--null", "-0", help="Records of stdin end with NUL, not newline.")
     ] = False,
     json: Annotated[
-        bool, cli.Option("--json", help="Lines are records as `quoth read --format json` prints them.")
+        bool, typer.Option("--json", help="Lines are records as `quoth read --format json` prints them.")
     ] = False,
     key_separator: _KeySeparator = None,
     key: Annotated[
-        str | None, cli.Option("--key", metavar="KEY", help="The key of records that bring none.")
+        str | None, typer.Option("--key", metavar="KEY", help="The key of records that bring none.")
     ] = None,
     header: _Headers = None,
     durability: _Level = None,
@@ -216,23 +217,23 @@ def _print(printer: Printer, topic: str, ack: Ack) -> None:
 def _check_source(
     values: list[str] | None, file: list[Path] | None, *, file_names: bool, lines: bool
 ) -> None:
-    """Raise cli.BadParameter if records were to come from two places, or an option has no meaning."""
+    """Raise typer.BadParameter if records were to come from two places, or an option has no meaning."""
     if values and file:
-        raise cli.BadParameter("give VALUEs or files, not both", param_hint="--file")
+        raise typer.BadParameter("give VALUEs or files, not both", param_hint="--file")
     if lines and (values or file):
-        raise cli.BadParameter("they are for records that come on stdin", param_hint="--null, --json")
+        raise typer.BadParameter("they are for records that come on stdin", param_hint="--null, --json")
     if file_names and not file:
-        raise cli.BadParameter("it needs --file", param_hint="--file-names")
+        raise typer.BadParameter("it needs --file", param_hint="--file-names")
 
 
 def _reading(key_separator: str | None, *, json: bool, files: bool) -> Read:
-    """How to make a record of a line. Raises cli.BadParameter."""
+    """How to make a record of a line. Raises typer.BadParameter."""
     if key_separator is None:
         return json_object if json else plain
     if json or files:
-        raise cli.BadParameter("it is for lines and VALUEs", param_hint="--key-separator")
+        raise typer.BadParameter("it is for lines and VALUEs", param_hint="--key-separator")
     if not key_separator:
-        raise cli.BadParameter("it must not be empty", param_hint="--key-separator")
+        raise typer.BadParameter("it must not be empty", param_hint="--key-separator")
     return keyed(os.fsencode(key_separator))
 
 
@@ -241,11 +242,11 @@ def _durability(level: str | None) -> Durability | None:
         case None | "written" | "synced":
             return level
         case _:
-            raise cli.BadParameter("it is written or synced", param_hint="--durability")
+            raise typer.BadParameter("it is written or synced", param_hint="--durability")
 
 
 def _header(text: str) -> tuple[str, bytes]:
     name, separator, value = text.partition("=")
     if not name or not separator:
-        raise cli.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
     return name, os.fsencode(value)

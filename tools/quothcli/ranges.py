@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.options import After, Form, Since, Timeout, Topic, Until, Url, last_before, start
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from quoth.message import Stretch
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `count` and `split` into the command."""
     command(app, "count", "quoth count orders", "quoth count orders --since -1d --until -1h")(count)
     command(app, "split", "quoth split orders --parts 8", "quoth split orders --parts 8 --format jsonl")(
@@ -25,7 +26,7 @@ def add(app: cli.Group) -> None:
 
 
 def count(
-    context: cli.Context,
+    context: typer.Context,
     topic: Topic,
     after: After = None,
     since: Since = None,
@@ -51,11 +52,11 @@ def count(
 
 
 def split(
-    context: cli.Context,
+    context: typer.Context,
     topic: Topic,
     parts: Annotated[
         int,
-        cli.Option("--parts", metavar="N", min=1, help="How many at most."),
+        typer.Option("--parts", metavar="N", min=1, help="How many at most."),
     ],
     after: After = None,
     since: Since = None,
@@ -72,7 +73,7 @@ def split(
     from quothwire.message import PARTS_MAX
 
     if parts > PARTS_MAX:
-        raise cli.BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")
+        raise typer.BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")
     asked = chosen(context, url, timeout, form)
     begin, end = start(after, since) or 0, last_before(until)
     with asked.connect() as client:

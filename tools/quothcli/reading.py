@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.delivery import (
@@ -52,7 +53,7 @@ BEAT_S = 1.0
 
 _Number = Annotated[
     int | None,
-    cli.Option(
+    typer.Option(
         "-n",
         "--number",
         metavar="N",
@@ -62,19 +63,19 @@ _Number = Annotated[
 ]
 _Watermark = Annotated[
     bool,
-    cli.Option(
+    typer.Option(
         "--watermark",
         help="With --merge, tell up to when everything has been printed: as an object between those "
         "of --format json, else on stderr.",
     ),
 ]
 _Wait = Annotated[
-    bool, cli.Option("--wait/--no-wait", help="Wait for a broker that is not there yet (default: yes).")
+    bool, typer.Option("--wait/--no-wait", help="Wait for a broker that is not there yet (default: yes).")
 ]
-_Pointers = Annotated[bool, cli.Option("--pointers", help="On a terminal, show pointers, too.")]
+_Pointers = Annotated[bool, typer.Option("--pointers", help="On a terminal, show pointers, too.")]
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `tail`, `read` and `get` into the command."""
     command(
         app,
@@ -103,7 +104,7 @@ def add(app: cli.Group) -> None:
 
 
 def tail(
-    context: cli.Context,
+    context: typer.Context,
     topics: Topics,
     number: _Number = None,
     after: After = None,
@@ -141,12 +142,12 @@ def tail(
     """
     asked = chosen(context, url, timeout, form)
     if number is not None and (after is not None or since is not None):
-        raise cli.BadParameter(
+        raise typer.BadParameter(
             "it says where to begin, as --after and --since do: give one of them (--limit N: end after N)",
             param_hint="-n",
         )
     if watermark and not merge:
-        raise cli.BadParameter("only a --merge has one", param_hint="--watermark")
+        raise typer.BadParameter("only a --merge has one", param_hint="--watermark")
     chosen_records = wanted(key, grep, headers)
     begin = start(after, since)
     printer = Printer(asked.format, chosen_template(template, asked.form))
@@ -172,7 +173,7 @@ def tail(
 
 
 def read(
-    context: cli.Context,
+    context: typer.Context,
     topics: Topics,
     after: After = None,
     since: Since = None,
@@ -214,9 +215,9 @@ def read(
 
 
 def get(
-    context: cli.Context,
+    context: typer.Context,
     topic: Topic,
-    pointer: Annotated[str, cli.Argument(metavar="POINTER", help="The record's pointer, or its time.")],
+    pointer: Annotated[str, typer.Argument(metavar="POINTER", help="The record's pointer, or its time.")],
     url: Url = None,
     timeout: Timeout = None,
     form: Form = None,

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from quothcli import cli, exits
+import typer
+
+from quothcli import exits
 from quothcli.command import command
 
 _HEADING = """\
@@ -24,7 +26,7 @@ Exit statuses:
 """
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `reference` into the command."""
     command(app, "reference", "quoth reference > tools/REFERENCE.md")(reference)
 
@@ -70,7 +72,7 @@ def _table(what: str, rows: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def _name(argument: Any) -> str:
-    return str(argument.label)
+    return str(argument.metavar or argument.name.upper())
 
 
 def _shown(argument: Any) -> str:
@@ -81,11 +83,12 @@ def _shown(argument: Any) -> str:
 
 def _option(option: Any) -> str:
     names = ", ".join([*option.opts, *option.secondary_opts])
-    return names if option.is_flag else f"{names} {option.label}"
+    metavar = option.metavar or option.opts[0].lstrip("-").upper()
+    return names if option.is_flag else f"{names} {metavar}"
 
 
 def _meaning(option: Any) -> str:
-    """What an option is for, with its default where the help leaves that to click."""
+    """What an option is for, with its default where the help leaves that to typer."""
     text = str(option.help)
     default = None if option.required else getattr(option.default, "value", option.default)
     if default in (None, False, "", ()) or "default" in text:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from quothcli import cli
+import typer
+
 from quothcli.command import command, spread
 from quothcli.keys import File, key_options
 from quothd.sources import CHECK_HELP
 
-_Check = Annotated[bool, cli.Option("--check", help=CHECK_HELP)]
+_Check = Annotated[bool, typer.Option("--check", help=CHECK_HELP)]
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `serve` into the command."""
     command(app, "serve", "quoth serve --dir /var/lib/quoth", "quoth serve --port 0 --durability synced")(
         spread("keys", key_options())(serve)

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import command, group
 from quothcli.exits import Status, complain, say
@@ -31,16 +32,18 @@ MARK = (
     "# Put here by `quoth service install` ({}), and taken away by `quoth service uninstall` unless changed."
 )
 
-_User = Annotated[bool, cli.Option("--user", help="A service of your own, without root and without sandbox.")]
+_User = Annotated[
+    bool, typer.Option("--user", help="A service of your own, without root and without sandbox.")
+]
 _Prefix = Annotated[
     Path | None,
-    cli.Option(
+    typer.Option(
         "--prefix",
         metavar="DIR",
         help="Take this directory for / (with --user, for your home), to look or to make a package.",
     ),
 ]
-_DryRun = Annotated[bool, cli.Option("--dry-run", help="Say what would be done, and do nothing.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 
 class Part(NamedTuple):
@@ -75,10 +78,10 @@ class Plan(NamedTuple):
     data: str
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `service` into the command."""
     made = group("The broker as a service of systemd: install, uninstall.")
-    app.add_command(made, name="service")
+    app.add_typer(made, name="service")
     command(
         made,
         "install",
@@ -90,7 +93,7 @@ def add(app: cli.Group) -> None:
 
 
 def install(
-    context: cli.Context,
+    context: typer.Context,
     *,
     user: _User = False,
     prefix: _Prefix = None,
@@ -120,7 +123,7 @@ def install(
 
 
 def uninstall(
-    context: cli.Context,
+    context: typer.Context,
     *,
     user: _User = False,
     prefix: _Prefix = None,

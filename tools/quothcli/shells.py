@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.command import command
 from quothcli.completion import SCRIPTS
 
@@ -18,7 +19,7 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `completion` into the command."""
     command(
         app,
@@ -30,7 +31,7 @@ def add(app: cli.Group) -> None:
 
 
 def completion(
-    shell: Annotated[Shell, cli.Argument(help="The shell that is to complete.")],
+    shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")],
 ) -> None:
     """Print the script that lets a shell complete what is typed.
 

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import say
@@ -34,18 +35,20 @@ _NAME_MAX = 24
 _HEADINGS = ("TOPIC", "RECORDS", "BYTES", "OLDEST", "NEWEST", "LAG", "KEEPS")
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `status` and `ping` into the command."""
     command(app, "status", "quoth status", "quoth status --format json | jq .counters")(status)
     command(app, "ping", "quoth ping", "quoth ping --timeout 1 || quoth serve")(ping)
 
 
 def status(
-    context: cli.Context,
-    rows: Annotated[int, cli.Option("--rows", metavar="N", min=0, help="Show N topics, by name.")] = ROWS_MAX,
+    context: typer.Context,
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="N", min=0, help="Show N topics, by name.")
+    ] = ROWS_MAX,
     cursor: Annotated[
         Path | None,
-        cli.Option("--cursor", metavar="FILE", help="The cursor of a consumer, to see its lag."),
+        typer.Option("--cursor", metavar="FILE", help="The cursor of a consumer, to see its lag."),
     ] = None,
     url: Url = None,
     timeout: Timeout = None,
@@ -126,7 +129,7 @@ def damage_text(found: Status) -> str:
     return ", ".join(f"{name} {number:,}" for name, number in wrong.items() if number)
 
 
-def ping(context: cli.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
+def ping(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
     """Measure one round trip to the broker.
 
     The exit status is 4 if nobody answers.

@@ -15,8 +15,9 @@ import re
 from collections.abc import Callable
 from difflib import get_close_matches
 
+import typer
+
 from quoth import Message
-from quothcli import cli
 from quothcli.formats import Format
 from quothcli.output import printable, shown, time_text
 
@@ -33,11 +34,11 @@ Part = Callable[[Message], bytes]
 
 
 def chosen_template(text: str | None, form: Format | None) -> Part | None:
-    """How a record becomes bytes; None if no template was typed. Raises cli.BadParameter."""
+    """How a record becomes bytes; None if no template was typed. Raises typer.BadParameter."""
     if text is None:
         return None
     if form is not None:
-        raise cli.BadParameter("a template is a format: give one of them", param_hint="--template")
+        raise typer.BadParameter("a template is a format: give one of them", param_hint="--template")
     parts = [_part(piece) for piece in _PIECE.finditer(text)]
 
     def template(message: Message) -> bytes:
@@ -112,12 +113,12 @@ def _bytes_of(name: str, header: str) -> Part:
     return lambda message: message.headers.get(header, b"")
 
 
-def _unknown(name: str) -> cli.BadParameter:
+def _unknown(name: str) -> typer.BadParameter:
     close = get_close_matches(name, [field.partition("[")[0] for field in FIELDS], n=1)
     meant = next((field for field in FIELDS if close and field.startswith(close[0])), "")
     advice = f"did you mean {{{meant}}}?" if meant else f"there are {', '.join(FIELDS)}"
     return _wrong(f"there is no field {name!r}: {advice}")
 
 
-def _wrong(text: str) -> cli.BadParameter:
-    return cli.BadParameter(text, param_hint="--template")
+def _wrong(text: str) -> typer.BadParameter:
+    return typer.BadParameter(text, param_hint="--template")

@@ -14,8 +14,9 @@ from itertools import count as counting
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import typer
+
 from quoth import Disconnected, QuothError
-from quothcli import cli
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.delivery import end_with_reader
@@ -54,7 +55,7 @@ _COLUMNS = (
 )
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `top` into the command."""
     command(
         app,
@@ -66,27 +67,27 @@ def add(app: cli.Group) -> None:
 
 
 def top(
-    context: cli.Context,
+    context: typer.Context,
     sort: Annotated[
-        Sort, cli.Option("--sort", help="What stands above: rate, bytes (a second), name, age, lag.")
+        Sort, typer.Option("--sort", help="What stands above: rate, bytes (a second), name, age, lag.")
     ] = Sort.RATE,
     interval: Annotated[
         float,
-        cli.Option("--interval", metavar="SECONDS", min=0.1, max=86_400, help="From one look to the next."),
+        typer.Option("--interval", metavar="SECONDS", min=0.1, max=86_400, help="From one look to the next."),
     ] = 1.0,
     count: Annotated[
         int | None,
-        cli.Option("--count", metavar="N", min=1, help="End after N intervals (default: go on)."),
+        typer.Option("--count", metavar="N", min=1, help="End after N intervals (default: go on)."),
     ] = None,
     rows: Annotated[
         int | None,
-        cli.Option(
+        typer.Option(
             "--rows", metavar="N", min=0, help=f"Show N topics (default: a screen of them, else {ROWS})."
         ),
     ] = None,
     cursor: Annotated[
         Path | None,
-        cli.Option(
+        typer.Option(
             "--cursor",
             metavar="FILE",
             help="The cursor of a consumer (`quoth tail --cursor`), to see his lag.",

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from quothcli import cli
+import typer
+
 from quothcli.asking import Yes, is_confirmed
 from quothcli.chosen import chosen
 from quothcli.command import command, group, spread
@@ -76,16 +77,16 @@ _SETTINGS = {
 }
 """Every setting of a topic, with its kind and what it is for."""
 _OPTIONS = {
-    name: Annotated[str | None, cli.Option(f"--{name.replace('_', '-')}", metavar=kind.metavar, help=text)]
+    name: Annotated[str | None, typer.Option(f"--{name.replace('_', '-')}", metavar=kind.metavar, help=text)]
     for name, (kind, text) in _SETTINGS.items()
 }
 _Typed = dict[str, str | None]
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `topic` and its commands into the command."""
     topic = group("List, show, make, change, trim and delete topics.")
-    app.add_command(topic, name="topic")
+    app.add_typer(topic, name="topic")
     command(topic, "ls", "quoth topic ls", "quoth topic ls --format json")(ls)
     command(topic, "info", "quoth topic info orders")(info)
     command(topic, "create", "quoth topic create orders --durability synced --max-age 30d")(create)
@@ -95,7 +96,7 @@ def add(app: cli.Group) -> None:
     command(topic, "roll", "quoth topic roll orders")(roll)
 
 
-def ls(context: cli.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
+def ls(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
     """List the names of all topics."""
     asked = chosen(context, url, timeout, form)
     printer = Printer(asked.format)
@@ -105,7 +106,7 @@ def ls(context: cli.Context, url: Url = None, timeout: Timeout = None, form: For
 
 
 def info(
-    context: cli.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
+    context: typer.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
 ) -> None:
     """Show everything about one topic. It is not woken."""
     asked = chosen(context, url, timeout, form)
@@ -115,7 +116,7 @@ def info(
 
 @spread("settings", _OPTIONS)
 def create(
-    context: cli.Context,
+    context: typer.Context,
     topic: Topic,
     settings: _Typed,
     url: Url = None,
@@ -131,7 +132,7 @@ def create(
 
 @spread("settings", _OPTIONS)
 def change(
-    context: cli.Context,
+    context: typer.Context,
     topic: Topic,
     settings: _Typed,
     url: Url = None,
@@ -142,13 +143,13 @@ def change(
     asked = chosen(context, url, timeout, form)
     wanted = _read(settings)
     if not wanted:
-        raise cli.BadParameter("say what to change, like --max-age 7d")
+        raise typer.BadParameter("say what to change, like --max-age 7d")
     with asked.connect() as client:
         _print(Printer(asked.format), client.update_topic(topic, **wanted))
 
 
 def remove(
-    context: cli.Context,
+    context: typer.Context,
     topic: Topic,
     yes: Yes = False,
     url: Url = None,
@@ -170,11 +171,11 @@ def remove(
 
 
 def trim(
-    context: cli.Context,
+    context: typer.Context,
     topic: Topic,
     before: Annotated[
         str,
-        cli.Option(
+        typer.Option(
             "--before",
             metavar="TIME",
             help="Remove what is older: a pointer, a time, or -7d.",
@@ -183,7 +184,7 @@ def trim(
     yes: Yes = False,
     dry_run: Annotated[
         bool,
-        cli.Option("--dry-run", help="Remove nothing: say what is older, which is the most that can go."),
+        typer.Option("--dry-run", help="Remove nothing: say what is older, which is the most that can go."),
     ] = False,
     url: Url = None,
     timeout: Timeout = None,
@@ -217,7 +218,7 @@ def trim(
 
 
 def roll(
-    context: cli.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
+    context: typer.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
 ) -> None:
     """Seal the segment that is being written and begin a new one."""
     asked = chosen(context, url, timeout, form)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import command, group
 from quothcli.exits import Status, complain
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from quoth import TransactionInfo
 
 
-Application = Annotated[str, cli.Argument(metavar="APPLICATION", help="Who writes: its own name for it.")]
+Application = Annotated[str, typer.Argument(metavar="APPLICATION", help="Who writes: its own name for it.")]
 Version = Annotated[
     int,
-    cli.Argument(
+    typer.Argument(
         metavar="VERSION",
         help="Which of its transactions.",
         min=0,
@@ -29,16 +30,16 @@ Version = Annotated[
 ]
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `transaction` and its commands into the command."""
     transaction = group("Show and abort transactions, which a topic gets whole or not.")
-    app.add_command(transaction, name="transaction")
+    app.add_typer(transaction, name="transaction")
     command(transaction, "status", "quoth transaction status orders etl/orders 7")(status)
     command(transaction, "abort", "quoth transaction abort orders etl/orders 7")(abort)
 
 
 def status(
-    context: cli.Context,
+    context: typer.Context,
     topic: Topic,
     application: Application,
     version: Version,
@@ -54,7 +55,7 @@ def status(
 
 
 def abort(
-    context: cli.Context,
+    context: typer.Context,
     topic: Topic,
     application: Application,
     version: Version,

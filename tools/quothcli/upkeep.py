@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, read_or_not, say
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _NAMES_MAX = 3
 
 
-def add(log: cli.Group) -> None:
+def add(log: typer.Typer) -> None:
     """Put `verify` and `repair` into `quoth log`."""
     command(log, "verify", "quoth log verify /var/lib/quoth", "quoth log verify quoth-data --rate 20000000")(
         verify
@@ -47,7 +48,7 @@ def add(log: cli.Group) -> None:
 
 
 def verify(
-    context: cli.Context, directory: Directory, only: Only = None, rate: Rate = None, form: Form = None
+    context: typer.Context, directory: Directory, only: Only = None, rate: Rate = None, form: Form = None
 ) -> int:
     """Read every byte of a log and verify every checksum.
 
@@ -68,7 +69,7 @@ def verify(
     return status
 
 
-def mend(context: cli.Context, directory: Directory, only: Only = None, form: Form = None) -> int:
+def mend(context: typer.Context, directory: Directory, only: Only = None, form: Form = None) -> int:
     """Write damaged segments anew, without what does not check.
 
     Nothing is destroyed: a segment that is written anew is kept beside it as it was, under a name that ends

@@ -10,7 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.bench.target import Target, own_broker, running_broker
 from quothcli.chosen import Chosen
 
@@ -28,26 +29,26 @@ class Level(StrEnum):
 
 Directory = Annotated[
     Path | None,
-    cli.Option(
+    typer.Option(
         "--dir", metavar="DIRECTORY", help="Where the data lies while it is measured (default: the system's)."
     ),
 ]
-Pairs = Annotated[int, cli.Option("--pairs", metavar="N", min=1, help="Measurements of each of the two.")]
+Pairs = Annotated[int, typer.Option("--pairs", metavar="N", min=1, help="Measurements of each of the two.")]
 Levels = Annotated[
     list[Level] | None,
-    cli.Option("--durability", help="Which durability levels; may be repeated (default: both)."),
+    typer.Option("--durability", help="Which durability levels; may be repeated (default: both)."),
 ]
 Broker = Annotated[
     str | None,
-    cli.Option(
+    typer.Option(
         "--url", metavar="URL", help="A broker that is running (default: one of its own, which ends with it)."
     ),
 ]
-Records = Annotated[int, cli.Option("--records", metavar="N", min=1, help="Messages of a call.")]
-Size = Annotated[int, cli.Option("--size", metavar="BYTES", min=1, help="Bytes of a message.")]
+Records = Annotated[int, typer.Option("--records", metavar="N", min=1, help="Messages of a call.")]
+Size = Annotated[int, typer.Option("--size", metavar="BYTES", min=1, help="Bytes of a message.")]
 Seconds = Annotated[
     float,
-    cli.Option("--seconds", metavar="S", min=0.01, max=SECONDS_MAX, help="How long a row is measured."),
+    typer.Option("--seconds", metavar="S", min=0.01, max=SECONDS_MAX, help="How long a row is measured."),
 ]
 
 
@@ -61,7 +62,7 @@ def target(asked: Chosen, directory: Path | None) -> Iterator[Target]:
         with folder(directory) as made, own_broker(made / "data") as broker:
             yield broker
     elif directory is not None:
-        raise cli.BadParameter("a broker that is running has its own", param_hint="--dir")
+        raise typer.BadParameter("a broker that is running has its own", param_hint="--dir")
     else:
         with asked.connect() as client:
             broker = running_broker(client)

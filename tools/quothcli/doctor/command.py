@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from quothcli import cli, exits
+import typer
+
+from quothcli import exits
 from quothcli.address import is_here
 from quothcli.chosen import Chosen, chosen
 from quothcli.command import command
@@ -20,16 +22,16 @@ if TYPE_CHECKING:
     from quothd.config import Config
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `doctor` into the command."""
     command(app, "doctor", "quoth doctor", "quoth doctor /var/lib/quoth --format json")(doctor)
 
 
 def doctor(
-    context: cli.Context,
+    context: typer.Context,
     data: Annotated[
         Path | None,
-        cli.Argument(
+        typer.Argument(
             metavar="DIR",
             help="A data directory, even one to come (default: the broker's, if it runs here, else that "
             "of `quoth serve`).",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import command, spread
 from quothcli.exits import say
@@ -19,11 +20,11 @@ _FILE_BYTES = 128 * 2**20
 
 _Archive = Annotated[
     str,
-    cli.Argument(metavar="DIR", help="The archive's folder, where all of Spark can reach it."),
+    typer.Argument(metavar="DIR", help="The archive's folder, where all of Spark can reach it."),
 ]
 _KeepReplaced = Annotated[
     float,
-    cli.Option(
+    typer.Option(
         "--keep-replaced",
         metavar="SECONDS",
         min=0,
@@ -32,7 +33,7 @@ _KeepReplaced = Annotated[
 ]
 
 
-def add(pipeline: cli.Group) -> None:
+def add(pipeline: typer.Typer) -> None:
     """Put `archive` and `compact` into `quoth pipeline`."""
     command(
         pipeline,
@@ -50,27 +51,27 @@ def add(pipeline: cli.Group) -> None:
 
 
 def archive(
-    context: cli.Context,
+    context: typer.Context,
     directory: _Archive,
     topics: Topics,
     follow: Annotated[
         float | None,
-        cli.Option(
+        typer.Option(
             "--follow", metavar="SECONDS", min=0.1, help="Go on for ever, looking so often for new records."
         ),
     ] = None,
     trim: Annotated[
-        bool, cli.Option("--trim", help="Let the topics go of what is archived and durable.")
+        bool, typer.Option("--trim", help="Let the topics go of what is archived and durable.")
     ] = False,
     fail_on_loss: Annotated[
         bool,
-        cli.Option(
+        typer.Option(
             "--fail-on-loss", help="End if records are gone before they could be archived, else count them."
         ),
     ] = False,
     file_bytes: Annotated[
         int,
-        cli.Option(
+        typer.Option(
             "--file-bytes", metavar="BYTES", min=1, help="Cut topics into files of so many stored bytes."
         ),
     ] = _FILE_BYTES,
@@ -106,18 +107,18 @@ def archive(
 
 
 def compact(
-    context: cli.Context,
+    context: typer.Context,
     directory: _Archive,
     topics: Annotated[
         list[str] | None,
-        cli.Argument(
+        typer.Argument(
             metavar="TOPIC",
             help="Names of topics, or patterns in quotes (default: all).",
         ),
     ] = None,
     target_bytes: Annotated[
         int,
-        cli.Option(
+        typer.Option(
             "--target-bytes", metavar="BYTES", min=1, help="Merge smaller files until they have so many."
         ),
     ] = _FILE_BYTES,

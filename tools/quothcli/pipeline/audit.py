@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from quothcli import cli
+import typer
+
 from quothcli.command import command, spread
 from quothcli.pipeline.running import OF_SPARK, run
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job
 
 
-def add(pipeline: cli.Group) -> None:
+def add(pipeline: typer.Typer) -> None:
     """Put `audit` into `quoth pipeline`."""
     command(
         pipeline,
@@ -24,18 +25,18 @@ def add(pipeline: cli.Group) -> None:
 
 
 def audit(
-    context: cli.Context,
+    context: typer.Context,
     directories: Annotated[
         list[Path],
-        cli.Argument(
+        typer.Argument(
             metavar="DIR",
             help="Embedded logs, topics' folders, data directories, where all of Spark can read them.",
         ),
     ],
-    only: Annotated[str | None, cli.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    only: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
     out: Annotated[
         str | None,
-        cli.Option("--out", metavar="DIR", help="Keep all segments and all findings there, as Parquet."),
+        typer.Option("--out", metavar="DIR", help="Keep all segments and all findings there, as Parquet."),
     ] = None,
     *,
     spark: dict[str, Any],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from quothcli import cli
-from quothcli.command import group
+import typer
+
+from quothcli.command import Row, group
 
 COMMANDS = {
-    name: cli.Row(f"quothcli.pipeline.{module}", sentence)
+    name: Row(f"quothcli.pipeline.{module}", sentence)
     for name, (module, sentence) in {
         "audit": ("audit", "Verify every checksum of every segment, with or without a broker."),
         "archive": ("archive", "Keep topics as Parquet files, each record once."),
@@ -18,7 +19,7 @@ COMMANDS = {
 """The module that brings each command, and what it is for."""
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `pipeline` and its commands into the command."""
     made = group("Jobs on Spark: look after topics too large for one process.", COMMANDS)
-    app.add_command(made, name="pipeline")
+    app.add_typer(made, name="pipeline")

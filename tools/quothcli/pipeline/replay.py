@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import Run, command, spread
 from quothcli.exits import say
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def _column(name: str, text: str) -> Any:
-    return Annotated[str | None, cli.Option(f"--{name}-column", metavar="NAME", help=text)]
+    return Annotated[str | None, typer.Option(f"--{name}-column", metavar="NAME", help=text)]
 
 
 _WISH = {
     "topics": Annotated[
         list[str] | None,
-        cli.Option(
+        typer.Option(
             "--topic",
             metavar="TOPIC",
             help="Only these topics of an archive: names, patterns; may be repeated.",
@@ -30,7 +31,7 @@ _WISH = {
     ],
     "to": Annotated[
         list[str] | None,
-        cli.Option(
+        typer.Option(
             "--to",
             metavar="TOPIC",
             help="Into which topic: a name, or OLD=NEW for one of several; may be repeated (default for an "
@@ -44,7 +45,7 @@ _WISH = {
     "pointer": _column("pointer", "Of a table: original pointers, which go into the header quoth-pointer."),
     "name": Annotated[
         str | None,
-        cli.Option(
+        typer.Option(
             "--application",
             metavar="NAME",
             help="Know this replay by a name, not by what it replays: with another one all goes there again.",
@@ -54,17 +55,19 @@ _WISH = {
 _BOUNDS = {
     "since": Annotated[
         str | None,
-        cli.Option("--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, or a pointer."),
+        typer.Option(
+            "--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, or a pointer."
+        ),
     ],
     "until": Annotated[
         str | None,
-        cli.Option("--until", metavar="TIME", help="Stop before this time, given as for --since."),
+        typer.Option("--until", metavar="TIME", help="Stop before this time, given as for --since."),
     ],
 }
 _HOW = {
     "speed": Annotated[
         float | None,
-        cli.Option(
+        typer.Option(
             "--speed",
             metavar="X",
             help="Let X seconds of original time pass in one, in steps of a second (default: no waiting).",
@@ -72,13 +75,13 @@ _HOW = {
     ],
     "same_topic": Annotated[
         bool | None,
-        cli.Option("--same-topic", help="Even into what was archived, which then has all of it twice."),
+        typer.Option("--same-topic", help="Even into what was archived, which then has all of it twice."),
     ],
-    "dry_run": Annotated[bool | None, cli.Option("--dry-run", help="Tell what would be done.")],
+    "dry_run": Annotated[bool | None, typer.Option("--dry-run", help="Tell what would be done.")],
 }
 
 
-def add(pipeline: cli.Group) -> None:
+def add(pipeline: typer.Typer) -> None:
     """Put `replay` into `quoth pipeline`."""
     made = command(
         pipeline,
@@ -94,10 +97,10 @@ def add(pipeline: cli.Group) -> None:
 
 
 def replay(
-    context: cli.Context,
+    context: typer.Context,
     path: Annotated[
         str,
-        cli.Argument(
+        typer.Argument(
             metavar="INPUT",
             help="An archive, a Parquet file or a folder of such, where all of Spark can reach it.",
         ),
@@ -106,7 +109,7 @@ def replay(
     bounds: dict[str, Any],
     how: dict[str, Any],
     chunk_bytes: Annotated[
-        int, cli.Option("--chunk-bytes", metavar="BYTES", min=1, help="Publish so much at once, at most.")
+        int, typer.Option("--chunk-bytes", metavar="BYTES", min=1, help="Publish so much at once, at most.")
     ] = 256 * 2**20,
     url: Url = None,
     timeout: Timeout = None,

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.exits import Refused, Status, terminable
 from quothcli.formats import Format
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 Master = Annotated[
     str | None,
-    cli.Option(
+    typer.Option(
         "--master", metavar="URL", help="Where Spark runs (default local[*,4]: here, on all cores).",
     ),
 ]  # fmt: skip
 Conf = Annotated[
     list[str] | None,
-    cli.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
 ]
 
 OF_SPARK = {"master": Master, "conf": Conf, "form": Form}
@@ -34,7 +35,7 @@ _NEEDED = ("pyspark", "pyarrow", "pandas", "py4j")
 
 
 def run(
-    context: cli.Context,
+    context: typer.Context,
     what: str,
     prepare: Callable[[], Job | Summary],
     *,
@@ -76,11 +77,11 @@ def performed(
 
 
 def _settings(session: ModuleType, conf: list[str]) -> list[tuple[str, str]]:
-    """Settings of Spark as they were typed. Raises cli.BadParameter."""
+    """Settings of Spark as they were typed. Raises typer.BadParameter."""
     try:
         return [session.setting(one) for one in conf]
     except ValueError as problem:
-        raise cli.BadParameter(str(problem), param_hint="--conf") from problem
+        raise typer.BadParameter(str(problem), param_hint="--conf") from problem
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from quothcli import cli
+import typer
+
 from quothcli.chosen import chosen
 from quothcli.command import command, spread
 from quothcli.exits import say
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job
 
 
-def add(pipeline: cli.Group) -> None:
+def add(pipeline: typer.Typer) -> None:
     """Put `stats` into `quoth pipeline`."""
     command(
         pipeline,
@@ -29,25 +30,27 @@ def add(pipeline: cli.Group) -> None:
 
 
 def stats(
-    context: cli.Context,
+    context: typer.Context,
     topics: Topics,
     window: Annotated[
-        str, cli.Option("--window", metavar="SPAN", help="The length of a window: 10s, 1m, 1h, 1d.")
+        str, typer.Option("--window", metavar="SPAN", help="The length of a window: 10s, 1m, 1h, 1d.")
     ] = "1m",
     since: Since = None,
-    until: Annotated[str | None, cli.Option("--until", metavar="TIME", help="Stop before this time.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Stop before this time.")
+    ] = None,
     out: Annotated[
-        str | None, cli.Option("--out", metavar="DIR", help="Keep windows and gaps there, as Parquet.")
+        str | None, typer.Option("--out", metavar="DIR", help="Keep windows and gaps there, as Parquet.")
     ] = None,
     follow: Annotated[
         float | None,
-        cli.Option(
+        typer.Option(
             "--follow", metavar="SECONDS", min=0.1, help="Go on for ever, looking so often for ended windows."
         ),
     ] = None,
     checkpoint: Annotated[
         str | None,
-        cli.Option("--checkpoint", metavar="DIR", help="Remembers how far --follow is, for the next one."),
+        typer.Option("--checkpoint", metavar="DIR", help="Remembers how far --follow is, for the next one."),
     ] = None,
     url: Url = None,
     timeout: Timeout = None,

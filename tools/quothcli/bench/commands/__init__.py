@@ -3,12 +3,14 @@ unless a URL names another one."""
 
 from __future__ import annotations
 
-from quothcli import cli
-from quothcli.command import show_help
+import typer
+
+from quothcli.command import Row, show_help
+from quothcli.command import app as make_app
 from quothcli.exits import terminable
 
 COMMANDS = {
-    name: cli.Row(f"quothcli.bench.commands.{name}", sentence)
+    name: Row(f"quothcli.bench.commands.{name}", sentence)
     for name, sentence in {
         "ratio": "Compare with a bare loop in the same language, measured in turn.",
         "table": "Measure writing and reading as Poe, the ancestor, did.",
@@ -24,13 +26,13 @@ COMMANDS = {
 """What each command is for; its module has its name and is loaded when it is typed."""
 
 
-def add(app: cli.Group) -> None:
+def add(app: typer.Typer) -> None:
     """Put `bench` into the command."""
-    made = cli.make_group(_before, "Measure how fast the broker is on this machine.", rows=COMMANDS)
-    app.add_command(made, name="bench")
+    made = make_app(_before, "Measure how fast the broker is on this machine.", rows=COMMANDS)
+    app.add_typer(made, name="bench")
 
 
-def _before(context: cli.Context) -> None:
+def _before(context: typer.Context) -> None:
     """Whichever command runs, its broker and its directory do not outlive it."""
     context.with_resource(terminable())
     show_help(context)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import typer
+
 import quoth
-from quothcli import cli
 from quothcli.bench.aio import COLUMNS, Bench
 from quothcli.bench.api import Budget
 from quothcli.bench.options import PAIRS_MIN, SECONDS_MAX, Broker, Directory, Level, Levels, Size, target
@@ -22,22 +23,22 @@ RECORDS = 1_000
 """Messages of a batch, as a producer makes them."""
 
 
-def add(bench: cli.Group) -> None:
+def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
     command(bench, "aio", "quoth bench aio", "quoth bench aio --rounds 21 --durability written")(aio)
 
 
 def aio(
-    context: cli.Context,
+    context: typer.Context,
     size: Size = 100,
     seconds: Annotated[
         float,
-        cli.Option(
+        typer.Option(
             "--seconds", metavar="S", min=0.01, max=SECONDS_MAX, help="How long each measurement takes."
         ),
     ] = 0.5,
     rounds: Annotated[
-        int, cli.Option("--rounds", metavar="N", min=1, help="Measurements of each of the three.")
+        int, typer.Option("--rounds", metavar="N", min=1, help="Measurements of each of the three.")
     ] = PAIRS_MIN,
     durability: Levels = None,
     url: Broker = None,

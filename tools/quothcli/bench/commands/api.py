@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import typer
+
 import quoth
-from quothcli import cli
 from quothcli.bench.api import COLUMNS, PAYLOAD, Bench, Budget
 from quothcli.bench.options import SECONDS_MAX, Broker, Directory, Level, Levels, Records, Size, target
 from quothcli.bench.processes import Clients
@@ -18,18 +19,18 @@ from quothcli.options import Form
 from quothcli.output import Printer
 
 
-def add(bench: cli.Group) -> None:
+def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
     command(bench, "api", "quoth bench api", "quoth bench api --durability written --size 1000")(api)
 
 
 def api(
-    context: cli.Context,
+    context: typer.Context,
     records: Records = PAYLOAD.records,
     size: Size = PAYLOAD.size,
     seconds: Annotated[
         float | None,
-        cli.Option(
+        typer.Option(
             "--seconds",
             metavar="S",
             min=0.01,
@@ -39,10 +40,10 @@ def api(
     ] = None,
     messages: Annotated[
         int | None,
-        cli.Option("--messages", metavar="N", min=1, help="Measure N messages of a client, not a time."),
+        typer.Option("--messages", metavar="N", min=1, help="Measure N messages of a client, not a time."),
     ] = None,
     durability: Levels = None,
-    count: Annotated[int, cli.Option("--clients", metavar="N", min=1, help="Client processes.")] = 1,
+    count: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="Client processes.")] = 1,
     url: Broker = None,
     directory: Directory = None,
     form: Form = None,
@@ -53,7 +54,7 @@ def api(
     ever, there is no time of a call.
     """
     if seconds is not None and messages is not None:
-        raise cli.BadParameter("it is measured for a time or for a number", param_hint="--messages")
+        raise typer.BadParameter("it is measured for a time or for a number", param_hint="--messages")
     asked = chosen(context, url, form=form)
     payload = Payload(records, size)
     budget = Budget(messages=messages) if messages else Budget(seconds or SECONDS)

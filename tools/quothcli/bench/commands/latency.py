@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import typer
+
 import quoth
-from quothcli import cli
 from quothcli.bench import schedule
 from quothcli.bench.latency import COLUMNS, RATES, Bench, Plan
 from quothcli.bench.options import SECONDS_MAX, Broker, Directory, Records, Size, target
@@ -23,7 +24,7 @@ ENCODED_BYTES_MAX = 2**30
 """Requests of one measurement, which are encoded beforehand."""
 
 
-def add(bench: cli.Group) -> None:
+def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
     command(
         bench, "latency", "quoth bench latency", "quoth bench latency --rate 500 --url tcp://127.0.0.1:5555"
@@ -31,15 +32,15 @@ def add(bench: cli.Group) -> None:
 
 
 def latency(
-    context: cli.Context,
+    context: typer.Context,
     calls: Annotated[
-        int, cli.Option("--calls", metavar="N", min=1, help="Calls of each closed loop.")
+        int, typer.Option("--calls", metavar="N", min=1, help="Calls of each closed loop.")
     ] = 2_000,
     records: Records = 1,
     size: Size = 100,
     rates: Annotated[
         list[float] | None,
-        cli.Option(
+        typer.Option(
             "--rate",
             metavar="N",
             min=0.1,
@@ -47,11 +48,11 @@ def latency(
         ),
     ] = None,
     tail_rate: Annotated[
-        float, cli.Option("--tail-rate", metavar="N", min=0.1, help="Records a second that are tailed.")
+        float, typer.Option("--tail-rate", metavar="N", min=0.1, help="Records a second that are tailed.")
     ] = 200,
     lasts: Annotated[
         float,
-        cli.Option(
+        typer.Option(
             "--seconds",
             metavar="S",
             min=0.01,

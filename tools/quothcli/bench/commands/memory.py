@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.bench.growth import FewMany
 from quothcli.bench.load import VALUE
 from quothcli.bench.memory import COLUMNS, RECORDS, Bench, Plan
@@ -16,26 +17,26 @@ from quothcli.options import Form
 from quothcli.output import Printer
 
 
-def add(bench: cli.Group) -> None:
+def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
     command(bench, "memory", "quoth bench memory", "quoth bench memory --sizes 64 4096 --pairs 21")(memory)
 
 
 def memory(
-    context: cli.Context,
+    context: typer.Context,
     batches: Annotated[
         int,
-        cli.Option("--batches", metavar="N", min=1, help="Batches behind which a topic's memory counts."),
+        typer.Option("--batches", metavar="N", min=1, help="Batches behind which a topic's memory counts."),
     ] = 20_000,
-    topics: Annotated[int, cli.Option("--topics", metavar="N", min=1, help="Topics that sleep.")] = 10_000,
-    waits: Annotated[int, cli.Option("--waits", metavar="N", min=1, help="Fetches that wait.")] = 10_000,
+    topics: Annotated[int, typer.Option("--topics", metavar="N", min=1, help="Topics that sleep.")] = 10_000,
+    waits: Annotated[int, typer.Option("--waits", metavar="N", min=1, help="Fetches that wait.")] = 10_000,
     sizes: Annotated[
         tuple[int, int],
-        cli.Option("--sizes", metavar="FEW MANY", help="MiB of data that a broker starts with."),
+        typer.Option("--sizes", metavar="FEW MANY", help="MiB of data that a broker starts with."),
     ] = (64, 1_024),
     records: Annotated[
         tuple[int, int],
-        cli.Option("--records", metavar="FEW MANY", help="Records of a topic that is appended to."),
+        typer.Option("--records", metavar="FEW MANY", help="Records of a topic that is appended to."),
     ] = (10_000, 10_000_000),
     pairs: Pairs = PAIRS_MIN,
     directory: Directory = None,
@@ -60,5 +61,5 @@ def _ascending(option: str, numbers: tuple[int, int], unit: int = 1) -> FewMany:
     """Two numbers that were typed, in a unit of theirs."""
     few, many = numbers
     if not 0 < few <= many:
-        raise cli.BadParameter(f"{few} {many} are not a small number and a large one", param_hint=option)
+        raise typer.BadParameter(f"{few} {many} are not a small number and a large one", param_hint=option)
     return FewMany(few * unit, many * unit)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.bench.options import PAIRS_MIN, Directory, Pairs, folder
 from quothcli.bench.peers import comparison
 from quothcli.chosen import chosen
@@ -13,16 +14,16 @@ from quothcli.options import Form
 from quothcli.output import Printer
 
 
-def add(bench: cli.Group) -> None:
+def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
     command(bench, "peers", "quoth bench peers", "quoth bench peers --peer redis --pairs 21")(peers)
 
 
 def peers(
-    context: cli.Context,
+    context: typer.Context,
     named: Annotated[
         list[comparison.Name] | None,
-        cli.Option("--peer", help="Whom to compare with; may be repeated (default: all)."),
+        typer.Option("--peer", help="Whom to compare with; may be repeated (default: all)."),
     ] = None,
     pairs: Pairs = PAIRS_MIN,
     directory: Directory = None,

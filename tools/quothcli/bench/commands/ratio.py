@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.bench.load import WINDOW
 from quothcli.bench.options import PAIRS_MIN, Directory, Pairs, folder
 from quothcli.bench.processes import Clients
@@ -18,7 +19,7 @@ from quothcli.options import Form
 from quothcli.output import Printer
 
 
-def add(bench: cli.Group) -> None:
+def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
     command(
         bench,
@@ -30,11 +31,11 @@ def add(bench: cli.Group) -> None:
 
 
 def ratio(
-    context: cli.Context,
+    context: typer.Context,
     pairs: Pairs = PAIRS_MIN,
     begins: Annotated[
         list[str] | None,
-        cli.Option(
+        typer.Option(
             "--figure",
             metavar="TEXT",
             help="Only rows whose names begin like this; may be repeated (default: all).",
@@ -62,9 +63,9 @@ def ratio(
 
 
 def _figures(begins: Sequence[str]) -> list[str]:
-    """The figures whose names begin like one of these. Raises cli.BadParameter if there is none for one."""
+    """The figures whose names begin like one of these. Raises typer.BadParameter if there is none for one."""
     for begin in begins:
         if not any(name.startswith(begin) for name in FIGURES):
             names = "; ".join(FIGURES)
-            raise cli.BadParameter(f"no row begins with {begin!r}, only {names}", param_hint="--figure")
+            raise typer.BadParameter(f"no row begins with {begin!r}, only {names}", param_hint="--figure")
     return [name for name in FIGURES if name.startswith(tuple(begins))]

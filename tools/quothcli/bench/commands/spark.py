@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import typer
+
 import quoth
-from quothcli import cli
 from quothcli.bench.options import PAIRS_MIN, Directory, folder
 from quothcli.bench.spark.figure import Figure
 from quothcli.bench.target import own_broker
@@ -18,7 +19,7 @@ from quothcli.pipeline.running import installed
 SIZES = (100, 1_000)
 
 
-def add(bench: cli.Group) -> None:
+def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
     command(bench, "spark", "quoth bench spark", "quoth bench spark --figure source --size 100 --rounds 21")(
         spark
@@ -26,14 +27,14 @@ def add(bench: cli.Group) -> None:
 
 
 def spark(
-    context: cli.Context,
+    context: typer.Context,
     figures: Annotated[
         list[Figure] | None,
-        cli.Option("--figure", help="Which rows; may be repeated (default: all)."),
+        typer.Option("--figure", help="Which rows; may be repeated (default: all)."),
     ] = None,
     rows: Annotated[
         int,
-        cli.Option(
+        typer.Option(
             "--rows",
             metavar="N",
             min=1,
@@ -42,7 +43,7 @@ def spark(
     ] = 4_000_000,
     sizes: Annotated[
         list[int] | None,
-        cli.Option(
+        typer.Option(
             "--size",
             metavar="BYTES",
             min=1,
@@ -50,7 +51,7 @@ def spark(
         ),
     ] = None,
     rounds: Annotated[
-        int, cli.Option("--rounds", metavar="N", min=1, help="Measurements of each way.")
+        int, typer.Option("--rounds", metavar="N", min=1, help="Measurements of each way.")
     ] = PAIRS_MIN,
     directory: Directory = None,
     form: Form = None,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from quothcli import cli
+import typer
+
 from quothcli.bench.options import Directory, folder
 from quothcli.bench.report import Report
 from quothcli.bench.steps import COLUMNS, TRIAL_S, TRIALS, Bench
@@ -14,16 +15,16 @@ from quothcli.options import Form
 from quothcli.output import Printer
 
 
-def add(bench: cli.Group) -> None:
+def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
     command(bench, "steps", "quoth bench steps", "quoth bench steps --trial 0.5")(steps)
 
 
 def steps(
-    context: cli.Context,
+    context: typer.Context,
     trial: Annotated[
         float,
-        cli.Option("--trial", metavar="S", min=0.001, max=60, help="Seconds of a trial; a step has nine."),
+        typer.Option("--trial", metavar="S", min=0.001, max=60, help="Seconds of a trial; a step has nine."),
     ] = TRIAL_S,
     directory: Directory = None,
     form: Form = None,

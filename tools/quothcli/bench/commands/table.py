@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import typer
+
 import quoth
-from quothcli import cli
 from quothcli.bench.options import Broker, Directory, Level, Levels, Records, Seconds, Size, target
 from quothcli.bench.rates import SECONDS, Payload
 from quothcli.bench.report import Report
@@ -17,7 +18,7 @@ from quothcli.options import Form
 from quothcli.output import Printer
 
 
-def add(bench: cli.Group) -> None:
+def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
     command(
         bench,
@@ -29,18 +30,18 @@ def add(bench: cli.Group) -> None:
 
 
 def table(
-    context: cli.Context,
+    context: typer.Context,
     works: Annotated[
         list[Work] | None,
-        cli.Option("--work", help="What the clients do; may be repeated (default: all)."),
+        typer.Option("--work", help="What the clients do; may be repeated (default: all)."),
     ] = None,
     topics: Annotated[
         list[int] | None,
-        cli.Option("--topics", metavar="N", min=1, help="Topics; may be repeated (default: 1 and 100)."),
+        typer.Option("--topics", metavar="N", min=1, help="Topics; may be repeated (default: 1 and 100)."),
     ] = None,
     clients: Annotated[
         list[int] | None,
-        cli.Option(
+        typer.Option(
             "--clients", metavar="N", min=1, help="Client processes; may be repeated (default: 1, 6 and 20)."
         ),
     ] = None,
