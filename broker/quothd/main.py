@@ -64,7 +64,7 @@ def checked(arguments: Mapping[str, Any], file: Path | None = None) -> int:
 
 def digest(found: Sourced) -> list[str]:
     """In what a configuration differs from the defaults, a line a key, and where that comes from."""
-    lines = [f"{name} = {toml(getattr(found.config, name))}" for name in found.changes()]
+    lines = [f"{name} = {toml(KEYS[name], getattr(found.config, name))}" for name in found.changes()]
     width = max(map(len, lines), default=0)
     told = [
         f"{line:<{width}}  {found.origin(name)}" for name, line in zip(found.changes(), lines, strict=True)
@@ -89,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         description="Quoth's broker: topics as append-only logs behind a ZeroMQ socket.",
         epilog="Each option is also a key of the TOML file and, as QUOTH_KEY, of the environment: options "
-        "win over that, that over the file. `quoth config example` prints a file with all of them.",
+        "win over that, that over the file. `quoth config example` prints a file with all of them. A span of "
+        "time is written like 7d, 1h30m, 500ms or as a number of seconds, a size like 1GiB, 10MB or as a "
+        "number of bytes; infinity stands for no limit.",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=FILE_HELP)
     parser.add_argument("--check", action="store_true", help=CHECK_HELP)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quothd.config import KEYS, Config, Key
+from quothd.config import KEYS, Config, Key, Size, Span
 from quothwire.errors import QuothError, error
+from quothwire.quantity import parse_size, parse_span
 
 ENVIRONMENT_PREFIX = "QUOTH_"
 FILE_HELP = "A TOML file with these keys; no file is read unless it is named here. SIGHUP reads it again."
@@ -160,15 +161,25 @@ def _known(given: _Given) -> Key:
 def _converted(key: Key, given: _Given) -> Any:
     """A value as its key's type: text from the environment and the command line, values from TOML."""
     try:
-        value = _convert(key.kind, given.value)
-    except (ValueError, KeyError, TypeError, OverflowError, RuntimeError):
-        text = f"{given.origin}: {key.name} cannot be {given.value!r}"
-        raise error("bad_setting", text, f"it is {_KINDS[key.kind]}") from None
-    try:
+        value: Any = (
+            _quantity(key, given.value) if key.kind in (Span, Size) else _convert(key.kind, given.value)
+        )
         Config(**{key.name: value})
     except QuothError as problem:
         raise error(problem.code, f"{given.origin}: {problem.text}", problem.hint) from None
+    except (ValueError, KeyError, TypeError, OverflowError, RuntimeError):
+        text = f"{given.origin}: {key.name} cannot be {given.value!r}"
+        raise error("bad_setting", text, f"it is {_KINDS[key.kind]}") from None
     return value
+
+
+def _quantity(key: Key, value: Any) -> float | int:
+    try:
+        if key.kind is Span:
+            return float(parse_span(value, infinity=key.infinity))
+        return parse_size(value, infinity=None if key.infinity is None else int(key.infinity))
+    except QuothError as problem:
+        raise error(problem.code, f"{key.name}: {problem.text}", problem.hint) from None
 
 
 def _convert(kind: Any, value: Any) -> Any:
@@ -181,8 +192,6 @@ def _convert(kind: Any, value: Any) -> Any:
         if int(value) != float(value):
             raise ValueError
         return int(value)
-    if kind is float:
-        return float(value)
     if kind is Path:
         return Path(value).expanduser()
     if kind is str:
@@ -196,7 +205,6 @@ def _convert(kind: Any, value: Any) -> Any:
 _KINDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
-    float: "a number",
     Path: "a path",
     str: "a text",
     tuple[str, ...]: "a list of texts",

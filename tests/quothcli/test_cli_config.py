@@ -36,7 +36,7 @@ def test_show_tells_where_each_value_comes_from(alone: Command, file: Path) -> N
     assert rows["durability"].split()[1:] == ['"synced"', f"{file}:1"]
     assert rows["auto_create"].split()[1:] == ["false", "--auto-create"]
     assert rows["listen"].endswith("--listen")
-    assert rows["max_age"].split()[1:] == ["0.0", "default"]
+    assert rows["max_age"].split()[1:] == ['"infinity"', "default"]
 
 
 def test_show_as_json_has_values_as_they_are(alone: Command, file: Path) -> None:

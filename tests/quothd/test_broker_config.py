@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import fields
@@ -124,9 +125,11 @@ def test_unknown_variables_are_passed_over() -> None:
 WRONG_VALUES: list[tuple[str, Any]] = [
     ("port", "70000"), ("port", "-1"), ("port", "http"), ("port", ""), ("port", "5555.5"), ("port", True),
     ("port", "65535"), ("worker_timeout", "0"), ("worker_timeout", "soon"), ("worker_timeout", "nan"),
-    ("worker_timeout", True), ("worker_timeout", "inf"), ("check_interval", "inf"), ("sync_interval", "inf"),
+    ("worker_timeout", True), ("worker_timeout", "2000000000"), ("check_interval", "5x"),
+    ("sync_interval", "0"),
     ("check_interval", "-1"), ("durability", "maybe"), ("durability", 5), ("max_age", "-1"),
-    ("max_age", "inf"),
+    ("size_limit", "infinity"), ("frame_bytes_max", "infinity"), ("disk_free_min", "infinity"),
+    ("max_bytes", "1GiBB"), ("max_bytes", []),
     ("max_age", "nan"), ("size_limit", "1.5"), ("size_limit", "0"), ("workers_max", "0"), ("waits_max", "0"),
     ("frame_bytes_max", "10"), ("frame_bytes_max", str(2**63)),
     ("request_bytes_max", "10"), ("unsynced_bytes_max", "1"),
@@ -165,6 +168,61 @@ def test_a_time_may_stand_for_never() -> None:
     """C62: as long as somebody can wait for it."""
     config = load({"worker_timeout": 1e9, "check_interval": "1e9", "stop_timeout": 1e9}, {})
     assert config.worker_timeout == 1e9
+
+
+QUANTITIES: list[tuple[str, Any, Any]] = [
+    ("max_age", "7d", 604_800.0),
+    ("max_age", "infinity", 0.0),
+    ("max_age", math.inf, 0.0),
+    ("sync_interval", "20ms", 0.02),
+    ("worker_timeout", "1h30m", 5_400.0),
+    ("worker_timeout", "infinity", 1e9),
+    ("scrub_interval", "never", 0.0),
+    ("max_bytes", "1GiB", 2**30),
+    ("max_bytes", "infinity", 0),
+    ("size_limit", "8MB", 8_000_000),
+    ("scrub_rate", "infinity", 2**62),
+    ("request_bytes_max", "1.5GiB", 3 * 2**29),
+]
+
+
+@pytest.mark.parametrize(("key", "given", "value"), QUANTITIES)
+def test_spans_and_sizes_are_the_same_in_all_sources(
+    tmp_path: Path, key: str, given: Any, value: Any
+) -> None:
+    """As arguments, in the environment and in the file."""
+    file = tmp_path / "quoth.toml"
+    file.write_text(f'{key} = "{given}"\n' if isinstance(given, str) else f"{key} = {given}\n")
+    for found in (load({key: given}, {}), load({}, {f"QUOTH_{key.upper()}": str(given)}), load({}, {}, file)):
+        assert getattr(found, key) == value
+        assert type(getattr(found, key)) is type(value)
+
+
+@pytest.mark.parametrize(("key", "given", "value"), QUANTITIES)
+def test_what_is_shown_of_a_key_can_be_given(tmp_path: Path, key: str, given: Any, value: Any) -> None:
+    file = tmp_path / "quoth.toml"
+    file.write_text(f"{key} = {example.toml(KEYS[key], value)}\n")
+    assert getattr(load({}, {}, file), key) == value
+
+
+def test_what_is_wrong_with_a_quantity_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "quoth.toml"
+    file.write_text('max_age = "1h30"\n')
+    with pytest.raises(QuothError) as caught:
+        load({}, {}, file)
+    assert caught.value.text == f"{file}:1: max_age: '1h30' is not a span of time: 30 has no unit"
+    assert caught.value.hint == "like 7d, 1h30m, 90s, 500ms or infinity"
+
+
+def test_a_range_is_told_in_words() -> None:
+    for key, given, said in (
+        ("sync_interval", "0", "sync_interval is at least 1 millisecond, not 0.0"),
+        ("request_bytes_max", "5", "request_bytes_max is at least 16 MiB, not 5"),
+        ("worker_timeout", "100000w", "worker_timeout is at least 10 milliseconds and at most 11574 days "),
+    ):
+        with pytest.raises(QuothError) as caught:
+            load({key: given}, {})
+        assert said in caught.value.text
 
 
 def test_a_topic_whose_settings_are_damaged_keeps_everything() -> None:
@@ -218,7 +276,7 @@ def test_a_wrong_value_is_told_with_its_line(tmp_path: Path, value: str) -> None
     file.write_text(f"max_age = 5\nworker_timeout = {value}\n")
     with pytest.raises(QuothError) as caught:
         load({}, {}, file)
-    assert caught.value.text.startswith(f"{file}:2: worker_timeout ")
+    assert caught.value.text.startswith(f"{file}:2: worker_timeout")
 
 
 def test_no_toml_is_told_with_its_line(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from quoth.spark.workers import OnSpark
 from quoth.steps import last_before
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
+from quothwire.quantity import parse_span
 
 WINDOW = "1m"
 WINDOW_MIN_US = 1_000
@@ -150,7 +151,7 @@ def following(
 def window_us(window: str) -> int:
     """The length of a window, a span such as 1m, in microseconds. Raises `RequestError` ``bad_request``."""
     try:
-        width = round(pointers.seconds(window) * 1e6)
+        width = round(parse_span(window, infinity=None) * 1e6)
     except QuothError as problem:
         raise error("bad_request", f"window: {problem.text}", problem.hint) from None
     if not WINDOW_MIN_US <= width <= pointers.POINTER_MAX:
