@@ -16,6 +16,7 @@ from quothcli.command import app as make_app
 from quothcli.command import examples_text, show_help
 from quothcli.exits import Status, complain, guarded, open_streams
 from quothcli.options import Ctx, Form, Timeout, Url
+from quothcli.usage import mistake
 
 COMMANDS = {
     "serve": "serve",
@@ -92,7 +93,8 @@ def _run(arguments: Sequence[str]) -> int:
     except typer.Exit as end:
         return end.exit_code
     except _TypedWrongly as problem:
-        complain("usage", problem.format_message(), f"`{_path(problem)} --help` shows how")
+        text, hint = mistake(problem)
+        complain("usage", text, hint or f"`{_path(problem)} --help` shows how")
         return Status.USAGE
 
 

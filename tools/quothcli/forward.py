@@ -20,6 +20,7 @@ from quothcli.homes import state_home
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import Advance, progress
+from quothcli.quantities import size
 from quothd.places import data_directory
 from quothlog import marks
 from quothlog.follower import Follower
@@ -55,7 +56,10 @@ _Trim = Annotated[
     bool, typer.Option("--trim", help="Let the embedded log go of what is synced at the broker.")
 ]
 _Rate = Annotated[
-    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Send at most so many bytes a second.")
+    int | None,
+    typer.Option(
+        "--rate", metavar="SIZE", parser=size("--rate"), help="Send at most so much a second: 10MB, 512KiB."
+    ),
 ]
 _State = Annotated[
     Path | None,
