@@ -22,6 +22,7 @@ from quothd.example import toml
 from quothd.logbook import note
 from quothd.sources import CHECK_HELP, FILE_HELP, Sourced, read
 from quothwire.errors import QuothError
+from quothwire.paths import given_path
 
 SWITCH_INTERVAL_S = 0.0005
 """A thread that computes lets others in ten times as often as by default: everyone's p50 depends on it."""
@@ -83,6 +84,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
+def _file(text: str) -> Path:
+    try:
+        return given_path(text, "--config")
+    except QuothError as problem:
+        raise argparse.ArgumentTypeError(f"{problem.text} ({problem.hint})") from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="quothd",
@@ -93,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         "time is written like 7d, 1h30m, 500ms or as a number of seconds, a size like 1GiB, 10MB or as a "
         "number of bytes; infinity stands for no limit.",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help=FILE_HELP)
+    parser.add_argument("--config", type=_file, metavar="FILE", help=FILE_HELP)
     parser.add_argument("--check", action="store_true", help=CHECK_HELP)
     for key in KEYS.values():
         told: dict[str, Any] = {"default": None, "dest": key.name, "help": key.summary.replace("%", "%%")}

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from quothd.config import KEYS, Config, Key, Size, Span
 from quothwire.errors import QuothError, error
+from quothwire.paths import given_path
 from quothwire.quantity import parse_size, parse_span
 
 ENVIRONMENT_PREFIX = "QUOTH_"
@@ -161,9 +162,7 @@ def _known(given: _Given) -> Key:
 def _converted(key: Key, given: _Given) -> Any:
     """A value as its key's type: text from the environment and the command line, values from TOML."""
     try:
-        value: Any = (
-            _quantity(key, given.value) if key.kind in (Span, Size) else _convert(key.kind, given.value)
-        )
+        value = _convert(key, given.value)
         Config(**{key.name: value})
     except QuothError as problem:
         raise error(problem.code, f"{given.origin}: {problem.text}", problem.hint) from None
@@ -182,8 +181,12 @@ def _quantity(key: Key, value: Any) -> float | int:
         raise error(problem.code, f"{key.name}: {problem.text}", problem.hint) from None
 
 
-def _convert(kind: Any, value: Any) -> Any:
-    """Raises ValueError, KeyError, TypeError, OverflowError, or RuntimeError for the home of nobody."""
+def _convert(key: Key, value: Any) -> Any:
+    """Raises ``bad_setting``, ValueError, KeyError, TypeError, OverflowError, or RuntimeError for the home of
+    an unknown user."""
+    kind = key.kind
+    if kind in (Span, Size):
+        return _quantity(key, value)
     if kind is bool:
         return value if isinstance(value, bool) else _TRUTH[str(value).lower()]
     if isinstance(value, bool):
@@ -193,7 +196,7 @@ def _convert(kind: Any, value: Any) -> Any:
             raise ValueError
         return int(value)
     if kind is Path:
-        return Path(value).expanduser()
+        return given_path(value, key.name).expanduser()
     if kind is str:
         if not isinstance(value, str):
             raise TypeError

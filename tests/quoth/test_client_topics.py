@@ -165,7 +165,7 @@ def test_settings_are_typed_keywords() -> None:
         one.create_topic("orders", max_age="7d", max_bytes=2**30, durability="synced")
         one.create_topic("orders", **typed)
         one.update_topic("orders", max_ages="7d")  # type: ignore[call-arg]
-        one.update_topic("orders", durability="eternal")  # type: ignore[arg-type]
+        one.update_topic("orders", count_limit="7d")  # type: ignore[arg-type]
 
     for made in (quoth.Client, quoth.aio.Client):
         for method in (made.create_topic, made.update_topic):

@@ -28,6 +28,7 @@ from quothlog.layout import MARK_SUFFIX
 from quothlog.snapshot import floors_in
 from quothwire.batch import Stored
 from quothwire.errors import QuothError, error
+from quothwire.paths import given_path
 
 _SourceArgument = Annotated[
     str,
@@ -260,7 +261,7 @@ def _source(
         )
     if origin is not None:
         raise typer.BadParameter("an embedded log has no topics", param_hint="--from")
-    directory = Path(source)
+    directory = given_path(source, "SOURCE")
     if data_directory(directory) is not None:
         raise error(
             "bad_request", f"{directory} belongs to a broker", "forward its topics by the URL of that broker"

@@ -28,7 +28,7 @@ class GivenSettings(TypedDict, total=False):
     Spans are seconds or text such as ``"7d"`` and ``"1h30m"``, sizes bytes or text such as ``"1GiB"``.
     """
 
-    durability: Durability
+    durability: Durability | str
     max_age: float | str
     max_bytes: int | str
     size_limit: int | str

@@ -36,6 +36,7 @@ from quoth.spark.workers import OnSpark
 from quoth.steps import last_before
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
+from quothwire.paths import given_path
 from quothwire.quantity import parse_span
 
 WINDOW = "1m"
@@ -118,6 +119,8 @@ def following(
         text = "what is kept there needs a checkpoint, or a restart would keep the same windows again"
         raise error("bad_request", f"--out {out}: {text}", "say --checkpoint DIR, too")
     directory = None if checkpoint is None else local_path(checkpoint)
+    if out is not None:
+        given_path(out, "--out")
     with Checkpoint(directory, {"width": width, "out": out}) as begun:
         if begun.is_new:
             refuse_existing(out)
