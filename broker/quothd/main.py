@@ -7,7 +7,6 @@ wrong arguments or configuration, 3 could not start.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from quothd.logbook import note
 from quothd.sources import CHECK_HELP, FILE_HELP, Sourced, read
 from quothwire.errors import QuothError
 from quothwire.paths import given_path
+from quothwire.suggestion import nearest
 
 SWITCH_INTERVAL_S = 0.0005
 """A thread that computes lets others in ten times as often as by default: everyone's p50 depends on it."""
@@ -57,8 +57,6 @@ def checked(arguments: Mapping[str, Any], file: Path | None = None) -> int:
         return Ended.WRONG
     finally:
         writer.close()
-    for doubt in found.doubts:
-        print(doubt, file=sys.stderr)
     print("\n".join(["ok", *digest(found)]))
     return Ended.WELL
 
@@ -79,8 +77,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     chosen, unknown = parser.parse_known_args(arguments)
     if unknown:
         options = [key.option for key in KEYS.values()]
-        near = difflib.get_close_matches(unknown[0], [*options, "--config", "--check"], n=1)
-        parser.error(f"there is no {unknown[0]}" + (f", did you mean {near[0]}?" if near else ""))
+        near = nearest(unknown[0], [*options, "--config", "--check"])
+        parser.error(f"there is no {unknown[0]}" + (f", did you mean {near}?" if near else ""))
     return chosen
 
 

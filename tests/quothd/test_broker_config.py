@@ -18,6 +18,7 @@ from quothd.check import check
 from quothd.config import KEYS, Config, Key
 from quothd.main import _parser
 from quothd.sources import load, read
+from quothwire import variables
 from quothwire.errors import QuothError
 
 SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
@@ -99,7 +100,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     ("key", "near"),
     [
         ("prot", "port"),
-        ("count_interval", ""),
+        ("count_interval", "count_limit"),
         ("worker_timout", "worker_timeout"),
         ("Port", "port"),
         ("", ""),
@@ -115,11 +116,6 @@ def test_an_unknown_key_is_an_error(tmp_path: Path, key: str, near: str) -> None
         assert caught.value.code == "bad_setting"
         assert repr(key) in caught.value.text
         assert f"did you mean {near}?" in caught.value.hint or (not near and caught.value.hint)
-
-
-def test_unknown_variables_are_passed_over() -> None:
-    """C62: other programs may use the prefix."""
-    assert load({}, {"QUOTH_SOMETHING": "1", "QUOTH_": "2", "PORT": "3"}).port == 5555
 
 
 WRONG_VALUES: list[tuple[str, Any]] = [
@@ -296,14 +292,43 @@ def test_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
     [
         ("QUOTH_PROT", "QUOTH_PORT"), ("QUOTH_WORKER_TIMOUT", "QUOTH_WORKER_TIMEOUT"),
         ("QUOTH_DURABILTY", "QUOTH_DURABILITY"), ("QUOTH_LOGLEVEL", "QUOTH_LOG_LEVEL"),
-        ("QUOTH_URL", ""), ("QUOTH_SEED", ""), ("QUOTH_CONTEXT", ""), ("QUOTH_PYTHON", ""),
-        ("QUOTH_SOMETHING", ""), ("PROT", ""), ("QUOTH_PORT", ""),
+        ("QUOTH_COUNT_INTERVAL", "QUOTH_COUNT_LIMIT"), ("QUOTH_port", "QUOTH_PORT"),
+        ("QUOTH_URLS", "QUOTH_URL"), ("QUOTH_SOMETHING", "names with QUOTH_ are Quoth's own"),
+        ("QUOTH_", "names with QUOTH_ are Quoth's own"),
+    ],
+    ids=lambda text: text[:30],
+)  # fmt: skip
+def test_a_variable_that_does_not_exist_is_an_error(variable: str, meant: str) -> None:
+    """As an unknown key of the file is."""
+    with pytest.raises(QuothError) as caught:
+        read({}, {variable: "5"})
+    assert caught.value.code == "bad_setting"
+    assert caught.value.text == f"{variable}: there is no such variable"
+    assert meant in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *variables.OTHERS, "PROT", "_QUOTH_COMPLETE", "QUOTH_SERVICE_HOST", "QUOTH_SERVICE_PORT",
+        "QUOTH_SERVICE_PORT_FAST", "QUOTH_PORT_5555_TCP", "QUOTH_PORT_5555_TCP_ADDR",
     ],
 )  # fmt: skip
-def test_a_variable_that_looks_like_a_misspelt_key_is_doubted(variable: str, meant: str) -> None:
-    """It is read by nobody, and no error: other programs may use the prefix."""
-    doubts = read({}, {variable: "5"}).doubts
-    assert [doubt.meant for doubt in doubts] == ([meant] if meant else [])
+def test_other_variables_are_left_alone(variable: str) -> None:
+    """Those of the command and of tests, and those that Kubernetes sets for a service of the name quoth."""
+    assert read({}, {variable: "5"}).config == Config()
+
+
+def test_every_variable_of_the_project_is_known() -> None:
+    """Whoever adds one adds it to the table."""
+    root = Path(__file__).parents[2]
+    files = [
+        one for folder in ("broker", "client", "tools", "tests/kit") for one in (root / folder).rglob("*.py")
+    ]
+    written = {name for file in files for name in re.findall(r'"(QUOTH_[A-Z_]+)"', file.read_text())}
+    keys = {variables.variable(key) for key in KEYS}
+    assert {"QUOTH_URL", "QUOTH_SEED"} <= written
+    assert written <= {*variables.OTHERS, *keys}
 
 
 # -- what there is to know of a key -----------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypedDict, get_args
 
 from quothwire.errors import QuothError, error
 from quothwire.quantity import format_size, format_span, parse_size, parse_span
+from quothwire.suggestion import nearest
 
 Durability = Literal["written", "synced"]
 """``written``: the operating system has it, it survives the death of the process. ``synced``: fsync has
@@ -67,8 +67,8 @@ class TopicSettings:
         """The settings with some of them changed. An unknown name raises ``bad_setting``."""
         for name in changes:
             if name not in NAMES:
-                near = difflib.get_close_matches(str(name)[:40], NAMES, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(NAMES)}"
+                near = nearest(str(name), NAMES)
+                hint = f"did you mean {near}?" if near else f"one of {', '.join(NAMES)}"
                 raise error("bad_setting", f"{name!r} is no setting of a topic", hint)
         return TopicSettings(**{**asdict(self), **changes})
 
