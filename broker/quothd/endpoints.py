@@ -50,6 +50,8 @@ def places(config: Config) -> list[Tcp | str]:
             if not host or not port.isdigit() or int(port) > PORT_MAX:
                 raise error("bad_setting", f"listen: {url!r} has no port", "tcp://HOST:PORT, 0 to 65534")
             found.append(Tcp(host.strip("[]"), int(port)))
+        elif url in ("ipc://", "inproc://"):
+            raise error("bad_setting", f"listen: {url!r} names nothing", "like ipc:///run/quoth/quoth")
         elif url.startswith(("ipc://", "inproc://")):
             found.append(url)
         else:

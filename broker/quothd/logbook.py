@@ -40,7 +40,6 @@ EVENTS: dict[str, Entry] = {
         ERROR, "the end, and the disk may not hold all", "not everything is synced: {problem} ({hint})"
     ),
     "refused": Entry(ERROR, "it cannot start like this", "{problem}"),
-    "variable_ignored": Entry(WARNING, "a variable that looks like a misspelt key is not read"),
     "reloaded": Entry(INFO, "the file was read again, and these keys have changed"),
     "reload_refused": Entry(ERROR, "the file was read again and is wrong: nothing has changed"),
     "reload_needless": Entry(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from quothd.logbook import note
 from quothlog.filesystem import DISK_FULL, PROCESS_SHORT
+from quothlog.room import refused_growth
 from quothwire.errors import QuothError, error
 
 _SHORT_HINT = (
@@ -21,7 +22,8 @@ def refusal(problem: Exception, what: str) -> QuothError:
         case QuothError():
             return problem
         case OSError(errno=number) if number in DISK_FULL:
-            return error("disk_low", f"{what}: {problem.strerror}")
+            found = refused_growth(problem)
+            return error(found.code, f"{what}: {found.text}", found.hint)
         case OSError(errno=number) if number in PROCESS_SHORT:
             return shortage(problem, what)
         case OSError():

@@ -41,6 +41,7 @@ from quothlog.transactions import Transactions
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
+from quothwire.paths import given_path
 from quothwire.pointer import POINTER_MAX, check_pointer
 from quothwire.record import Record
 
@@ -89,9 +90,9 @@ class Log:
 
         log_id: the id of a log that is begun (0: a random one), or that the directory must hold. others:
         names of files that are not the log's and no strays either. watch: told how far the opening is.
-        Raises `Conflict` ``locked``, `Damaged`, or OSError.
+        Raises `Conflict` ``locked``, `RequestError` ``bad_setting`` for an empty path, `Damaged`, or OSError.
         """
-        path = Path(directory)
+        path = given_path(directory, "directory")
         filesystem = filesystem or PosixFileSystem()
         filesystem.make_directory(path)
         return cls(path, filesystem, clock or SystemClock(), options or LogOptions(), log_id, others, watch)

@@ -25,6 +25,7 @@ from quothlog.names import Names
 from quothlog.retention import LogOptions
 from quothwire import batch
 from quothwire.errors import Conflict, QuothError, Unavailable, error
+from quothwire.paths import given_path
 
 FLUSH_RECORDS, FLUSH_SECONDS = 1_000, 1.0
 BUFFER_BYTES_MAX = batch.BATCH_BYTES_MAX - 1_024
@@ -70,7 +71,7 @@ class Writer:
         self._changed = Condition()
         self._begin()
         self._released = 0
-        self._names = Names(Path(directory))
+        self._names = Names(given_path(directory, "directory"))
         self._closed = False
         self.log = _open(directory, options or LogOptions(disk_free_min=DISK_FREE_MIN))
         self._thread = Thread(target=self._keep_time, name=f"quothlog-{self.log.directory.name}", daemon=True)

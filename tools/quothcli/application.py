@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -16,6 +16,8 @@ from quothcli.command import app as make_app
 from quothcli.command import examples_text, show_help
 from quothcli.exits import Status, complain, guarded, open_streams
 from quothcli.options import Ctx, Form, Timeout, Url
+from quothcli.usage import mistake
+from quothwire.variables import check_variables
 
 COMMANDS = {
     "serve": "serve",
@@ -92,8 +94,16 @@ def _run(arguments: Sequence[str]) -> int:
     except typer.Exit as end:
         return end.exit_code
     except _TypedWrongly as problem:
-        complain("usage", problem.format_message(), f"`{_path(problem)} --help` shows how")
+        text, hint = mistake(problem)
+        complain("usage", text, hint or f"`{_path(problem)} --help` shows how")
         return Status.USAGE
+
+
+def _keys() -> Iterable[str]:
+    """The daemon's keys, for whoever has set a variable that is none of the command's."""
+    from quothd.config import KEYS
+
+    return KEYS
 
 
 def _version(wanted: bool) -> None:
@@ -120,6 +130,7 @@ def _before(
     timeout: Timeout = None,
     form: Form = None,
 ) -> None:
-    """Keep what was said before the command."""
+    """Keep what was said before the command. Raises ``bad_setting`` for a variable that does not exist."""
+    check_variables(os.environ, _keys)
     context.obj = Chosen(url, timeout, form, ctx)
     show_help(context)

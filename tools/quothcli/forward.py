@@ -20,6 +20,7 @@ from quothcli.homes import state_home
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import Advance, progress
+from quothcli.quantities import size
 from quothd.places import data_directory
 from quothlog import marks
 from quothlog.follower import Follower
@@ -27,6 +28,7 @@ from quothlog.layout import MARK_SUFFIX
 from quothlog.snapshot import floors_in
 from quothwire.batch import Stored
 from quothwire.errors import QuothError, error
+from quothwire.paths import given_path
 
 _SourceArgument = Annotated[
     str,
@@ -55,7 +57,10 @@ _Trim = Annotated[
     bool, typer.Option("--trim", help="Let the embedded log go of what is synced at the broker.")
 ]
 _Rate = Annotated[
-    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Send at most so many bytes a second.")
+    int | None,
+    typer.Option(
+        "--rate", metavar="SIZE", parser=size("--rate"), help="Send at most so much a second: 10MB, 512KiB."
+    ),
 ]
 _State = Annotated[
     Path | None,
@@ -256,7 +261,7 @@ def _source(
         )
     if origin is not None:
         raise typer.BadParameter("an embedded log has no topics", param_hint="--from")
-    directory = Path(source)
+    directory = given_path(source, "SOURCE")
     if data_directory(directory) is not None:
         raise error(
             "bad_request", f"{directory} belongs to a broker", "forward its topics by the URL of that broker"

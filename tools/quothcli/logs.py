@@ -11,6 +11,7 @@ import typer
 
 from quothcli.exits import Status, say
 from quothcli.output import ordinals_text, records_text
+from quothcli.quantities import size
 from quothd.places import Place
 from quothd.scrub import Pace
 from quothlog.inspection import Damage, Unfinished
@@ -29,7 +30,10 @@ Only = Annotated[
     str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")
 ]
 Rate = Annotated[
-    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Read at most so many bytes a second.")
+    int | None,
+    typer.Option(
+        "--rate", metavar="SIZE", parser=size("--rate"), help="Read at most so much a second: 10MB, 512KiB."
+    ),
 ]
 
 

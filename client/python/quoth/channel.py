@@ -17,6 +17,8 @@ from typing import TypeVar
 
 import zmq
 
+from quoth import attempts
+from quoth.attempts import Attempts
 from quoth.exchange import Exchange, Steps
 from quoth.sequences import Sequences
 from quothwire import codec
@@ -33,7 +35,7 @@ _GONE = (zmq.ETERM, errno.EFAULT, errno.ENOTSUP)
 """What libzmq and its binding say about a context that was terminated."""
 _EVENT = struct.Struct("=Hi")
 """What a monitor tells. pyzmq's own way to read it imports asyncio, which takes longer than all of this."""
-_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | attempts.EVENTS
 
 Context = zmq.Context[zmq.Socket[bytes]]
 T = TypeVar("T")
@@ -53,6 +55,7 @@ class Link:
             self.monitor = self._set_up()
         except zmq.ZMQError as problem:
             raise _no_socket(problem) from None
+        self._attempts = Attempts(url)
         self._poller = zmq.Poller()
         self._poller.register(self.socket, zmq.POLLIN)
         self._poller.register(self.monitor, zmq.POLLIN)
@@ -87,9 +90,15 @@ class Link:
         found = False
         with suppress(zmq.Again):
             while True:
-                event, _ = self.monitor.recv_multipart(zmq.NOBLOCK)
-                here = _EVENT.unpack_from(event)[0] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+                told, _ = self.monitor.recv_multipart(zmq.NOBLOCK)
+                event = _EVENT.unpack_from(told)[0]
+                if event & attempts.EVENTS:
+                    self._attempts.note(event)
+                    continue
+                here = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 found = here and (found or self.connected is False)
+                if here or self.connected:
+                    self._attempts.restart()
                 self.connected = here
         self.reconnects += found
         return found
@@ -108,7 +117,8 @@ class Link:
         """The error for a deadline that passed."""
         if self.connected:
             return error("timed_out", f"{what}: no answer from {self.url} in time")
-        return error("disconnected", f"{what}: no broker answers at {self.url}")
+        tried, hint = self._attempts.told()
+        return error("disconnected", f"{what}: no broker answers at {self.url}: {tried}", hint)
 
     def _set_up(self) -> zmq.Socket[bytes]:
         """Set all options; returns the monitor."""

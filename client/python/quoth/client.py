@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, Unpack
 
 from quoth import steps
 from quoth.batch import Batch, Messages, StoredBatch
@@ -40,6 +40,7 @@ from quothwire.message import (
     UpdateTopic,
     Welcome,
 )
+from quothwire.settings import GivenSettings, as_sent
 from quothwire.topic import check_topic
 
 DEFAULT_URL = "tcp://127.0.0.1:5555"
@@ -101,6 +102,10 @@ class Client(Closing):
         self.timeout = timeout
         self._pool = Pool(url, context)
         self._payload_bytes_max = wire.BATCH_BYTES_MAX
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._pool.is_closed else ""
+        return f"<quoth.Client {self.url}, timeout={self.timeout}{closed}>"
 
     def close(self) -> None:
         """Close the connections. Does nothing the second time."""
@@ -314,13 +319,17 @@ class Client(Closing):
         """Everything about one topic. Never wakes it."""
         return self._run(steps.info(DescribeTopic(), topic, self.timeout))
 
-    def create_topic(self, topic: str, **settings: Any) -> TopicInfo:
-        """Make a topic; settings as in `TopicSettings`. Raises `Conflict` ``topic_exists``."""
-        return self._run(steps.create_topic(topic, settings, self.timeout))
+    def create_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
+        """Make a topic: ``create_topic("orders", max_age="7d", max_bytes="1GiB", durability="synced")``.
 
-    def update_topic(self, topic: str, **settings: Any) -> TopicInfo:
-        """Change settings of a topic."""
-        return self._run(steps.info(UpdateTopic(settings), topic, self.timeout))
+        Settings that are not given are as the broker is configured; see `quothwire.settings.TopicSettings`.
+        Raises `Conflict` ``topic_exists``, `RequestError` ``bad_setting``.
+        """
+        return self._run(steps.create_topic(topic, as_sent(settings), self.timeout))
+
+    def update_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
+        """Change settings of a topic, given as for `create_topic`; the others stay as they are."""
+        return self._run(steps.info(UpdateTopic(as_sent(settings)), topic, self.timeout))
 
     def delete_topic(self, topic: str) -> Trimmed:
         """Delete a topic and its records; tells what was removed.

@@ -40,6 +40,7 @@ from quoth.filelock import FileLock
 from quoth.message import Message
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
+from quothwire.paths import given_path
 from quothwire.topic import check_topic
 
 VERSION = 1
@@ -67,12 +68,14 @@ class Cursor(Closing):
 
     path: a file, or nothing yet: then it is made by the first `save`. Raises `Damaged` if it holds no cursor,
     `RequestError` ``unsupported_version`` for one of another version, ``bad_request`` for what is no file,
+    ``bad_setting`` for an empty path,
     `Conflict` ``locked`` while another program goes on with it, and OSError if it cannot be read or written.
     In all these cases the file stays as it is.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(os.path.realpath(path))  # a link stays one: what it leads to is replaced
+        given = given_path(path, "a cursor's file")
+        self.path = Path(os.path.realpath(given))  # a link stays one: what it leads to is replaced
         self._changed = False
         self._stretches: dict[str, deque[_Stretch]] = {}
         there = _check_place(self.path)
@@ -161,7 +164,7 @@ class Cursor(Closing):
 
 def positions_in(path: str | os.PathLike[str]) -> dict[str, Position]:
     """What a cursor's file says now, for whoever only looks; nothing if there is none. Raises as `Cursor`."""
-    at = Path(path)
+    at = given_path(path, "a cursor's file")
     return _decode(at, _content(at)) if _check_place(at) else {}
 
 

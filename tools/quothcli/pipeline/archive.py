@@ -11,6 +11,7 @@ from quothcli.command import command, spread
 from quothcli.exits import say
 from quothcli.options import Timeout, Topics, Url
 from quothcli.pipeline.running import OF_SPARK, run
+from quothcli.quantities import size, span
 
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job
@@ -28,9 +29,10 @@ _KeepReplaced = Annotated[
     float,
     typer.Option(
         "--keep-replaced",
-        metavar="SECONDS",
-        min=0,
-        help="How long merged files stay, for those who have begun to read by the manifest before.",
+        metavar="SPAN",
+        parser=span("--keep-replaced"),
+        help="How long merged files stay for readers that have begun by the manifest before (default: 15m).",
+        show_default=False,
     ),
 ]
 
@@ -42,13 +44,13 @@ def add(pipeline: typer.Typer) -> None:
         "archive",
         "quoth pipeline archive /mnt/archive 'orders.*'",
         "quoth pipeline archive /mnt/archive orders --trim --format json",
-        "quoth pipeline archive /mnt/archive orders clicks --follow 60",
+        "quoth pipeline archive /mnt/archive orders clicks --follow 1m",
     )(spread("spark", OF_SPARK)(archive))
     command(
         pipeline,
         "compact",
         "quoth pipeline compact /mnt/archive",
-        "quoth pipeline compact /mnt/archive 'orders.*' --keep-replaced 3600",
+        "quoth pipeline compact /mnt/archive 'orders.*' --keep-replaced 1h",
     )(spread("spark", OF_SPARK)(compact))
 
 
@@ -59,7 +61,10 @@ def archive(
     follow: Annotated[
         float | None,
         typer.Option(
-            "--follow", metavar="SECONDS", min=0.1, help="Go on for ever, looking so often for new records."
+            "--follow",
+            metavar="SPAN",
+            parser=span("--follow", least=0.1),
+            help="Go on for ever, looking so often for new records.",
         ),
     ] = None,
     trim: Annotated[
@@ -74,7 +79,11 @@ def archive(
     file_bytes: Annotated[
         int,
         typer.Option(
-            "--file-bytes", metavar="BYTES", min=1, help="Cut topics into files of so many stored bytes."
+            "--file-bytes",
+            metavar="SIZE",
+            parser=size("--file-bytes"),
+            help="Cut topics into files of so many stored bytes (default: 128MiB).",
+            show_default=False,
         ),
     ] = _FILE_BYTES,
     keep_replaced: _KeepReplaced = _KEEP_REPLACED_S,
@@ -122,7 +131,11 @@ def compact(
     target_bytes: Annotated[
         int,
         typer.Option(
-            "--target-bytes", metavar="BYTES", min=1, help="Merge smaller files until they have so many."
+            "--target-bytes",
+            metavar="SIZE",
+            parser=size("--target-bytes"),
+            help="Merge smaller files until they have so many bytes (default: 128MiB).",
+            show_default=False,
         ),
     ] = _FILE_BYTES,
     keep_replaced: _KeepReplaced = _KEEP_REPLACED_S,

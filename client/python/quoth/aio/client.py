@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, Unpack
 from weakref import finalize
 
 from quoth import steps
@@ -46,6 +46,7 @@ from quothwire.message import (
     UpdateTopic,
     Welcome,
 )
+from quothwire.settings import GivenSettings, as_sent
 from quothwire.topic import check_topic
 
 T = TypeVar("T")
@@ -107,6 +108,10 @@ class Client:
         finalize(self, self._courier.stop)
         self._lanes = Lanes()
         self._payload_bytes_max = wire.BATCH_BYTES_MAX
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._courier.is_stopping else ""
+        return f"<quoth.aio.Client {self.url}, timeout={self.timeout}{closed}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -310,13 +315,13 @@ class Client:
         """Everything about one topic. Never wakes it."""
         return await self._run(steps.info(DescribeTopic(), topic, self.timeout))
 
-    async def create_topic(self, topic: str, **settings: Any) -> TopicInfo:
+    async def create_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
         """Make a topic: see `quoth.Client.create_topic`."""
-        return await self._run(steps.create_topic(topic, settings, self.timeout))
+        return await self._run(steps.create_topic(topic, as_sent(settings), self.timeout))
 
-    async def update_topic(self, topic: str, **settings: Any) -> TopicInfo:
-        """Change settings of a topic."""
-        return await self._run(steps.info(UpdateTopic(settings), topic, self.timeout))
+    async def update_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
+        """Change settings of a topic: see `quoth.Client.update_topic`."""
+        return await self._run(steps.info(UpdateTopic(as_sent(settings)), topic, self.timeout))
 
     async def delete_topic(self, topic: str) -> Trimmed:
         """Delete a topic and its records: see `quoth.Client.delete_topic`."""

@@ -88,8 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = session.arguments(__doc__)
     parser.add_argument("archive", metavar="DIR", help="the archive's folder")
     parser.add_argument("topics", metavar="TOPIC", nargs="*", help="names of topics, or patterns; else all")
-    parser.add_argument("--target-bytes", metavar="BYTES", type=int, default=TARGET_BYTES)
-    parser.add_argument("--keep-replaced", metavar="SECONDS", type=float, default=KEEP_REPLACED_S)
+    parser.add_argument("--target-bytes", metavar="SIZE", type=session.size, default=TARGET_BYTES)
+    parser.add_argument("--keep-replaced", metavar="SPAN", type=session.span, default=KEEP_REPLACED_S)
     typed = parser.parse_args(arguments)
 
     def prepare() -> session.Job:

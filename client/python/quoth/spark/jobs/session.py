@@ -17,13 +17,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from quoth.deadline import SECONDS_MAX
 from quothwire.errors import QuothError, error
+from quothwire.quantity import parse_size, parse_span
+
+Quantity = TypeVar("Quantity")
 
 MASTER = "local[*,4]"
 """Where a job runs if nobody says it: here, on all cores, and a task is tried four times."""
@@ -161,6 +165,23 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print the summary")
     return parser
+
+
+def span(text: str) -> float:
+    """Read a span of time as it is typed. Raises argparse.ArgumentTypeError."""
+    return _quantity(lambda: parse_span(text, infinity=SECONDS_MAX))
+
+
+def size(text: str) -> int:
+    """Read a size as it is typed. Raises argparse.ArgumentTypeError."""
+    return _quantity(lambda: parse_size(text))
+
+
+def _quantity(parse: Callable[[], Quantity]) -> Quantity:
+    try:
+        return parse()
+    except QuothError as problem:
+        raise argparse.ArgumentTypeError(f"{problem.text} ({problem.hint})") from None
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -1,0 +1,186 @@
+"""Spans of time and sizes: what is read, what is refused and why, and that what is printed can be typed."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from kit.peers import refused
+from quothwire.errors import QuothError
+from quothwire.quantity import format_size, format_span, is_span, parse_size, parse_span
+
+SPANS: dict[Any, float] = {
+    "7d": 604_800,
+    "1h30m": 5_400,
+    "1 h 30 min": 5_400,
+    "1 day 12 hours": 129_600,
+    "90s": 90,
+    "2.5s": 2.5,
+    "500ms": 0.5,
+    "1us": 1e-6,
+    "3µs": 3e-6,
+    "2w": 1_209_600,
+    "5S": 5,
+    " 5s\n": 5,
+    "90": 90,
+    "6e1": 60,
+    "0": 0,
+    "1_000": 1_000,
+    90: 90,
+    2.5: 2.5,
+    "infinity": math.inf,
+    "never": math.inf,
+    "Infinity": math.inf,
+    math.inf: math.inf,
+}
+NO_SPANS: dict[Any, str] = {
+    "": "it is empty",
+    "s": "it does not begin with a number",
+    "nan": "it does not begin with a number",
+    "-5s": "it is below 0",
+    "-5": "it is below 0",
+    -5: "it is below 0",
+    "5x": "there is no unit 'x'; the units are w, d, h, m, s, ms, us",
+    "1e3s": "there is no unit 'e'",
+    "5M": "M may be months or minutes; m is minutes",
+    "1h30": "30 has no unit",
+    "1h-3m": "'-3m' cannot be read",
+    "\u0665s": "it does not begin with a number",
+    "9" * 400 + "w": "it has 401 characters",
+    "1s" * 50_000: "it has 100,000 characters",
+    math.nan: "it is not a number",
+    True: "it is neither a number nor text",
+    None: "it is neither a number nor text",
+    b"5s": "it is neither a number nor text",
+}
+SIZES: dict[Any, int] = {
+    "64": 64, "64B": 64, "64 bytes": 64, "64K": 64_000, "64kB": 64_000, "64KB": 64_000, "64 kb": 64_000,
+    "64KiB": 65_536, "64kib": 65_536, "64Ki": 65_536, "1GiB": 2**30, "1gib": 2**30, "2m": 2_000_000,
+    "10MB": 10_000_000, "3T": 3 * 10**12, "1TiB": 2**40, "1.5G": 1_500_000_000, "0.5KiB": 512,
+    "67_108_864": 2**26, "123,457 bytes": 123_457, 4_096: 4_096, 1e6: 1_000_000, "0": 0,
+    f"{2**62}": 2**62,
+}  # fmt: skip
+NO_SIZES: dict[Any, str] = {
+    "": "it is empty",
+    "K": "it does not begin with a number",
+    "\u0663": "it does not begin with a number",
+    "-1": "it is below 0",
+    -1: "it is below 0",
+    "1.5": "it is no whole number of bytes",
+    1.5: "it is no whole number of bytes",
+    "1.00001k": "it is no whole number of bytes",
+    "1KKB": "there is no unit 'KKB'; did you mean KiB?",
+    "1iB": "there is no unit 'iB'",
+    "64\u212a": "there is no unit",
+    "1M 5k": "it is no number with one unit",
+    "9" * 5_000: "it has 5,000 characters",
+    "infinity": "it has to be finite here",
+    math.inf: "it has to be finite here",
+    math.nan: "it is not a number",
+    False: "it is neither a number nor text",
+    None: "it is neither a number nor text",
+}
+
+
+@pytest.mark.parametrize(("given", "seconds"), SPANS.items())
+def test_a_span_is_read_as_seconds(given: Any, seconds: float) -> None:
+    assert parse_span(given) == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(("given", "size"), SIZES.items())
+def test_a_size_is_read_as_bytes(given: Any, size: int) -> None:
+    assert parse_size(given) == size
+    assert type(parse_size(given)) is int
+
+
+@pytest.mark.parametrize(("given", "reason"), NO_SPANS.items(), ids=lambda value: str(value)[:9])
+def test_what_is_no_span_is_refused_with_the_reason(given: Any, reason: str) -> None:
+    with pytest.raises(QuothError) as caught:
+        parse_span(given)
+    assert (caught.value.code, caught.value.hint) == (
+        "bad_setting",
+        "like 7d, 1h30m, 90s, 500ms or infinity",
+    )
+    assert f"is not a span of time: {reason}" in caught.value.text
+    assert len(caught.value.text) < 200, "it says all that was typed"
+
+
+@pytest.mark.parametrize(("given", "reason"), NO_SIZES.items(), ids=lambda value: str(value)[:9])
+def test_what_is_no_size_is_refused_with_the_reason(given: Any, reason: str) -> None:
+    with pytest.raises(QuothError) as caught:
+        parse_size(given)
+    assert (caught.value.code, caught.value.hint) == ("bad_setting", "like 1GiB, 64MiB, 10MB or 4096")
+    assert f"is not a size: {reason}" in caught.value.text
+    assert len(caught.value.text) < 200, "it says all that was typed"
+
+
+def test_infinity_is_what_it_is_to_the_caller() -> None:
+    assert parse_span("infinity", infinity=0) == 0
+    assert parse_size("no limit", infinity=0) == 0
+    with refused("bad_setting"):
+        parse_span("infinity", infinity=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    {"15m": True, "1d3h": True, "15": False, "now": False, "never": False, "": False}.items(),
+)
+def test_a_span_is_known_by_its_units(text: str, found: bool) -> None:
+    assert is_span(text) is found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words", "short", "rough"),
+    [
+        (604_800, "7 days", "7d", "7 days"),
+        (5_400, "1 hour 30 minutes", "1h30m", "1 hour 30 minutes"),
+        (90.5, "1 minute 30.5 seconds", "1m30.5s", "1 minute 30 seconds"),
+        (100_000, "1 day 3 hours 46 minutes 40 seconds", "1d3h46m40s", "1 day 3 hours"),
+        (1, "1 second", "1s", "1 second"),
+        (59.96, "59.96 seconds", "59.96s", "59.9 seconds"),
+        (0.05, "50 milliseconds", "50ms", "50 milliseconds"),
+        (0.0015, "1.5 milliseconds", "1.5ms", "1.5 milliseconds"),
+        (0.123456, "123.456 milliseconds", "123.456ms", "123 milliseconds"),
+        (0.000001, "1 microsecond", "1us", "1 microsecond"),
+        (0, "0 seconds", "0s", "0 seconds"),
+        (-90, "-1 minute 30 seconds", "-1m30s", "-1 minute 30 seconds"),
+        (math.inf, "infinity", "infinity", "infinity"),
+    ],
+)
+def test_a_span_is_printed_in_words(seconds: float, words: str, short: str, rough: str) -> None:
+    assert format_span(seconds) == words
+    assert format_span(seconds, short=True) == short
+    assert format_span(seconds, rough=True) == rough
+
+
+@pytest.mark.parametrize(
+    ("size", "words", "rough"),
+    [
+        (0, "0 bytes", "0 B"),
+        (1, "1 byte", "1 B"),
+        (64_000, "64 kB", "64 kB"),
+        (2**26, "64 MiB", "67.1 MB"),
+        (17 * 2**20, "17 MiB", "17.8 MB"),
+        (3 * 2**29, "1.5 GiB", "1.61 GB"),
+        (10**10, "10 GB", "10 GB"),
+        (2**56, "64 PiB", "72,058 TB"),
+        (123_457, "123,457 bytes", "123 kB"),
+    ],
+)
+def test_a_size_is_printed_in_words(size: int, words: str, rough: str) -> None:
+    assert format_size(size) == words
+    assert format_size(size, rough=True) == rough
+
+
+def test_what_is_printed_can_be_typed() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for _ in range(5_000):
+        number = round(10 ** chance.uniform(0, 15)) // (step := 10 ** chance.randrange(7)) * step
+        assert parse_size(format_size(number)) == number
+        for short in (False, True):
+            assert round(parse_span(format_span(number / 1e6, short=short)) * 1e6) == number
