@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from quothwire.errors import error
+from quothwire.errors import error, shown
 
 POINTER_MAX = 2**56 - 1
 """The 31st of May of the year 4253."""
@@ -24,7 +24,7 @@ _SPAN = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]+)?(?:ms|us|[wdhms]))+")
 def check_pointer(value: int) -> int:
     """Return the value if it is a pointer, or raise `RequestError` with code ``bad_pointer``."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= POINTER_MAX:
-        raise error("bad_pointer", f"{value!r} is not a pointer")
+        raise error("bad_pointer", f"{shown(value)} is not a pointer: an integer from 0 to {POINTER_MAX}")
     return value
 
 
