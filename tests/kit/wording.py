@@ -7,7 +7,7 @@ import re
 from quothwire.errors import QuothError
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-_BYTES = re.compile(r"\bb['\"]")
+_BYTES = re.compile(r"(^|[\s(\[,=:])b['\"]")
 _PYTHON = re.compile(
     r"<class|[a-z]Error\b|\bobjects?\b|\b(None|True|False)\b|codec|\bmsgpack\.|_len\b|__|\w\(\)"
     r"|\b(?!ZeroMQ)[A-Z][a-z]+[A-Z]\w+|\*\*|\bnan\b|: *(\(|$)"
