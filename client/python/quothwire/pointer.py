@@ -36,7 +36,9 @@ def to_datetime(pointer: int) -> datetime:
 def from_datetime(moment: datetime) -> int:
     """Tell the pointer of a time. The time must say its zone; a naive one is refused."""
     if moment.utcoffset() is None:
-        raise error("bad_pointer", f"{moment!r} has no time zone", "use datetime.now(UTC) or tzinfo=UTC")
+        raise error(
+            "bad_pointer", f"{moment.isoformat()} has no time zone", "use datetime.now(UTC) or tzinfo=UTC"
+        )
     return check_pointer((moment - _EPOCH) // _MICROSECOND)
 
 
