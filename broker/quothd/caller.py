@@ -7,13 +7,12 @@ from typing import Any, Protocol
 
 from quothwire import batch, codec, simple
 from quothwire.codec import Call, Frames
-from quothwire.dialogue import Reply
+from quothwire.dialogue import WITH_PAYLOAD, Reply
 from quothwire.errors import QuothError, error
 from quothwire.message import Fetch, Fetched, ListTopics, Operation, Ping, Pong, Published, Topics
 from quothwire.record import Record, closed_records_of
 
 SIMPLE_READ_BYTES = 2**20
-WITH_PAYLOAD = frozenset((Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED))
 
 
 class Caller(Protocol):

@@ -13,7 +13,7 @@ from quothd import transactions
 from quothd.job import Job
 from quothlog import Appended, Log
 from quothwire import batch
-from quothwire.errors import QuothError, error
+from quothwire.errors import QuothError, error, shown
 from quothwire.message import Operation, Publish, Published
 from quothwire.settings import DURABILITIES
 from quothwire.simple import SimplePublish
@@ -94,7 +94,8 @@ def acknowledged(log_id: int, outcome: Appended, *levels: str) -> Published:
 def _request_of(job: Job) -> Publish | SimplePublish:
     request: Publish | SimplePublish = job.decode()
     if isinstance(request, Publish) and request.durability and request.durability not in DURABILITIES:
-        raise error("bad_request", f"durability {request.durability!r}", " or ".join(DURABILITIES))
+        text = f"durability of publish is {shown(request.durability)}: it must be {' or '.join(DURABILITIES)}"
+        raise error("bad_request", text, "empty for the topic's own")
     return request
 
 

@@ -29,7 +29,7 @@ def refusal(problem: Exception, what: str) -> QuothError:
         case OSError():
             return error("storage_failed", f"{what}: {problem.strerror or problem}")
         case _:
-            return error("internal", f"{what}: {problem}")
+            return error("internal", f"{what}: {str(problem) or 'an unexpected failure'}")
 
 
 def breakdown(problem: Exception, what: str) -> QuothError:

@@ -215,7 +215,7 @@ def test_a_pointer_in_the_future_is_the_end(client: Client, topic: str, after: i
         (2**64 - 1, "bad_pointer"),
         (10**19, "bad_pointer"),
         (-1, "bad_request"),
-        (10**20, "bad_request"),
+        (10**20, "bad_pointer"),
     ],
 )
 def test_a_pointer_out_of_range_is_refused(simple: SimplePeer, topic: str, after: int, code: str) -> None:
@@ -226,9 +226,7 @@ def test_a_pointer_out_of_range_is_refused(simple: SimplePeer, topic: str, after
     assert len(simple.read(topic)[1]) == 1
 
 
-@pytest.mark.parametrize(
-    "value", [b"a", b"1.5", b"+1", b" 1", b"1 ", b"0x1", b"", "\u0661".encode(), b"1" * 21]
-)
+@pytest.mark.parametrize("value", [b"a", b"1.5", b"+1", b" 1", b"1 ", b"0x1", b"", "\u0661".encode(), b"-0"])
 def test_a_number_is_a_decimal(simple: SimplePeer, topic: str, value: bytes) -> None:
     """C6: nothing that merely looks like a number is one."""
     simple.publish(topic, b"x")
@@ -241,9 +239,9 @@ def test_a_number_is_a_decimal(simple: SimplePeer, topic: str, value: bytes) -> 
 def test_a_limit_out_of_range_is_refused(simple: SimplePeer, topic: str, limit: int) -> None:
     """C49: 0 and what is too large are errors, never everything or nothing."""
     simple.publish(topic, b"x")
-    with refused("bad_request"):
+    with refused("too_large" if limit else "bad_request"):
         simple.read(topic, 0, limit)
-    with refused("bad_request"):
+    with refused("too_large"):
         simple.read(topic, 0, 1, wait_ms=600_001)
 
 

@@ -8,14 +8,15 @@ vectors. Bytes that are published never change: a change of the layout is a new 
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from xxhash import xxh3_64_intdigest
 
+from kit import vectors
 from quothwire import announcement, batch, codec, simple, topic
 from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import QuothError, error
@@ -23,11 +24,9 @@ from quothwire.message import Operation
 
 Vector = dict[str, Any]
 
-FOLDER = Path(__file__).parents[1] / "vectors"
-BATCHES, FAST, SIMPLE, ANNOUNCEMENTS = (
-    json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    for name in ("batches", "fast", "simple", "announcements")
-)
+BATCHES, FAST, SIMPLE, ANNOUNCEMENTS = map(vectors.load, vectors.NAMES)
+DOUBLES_EXACT = 2**53 - 1
+"""The largest integer of JSON that every reader reads as it stands there."""
 
 
 def each(vectors: list[Vector]) -> pytest.MarkDecorator:
@@ -101,6 +100,26 @@ def in_order(value: Any) -> Any:
 
 
 # batches ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", vectors.NAMES)
+def test_vectors_hold_no_number_that_a_double_cannot_hold(name: str) -> None:
+    """Readers whose JSON numbers are doubles, as in JavaScript, read each of them as it is."""
+    text = (vectors.FOLDER / f"{name}.json").read_text(encoding="utf-8")
+    whole: list[int] = []
+    json.loads(text, parse_int=lambda digits: whole.append(int(digits)))
+    assert whole or name == "announcements"
+    assert [number for number in whole if abs(number) > DOUBLES_EXACT] == []
+
+
+def test_integers_of_the_vectors_are_all_fields_that_may_have_64_bits() -> None:
+    wide = {"correlation"}
+    for kind in {*REQUESTS.values(), *REPLIES.values()}:
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            highs = [int(high) for high in re.findall(r"high=([0-9]+)", repr(get_args(hint)))]
+            if max(highs, default=0) > DOUBLES_EXACT:
+                wide.add(name)
+    assert set(FAST["integers"]) == wide
 
 
 def test_versions_of_the_vectors_are_those_of_the_package() -> None:

@@ -18,6 +18,7 @@ wire and one that was raised here are the same class with the same code.
 
 from __future__ import annotations
 
+from math import isfinite, isnan
 from typing import NamedTuple
 
 
@@ -80,7 +81,7 @@ CODES: dict[str, Code] = {
     "bad_topic": Code(
         RequestError, False, "1 to 200 bytes of UTF-8, no control characters, no '/', not '.' or '..'"
     ),
-    "bad_pointer": Code(RequestError, False, "a pointer is an integer from 0 to 2**56 - 1"),
+    "bad_pointer": Code(RequestError, False, "a pointer is an integer from 0 to 2^56 - 1"),
     "bad_batch": Code(RequestError, False, "nothing of it was stored; client/PROTOCOL.md draws a batch"),
     "bad_setting": Code(RequestError, False, "nothing was changed"),
     "too_large": Code(RequestError, False, "nothing of it was stored; `hello` tells the limits"),
@@ -131,3 +132,35 @@ _UNKNOWN = Code(BrokerFailure, False, "a newer broker's: whether it was done is 
 def error(code: str, text: str, hint: str | None = None) -> QuothError:
     """Make the error of a code. One that is not known here, a newer broker's, is a `BrokerFailure`."""
     return CODES.get(code, _UNKNOWN).error(code, text, hint)
+
+
+SHOWN_MAX = 80
+"""Characters of a wrong value that an error quotes."""
+
+
+def shown(value: object) -> str:
+    """Write a value as the text of an error quotes it: short, printable, in the words of no language."""
+    match value:
+        case None:
+            return "nil"
+        case bool():
+            return "true" if value else "false"
+        case float() if not isfinite(value):
+            return "NaN" if isnan(value) else "infinity" if value > 0 else "-infinity"
+        case int() | float():
+            return str(value)[:SHOWN_MAX]
+        case str():
+            return repr(value[:SHOWN_MAX]) if value else "empty"
+        case bytes() | bytearray() | memoryview():
+            return "binary data"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "a map"
+        case _:
+            return "neither text nor number"
+
+
+def shown_frame(frame: bytes) -> str:
+    """Write a frame that should be text as the text of an error quotes it."""
+    return shown(bytes(frame[:SHOWN_MAX]).decode("utf-8", "replace"))

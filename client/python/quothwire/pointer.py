@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from quothwire import moment_text
-from quothwire.errors import error
+from quothwire.errors import error, shown
 from quothwire.quantity import is_span, parse_span
 
 POINTER_MAX = 2**56 - 1
@@ -22,7 +22,7 @@ _MICROSECOND = timedelta(microseconds=1)
 def check_pointer(value: int) -> int:
     """Return the value if it is a pointer, or raise `RequestError` with code ``bad_pointer``."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= POINTER_MAX:
-        raise error("bad_pointer", f"{value!r} is not a pointer")
+        raise error("bad_pointer", f"{shown(value)} is not a pointer: an integer from 0 to {POINTER_MAX}")
     return value
 
 
@@ -34,7 +34,9 @@ def to_datetime(pointer: int) -> datetime:
 def from_datetime(moment: datetime) -> int:
     """Tell the pointer of a time. The time must say its zone; a naive one is refused."""
     if moment.utcoffset() is None:
-        raise error("bad_pointer", f"{moment!r} has no time zone", "use datetime.now(UTC) or tzinfo=UTC")
+        raise error(
+            "bad_pointer", f"{moment.isoformat()} has no time zone", "use datetime.now(UTC) or tzinfo=UTC"
+        )
     return check_pointer((moment - _EPOCH) // _MICROSECOND)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypedDict, get_args
 
-from quothwire.errors import QuothError, error
+from quothwire.errors import QuothError, error, shown
 from quothwire.quantity import format_size, format_span, parse_size, parse_span
 from quothwire.suggestion import nearest
 
@@ -57,11 +57,13 @@ class TopicSettings:
 
     def __post_init__(self) -> None:
         if self.durability not in DURABILITIES:
-            raise error("bad_setting", f"durability is {' or '.join(DURABILITIES)}, not {self.durability!r}")
+            raise error(
+                "bad_setting", f"durability is {' or '.join(DURABILITIES)}, not {shown(self.durability)}"
+            )
         for name, (low, high, kinds) in _RANGES.items():
             value: Any = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-                raise error("bad_setting", f"{name} is a number from {low} to {high:.0f}, not {value!r}")
+                raise error("bad_setting", f"{name} is a number from {low} to {high:.0f}, not {shown(value)}")
 
     def changed(self, changes: Mapping[str, Any]) -> TopicSettings:
         """The settings with some of them changed. An unknown name raises ``bad_setting``."""
@@ -69,7 +71,7 @@ class TopicSettings:
             if name not in NAMES:
                 near = nearest(str(name), NAMES)
                 hint = f"did you mean {near}?" if near else f"one of {', '.join(NAMES)}"
-                raise error("bad_setting", f"{name!r} is no setting of a topic", hint)
+                raise error("bad_setting", f"{shown(name)} is no setting of a topic", hint)
         return TopicSettings(**{**asdict(self), **changes})
 
     def to_map(self) -> dict[str, Any]:
