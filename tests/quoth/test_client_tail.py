@@ -19,6 +19,7 @@ from quoth.channel import Link
 from quothwire import batch
 from quothwire.codec import Call
 from quothwire.errors import QuothError, error
+from quothwire.headers import encode_headers
 from quothwire.message import Operation, Publish
 
 Connect = Callable[..., Client]
@@ -360,7 +361,7 @@ def test_headers_that_are_none_are_a_gap_of_one_record_and_no_end(
     client: Client, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
     """A producer of another make wrote them; nobody behind it has to starve."""
-    headers = [b"", b"\xff nonsense", batch.encode_headers({"n": b"v"})]
+    headers = [b"", b"\xff nonsense", encode_headers({"n": b"v"})]
     raw = batch.encode([b"a", b"b", b"c"], headers=headers)
     first = peers.fast(broker).call(Publish(), topic, raw).first
     client.publish(topic, b"d")

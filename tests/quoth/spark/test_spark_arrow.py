@@ -20,6 +20,7 @@ from quoth.spark.arrow import TYPES, record_batches
 from quoth.spark.source import COLUMNS
 from quothwire import batch as wire
 from quothwire.batch import HEADER_BYTES, Stored
+from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX, to_datetime
 
 TOPIC = "orders"
@@ -35,7 +36,7 @@ def stored(rows: Sequence[Row], base: int, ordinal: int) -> Stored:
     """A batch as a log holds it; without the columns in which nothing stands."""
     values = [value for value, _, _ in rows]
     keys = [key for _, key, _ in rows]
-    headers = [wire.encode_headers(one) for _, _, one in rows]
+    headers = [encode_headers(one) for _, _, one in rows]
     raw = wire.encode(
         values, keys if any(key is not None for key in keys) else None, headers if any(headers) else None
     )
