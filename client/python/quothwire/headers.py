@@ -122,11 +122,8 @@ def check_header_column(heap: bytes, offsets: Sequence[int]) -> None:
     ns a record where all have equal headers, or ones that differ only in the bytes of their values; else
     about 1 us for each different headers, `CHUNK` of them at a time: between them other threads run.
     """
-    records, size = len(offsets) - 1, offsets[1]
-    if size and size * records == len(heap) and list(offsets) == list(range(0, len(heap) + 1, size)):
-        first = heap[:size]
-        if _are_headers([first]) and (heap == first * records or _is_of_one_shape(heap, first)):
-            return
+    if len(offsets) > FEW + 1 and _are_alike(heap, offsets):
+        return
     rows = [heap[begin:end] for begin, end in zip(offsets, offsets[1:], strict=False)]  # noqa: RUF007
     different = list(dict.fromkeys(filter(None, rows)))
     for begin in range(0, len(different), CHUNK):
@@ -164,6 +161,15 @@ def _are_headers(rows: Sequence[bytes]) -> bool:
         and {str}.issuperset(map(type, chain.from_iterable(maps)))
         and {bytes}.issuperset(map(type, chain.from_iterable(map(dict.values, maps))))
     )
+
+
+def _are_alike(heap: bytes, offsets: Sequence[int]) -> bool:
+    """Are all records' headers of one size, and all equal or of one shape?"""
+    records, size = len(offsets) - 1, offsets[1]
+    if not size or size * records != len(heap) or list(offsets) != list(range(0, len(heap) + 1, size)):
+        return False
+    first = heap[:size]
+    return _are_headers([first]) and (heap == first * records or _is_of_one_shape(heap, first))
 
 
 def _is_of_one_shape(heap: bytes, first: bytes) -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from itertools import compress
 from operator import sub
 
-from quothwire.batch import HEADERS, KEYS, Flag, Header, Parsed, fixed_bytes
+from quothwire.batch import HEADERS, KEYS, Bytes, Flag, Header, Parsed, decode, encode, fixed_bytes
 from quothwire.errors import error
-from quothwire.headers import check_header_column
+from quothwire.headers import check_header_column, problem_of, readable_headers
 
 _START, _COUNTED = int(Flag.START), int(Flag.SPARSE | Flag.ORDINAL)
+_NUMBERED = _START | _COUNTED
 _DIGITS = bytes(code == ord("1") for code in range(256))
 """Makes numbers of the digits of a binary number."""
 
@@ -27,14 +28,27 @@ def check_new(parsed: Parsed) -> None:
     """
     header, body, offsets = parsed
     flags = header.flags
-    if not flags:
-        return
-    check_numbering(header)
+    if flags & _NUMBERED:
+        check_numbering(header)
     if flags & KEYS:
         _check_keys(header, body, offsets[1])
     if flags & HEADERS:
         begin = fixed_bytes(header.records, flags) + sum(column[-1] for column in offsets[:-1])
         check_header_column(bytes(body[begin : begin + offsets[-1][-1]]), offsets[-1])
+
+
+def repaired(raw: Bytes, log_id: int) -> tuple[bytes, list[int]]:
+    """A stored batch as a new one may be, without a producer: what readers get of it, and nothing besides.
+
+    Bytes of null keys, bits behind the records and headers that cannot be decoded are left out; the rows of
+    the records that had such headers are the second result. Raises ``bad_batch`` for one that is not whole.
+    """
+    _, values, keys, headers = decode(raw, log_id)
+    wrong = [row for row, one in enumerate(headers or ()) if problem_of(readable_headers(one))]
+    for row in wrong:
+        assert headers is not None
+        headers[row] = b""
+    return encode(values, keys, headers), wrong
 
 
 def check_numbering(header: Header) -> None:
