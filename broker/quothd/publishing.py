@@ -14,6 +14,7 @@ from quothd.job import Job
 from quothlog import Appended, Log
 from quothwire import batch
 from quothwire.errors import QuothError, error, shown
+from quothwire.ingest import check_numbering
 from quothwire.message import Operation, Publish, Published
 from quothwire.settings import DURABILITIES
 from quothwire.simple import SimplePublish
@@ -57,9 +58,9 @@ def glance(job: Job) -> None:
     """Raise what is wrong with a publish, or a stage, as far as it shows without looking at its records."""
     if job.operation is Operation.STAGE:
         transactions.glance(job)
-        batch.parse_header(job.caller.payload(), 0)
-    elif not isinstance(_request_of(job), SimplePublish):
-        batch.parse_header(job.caller.payload(), 0)
+    elif isinstance(_request_of(job), SimplePublish):
+        return
+    check_numbering(batch.parse_header(job.caller.payload(), 0))
 
 
 def append_jobs(log: Log, jobs: Sequence[Job]) -> Iterator[Outcome]:

@@ -20,7 +20,6 @@ from quothlog.scan import Found, Hole, is_open, is_zero, settled, walk
 from quothlog.segment import Segment
 from quothlog.snapshot import DISK, Listing, Part, segments, segments_in
 from quothwire import batch
-from quothwire.batch import Batch
 from quothwire.errors import QuothError
 from quothwire.record import Record, records_of
 
@@ -42,7 +41,6 @@ class Wrong(StrEnum):
     SEGMENT = "segment"  # a whole segment is missing
     MISPLACED = "misplaced"  # a segment of another log, or a copy of another one
     OVERLAP = "overlap"  # records of a segment that the next one has, too, by their ordinals
-    HEADERS = "headers"  # a record whose producer wrote headers that are none
 
 
 _TEXTS = {
@@ -304,10 +302,7 @@ def _records_of(part: Part, found: Found, after: int) -> Iterator[Record | Damag
     except QuothError as problem:
         yield _broken(part, found, problem)
         return
-    try:
-        yield from records_of(columns, after)
-    except QuothError:
-        yield from _one_by_one(part, found, columns, after)
+    yield from records_of(columns, after)
 
 
 def _broken(part: Part, found: Found, problem: QuothError) -> Damage | Unfinished:
@@ -325,20 +320,6 @@ def _damage_in(part: Part, found: Found, missing: int, text: str, kind: Wrong) -
         part.path, offset, found.end.offset, missing, header.ordinal, header.base - 1, header.last + 1,
         text, kind=kind,
     )  # fmt: skip
-
-
-def _one_by_one(part: Part, found: Found, columns: Batch, after: int) -> Iterator[Record | Damage]:
-    """The records of a batch in which a producer wrote headers that are none: told without them."""
-    header, values, keys, headers = columns
-    assert headers is not None
-    for i in range(max(0, after - header.base + 1), header.records):
-        pointer = header.base + i
-        try:
-            opened = batch.decode_headers(headers[i])
-        except QuothError as problem:
-            yield _damage_in(part, found, 0, f"record {pointer}: {problem.text}", Wrong.HEADERS)
-            opened = {}
-        yield Record(pointer, values[i], keys[i] if keys is not None else None, opened)
 
 
 def _believed(part: Part) -> Summary | None:

@@ -41,6 +41,7 @@ from quothlog.transactions import Transactions
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
+from quothwire.headers import encode_headers
 from quothwire.paths import given_path
 from quothwire.pointer import POINTER_MAX, check_pointer
 from quothwire.record import Record
@@ -204,7 +205,7 @@ class Log:
         forwarded later without ever being stored twice.
         """
         values = [values] if isinstance(values, bytes) else values
-        encoded = [batch.encode_headers(one) for one in headers] if headers is not None else None
+        encoded = [encode_headers(one) for one in headers] if headers is not None else None
         sequence = self._active.end.ordinal + 1
         goes_on = self._producers.following(self.log_id, Flag.ORDINAL) == sequence
         flags = Flag.ORDINAL | (0 if goes_on else Flag.START)

@@ -25,6 +25,7 @@ from quothlog.names import Names
 from quothlog.retention import LogOptions
 from quothwire import batch
 from quothwire.errors import Conflict, QuothError, Unavailable, error
+from quothwire.headers import encode_headers
 from quothwire.paths import given_path
 
 FLUSH_RECORDS, FLUSH_SECONDS = 1_000, 1.0
@@ -96,7 +97,7 @@ class Writer:
         """
         if not isinstance(value, bytes) or not (key is None or isinstance(key, bytes)):
             raise error("bad_request", "values and keys are bytes", "encode them")
-        encoded = batch.encode_headers(headers or {})
+        encoded = encode_headers(headers or {})
         size = len(value) + len(key or b"") + len(encoded) + RECORD_BYTES
         if size > BUFFER_BYTES_MAX:
             raise error("too_large", f"a record of {size} bytes, at most {BUFFER_BYTES_MAX}")

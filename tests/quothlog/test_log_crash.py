@@ -26,6 +26,7 @@ from quothlog.layout import Block
 from quothlog.pointers import HORIZON_US
 from quothwire import batch
 from quothwire.errors import Conflict, Damaged
+from quothwire.headers import encode_headers
 from quothwire.record import Record
 
 OpenLog = Callable[..., Log]
@@ -96,7 +97,7 @@ def wreck(tmp_path: Path, directory: Path, clock: ManualClock) -> Wreck:
     for i in range(6):
         raws.append(encoded([b"%d" % i] * 3, PRODUCER, i + 1))
     raws.append(encoded([b"tail"], PRODUCER, 7))
-    raws.append(batch.encode([b"", b"v"], [b"key", None], [b"", batch.encode_headers({"h": b"1"})]))
+    raws.append(batch.encode([b"", b"v"], [b"key", None], [b"", encode_headers({"h": b"1"})]))
     raws.append(encoded([b"x" * 30], PRODUCER, 8))
     raws.append(encoded([b"last one"], PRODUCER, 9))
     batches = []

@@ -18,6 +18,7 @@ import pytest
 from quothwire import announcement, batch, codec, fields, pointer, simple, topic
 from quothwire.dialogue import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC
 from quothwire.errors import QuothError, error
+from quothwire.headers import decode_headers, encode_headers
 from quothwire.message import CreateTopic, Operation
 from quothwire.settings import TopicSettings
 
@@ -44,7 +45,7 @@ class Seam:
 
 def records() -> bytes:
     """A batch that has every column."""
-    headers = [batch.encode_headers({"trace": b"\x01"}), b"", b""]
+    headers = [encode_headers({"trace": b"\x01"}), b"", b""]
     return batch.encode([b"value", b"", b"third"], [b"key", None, b""], headers, producer=7, sequence=8)
 
 
@@ -78,9 +79,9 @@ SEAMS = {
         True,
     ),
     "record headers": Seam(
-        batch.encode_headers({"trace": b"\x01\x02", "": b"", "é" * 20: bytes(40)}),
-        batch.decode_headers,
-        batch.encode_headers,
+        encode_headers({"trace": b"\x01\x02", "": b"", "é" * 20: bytes(40)}),
+        decode_headers,
+        encode_headers,
         frozenset({"damaged"}),
     ),
     "topic name": Seam("orders é €".encode(), topic.decode_topic, str.encode, frozenset({"bad_topic"})),

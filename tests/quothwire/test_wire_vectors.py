@@ -17,9 +17,10 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from kit import vectors
-from quothwire import announcement, batch, codec, simple, topic
+from quothwire import announcement, batch, codec, ingest, simple, topic
 from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import QuothError, error
+from quothwire.headers import decode_headers, encode_headers
 from quothwire.message import Operation
 
 Vector = dict[str, Any]
@@ -175,7 +176,7 @@ def test_batch_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
     whole, log_id = unhex(vector["bytes"]), vector["log"]
     values, keys, headers = (unhex(vector[column]) for column in ("values", "keys", "headers"))
     expected = batch.Header(*list(vector["header"].values())[:9])
-    cells = None if headers is None else [batch.encode_headers(cell) for cell in headers]
+    cells = None if headers is None else [encode_headers(cell) for cell in headers]
     rest = expected.flags & ~(batch.Flag.KEYS | batch.Flag.HEADERS)
     written = batch.encode(
         values, keys, cells, producer=expected.producer, sequence=expected.sequence, flags=rest
@@ -185,14 +186,28 @@ def test_batch_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
         assert written == whole
     decoded = batch.decode(whole, log_id)
     assert decoded[:3] == (expected, values, keys)
-    opened = None if decoded.headers is None else [batch.decode_headers(cell) for cell in decoded.headers]
+    opened = None if decoded.headers is None else [decode_headers(cell) for cell in decoded.headers]
     assert opened == headers
 
 
 @each(BATCHES["refused"])
 def test_batch_that_has_to_be_refused_is(vector: Vector) -> None:
     for read in (batch.check, batch.decode):
-        assert code_of(read, unhex(vector["bytes"]), vector["log"]) == "bad_batch"
+        code = "too_large" if vector["name"] in BATCHES["too_large"] else "bad_batch"
+        assert code_of(read, unhex(vector["bytes"]), vector["log"]) == code
+
+
+@each(BATCHES["refused_if_new"])
+def test_whole_batch_that_a_producer_may_not_send_is_refused(vector: Vector) -> None:
+    raw = unhex(vector["bytes"])
+    batch.decode(raw)  # what is stored like this is read
+    assert code_of(ingest.check_new, batch.parse(raw)) == "bad_batch"
+
+
+def test_whole_batches_of_the_vectors_may_be_sent() -> None:
+    for vector in BATCHES["accepted"]:
+        if not vector["log"]:
+            ingest.check_new(batch.parse(unhex(vector["bytes"])))
 
 
 # the fast protocol --------------------------------------------------------------------------------------

@@ -385,7 +385,7 @@ class Client(Closing):
                     time.sleep(reader.pause_after(problem))
                     continue
                 for one in found:
-                    yield from reader.messages(one)
+                    yield from one
 
     def _go_on(self, going_on: Steps[Iterator[T]], reader: Passage[T], slot: Slot) -> Iterator[T]:
         with self._pool.channel(slot) as channel:

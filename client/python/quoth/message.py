@@ -8,16 +8,31 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from quothwire import pointer as pointers
+from quothwire.headers import problem_of, raw_of
 
 
 class Message(NamedTuple):
-    """One record of a topic. The key is None where there is none; headers are empty then."""
+    """One record of a topic. The key is None where there is none; headers are empty then.
+
+    Logs of old may hold headers that are no map of text to bytes. They are empty here, too: see `raw_headers`
+    and `headers_problem`.
+    """
 
     topic: str
     pointer: int
     value: bytes
     key: bytes | None
     headers: Mapping[str, bytes]
+
+    @property
+    def raw_headers(self) -> bytes:
+        """The headers as stored if they cannot be decoded and `headers` is empty for that; else no bytes."""
+        return raw_of(self.headers)
+
+    @property
+    def headers_problem(self) -> str:
+        """Why the headers cannot be decoded; empty if they can."""
+        return problem_of(self.headers)
 
     @property
     def time(self) -> datetime:

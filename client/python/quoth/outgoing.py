@@ -10,6 +10,7 @@ from typing import Any, Literal
 from quoth.message import Ack
 from quothwire import batch as wire
 from quothwire.errors import QuothError
+from quothwire.headers import decode_headers
 
 RECORD_BYTES = 13
 """What a record takes in a batch beside its bytes: three offsets, and a bit rounded up."""
@@ -134,7 +135,7 @@ class Outgoing(Parcel):
         """See `Parcel.failure`."""
         count = len(self.values)
         keys, encoded = self._columns()
-        headers: list[Mapping[str, bytes]] = [wire.decode_headers(one) for one in encoded or [b""] * count]
+        headers: list[Mapping[str, bytes]] = [decode_headers(one) for one in encoded or [b""] * count]
         return Failure(self.values, keys or [None] * count, headers, outcome, problem)
 
     def _columns(self) -> tuple[list[bytes | None], list[bytes]]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator
-from itertools import islice
+from collections.abc import Generator, Iterator
 from typing import Generic, TypeVar
 
 from quoth.batch import Batch, StoredBatch
 from quoth.deadline import deadline_in
 from quoth.exchange import Exchange, Steps
-from quoth.message import Gap, Message, OnGap, Reason
+from quoth.message import Gap, OnGap, Reason
 from quothwire import batch as wire
 from quothwire.batch import Header
 from quothwire.codec import Answer
@@ -312,17 +311,6 @@ class Passage(ABC, Generic[T]):
 
 class Reader(Passage[Batch]):
     """A cursor that hands out records."""
-
-    def messages(self, found: Batch) -> Iterable[Message]:
-        """The records of a batch that can be read; others are told as gaps. See `Batch.readable`."""
-        return found.readable(self._on_gap)
-
-    def select(self, found: Batch, count: int, last: int) -> Batch | list[Message]:
-        """The first `count` of those records, none behind the pointer `last`."""
-        messages = self.messages(found)
-        if isinstance(messages, Batch):
-            return messages.head(min(count, last + 1 - found.first))
-        return [message for message in islice(messages, count) if message.pointer <= last]
 
     def _made(self, raw: memoryview, _header: Header, skip: int) -> Batch | None:
         found = Batch.of(self.topic, wire.decode(raw, self._log_id), skip)

@@ -122,14 +122,14 @@ def delete_topic(topic: str, timeout: float) -> Steps[Trimmed]:
 
 def read(reader: Reader, end: int, limit: int, patience: float, timeout: float) -> Steps[Messages]:
     """See `Client.read`. end: the last pointer that is wanted. patience: seconds for the first record."""
-    parts: list[Batch | list[Message]] = []
+    parts: list[Batch] = []
     count = 0
     waiting_until = deadline_in(patience)
     while count < limit and reader.after < end:
         wait = 0.0 if count else max(0.0, waiting_until - time.monotonic())
         found = yield from reader.fetch(wait=wait, timeout=timeout, records_max=limit - count)
         for one in found:
-            parts.append(reader.select(one, limit - count, end))
+            parts.append(one.head(min(limit - count, end + 1 - one.first)))
             count += len(parts[-1])
             if count >= limit:
                 break

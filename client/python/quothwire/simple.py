@@ -6,6 +6,7 @@
     "read" TOPIC [AFTER [LIMIT [WAIT_MS]]]         "ok" NEXT [POINTER VALUE ...]
     "topics" [AFTER]                               "ok" [TOPIC ...]
     anything that goes wrong                       "error" CODE TEXT
+    a "read" that meets what is damaged            "error" "damaged" TEXT NEXT
 
 All stand behind the empty delimiter that REQ adds by itself and DEALER sends. Numbers are decimals in ASCII.
 LIMIT is exact here. Frames before the delimiter come back with the reply, so a DEALER that pipelines can put
@@ -121,6 +122,12 @@ def encode_error(problem: QuothError) -> list[bytes]:
     """Encode an error."""
     text = problem.text + (f" ({problem.hint})" if problem.hint else "")
     return [b"error", problem.code.encode(), text.encode("utf-8", "replace")]
+
+
+def encode_damaged(text: str, following: int) -> list[bytes]:
+    """Encode the error of a read that meets damaged records. following: the cursor behind all of them."""
+    problem = error("damaged", text, f"read on after {following} to step over it")
+    return [*encode_error(problem), b"%d" % following]
 
 
 def _decimal(name: str, frame: bytes) -> int:

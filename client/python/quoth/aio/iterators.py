@@ -166,7 +166,7 @@ class Tail(TopicIterator[Message, Batch]):
         except QuothError as problem:
             await sleep(reader.pause_after(problem))
             return
-        self._found = chain.from_iterable(map(reader.messages, found))
+        self._found = chain.from_iterable(found)
 
     def _end(self) -> None:
         super()._end()

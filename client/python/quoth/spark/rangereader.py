@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import pyarrow as pa
@@ -57,7 +58,7 @@ class RangeReader:
     def arrow(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """The records as pyarrow RecordBatches with these columns."""
         _, topic, _, after, until, *_ = self._range
-        found = record_batches(self._stored(), columns, after, until, topic, self._gaps.append)
+        found = record_batches(self._stored(), columns, after, until, topic)
         return self._counted(found, _rows)
 
     def batches(self) -> Iterator[Batch]:
@@ -66,8 +67,7 @@ class RangeReader:
 
     def messages(self) -> Iterator[Message]:
         """The records one by one, as `Client.read` gives them."""
-        found = (one for batch in self._decoded() for one in batch.readable(self._gaps.append))
-        return self._counted(found, _one)
+        return self._counted(chain.from_iterable(self._decoded()), _one)
 
     def _stored(self) -> Iterator[StoredBatch]:
         """The stored batches. The first and the last one may reach beyond the range."""
