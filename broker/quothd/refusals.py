@@ -6,8 +6,11 @@ anything else nobody knows what the disk holds.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from quothd.logbook import note
 from quothlog.filesystem import DISK_FULL, PROCESS_SHORT
+from quothlog.trouble import storage_failed
 from quothwire.errors import QuothError, error
 
 _SHORT_HINT = (
@@ -15,8 +18,8 @@ _SHORT_HINT = (
 )
 
 
-def refusal(problem: Exception, what: str) -> QuothError:
-    """The error of something that was not done. what: the topic, for the person who reads it."""
+def refusal(problem: Exception, what: str, place: Path) -> QuothError:
+    """The error of something that was not done. what: the topic, and place: its folder, for who reads it."""
     match problem:
         case QuothError():
             return problem
@@ -25,20 +28,20 @@ def refusal(problem: Exception, what: str) -> QuothError:
         case OSError(errno=number) if number in PROCESS_SHORT:
             return shortage(problem, what)
         case OSError():
-            return error("storage_failed", f"{what}: {problem.strerror or problem}")
+            return storage_failed(problem, place, what)
         case _:
             return error("internal", f"{what}: {problem}")
 
 
-def breakdown(problem: Exception, what: str) -> QuothError:
+def breakdown(problem: Exception, what: str, place: Path) -> QuothError:
     """The error of something that was broken off. It may have been done, so it is never retryable."""
-    told = refusal(problem, what)
+    told = refusal(problem, what, place)
     return error("storage_failed", told.text) if told.retryable else told
 
 
-def complain(problem: Exception, topic: str) -> None:
+def complain(problem: Exception, topic: str, place: Path) -> None:
     """Write down what went wrong, with the way to it if nobody foresaw it."""
-    told = refusal(problem, topic)
+    told = refusal(problem, topic, place)
     foreseen = isinstance(problem, QuothError) or told.retryable
     note("topic_failed", None if foreseen else problem, topic=topic, problem=told)
 
