@@ -10,7 +10,7 @@ from pathlib import Path
 
 from quothd.logbook import note
 from quothlog.filesystem import DISK_FULL, PROCESS_SHORT
-from quothlog.trouble import storage_failed
+from quothlog.trouble import WITHHELD, storage_failed
 from quothwire.errors import QuothError, error
 
 _SHORT_HINT = (
@@ -42,7 +42,8 @@ def breakdown(problem: Exception, what: str, place: Path) -> QuothError:
 def complain(problem: Exception, topic: str, place: Path) -> None:
     """Write down what went wrong, with the way to it if nobody foresaw it."""
     told = refusal(problem, topic, place)
-    foreseen = isinstance(problem, QuothError) or told.retryable
+    withheld = isinstance(problem, OSError) and problem.errno in WITHHELD  # the path says it all
+    foreseen = isinstance(problem, QuothError) or told.retryable or withheld
     note("topic_failed", None if foreseen else problem, topic=topic, problem=told)
 
 
