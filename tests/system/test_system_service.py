@@ -62,10 +62,11 @@ topic = sys.argv[1]
 with quoth.connect() as client:
     client.create_topic(topic)
     transaction = client.transaction(topic, "etl", 1)
-    with transaction.part(0) as part:
-        part.write([b"%d" % number for number in range(1_000)])
+    part = transaction.part(0)
+    part.write([b"%d" % number for number in range(1_000)])
+    staged = part.finish()
     before = len(client.read(topic))
-    transaction.publish()
+    transaction.publish([staged])
     print(json.dumps([before, len(client.read(topic, limit=2_000))]))
 """,
         topic,
