@@ -20,8 +20,9 @@ from quoth import Disconnected
 from quoth import connect as quoth_connect
 from quothcli.chosen import Chosen
 from quothcli.doctor import broker as broker_checks
-from quothcli.doctor import directory, probe
+from quothcli.doctor import directory, machine, probe
 from quothd.config import Config
+from quothlog.clock import _system_boot_id
 
 DAMAGE = b"half a batch"
 
@@ -158,6 +159,20 @@ def test_a_wrong_environment(quoth: Command, tmp_path: Path) -> None:
     told = quoth("doctor", str(tmp_path), "--format", "json", environment=environment)
     assert (told.status, verdicts(told)["environment"]) == (1, "fail")
     assert "QUOTH_WORKERS_MAX" in found(told)["environment"]["text"]
+
+
+def test_a_machine_that_hides_its_boot(
+    alone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quothlog.clock._LINUX_BOOT_ID", tmp_path / "boot_id")
+    _system_boot_id.cache_clear()
+    try:
+        (finding,) = machine.boot()
+    finally:
+        _system_boot_id.cache_clear()
+    assert finding.verdict == "fail"
+    assert f"{tmp_path}/boot_id" in finding.text
+    assert verdicts(alone("doctor", str(tmp_path), "--format", "json"))["boot"] == "ok"
 
 
 @needs_proc

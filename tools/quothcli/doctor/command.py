@@ -71,6 +71,7 @@ def _findings(asked: Chosen, data: Path | None) -> Findings:
     beside = status if status is not None and is_here(asked.address) else None
     yield from machine.versions()
     yield from machine.clock()
+    yield from machine.boot()
     yield from machine.memory(config)
     yield from machine.descriptors(config, beside.pid if beside is not None else None)
     own = Path(beside.directory) if beside is not None else config.dir
