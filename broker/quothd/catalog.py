@@ -20,8 +20,17 @@ from urllib.parse import quote, unquote
 from quothd import topicfile
 from quothd.topicfile import TopicFile
 from quothlog import snapshot
-from quothlog.filesystem import NotDurable, PosixFileSystem, durable_names, sync_directory, write_durably
+from quothlog.filesystem import (
+    DISK_FULL,
+    PROCESS_SHORT,
+    NotDurable,
+    PosixFileSystem,
+    durable_names,
+    sync_directory,
+    write_durably,
+)
 from quothlog.room import need_room
+from quothlog.trouble import storage_failed
 from quothwire.errors import QuothError
 from quothwire.settings import TopicSettings
 from quothwire.topic import TOPIC_BYTES_MAX, check_topic
@@ -33,6 +42,8 @@ _FOLDER = re.compile(r".*~([0-9a-f]{16})")
 _SLUG_MAX = 200
 _SAFE = " !#$&'()+,-.;=@[]^_{}"
 _NEW, _GONE = ".new", ".gone"
+_TRIAL = 2**64 - 1
+"""Stands for a log's id, of which 63 bits are random, in the name of a folder that a start tries out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,23 @@ def scan(directory: Path) -> Catalog:
             catalog.folders.append(_folder(path, text, log_id))
     _tell_apart(catalog.folders)
     return catalog
+
+
+def try_writing(directory: Path) -> None:
+    """Do below `topics` what a publish does: make a folder, write, sync and rename a file, remove them.
+
+    A full disk and a process short of descriptors are no reason not to serve: that passes. Raises
+    `BrokerFailure` ``storage_failed`` if anything else is refused; nothing stays behind.
+    """
+    folder = directory / "topics" / f"{_NEW}~{_TRIAL:016x}"
+    try:
+        folder.mkdir(mode=0o700)
+        write_durably(PosixFileSystem(), folder / topicfile.NAME, [b"what the start tries out\n"])
+        shutil.rmtree(folder)
+    except OSError as problem:
+        shutil.rmtree(folder, ignore_errors=True)
+        if problem.errno not in DISK_FULL | PROCESS_SHORT:
+            raise storage_failed(problem, folder) from problem
 
 
 def folder_at(path: Path) -> Folder | None:

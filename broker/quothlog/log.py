@@ -91,12 +91,14 @@ class Log:
 
         log_id: the id of a log that is begun (0: a random one), or that the directory must hold. others:
         names of files that are not the log's and no strays either. watch: told how far the opening is.
-        Raises `Conflict` ``locked``, `RequestError` ``bad_setting`` for an empty path, `Damaged`, or OSError.
+        Raises `Conflict` ``locked``, `RequestError` ``bad_setting`` for an empty path, `Damaged`, `BrokerFailure`
+        ``unusable_system``, or OSError.
         """
         path = given_path(directory, "directory")
-        filesystem = filesystem or PosixFileSystem()
+        filesystem, clock = filesystem or PosixFileSystem(), clock or SystemClock()
+        clock.boot_id()  # each file that is begun says it: without it nothing is made or changed
         filesystem.make_directory(path)
-        return cls(path, filesystem, clock or SystemClock(), options or LogOptions(), log_id, others, watch)
+        return cls(path, filesystem, clock, options or LogOptions(), log_id, others, watch)
 
     def __enter__(self) -> Self:
         return self

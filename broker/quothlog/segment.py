@@ -420,7 +420,7 @@ class ActiveSegment(Segment):
         try:
             self.file.truncate(self.end.offset)
         except OSError as problem:
-            raise error("storage_failed", f"{self.path.name}: {problem.strerror}") from problem
+            raise error("storage_failed", f"{self.path}: {problem.strerror}") from problem
 
 
 def read_block(file: File) -> Block:

@@ -58,12 +58,12 @@ class Steady:
         self.overwrite = file.overwrite
 
     def read(self, size: int, offset: int) -> bytes:
-        """See `File.read`. Raises ``storage_failed`` with the file's name."""
+        """See `File.read`. Raises ``storage_failed`` with the file's path."""
         size = max(0, min(size, self._size - offset))
         try:
             return self._file.read(size, offset).ljust(size, b"\0")
         except OSError as problem:
-            raise error("storage_failed", f"{self.path.name}: {problem.strerror}") from problem
+            raise error("storage_failed", f"{self.path}: {problem.strerror}") from problem
 
     def read_at_hand(self, size: int, offset: int) -> None:
         """See `File.read_at_hand`."""

@@ -118,6 +118,11 @@ CODES: dict[str, Code] = {
     "storage_failed": Code(
         BrokerFailure, False, "the topic takes no writes until the broker is restarted; reads go on"
     ),
+    "unusable_system": Code(
+        BrokerFailure,
+        False,
+        "the system withholds what a log needs; the text says what and where it should be",
+    ),
     "internal": Code(BrokerFailure, False, "the broker's log holds the traceback"),
     # bytes that do not check
     "damaged": Code(Damaged, False, "`quoth log dump` shows what is left"),

@@ -16,6 +16,8 @@ import zmq
 from quothcli.doctor.finding import Findings, fail, ok, warn
 from quothcli.output import bytes_text
 from quothd.config import Config
+from quothlog.clock import SystemClock
+from quothwire.errors import QuothError
 
 _SENSIBLE_S = 1_700_000_000
 """November 2023: a clock below was never set."""
@@ -77,6 +79,16 @@ def _ntp() -> int | None:
     if state < 0:  # a sandbox may forbid it
         return None
     return -1 if state == _TIME_ERROR else int(timex.maxerror)
+
+
+def boot() -> Findings:
+    """Does the system tell in which boot it is? Each segment says in which one it was begun."""
+    try:
+        SystemClock().boot_id()
+    except QuothError as problem:
+        yield fail("boot", problem.text, problem.hint)
+    else:
+        yield ok("boot", "the system tells which one this is, so a loss of power is noticed")
 
 
 def descriptors(config: Config, pid: int | None) -> Findings:
