@@ -33,6 +33,7 @@ from quoth.deadline import as_seconds
 from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RETRIED, Exchange
 from quoth.merge import Merge, Run
 from quoth.message import Gap, Message, OnGap
+from quoth.patience import bounded
 from quoth.reader import FETCH_BYTES, Reader, log_gap
 from quoth.selection import Selection
 from quothwire.codec import Answer
@@ -46,9 +47,11 @@ WAIT_S = 30.0
 """How long the broker keeps a fetch; a longer silence is a second request."""
 LIST_S = 1.0
 """How often it is looked for new topics that match a pattern."""
-ROUND_S, ROUND_REST, ROUND_REST_MAX_S = 0.005, 4, 0.5
-"""Rounds begin this far apart, and rest so many times as long as they took: many idle topics cost little.
-While the broker's clock is behind the next record they rest until it is there, but not for longer."""
+ROUND_S, ROUND_REST, ROUND_REST_MAX_S = 0.005, 4, 1.0
+"""Rounds begin this far apart, and rest so many times as long as they took, so that many idle topics cost
+little; but no longer than the last of these, since what a round took may contain an outage."""
+CLOCK_REST_MAX_S = 0.5
+"""While the broker's clock is behind the next record, rounds rest until it is there, but not for longer."""
 AT_HAND_BYTES, AT_HAND_BYTES_MIN = 32 * 2**20, 64 * 2**10
 """What all topics together have at hand, and the least that one asks for at once."""
 
@@ -421,7 +424,8 @@ class Gathering:
         """End the round unless some topics have not answered yet."""
         if not round_.left:
             ahead = ((self._merge.held or 0) - round_.clock) / 1e6
-            rest = max(ROUND_S, ROUND_REST * round_.took, min(ahead, ROUND_REST_MAX_S))
+            rest = bounded(ROUND_REST * round_.took, ROUND_S, ROUND_REST_MAX_S)
+            rest = max(rest, min(ahead, CLOCK_REST_MAX_S))
             self._round, self._round_at = None, self._now + rest
 
     # -- new topics -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ Done = TypeVar("Done")
 
 PATIENCE_S = 60.0
 """For how long parts are tried again that the broker could not do just then, unless others succeed."""
-PAUSE_S, PAUSE_MAX_S = 0.2, 5.0
+PAUSE_S, PAUSE_MAX_S = 0.2, 1.0
 GIVEN_UP_S = 2.0
 """For how long nobody else waits for a broker that has been waited for in vain."""
 
