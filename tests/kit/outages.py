@@ -262,8 +262,12 @@ class Trial:
         self._names: set[str] = set()
         self._threads: list[threading.Thread] = []
         self._running: list[Running] = []
+        self._beside = f"ipc://{directory}/beside"
+        """A way to the broker that no outage takes: who feeds is not tried."""
         at: dict[str, Any] = {"host": network.address, "insecure": True} if network is not None else {}
-        self.broker = BrokerProcess(directory / "data", prefix=network.prefix if network else (), **at)
+        self.broker = BrokerProcess(
+            directory / "data", prefix=network.prefix if network else (), listen=self._beside, **at
+        )
         stack.callback(self.broker.close)
         self.broker.start()
         self._log = stack.enter_context(Log.open(directory / "log"))
@@ -318,7 +322,7 @@ class Trial:
         self._feed_until(lambda: not self.served.waiting)
 
     def _feed_until(self, enough: Callable[[], bool]) -> None:
-        with quoth.connect(self.broker.url) as client:
+        with quoth.connect(self._beside) as client:
 
             def fed() -> bool:
                 for topic in FED:

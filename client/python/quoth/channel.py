@@ -34,7 +34,7 @@ from quothwire import codec
 from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
 
-RECONNECT_MS, RECONNECT_MAX_MS = 50, 450
+RECONNECT_MS, RECONNECT_MAX_MS = 50, 200
 """libzmq adds up to the first of them to each pause."""
 CONNECT_MS = 1_500
 """Long enough for the second attempt of the operating system, which follows after a second."""

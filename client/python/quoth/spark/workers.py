@@ -90,6 +90,15 @@ def perform(
     return [done[number] for number in range(len(parts))]
 
 
+def until_next_look(began: float, every: float, problem: QuothError | None) -> float:
+    """Seconds until the next look of a job that looks every so many seconds; began: when the last one did.
+
+    A second at most if the broker was waited for in vain: it is not left alone on top of that.
+    """
+    rest = max(0.0, began + every - time.monotonic())
+    return min(rest, PAUSE_MAX_S) if isinstance(problem, Disconnected) else rest
+
+
 _in_vain: dict[str | None, tuple[float, Disconnected]] = {}
 """Until when this process does not wait for a broker again, and what it was told when it did."""
 
