@@ -91,8 +91,8 @@ class Log:
 
         log_id: the id of a log that is begun (0: a random one), or that the directory must hold. others:
         names of files that are not the log's and no strays either. watch: told how far the opening is.
-        Raises `Conflict` ``locked``, `RequestError` ``bad_setting`` for an empty path, `Damaged`, `BrokerFailure`
-        ``unusable_system``, or OSError.
+        Raises `Conflict` ``locked``, `RequestError` ``bad_setting`` for an empty path, `Damaged`,
+        `BrokerFailure` ``unusable_system``, or OSError.
         """
         path = given_path(directory, "directory")
         filesystem, clock = filesystem or PosixFileSystem(), clock or SystemClock()

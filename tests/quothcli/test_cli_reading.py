@@ -60,6 +60,17 @@ def test_read_from_and_up_to(quoth: Command, topic: str, fill: Fill) -> None:
     assert read("--limit", "0") == ""
 
 
+def test_a_cursor_above_the_newest_record_is_told_and_a_time_there_is_not(
+    quoth: Command, topic: str, fill: Fill
+) -> None:
+    (pointer,) = fill(b"value")
+    told = quoth("read", topic, "--after", str(pointer + 5))
+    text = f"what is read begins at pointer {pointer + 6}, above the newest record, {pointer}"
+    assert (told.status, told.lines, told.err) == (0, [], f"quoth: topic {topic!r}: {text}\n")
+    told = quoth("read", topic, "--since", "2100-01-01")
+    assert (told.status, told.lines, told.err) == (0, [], "")
+
+
 def test_more_records_than_one_reply_holds(quoth: Command, topic: str, fill: Fill) -> None:
     values = [b"%07d" % number + b"x" * 93 for number in range(30_000)]
     fill(*values)

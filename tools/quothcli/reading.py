@@ -115,7 +115,10 @@ def tail(
     try:
         with terminable(), opened(cursor, begin) as kept, asked.connect() as client:
             delivery = Delivery(printer, kept, number, with_topic=are_several(topics))
-            with client.tail_many(topics, after=begin, cursor=kept, ordered=merge, on_gap=gaps) as reading:
+            behind, at = moment(after), moment(since)
+            with client.tail_many(
+                topics, after=behind, since=at, cursor=kept, ordered=merge, on_gap=gaps
+            ) as reading:
                 if not reading.topics:
                     say("quoth: no topic matches yet; waiting for one")
                 _follow(reading, delivery, printer if watermark else None, merge=merge)
@@ -154,7 +157,10 @@ def read(
         delivery = Delivery(printer, kept, limit, with_topic=are_several(topics))
         if delivery.is_done:
             return None
-        reading = client.read_many(topics, after=begin, until=end, cursor=kept, ordered=merge, on_gap=gaps)
+        behind, at = moment(after), moment(since)
+        reading = client.read_many(
+            topics, after=behind, since=at, until=end, cursor=kept, ordered=merge, on_gap=gaps
+        )
         with reading, delivery:
             for messages in reading.portions():
                 delivery.take(messages)

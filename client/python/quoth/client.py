@@ -19,9 +19,10 @@ from quoth.message import Ack, Message, OnGap, Stretch
 from quoth.moment import Moment, as_pointer, cursor
 from quoth.pool import Pool, Slot
 from quoth.producer import BUFFER_MAX, Producer, ProducerOptions
-from quoth.reader import NEWEST, Passage, Reader
+from quoth.reader import Passage, reader_from
 from quoth.reading import Reading
 from quoth.staging import Name
+from quoth.tailing import CursorFile, Tailing
 from quoth.transaction import Transaction
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
@@ -60,17 +61,20 @@ class BrokerLike(Protocol):
         """The ZeroMQ context that its inproc address lives in."""
 
 
-def connect(broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S) -> Client:
+def connect(
+    broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S, wait: float | None = None
+) -> Client:
     """Connect to a broker and check that it answers.
 
     broker: a URL (tcp://HOST:PORT, ipc://PATH) or a `quothd.Broker` of this process. timeout: seconds that
-    any call may take unless it says otherwise, this one included. Raises `Disconnected`, or `RequestError`
+    any call may take unless it says otherwise. wait: seconds to wait for a broker that is not there yet; None
+    for the timeout. Raises `Disconnected` if no broker answers within that time, or `RequestError`
     ``bad_request`` for an address that can only be reached through the `Broker` itself.
     """
     url, context = address_of(broker)
     client = Client(url, context, timeout)
     try:
-        client.hello()
+        client._greet(wait)
     except BaseException:
         client.close()
         raise
@@ -187,9 +191,10 @@ class Client(Closing):
         """Records that are there now, oldest first, in a sequence that makes each message as it is looked at.
 
         after: a cursor, exclusive. since, until: times; since is included, until is not. Without either
-        it reads from the oldest record on. timeout: seconds to wait for the first record.
+        it reads from the oldest record on. limit: records at most. timeout: seconds to wait for the first
+        record. Raises `RequestError` ``bad_request`` for a limit below 0.
         """
-        reader = Reader(topic, cursor(after, since, 0), on_gap)
+        reader = reader_from(topic, after, since, on_gap)
         end = steps.last_before(until)
         return self._run(steps.read(reader, end, limit, timeout or 0.0, self.timeout))
 
@@ -206,7 +211,7 @@ class Client(Closing):
 
         Arguments as for `read`; the last batch may reach beyond `until`.
         """
-        reader = Reader(topic, cursor(after, since, 0), on_gap, steps.last_before(until))
+        reader = reader_from(topic, after, since, on_gap, steps.last_before(until))
         return self._passage(reader, 0.0)
 
     def stored(
@@ -256,17 +261,27 @@ class Client(Closing):
         *,
         after: int | None = None,
         since: Moment | None = None,
+        cursor: CursorFile | None = None,
         on_gap: OnGap | None = None,
     ) -> Iterator[Message]:
         """Records as they come, for ever: from now on, or behind a cursor, or since a time.
 
-        It waits in silence, also for a topic that does not exist yet and for a broker that is away. It ends
-        with `NotFound` when the topic is deleted.
+        It waits in silence, also for a topic that does not exist yet and for a broker that is away, even in
+        the beginning. It ends with `NotFound` when the topic is deleted.
+
+        cursor: a `Cursor`, or the file that keeps it: where to go on, as for `tail_many`. A record is done
+        when the next one is asked for: then the cursor moves behind it. It is saved meanwhile, some times a
+        second, and a file is closed with the iterator.
         """
-        reader = Reader(topic, cursor(after, since, NEWEST), on_gap)
-        if reader.after == NEWEST:
-            self._run(reader.find_end(self.timeout))
-        return self._tail(reader)
+        tailing = Tailing(topic, after, since, cursor, on_gap)
+        try:
+            if not tailing.is_placed:
+                self._run(tailing.reader.find_end())
+            tailing.begin()
+        except BaseException:
+            tailing.close()
+            raise
+        return self._tail(tailing)
 
     def read_many(
         self,
@@ -283,7 +298,8 @@ class Client(Closing):
 
         Arguments as for `read` and `tail_many`. Raises `NotFound` for a name that is no topic's.
         """
-        plan = Plan(False, ordered, beginning(after, since, 0), steps.last_before(until), cursor)
+        begin, end = beginning(after, since, 0), steps.last_before(until)
+        plan = Plan(False, ordered, begin, end, cursor, is_time=since is not None)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
     def tail_many(
@@ -302,7 +318,8 @@ class Client(Closing):
         its beginning. They say where it begins with a new one. ordered: in the order of their time, each as
         soon as no older one can come, see `Reading`.
         """
-        plan = Plan(True, ordered, beginning(after, since, None), cursor=cursor)
+        begin = beginning(after, since, None)
+        plan = Plan(True, ordered, begin, cursor=cursor, is_time=since is not None)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
     def get(self, topic: str, pointer: int) -> Message:
@@ -352,9 +369,7 @@ class Client(Closing):
 
     def hello(self) -> Welcome:
         """The broker's version, limits and where it announces."""
-        welcome = self._run(steps.hello(self.timeout))
-        self._payload_bytes_max = steps.payload_bytes_max(welcome)
-        return welcome
+        return self._greet()
 
     def status(self) -> Status:
         """The broker as a whole, with the states of all topics. Wakes none."""
@@ -368,6 +383,11 @@ class Client(Closing):
 
     # -- inside -----------------------------------------------------------------------------------------
 
+    def _greet(self, wait: float | None = None) -> Welcome:
+        welcome = self._run(steps.greet(self.url, self.timeout, wait))
+        self._payload_bytes_max = steps.payload_bytes_max(welcome)
+        return welcome
+
     def _passage(self, reader: Passage[T], wait: float) -> Iterator[T]:
         with self._pool.slot() as slot:
             while not reader.is_done:
@@ -376,16 +396,18 @@ class Client(Closing):
                 if not reader.looking:
                     return
 
-    def _tail(self, reader: Reader) -> Iterator[Message]:
-        with self._pool.slot() as slot:
+    def _tail(self, tailing: Tailing) -> Iterator[Message]:
+        reader = tailing.reader
+        with tailing, self._pool.slot() as slot:
             while True:
+                tailing.save()
                 try:
-                    found = self._go_on(reader.follow(self.timeout), reader, slot)
+                    found = self._go_on(tailing.follow(self.timeout), reader, slot)
                 except QuothError as problem:
                     time.sleep(reader.pause_after(problem))
                     continue
                 for one in found:
-                    yield from one
+                    yield from tailing.messages(one)
 
     def _go_on(self, going_on: Steps[Iterator[T]], reader: Passage[T], slot: Slot) -> Iterator[T]:
         with self._pool.channel(slot) as channel:

@@ -1,8 +1,9 @@
 """A reader's cursor in a file: "everything up to here is done", for one topic or several.
 
-A consumer advances it when the work on a record is done, and saves it now and then. So after a crash it does
-the work since the last save again and leaves none out; effects that must come once go into one transaction
-with their cursor, as client/examples/sqlite_cursor.py does.
+A consumer advances it when the work on a record is done, and saves it now and then; `Client.tail` does both
+for a cursor that it is given. So after a crash it does the work since the last save again and leaves none
+out; effects that must come once go into one transaction with their cursor, as
+client/examples/sqlite_cursor.py does.
 
     {
       "cursor": 1,                                      the version of this format

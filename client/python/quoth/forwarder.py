@@ -39,13 +39,14 @@ from quoth.pipeline import Pipeline
 from quoth.stored import StoredSource
 from quothwire import batch
 from quothwire.batch import Bytes, Flag, Header, Stored
-from quothwire.errors import BrokerFailure, NotFound, QuothError, error
+from quothwire.errors import BrokerFailure, Disconnected, NotFound, QuothError, error
 from quothwire.ingest import check_new, repaired
 from quothwire.message import Publish
 from quothwire.topic import check_topic
 
 PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
-"""Between two attempts; longer each time, unless something was stored in between."""
+"""Between two attempts; longer each time, unless something was stored in between, or nobody was there: who
+was waited for in vain is not left alone on top of that."""
 SAVE_S = 0.2
 """How often the standing is saved while batches are acknowledged."""
 AHEAD_BYTES = 8 * 2**20
@@ -202,7 +203,8 @@ class Forwarder:
                     continue
                 if not problem.retryable and not isinstance(problem, BrokerFailure):  # a restart may end it
                     raise
-                pause = PAUSE_S if self._progressed else min(2 * pause, PAUSE_MAX_S)
+                absent = isinstance(problem, Disconnected)
+                pause = PAUSE_S if self._progressed or absent else min(2 * pause, PAUSE_MAX_S)
                 seconds = pause * random.uniform(0.5, 1.0)
                 self._events.waits(problem, seconds)
                 time.sleep(seconds)
@@ -289,7 +291,7 @@ class Forwarder:
                 elif time.monotonic() - moved_at > GONE_S:
                     raise link.nobody(f"forwarding to {self.topic}")
                 self._keep(now=not self._sent)
-            if not self._progressed:
+            if not self._progressed and link.connected:  # else it was not slow: nobody was there
                 self._patience.expired()
             raise self._problem
         finally:
@@ -441,7 +443,8 @@ class Forwarder:
             self._problem = self._problem or self._judge(parcel, outcome.error)
             return
         parcel.acknowledged = outcome.last
-        self._patience.acknowledged(time.monotonic() - parcel.began)
+        if parcel.copies == 1:  # else nobody knows which copy is meant, and what lay between them
+            self._patience.acknowledged(time.monotonic() - parcel.began)
         while self._sent and self._sent[0].acknowledged:
             done = self._sent.popleft()
             header = done.header

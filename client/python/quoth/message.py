@@ -64,7 +64,7 @@ class Stretch(NamedTuple):
     bytes: int
 
 
-Reason = Literal["trimmed", "damaged", "recreated"]
+Reason = Literal["trimmed", "damaged", "recreated", "ahead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,9 @@ class Gap:
 
     records: how many, -1 if that cannot be known. ordinal: how many records the topic ever held before the
     first of them, -1 if that cannot be known. reason: ``trimmed`` by retention or request, ``damaged``
-    on the disk, ``recreated``: the topic was deleted and made anew.
+    on the disk, ``recreated``: the topic was deleted and made anew. ``ahead``: the cursor lies above the
+    newest record, `after`, as in a topic that was restored, or by a mistake; `records` is 0, since nothing is
+    missing, and the reader waits for records from `next` on.
     """
 
     topic: str

@@ -53,6 +53,8 @@ class Parcel:
     payload: bytes = b""
     round: int = 0
     """Of its newest copy."""
+    copies: int = 0
+    """How often it was sent."""
     unanswered: int = 0
     """Copies that nothing was heard of, under the present sequence."""
     refusal: QuothError | None = None

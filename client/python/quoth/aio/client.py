@@ -25,10 +25,11 @@ from quoth.deadline import as_seconds, deadline_in
 from quoth.exchange import Steps
 from quoth.gathering import Plan
 from quoth.message import Ack, Message, OnGap, Stretch
-from quoth.moment import Moment, as_pointer, cursor
+from quoth.moment import Moment, as_pointer
 from quoth.producer import BUFFER_MAX, ProducerOptions
-from quoth.reader import NEWEST, Reader
+from quoth.reader import reader_from
 from quoth.staging import Name
+from quoth.tailing import CursorFile, Tailing
 from quothwire import batch as wire
 from quothwire.errors import Disconnected, QuothError
 from quothwire.message import (
@@ -52,20 +53,23 @@ from quothwire.topic import check_topic
 T = TypeVar("T")
 
 
-def connect(broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S) -> Connecting:
+def connect(
+    broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S, wait: float | None = None
+) -> Connecting:
     """Connect to a broker and check that it answers: see `quoth.connect`.
 
     Either `client = await connect(...)`, or `async with connect(...) as client`, which closes it.
     """
     url, context = address_of(broker)
-    return Connecting(url, context, timeout)
+    return Connecting(url, context, timeout, wait)
 
 
 class Connecting:
     """A client to be: await it, or enter it."""
 
-    def __init__(self, url: str, context: Context | None, timeout: float) -> None:
+    def __init__(self, url: str, context: Context | None, timeout: float, wait: float | None) -> None:
         self._broker = url, context, timeout
+        self._wait = wait
         self._client: Client | None = None
 
     def __await__(self) -> Generator[Any, None, Client]:
@@ -84,7 +88,7 @@ class Connecting:
     async def _connect(self) -> Client:
         client = Client(*self._broker)
         try:
-            await client.hello()
+            await client._greet(self._wait)
         except Exception:  # one that is cancelled ends with the last reference to it
             await client.close()
             raise
@@ -198,7 +202,7 @@ class Client:
         on_gap: OnGap | None = None,
     ) -> Messages:
         """Records that are there now, oldest first: see `quoth.Client.read`."""
-        reader = Reader(topic, cursor(after, since, 0), on_gap)
+        reader = reader_from(topic, after, since, on_gap)
         end = steps.last_before(until)
         return await self._run(steps.read(reader, end, limit, timeout or 0.0, self.timeout))
 
@@ -213,7 +217,7 @@ class Client:
     ) -> Batches[Batch]:
         """Batches that are there now, oldest first: see `quoth.Client.batches`."""
         self._courier.check()
-        reader = Reader(topic, cursor(after, since, 0), on_gap, steps.last_before(until))
+        reader = reader_from(topic, after, since, on_gap, steps.last_before(until))
         return Batches(self, self._courier, reader)
 
     def stored(
@@ -254,14 +258,17 @@ class Client:
         *,
         after: int | None = None,
         since: Moment | None = None,
+        cursor: CursorFile | None = None,
         on_gap: OnGap | None = None,
     ) -> Tail:
         """Records as they come, for ever: see `quoth.Client.tail`.
 
         Without a beginning it begins at about now, or exactly when `await client.tail(...)` returns it.
+
+        cursor: each time it is saved everything in the loop waits for the disk.
         """
         self._courier.check()
-        return Tail(self, self._courier, Reader(topic, cursor(after, since, NEWEST), on_gap))
+        return Tail(self, self._courier, Tailing(topic, after, since, cursor, on_gap))
 
     def read_many(
         self,
@@ -276,7 +283,8 @@ class Client:
     ) -> Reading:
         """Records of several topics that are there now: see `quoth.Client.read_many`, and `tail_many`."""
         self._courier.check()
-        plan = Plan(False, ordered, beginning(after, since, 0), steps.last_before(until), cursor)
+        begin, end = beginning(after, since, 0), steps.last_before(until)
+        plan = Plan(False, ordered, begin, end, cursor, is_time=since is not None)
         return Reading(self, self._courier, topics, plan, on_gap)
 
     def tail_many(
@@ -298,7 +306,8 @@ class Client:
         minds lets the task that reads say `await asyncio.to_thread(cursor.save)`.
         """
         self._courier.check()
-        plan = Plan(True, ordered, beginning(after, since, None), cursor=cursor)
+        begin = beginning(after, since, None)
+        plan = Plan(True, ordered, begin, cursor=cursor, is_time=since is not None)
         return Reading(self, self._courier, topics, plan, on_gap)
 
     async def get(self, topic: str, pointer: int) -> Message:
@@ -340,9 +349,7 @@ class Client:
 
     async def hello(self) -> Welcome:
         """The broker's version, limits and where it announces."""
-        welcome = await self._run(steps.hello(self.timeout))
-        self._payload_bytes_max = steps.payload_bytes_max(welcome)
-        return welcome
+        return await self._greet()
 
     async def status(self) -> Status:
         """The broker as a whole, with the states of all topics. Wakes none."""
@@ -353,6 +360,11 @@ class Client:
         began = time.perf_counter()
         await self._run(steps.ask(Pong, Ping(), timeout=self.timeout))
         return time.perf_counter() - began
+
+    async def _greet(self, wait: float | None = None) -> Welcome:
+        welcome = await self._run(steps.greet(self.url, self.timeout, wait))
+        self._payload_bytes_max = steps.payload_bytes_max(welcome)
+        return welcome
 
     async def _run(self, call: Steps[T]) -> T:
         walk = Walk(self._courier, call)

@@ -32,7 +32,7 @@ from quoth.spark.division import split
 from quoth.spark.losses import Loss, into, refuse
 from quoth.spark.rangereader import RangeReader, TopicRange
 from quoth.spark.ranges import named
-from quoth.spark.workers import Workers, perform
+from quoth.spark.workers import Workers, perform, until_next_look
 from quothwire.errors import QuothError, error
 
 FILE_BYTES = 128 * 2**20
@@ -144,12 +144,13 @@ class Archiver:
         """
         seconds = as_seconds(interval, "follow")
         while True:
-            began = time.monotonic()
+            began, failed = time.monotonic(), None
             try:
                 self.run()
             except QuothError as problem:
                 self._tell(f"{problem.code}: {problem.text}; {self._outlook(problem)}")
-            time.sleep(max(0.0, began + seconds - time.monotonic()))
+                failed = problem
+            time.sleep(until_next_look(began, seconds, failed))
 
     def _outlook(self, problem: QuothError) -> str:
         """How following goes on. Raises the problem, or another one, if it does not."""

@@ -32,7 +32,7 @@ from quoth.spark.jobs.session import Summary, printable, tell
 from quoth.spark.ranges import named
 from quoth.spark.statistics.following import Checkpoint, Follower
 from quoth.spark.statistics.survey import Row, Stretch, Survey, survey
-from quoth.spark.workers import OnSpark
+from quoth.spark.workers import OnSpark, until_next_look
 from quoth.steps import last_before
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
@@ -139,14 +139,15 @@ def following(
                 remembered.save()
             follower = Follower(broker, OnSpark(spark), selection, width, remembered, keep, begin)
             while True:
-                began = time.monotonic()
+                began, failed = time.monotonic(), None
                 try:
                     follower.look()
                 except QuothError as problem:
                     if not problem.retryable:
                         raise
                     tell(f"{problem.code}: {problem.text}; nothing is lost, it goes on by itself")
-                time.sleep(max(0.0, began + every - time.monotonic()))
+                    failed = problem
+                time.sleep(until_next_look(began, every, failed))
 
     return session.Job(run, "what was shown is final: run it again; it goes on where its checkpoint says")
 
