@@ -60,6 +60,12 @@ EVENTS: dict[str, Entry] = {
     "topic_recovered": Entry(
         WARNING, "bytes at the end of a log did not check; they are set aside, or stepped over"
     ),
+    "records_lost": Entry(
+        ERROR, "synced records are gone from the end of a log, as its index proves; it goes on above them"
+    ),
+    "derived_rebuilt": Entry(
+        INFO, "footers or indexes that a crash kept from the disk were made anew; no record is missing"
+    ),
     "topic_failed": Entry(ERROR, "something went wrong with a topic; whoever asked is told"),
     "close_failed": Entry(ERROR, "a log could not be closed in order"),
     "sync_failed": Entry(ERROR, "an fsync failed: the topic takes no writes until a restart"),

@@ -44,7 +44,13 @@ def open_topic(directory: Path, place: Place, config: Config, tell: Callable[[in
     for name in findings.strays:
         note("stray_ignored", topic=topic.name, file=name)
     if findings.torn_bytes or findings.damaged_bytes:
-        note("topic_recovered", topic=topic.name, **findings.counters(), set_aside=findings.set_aside)
+        found = {name: findings.counters()[name] for name in ("torn_bytes", "damaged_bytes")}
+        note("topic_recovered", topic=topic.name, **found, set_aside=findings.set_aside)
+    if findings.rebuilt:
+        note("derived_rebuilt", topic=topic.name, segments=findings.rebuilt)
+    if findings.lost_records:
+        lost = {"records": findings.lost_records, "after": findings.lost_after, "until": findings.lost_until}
+        note("records_lost", topic=topic.name, **lost)
     return opened
 
 

@@ -251,6 +251,8 @@ def _newest(log: Path, log_id: int) -> int:
         for step in walk(part.file, part.start, part.size, log_id or part.log_id):
             if isinstance(step, Found):
                 newest = max(newest, step.end.pointer)
+        point = Segment(DISK, log, part.floor, log_id or part.log_id, part.size).claim()
+        newest = max(newest, point.end.pointer if point is not None else 0)  # of records that are lost now
     return newest
 
 

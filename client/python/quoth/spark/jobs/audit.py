@@ -287,8 +287,9 @@ def _row(topic: str, directory: str, one: inspection.Summary) -> tuple[Any, ...]
 
 def _of_damage(topic: str, directory: str, damage: Damage) -> Finding:
     text = f"{damage.text}, for good" if damage.closed else damage.text
+    is_damage = not damage.closed and not damage.is_derived
     return Finding(
-        topic, directory, damage.kind.value, not damage.closed, str(damage.path), damage.start, damage.end,
+        topic, directory, damage.kind.value, is_damage, str(damage.path), damage.start, damage.end,
         damage.after, damage.next, damage.ordinal, damage.records, text,
     )  # fmt: skip
 
