@@ -10,6 +10,7 @@ A folder appears complete and disappears whole: it is filled, or emptied, under 
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import shutil
 from collections.abc import Callable
@@ -102,6 +103,8 @@ def make(
     assert not path.exists(), "what lies there would be removed if this went wrong"
     topics = path.parent
     beside = topics / f"{_NEW}~{topic.log_id:016x}"
+    if beside.is_symlink():
+        raise OSError(errno.ELOOP, "a symbolic link stands where a topic's folder has to be", str(beside))
     filesystem.make_directory(beside)
     try:
         save(beside, topic)
@@ -144,8 +147,7 @@ def remove(gone: Path) -> None:
 
 def _folder(path: Path, text: str, log_id: int) -> Folder:
     try:
-        with (path / topicfile.NAME).open("rb") as file:
-            topic = topicfile.decode(file.read(topicfile.BYTES_MAX))
+        topic = topicfile.decode(snapshot.DISK.open(path / topicfile.NAME).read(topicfile.BYTES_MAX, 0))
         check_topic(topic.name)
         if topic.log_id == log_id:
             return Folder(path, topic)

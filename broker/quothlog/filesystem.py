@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -104,11 +105,36 @@ class FileSystem(Protocol):
         """Bytes that may still be written below this directory."""
 
 
+def open_regular(path: Path, flags: int) -> int:
+    """Open or make a regular file of the operating system; returns the descriptor.
+
+    Raises OSError for anything else of that name: follows no symbolic link, waits for no FIFO.
+    """
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as problem:
+        what = _STRANGE.get(problem.errno or 0)
+        if what is None:
+            raise
+        raise OSError(problem.errno, what, str(path)) from None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, _STRANGE[errno.ENXIO], str(path))
+
+
+_STRANGE = {
+    errno.ELOOP: "a symbolic link stands where a file has to be",
+    errno.EISDIR: "a directory stands where a file has to be",
+    errno.ENXIO: "something else stands where a file has to be",
+}
+
+
 class PosixFile:
-    """A file of the operating system."""
+    """A regular file of the operating system."""
 
     def __init__(self, path: Path, flags: int) -> None:
-        self._fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._fd = open_regular(path, flags)
 
     def __del__(self) -> None:
         self.close()
