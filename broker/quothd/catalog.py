@@ -32,6 +32,7 @@ TOPIC_BYTES = 5 * 4_096
 
 _FOLDER = re.compile(r".*~([0-9a-f]{16})")
 _SLUG_MAX = 200
+_NAME_BYTES_MAX = 255
 _SAFE = " !#$&'()+,-.;=@[]^_{}"
 _NEW, _GONE = ".new", ".gone"
 
@@ -176,6 +177,20 @@ def _tell_apart(folders: list[Folder]) -> None:
             settings = TopicSettings(durability="synced")
             folders[row] = Folder(folder.path, TopicFile(name, topic.log_id, settings), problem)
         taken.add(folders[row].topic.name)
+
+
+def is_folder_name(name: str) -> bool:
+    """Can this be the name of a topic's folder, and of nothing elsewhere?"""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return False
+    return (
+        size <= _NAME_BYTES_MAX
+        and name[:1] != "."
+        and not {"/", "\0"} & {*name}
+        and bool(log_id_of(Path(name)))
+    )
 
 
 def log_id_of(folder: Path) -> int:

@@ -53,11 +53,14 @@ class Kept(NamedTuple):
         """Read it. Raises `Damaged` if it is not what it was."""
         path = directory / self.name
         try:
-            size, found = path.stat().st_size, xxh3_64()
-            for part in parts(DISK.open(path), Hole(0, size)):
+            file = DISK.open(path)
+            size, found = file.size(), xxh3_64()
+            for part in parts(file, Hole(0, size)) if size == self.bytes else ():
                 found.update(part)
         except FileNotFoundError:
             raise error("damaged", f"{path} is missing") from None
+        except OSError as problem:
+            raise error("damaged", f"{path} cannot be read: {problem.strerror}") from None
         if (size, found.intdigest()) != (self.bytes, self.hash):
             raise error("damaged", f"{path} does not check")
 

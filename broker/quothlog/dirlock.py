@@ -30,9 +30,9 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory.absolute()
         self._fds: list[int] = []
         self._is_whole = False
+        self._directory = directory.absolute()
         try:
             self._take(directory)
         except BaseException:

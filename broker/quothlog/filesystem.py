@@ -24,6 +24,14 @@ DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 PROCESS_SHORT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """The errors of a call that was refused for want of descriptors or memory: nothing has been done."""
 
+STRANGE = {
+    errno.ELOOP: "a symbolic link stands where a file has to be",
+    errno.EISDIR: "a directory stands where a file has to be",
+    errno.EINVAL: "something else stands where a file has to be",
+    errno.ENXIO: "something else stands where a file has to be",
+}
+"""What is said of a name that is not that of a regular file, by the error of opening it."""
+
 TEMPORARY_SUFFIX = ".tmp"
 """Behind the name of a file that is not whole yet."""
 
@@ -113,21 +121,14 @@ def open_regular(path: Path, flags: int) -> int:
     try:
         fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as problem:
-        what = _STRANGE.get(problem.errno or 0)
+        what = STRANGE.get(problem.errno or 0)
         if what is None:
             raise
         raise OSError(problem.errno, what, str(path)) from None
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise OSError(errno.EINVAL, _STRANGE[errno.ENXIO], str(path))
-
-
-_STRANGE = {
-    errno.ELOOP: "a symbolic link stands where a file has to be",
-    errno.EISDIR: "a directory stands where a file has to be",
-    errno.ENXIO: "something else stands where a file has to be",
-}
+    raise OSError(errno.EINVAL, STRANGE[errno.EINVAL], str(path))
 
 
 class PosixFile:
