@@ -74,6 +74,13 @@ EVENTS: dict[str, Entry] = {
     "staged_expired": Entry(WARNING, "a transaction to which nobody added anything was removed, unpublished"),
     "retention_delayed": Entry(WARNING, "retention could not be done now, and is tried again"),
     "stray_ignored": Entry(WARNING, "a file or folder that is not the broker's lies there and is left alone"),
+    "stray_set_aside": Entry(
+        WARNING, "a file that was called like a segment, and cannot be one of this log, has another name now"
+    ),
+    "pointers_ahead": Entry(
+        WARNING,
+        "the pointers of a topic run ahead of the clock by more than a minute, so do the times they say",
+    ),
     # looking through what nobody reads
     "scrub_failed": Entry(WARNING, "sealed segments, or one topic, cannot be checked"),
     "damage_found": Entry(WARNING, "sealed bytes do not check; `quoth log repair` mends what can be mended"),

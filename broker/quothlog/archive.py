@@ -250,6 +250,8 @@ def _newest(log: Path, log_id: int) -> int:
     """The highest pointer that readers may find in a log, or that it may have given out."""
     newest = 0
     for part in segments(log, log_id, POINTER_MAX - 1):
+        if part.misplaced:
+            continue
         newest = max(newest, part.floor - 1)
         for step in walk(part.file, part.start, part.size, log_id or part.log_id):
             if isinstance(step, Found):

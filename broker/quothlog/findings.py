@@ -13,6 +13,8 @@ class Findings:
     """Names of files that are not a log's: left alone."""
     set_aside: list[str] = field(default_factory=list)
     """Names of files that this opening set bytes aside in."""
+    strays_set_aside: list[str] = field(default_factory=list)
+    """Names under which this opening set aside files that were called like segments and could not be any."""
     set_aside_bytes: int = 0
     """Bytes of all files that lie there because bytes were ever set aside, by this opening or before it."""
     torn_bytes: int = 0

@@ -158,6 +158,11 @@ class Log:
         return self._active.end.ordinal - self._synced.ordinal
 
     @property
+    def ahead_us(self) -> int:
+        """How far the last pointer is ahead of the clock, in microseconds."""
+        return self._tip.issuer.gauges()["borrowed_us"]
+
+    @property
     def synced_pointer(self) -> int:
         """The newest pointer that survives a loss of power."""
         return self._synced.pointer

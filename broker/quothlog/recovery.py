@@ -16,13 +16,13 @@ import secrets
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice, pairwise
+from itertools import chain, count, islice, pairwise
 from pathlib import Path
 
 from quothlog import layout, segment
 from quothlog.clock import Clock
 from quothlog.derived import has_no_table, rebuild
-from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem, sync_directory, sync_file
+from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem, durable_names, sync_directory, sync_file
 from quothlog.findings import Findings
 from quothlog.layout import Block, Checkpoint, Position
 from quothlog.plan import finish_plan
@@ -30,6 +30,7 @@ from quothlog.producers import ProducerTable
 from quothlog.scan import Found, Hole, is_open, is_zero, newest_pointer_in, settled, walk
 from quothlog.sealed import SealedSegments
 from quothlog.segment import ActiveSegment, Segment
+from quothlog.strays import is_stray, strays_behind
 from quothlog.successor import Successor, cut, finish_cuts
 from quothwire import batch
 from quothwire.errors import Damaged, QuothError, error
@@ -85,6 +86,7 @@ def open_directory(
             filesystem.remove(directory / name)
     sync_directory(filesystem, directory)  # who gave a file its name may have died before that was durable
     finish_plan(filesystem, directory, files)
+    log_id = _without_strays(filesystem, directory, files, log_id, findings)
     files = finish_cuts(filesystem, directory, files)
     staged = {name: size for name, size in files.items() if layout.staged_name_of(name)}
     findings.set_aside_bytes = sum(size for name, size in files.items() if layout.is_set_aside(name))
@@ -96,7 +98,6 @@ def open_directory(
         block = Block(log_id, floor, 0, 0, log_id, clock.boot_id(), b"")
         active = segment.begin(filesystem, directory, block)
         return Opened(SealedSegments([]), active, ProducerTable(), findings, staged=staged)
-    log_id = _log_id(filesystem, directory, floors, log_id)
     segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
     for one, following in pairwise(segments):
         one.following = following
@@ -104,6 +105,37 @@ def open_directory(
     successor = tail.recover(clock.boot_id())
     findings.rebuilt += rebuild(filesystem, segments, clock)
     return Opened(SealedSegments(segments[:-1]), tail.active, tail.producers, findings, successor, staged)
+
+
+def _without_strays(
+    filesystem: FileSystem, directory: Path, files: dict[str, int], log_id: int, findings: Findings
+) -> int:
+    """Set aside what cannot be a segment of the log; returns the id of the log, 0 if there is none yet.
+
+    files: names and sizes, kept true. Raises as `open_directory` does, before anything is renamed.
+    """
+    floors = sorted(floor for name, size in files.items() if size and (floor := layout.floor_of(name)))
+    if floors:
+        log_id = _log_id(filesystem, directory, floors, log_id)
+
+    def is_one(floor: int) -> bool:
+        one = Segment(filesystem, directory, floor, log_id, files[layout.segment_name(floor)])
+        file = filesystem.open(one.path)
+        try:
+            return is_stray(one, file)
+        finally:
+            file.close()
+
+    strays = [name for name, size in files.items() if not size and layout.floor_of(name)]
+    strays += map(layout.segment_name, strays_behind(floors, is_one))
+    if strays:
+        with durable_names(filesystem, directory):
+            for name in strays:
+                aside = next(one for n in count(1) if (one := layout.damaged_name(name, n)) not in files)
+                filesystem.rename(directory / name, directory / aside)
+                files[aside] = files.pop(name)
+                findings.strays_set_aside.append(aside)
+    return log_id
 
 
 def new_log_id() -> int:

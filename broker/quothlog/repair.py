@@ -77,6 +77,9 @@ def repair(
             source, _ = layout.torn_from(name)
             size = filesystem.list(directory)[name]
             yield Mended(directory / source, directory / name, size)
+        for name in opened.findings.strays_set_aside:
+            stray = name.removesuffix(layout.DAMAGED_SUFFIX).rpartition(".")[0]
+            yield Mended(directory / stray, directory / name, filesystem.list(directory)[name])
         for name in opened.findings.rebuilt:
             yield Mended(directory / name, None, 0)
         for one in opened.sealed[1:]:  # the first one is read, whatever name its header block says

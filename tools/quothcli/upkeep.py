@@ -30,7 +30,7 @@ from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import byte_progress
 from quothd import topicfile
 from quothd.places import Place, bytes_of_segments, data_directory, places
-from quothlog import inspection, layout
+from quothlog import inspection, layout, snapshot
 from quothlog.dirlock import DirectoryLock
 from quothlog.inspection import Summary, Unfinished
 from quothlog.repair import Mended, repair
@@ -135,6 +135,9 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
         if one.unfinished:
             report(Unfinished(one.path, one.bytes - one.unfinished, one.bytes))
     _report_derived(place, found)
+    strays = snapshot.strays_in(place.directory, place.log_id)
+    for name in strays:
+        say(f"quoth: {place.topic}: {name} is no segment of this log: the next opening sets it aside")
     aside = [path for path in place.directory.iterdir() if layout.is_set_aside(path.name)]
     if aside:
         size = bytes_text(sum(path.stat().st_size for path in aside))
@@ -142,7 +145,7 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
             len(aside) > _NAMES_MAX
         )
         say(f"quoth: {place.topic}: {size} set aside in {names}: delete that if nobody needs it")
-    _print_verified(printer, place, found, [str(path) for path in aside])
+    _print_verified(printer, place, found, strays, [str(path) for path in aside])
     return status
 
 
@@ -156,7 +159,9 @@ def _check_settings(place: Place) -> Status:
     return Status.FAILED
 
 
-def _print_verified(printer: Printer, place: Place, found: list[Summary], aside: list[str]) -> None:
+def _print_verified(
+    printer: Printer, place: Place, found: list[Summary], strays: list[str], aside: list[str]
+) -> None:
     records, size = sum(one.records for one in found), sum(one.bytes for one in found)
     damages = [damage for one in found for damage in one.damages]
     unmended = sum(len(one.unmended) for one in found)
@@ -177,6 +182,7 @@ def _print_verified(printer: Printer, place: Place, found: list[Summary], aside:
             "damages": [damage._asdict() | {"path": str(damage.path)} for damage in damages],
             "derived": sum(one.derived for one in found),
             "unindexed": _unindexed(found),
+            "strays": strays,
             "set_aside": aside,
             "settings": place.problem,
         },

@@ -202,6 +202,10 @@ def _look(place: Place, *, named: bool) -> Log:
     except FileNotFoundError:
         if named:
             raise
+    with suppress(FileNotFoundError):
+        for name in snapshot.strays_in(place.directory, place.log_id):
+            text = "no segment of this log: the next opening sets it aside"
+            found.append(_beside(place, name, "foreign", text))
     sizes: dict[int, int] = {}
     with suppress(FileNotFoundError), os.scandir(place.directory) as entries:
         for entry in entries:
