@@ -10,6 +10,7 @@ A folder appears complete and disappears whole: it is filled, or emptied, under 
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import shutil
 from collections.abc import Callable
@@ -40,6 +41,7 @@ TOPIC_BYTES = 5 * 4_096
 
 _FOLDER = re.compile(r".*~([0-9a-f]{16})")
 _SLUG_MAX = 200
+_NAME_BYTES_MAX = 255
 _SAFE = " !#$&'()+,-.;=@[]^_{}"
 _NEW, _GONE = ".new", ".gone"
 _TRIAL = 2**64 - 1
@@ -130,6 +132,8 @@ def make(
     assert not path.exists(), "what lies there would be removed if this went wrong"
     topics = path.parent
     beside = topics / f"{_NEW}~{topic.log_id:016x}"
+    if beside.is_symlink():
+        raise OSError(errno.ELOOP, "a symbolic link stands where a topic's folder has to be", str(beside))
     filesystem.make_directory(beside)
     try:
         save(beside, topic)
@@ -172,8 +176,7 @@ def remove(gone: Path) -> None:
 
 def _folder(path: Path, text: str, log_id: int) -> Folder:
     try:
-        with (path / topicfile.NAME).open("rb") as file:
-            topic = topicfile.decode(file.read(topicfile.BYTES_MAX))
+        topic = topicfile.decode(snapshot.DISK.open(path / topicfile.NAME).read(topicfile.BYTES_MAX, 0))
         check_topic(topic.name)
         if topic.log_id == log_id:
             return Folder(path, topic)
@@ -202,6 +205,20 @@ def _tell_apart(folders: list[Folder]) -> None:
             settings = TopicSettings(durability="synced")
             folders[row] = Folder(folder.path, TopicFile(name, topic.log_id, settings), problem)
         taken.add(folders[row].topic.name)
+
+
+def is_folder_name(name: str) -> bool:
+    """Can this be the name of a topic's folder, and of nothing elsewhere?"""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return False
+    return (
+        size <= _NAME_BYTES_MAX
+        and name[:1] != "."
+        and not {"/", "\0"} & {*name}
+        and bool(log_id_of(Path(name)))
+    )
 
 
 def log_id_of(folder: Path) -> int:

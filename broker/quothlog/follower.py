@@ -188,7 +188,7 @@ class Follower:
         """The floors of the segments, listed anew if they may be others by now."""
         if self._names.may_differ():
             try:
-                self._floors = floors_in(self.directory)
+                self._floors = floors_in(self.directory, self.log_id)
             except OSError:
                 self._names.forget()
                 raise

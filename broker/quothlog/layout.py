@@ -222,8 +222,9 @@ def is_set_aside(name: str) -> bool:
 
 
 def is_ours(name: str) -> bool:
-    """Is this a name that a log gives to a file?"""
-    return _OURS.fullmatch(name) is not None
+    """Is this a name that a log gives to a file? Not that of a segment with a floor that is no pointer."""
+    is_segment = _SEGMENT_NAME.fullmatch(name) is not None
+    return _OURS.fullmatch(name) is not None and (not is_segment or floor_of(name) is not None)
 
 
 def staged_name_of(name: str) -> StagedName | None:
@@ -298,6 +299,14 @@ def named_in(head: bytes) -> tuple[int, int, Position]:
     behind it begin. Raises likewise."""
     log_id, floor, previous, ordinal, *_ = _parse_block(head)
     return log_id, floor, Position(block_size(head), previous, ordinal)
+
+
+def is_like_block(head: bytes, log_id: int, floor: int) -> bool:
+    """Does any field at its place say that this was the header block of that segment?"""
+    if len(head) < BLOCK_BYTES:
+        return head[:8] == _BLOCK_MAGIC
+    magic, _, _, said, begin, *_ = _BLOCK.unpack_from(head)
+    return bool(magic == _BLOCK_MAGIC or said == log_id or begin == floor)
 
 
 def decode_block(data: bytes) -> Block:

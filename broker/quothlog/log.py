@@ -162,6 +162,11 @@ class Log:
         return self._active.end.ordinal - self._synced.ordinal
 
     @property
+    def ahead_us(self) -> int:
+        """How far the last pointer is ahead of the clock, in microseconds."""
+        return self._tip.issuer.gauges()["borrowed_us"]
+
+    @property
     def synced_pointer(self) -> int:
         """The newest pointer that survives a loss of power."""
         return self._synced.pointer
@@ -340,8 +345,7 @@ class Log:
         try:
             if self.failure is None:
                 self.sync()
-                with suppress(OSError):  # it is derived: on a full disk the next opening takes longer
-                    self._active.write_checkpoint(self._producers.encode(self._clock.now()))
+                self._write_checkpoint()
         finally:
             self.discard()
 
@@ -352,6 +356,12 @@ class Log:
         self._lock.release()
 
     # -- inside -----------------------------------------------------------------------------------------
+
+    def _write_checkpoint(self) -> None:
+        """Leave an index, unless a segment has still to be begun: the old index may prove what is lost."""
+        if self._opened.successor is None:
+            with suppress(OSError):  # it is derived: on a full disk the next opening takes longer
+                self._active.write_checkpoint(self._producers.encode(self._clock.now()))
 
     def _is_in_active(self, after: int) -> bool:
         """Are all records above a pointer in the active segment?"""

@@ -22,6 +22,7 @@ from typing import Self
 from quothlog import marks
 from quothlog.log import Log
 from quothlog.names import Names
+from quothlog.pointers import AHEAD_US
 from quothlog.retention import LogOptions
 from quothwire import batch
 from quothwire.errors import Conflict, QuothError, Unavailable, error
@@ -225,8 +226,20 @@ def _open(directory: str | Path, options: LogOptions) -> Log:
     until = time.monotonic() + OWNER_S
     while True:
         try:
-            return Log.open(directory, options=options)
+            return _told(Log.open(directory, options=options))
         except Conflict:
             if time.monotonic() > until:
                 raise
             time.sleep(OWNER_PAUSE_S)
+
+
+def _told(opened: Log) -> Log:
+    """Warn of what somebody should look at who cares for this log."""
+    ahead, found = opened.ahead_us, opened.findings
+    if ahead > AHEAD_US:
+        log.warning("%s: pointers run %d s ahead of the clock", opened.directory, ahead // 1_000_000)
+    if found.lost_records:
+        log.error("%s: %d synced records are lost", opened.directory, found.lost_records)
+    for name in found.strays_set_aside:
+        log.warning("%s: no segment of this log, kept as %s", opened.directory, name)
+    return opened

@@ -215,6 +215,35 @@ def test_a_directory_has_one_owner(refuse: Refuse, start_broker: StartBroker, pe
     assert f"process {broker.pid}" in said
     peers.fast(broker).publish("t", [b"x"])
     assert (broker.directory / LOCK_NAME).read_text().strip() == str(broker.pid)
+    (broker.directory / LOCK_NAME).unlink()
+    assert "locked" in refuse(CANNOT, directory=broker.directory), "a second one would give out its pointers"
+
+
+def test_a_lock_file_that_is_a_link_is_not_followed(refuse: Refuse, tmp_path: Path) -> None:
+    target, directory = tmp_path / "precious", tmp_path / "data"
+    target.write_text("of somebody else")
+    directory.mkdir()
+    (directory / LOCK_NAME).symlink_to(target)
+    assert "symbolic link" in refuse(CANNOT, directory=directory)
+    assert target.read_text() == "of somebody else"
+
+
+def test_a_data_directory_may_be_a_link_and_settings_that_are_no_file_are_waited_for_by_nobody(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path
+) -> None:
+    (tmp_path / "another disk").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "another disk")
+    broker = start_broker(directory=tmp_path / "linked")
+    fast = peers.fast(broker)
+    fast.publish("t", [b"x"])
+    fast.close()
+    assert broker.terminate() == 0
+    (folder,) = (tmp_path / "another disk" / "topics").iterdir()
+    (folder / topicfile.NAME).unlink()
+    os.mkfifo(folder / topicfile.NAME)
+    fast = peers.fast(broker.restart())
+    assert "cannot be read" in fast.describe("t").problem
+    assert [one.value for one in fast.read_all("t")] == [b"x"]
 
 
 def test_a_directory_is_free_again_at_once(start_broker: StartBroker, peers: Peers) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from kit.logs import boundaries, fill, put, segments
 from quothlog import Log, LogOptions, layout
+from quothlog.clock import SystemClock
 from quothlog.inspection import Damage, Unfinished, Wrong, records, summaries, summaries_in
 from quothlog.snapshot import listing
 from quothwire import batch
@@ -135,9 +136,7 @@ def test_a_changed_byte_costs_its_batch_and_nothing_else(told: list[Record], dir
                 assert found == told[: 4 * number] + told[4 * number + 4 :], offset
                 assert not unfinished
                 (damage,) = damages
-                last = number == 8 and offset < begin + batch.HEADER_BYTES
-                assert (damage.path, damage.start, damage.end) == (path, begin, end)
-                assert damage.records == (-1 if last else 4)
+                assert (damage.path, damage.start, damage.end, damage.records) == (path, begin, end, 4)
                 (summary,) = [one for one in summaries(directory) if one.damages]
                 assert [one[:4] for one in summary.damages] == [damage[:4]]
                 path.write_bytes(whole)
@@ -157,6 +156,7 @@ def test_damage_before_the_cursor_is_not_told(told: list[Record], directory: Pat
 def test_an_end_that_is_cut_anywhere_is_unfinished(told: list[Record], directory: Path) -> None:
     log_id = next(summaries(directory)).log_id
     path = segments(directory)[-1]
+    path.with_suffix(layout.INDEX_SUFFIX).unlink()  # it would prove that what is cut off had been synced
     whole, offsets = path.read_bytes(), boundaries(path, log_id)
     for size in range(offsets[-2] + 1, offsets[-1]):
         path.write_bytes(whole[:size])
@@ -178,16 +178,31 @@ def test_zeros_at_the_end_are_unfinished(told: list[Record], directory: Path, ze
 
 
 @pytest.mark.parametrize("rubbish", [b"x", b"QUOBx", b"QUOTHING", b"x" * 100, bytes(100) + b"x"])
-def test_rubbish_at_the_end_is_damage(told: list[Record], directory: Path, rubbish: bytes) -> None:
-    path = segments(directory)[-1]
+def test_rubbish_at_the_end_is_damage(log_of_now: Path, rubbish: bytes) -> None:
+    (path,) = segments(log_of_now)
     size = path.stat().st_size
     path.write_bytes(path.read_bytes() + rubbish)
-    found, damages, unfinished = split(directory)
+    _, damages, unfinished = split(log_of_now)
     if rubbish == b"QUOBx":  # so a batch begins
         assert (damages, len(unfinished)) == ([], 1)
     else:
         assert ([one[:4] for one in damages], unfinished) == ([(path, size, size + len(rubbish), -1)], [])
-    assert found == told
+
+
+@pytest.fixture
+def log_of_now(open_log: OpenLog, directory: Path) -> Path:
+    """The directory of a log that was written since this machine was booted."""
+    with open_log(clock=SystemClock()) as log:
+        fill(log, 2, 4)
+    return directory
+
+
+def test_rubbish_at_the_end_is_unfinished_after_a_loss_of_power(told: list[Record], directory: Path) -> None:
+    """Of bytes that nobody had synced anything may be there: nothing that was promised is missing."""
+    path = segments(directory)[-1]
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"x" * 100)
+    assert split(directory) == (told, [], [Unfinished(path, size, size + 100)])
 
 
 def test_a_cut_in_a_sealed_segment_is_damage(told: list[Record], directory: Path) -> None:
@@ -267,6 +282,7 @@ def test_after_a_recovery(open_log: OpenLog, directory: Path) -> None:
         told = fill(log, 3, 2)
     path = segments(directory)[-1]
     path.write_bytes(path.read_bytes()[:-5])
+    path.with_suffix(layout.INDEX_SUFFIX).unlink()  # it would prove that what was cut off had been synced
     with open_log() as log:
         told = told[:-2] + fill(log, 2)
     assert seen(directory) == told

@@ -37,6 +37,9 @@ Rate = Annotated[
 ]
 
 
+REBUILT = "an opening after a crash makes it anew, or `quoth log repair`"
+
+
 def pace_of(rate: int | None) -> Pace | None:
     """What keeps somebody to a rate, if one was said."""
     return Pace(rate) if rate else None
@@ -49,6 +52,9 @@ def report(found: Damage | Unfinished) -> Status:
             f"quoth: {found.path}: {found.end - found.start} bytes at the end are no whole batch: "
             "it is being written, or a crash has torn it"
         )
+        return Status.DONE
+    if found.is_derived:
+        say(f"quoth: derived: {found.path}: {found.text}, no record is missing; {REBUILT}")
         return Status.DONE
     where = f"bytes {found.start} to {found.end}: " if found.end > found.start else ""
     say(f"quoth: damaged: {found.path}: {where}{found.text}; {missing_text(found)}")

@@ -14,7 +14,9 @@ from quothcli.formats import Format
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, printable
 
-_WRONG = ("torn_bytes", "damaged_bytes", "set_aside_bytes", "scrub_damages", "scrub_missing_records")
+_WRONG = (
+    "torn_bytes", "damaged_bytes", "lost_records", "set_aside_bytes", "scrub_damages", "scrub_missing_records"
+)  # fmt: skip
 """Counters that somebody should know of who looks at the status."""
 
 
