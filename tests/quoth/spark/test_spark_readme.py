@@ -121,7 +121,7 @@ def test_the_shells_commands_and_their_options_exist(line: str) -> None:
 
 def test_every_block_is_run_by_a_test() -> None:
     assert len(PYTHON) == 6
-    assert len(SHELL) == 3
+    assert len(SHELL) == 4
 
 
 @pytest.mark.parametrize("of", ["source", "sink"])

@@ -1,4 +1,4 @@
-"""`quoth pipeline archive` and `quoth pipeline compact`: topics as Parquet files, few large ones of many."""
+"""`quoth pipeline archive`, `compact` and `verify`: topics as Parquet files, few large ones of many."""
 
 from __future__ import annotations
 
@@ -25,6 +25,12 @@ _Archive = Annotated[
         metavar="DIR", help="The archive's folder, where all of Spark can reach it.", show_default=False
     ),
 ]
+_Archived = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TOPIC", help="Names of topics, or patterns in quotes (default: all).", show_default=False
+    ),
+]
 _KeepReplaced = Annotated[
     float,
     typer.Option(
@@ -38,7 +44,7 @@ _KeepReplaced = Annotated[
 
 
 def add(pipeline: typer.Typer) -> None:
-    """Put `archive` and `compact` into `quoth pipeline`."""
+    """Put `archive`, `compact` and `verify` into `quoth pipeline`."""
     command(
         pipeline,
         "archive",
@@ -52,6 +58,12 @@ def add(pipeline: typer.Typer) -> None:
         "quoth pipeline compact /mnt/archive",
         "quoth pipeline compact /mnt/archive 'orders.*' --keep-replaced 1h",
     )(spread("spark", OF_SPARK)(compact))
+    command(
+        pipeline,
+        "verify",
+        "quoth pipeline verify /mnt/archive",
+        "quoth pipeline verify /mnt/archive 'orders.*' --format json",
+    )(spread("spark", OF_SPARK)(verify))
 
 
 def archive(
@@ -96,7 +108,8 @@ def archive(
 
     The first run takes all that is there, the next one what came since: it may be killed at any moment and
     be started again, by hand or by cron. Files lie in DIR/topic=NAME/day=YYYY-MM-DD; which of them count is
-    said by DIR/_manifest.json, which is replaced when they are durable. Lost records make the exit status 1.
+    said by DIR/_manifest.json, which is replaced when they are durable. Lost records make the exit status 1,
+    and so do files of earlier runs that are missing or have another size.
     """
     asked = chosen(context, url, timeout, spark["form"])
 
@@ -120,14 +133,7 @@ def archive(
 def compact(
     context: typer.Context,
     directory: _Archive,
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC",
-            help="Names of topics, or patterns in quotes (default: all).",
-            show_default=False,
-        ),
-    ] = None,
+    topics: _Archived = None,
     target_bytes: Annotated[
         int,
         typer.Option(
@@ -145,7 +151,8 @@ def compact(
     """Merge the small files of an archive into large ones, day by day.
 
     Count and contents are compared with the manifest on the way. Readers that go by it see the old files or
-    the new ones. What killed runs have left is removed.
+    the new ones. What killed runs have left is removed. Files that are missing or damaged are named, are left
+    as they are and make the exit status 1; only `verify` reads those that are not merged.
     """
 
     def prepare() -> Job:
@@ -154,3 +161,21 @@ def compact(
         return compact.job(directory, topics or (), target_bytes=target_bytes, keep_replaced=keep_replaced)
 
     return run(context, "compact", prepare, **spark)
+
+
+def verify(
+    context: typer.Context, directory: _Archive, topics: _Archived = None, *, spark: dict[str, Any]
+) -> int:
+    """Compare every file of an archive with its manifest.
+
+    Presence, size, checksums, the number of records, their order and their fingerprint. A line for each file
+    that is missing or damaged, then one for each topic. A file that is missing or damaged makes the exit
+    status 1. Nothing is locked and nothing is changed.
+    """
+
+    def prepare() -> Job:
+        from quoth.spark.jobs import verify
+
+        return verify.job(directory, topics or ())
+
+    return run(context, "verify", prepare, **spark)

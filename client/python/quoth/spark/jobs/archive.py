@@ -24,6 +24,7 @@ from quoth.spark.disk import local_path
 from quoth.spark.jobs import session
 from quoth.spark.jobs.broker import awaited
 from quoth.spark.jobs.session import Summary
+from quoth.spark.jobs.verify import findings_lines
 from quoth.spark.ranges import named
 from quoth.spark.workers import OnSpark
 
@@ -65,7 +66,7 @@ def job(
 
 
 def summary_of(tally: Tally, root: Path, seconds: float) -> Summary:
-    """What was done. It is good if no record was lost."""
+    """What was done. It is good if no record was lost, and the files of runs before are there."""
     rate = tally.records / seconds if seconds else 0.0
     lines = [
         f"archived {', '.join(sorted(tally.topics))}: {tally.records:,} records, {tally.bytes:,} bytes in "
@@ -75,6 +76,7 @@ def summary_of(tally: Tally, root: Path, seconds: float) -> Summary:
         lines.append(f"{tally.lost:,} records were gone before they could be archived")
     if tally.trimmed:
         lines.append(f"the topics let go of {tally.trimmed:,} records")
+    lines += findings_lines(tally.findings)
     content = {
         "archive": str(root),
         "topics": sorted(tally.topics),
@@ -87,8 +89,9 @@ def summary_of(tally: Tally, root: Path, seconds: float) -> Summary:
         "trimmed": tally.trimmed,
         "removed_files": tally.removed,
         "commits": tally.commits,
+        "findings": [one._asdict() for one in tally.findings],
     }
-    return Summary(lines, content, good=not tally.lost)
+    return Summary(lines, content, good=not tally.lost and not tally.findings)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
