@@ -12,7 +12,7 @@ import pytest
 
 from kit.brokers import StartBroker, free_port
 from kit.deadlines import DEADLINE_S
-from kit.machines import Machine, two_machines
+from kit.hosts import Machine, two_machines
 from kit.peers import Peers, Subscriber
 from quothwire import announcement
 from quothwire.message import Hello, Welcome
