@@ -12,7 +12,7 @@ import pytest
 
 from kit.deadlines import eventually
 from kit.machines import PROJECT
-from kit.services import CONFIG, DROP_IN, Service, readme_lines
+from kit.services import CONFIG, DROP_IN, START_S, Service, readme_lines
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 EXPOSURE_MAX = 2.0
@@ -89,7 +89,7 @@ def test_a_reload_takes_what_has_changed(service: Service) -> None:
     with service.changed(CONFIG, "worker_timeout = 7.5\nport = 6666\n"):
         pid = service.pid
         service.run("systemctl reload quothd")
-        eventually(lambda: "restart_needed" in service.journal(cursor), "the reload is told")
+        eventually(lambda: "restart_needed" in service.journal(cursor), "the reload is told", START_S)
         assert "event=reloaded file=/etc/quoth/quothd.toml changed=worker_timeout" in service.journal(cursor)
         assert service.pid == pid
 
@@ -107,7 +107,7 @@ def test_a_daemon_that_is_killed_is_started_again_with_all_records(service: Serv
     service.quoth("pub", topic, stdin="\n".join(values).encode())
     pid = service.pid
     service.run('kill -KILL "$1"', str(pid))
-    eventually(lambda: service.pid not in (0, pid), "there is another process")
+    eventually(lambda: service.pid not in (0, pid), "there is another process", START_S)
     service.eventually_serves()
     assert service.quoth("read", topic, "--limit", "20000", "--format", "raw").lines == values
     service.quoth("pub", topic, stdin=b"more\n")
@@ -124,7 +124,7 @@ def test_the_watchdog_starts_a_daemon_again_that_stands_still(service: Service) 
         )
         assert service.pid == pid
         service.run('kill -STOP "$1"', str(pid))
-        eventually(lambda: service.pid not in (0, pid), "there is another process")
+        eventually(lambda: service.pid not in (0, pid), "there is another process", START_S)
         service.eventually_serves()
         assert "result 'watchdog'" in service.journal(cursor)
 
@@ -215,7 +215,7 @@ with quoth.connect() as client:
 """
         service.quoth("pub", topic, "x")
         service.quoth("topic", "roll", topic)
-        eventually(lambda: service.python(rounds) > 0, "a round is done", 60)
+        eventually(lambda: service.python(rounds) > 0, "a round is done", START_S)
 
 
 def test_a_socket_of_the_file_system_is_served_beside_tcp(service: Service, topic: str) -> None:
