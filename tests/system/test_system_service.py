@@ -267,3 +267,52 @@ def test_a_directory_that_takes_no_files_is_told_at_the_start(service: Service, 
             assert f"storage_failed: {topics}" in service.journal(cursor)
         finally:
             service.run(mend)
+
+
+# -- a service of one user ----------------------------------------------------------------------------------
+
+USER_MANAGER = r"""
+useradd --create-home dev
+cd /run/systemd/system
+mkdir user@.service.d
+cat > user-runtime-dir@.service <<'END'
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=install --directory --owner=%i --mode=700 /run/user/%i
+END
+printf '[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%%i\n' > user@.service.d/test.conf
+systemctl daemon-reload
+systemctl start "user@$(id --user dev)"
+"""
+"""What logind does for whoever logs in; a minimal Debian has none."""
+AS_USER = r"""
+cat > /run/as-user
+exec su dev -c 'cd; export XDG_RUNTIME_DIR=/run/user/$(id --user); sh -e /run/as-user'
+"""
+
+
+def test_a_user_has_a_service_of_their_own(service: Service) -> None:
+    """Started, published to, reloaded, killed and started again by their own manager."""
+    service.run(USER_MANAGER)
+    told = service.run(
+        AS_USER,
+        stdin=b"""
+quoth service install --user > /dev/null
+printf 'port = 5600\\n' > .config/quoth/quothd.toml
+systemctl --user daemon-reload
+systemctl --user enable --now quothd 2> /dev/null
+export QUOTH_URL=tcp://127.0.0.1:5600
+quoth pub t one --durability synced > /dev/null
+pid=$(systemctl --user show --property=MainPID --value quothd)
+systemctl --user reload quothd
+test "$(systemctl --user show --property=MainPID --value quothd)" = "$pid"
+kill -KILL "$pid"
+quoth pub t two --timeout 60 > /dev/null
+quoth read t --format raw
+ls .local/share/quoth
+systemctl --user disable --now quothd 2> /dev/null
+quoth service uninstall --user > /dev/null
+""",
+    )
+    assert told.lines == ["one", "two", "lock", "topics"]
