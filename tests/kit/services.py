@@ -14,7 +14,7 @@ from kit.machines import PROJECT, Machine
 
 DROP_IN = "/etc/systemd/system/quothd.service.d/test.conf"
 CONFIG = "/etc/quoth/quothd.toml"
-START_S = 30.0
+START_S = 60.0
 
 
 def readme_lines() -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from kit.deadlines import eventually
 from kit.machines import PROJECT
-from kit.services import CONFIG, DROP_IN, Service, readme_lines
+from kit.services import CONFIG, DROP_IN, START_S, Service, readme_lines
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 EXPOSURE_MAX = 2.0
@@ -89,7 +89,7 @@ def test_a_reload_takes_what_has_changed(service: Service) -> None:
     with service.changed(CONFIG, "worker_timeout = 7.5\nport = 6666\n"):
         pid = service.pid
         service.run("systemctl reload quothd")
-        eventually(lambda: "restart_needed" in service.journal(cursor), "the reload is told")
+        eventually(lambda: "restart_needed" in service.journal(cursor), "the reload is told", START_S)
         assert "event=reloaded file=/etc/quoth/quothd.toml changed=worker_timeout" in service.journal(cursor)
         assert service.pid == pid
 
@@ -107,7 +107,7 @@ def test_a_daemon_that_is_killed_is_started_again_with_all_records(service: Serv
     service.quoth("pub", topic, stdin="\n".join(values).encode())
     pid = service.pid
     service.run('kill -KILL "$1"', str(pid))
-    eventually(lambda: service.pid not in (0, pid), "there is another process")
+    eventually(lambda: service.pid not in (0, pid), "there is another process", START_S)
     service.eventually_serves()
     assert service.quoth("read", topic, "--limit", "20000", "--format", "raw").lines == values
     service.quoth("pub", topic, stdin=b"more\n")
@@ -124,7 +124,7 @@ def test_the_watchdog_starts_a_daemon_again_that_stands_still(service: Service) 
         )
         assert service.pid == pid
         service.run('kill -STOP "$1"', str(pid))
-        eventually(lambda: service.pid not in (0, pid), "there is another process")
+        eventually(lambda: service.pid not in (0, pid), "there is another process", START_S)
         service.eventually_serves()
         assert "result 'watchdog'" in service.journal(cursor)
 
@@ -215,7 +215,7 @@ with quoth.connect() as client:
 """
         service.quoth("pub", topic, "x")
         service.quoth("topic", "roll", topic)
-        eventually(lambda: service.python(rounds) > 0, "a round is done", 60)
+        eventually(lambda: service.python(rounds) > 0, "a round is done", START_S)
 
 
 def test_a_socket_of_the_file_system_is_served_beside_tcp(service: Service, topic: str) -> None:
@@ -267,3 +267,52 @@ def test_a_directory_that_takes_no_files_is_told_at_the_start(service: Service, 
             assert f"storage_failed: {topics}" in service.journal(cursor)
         finally:
             service.run(mend)
+
+
+# -- a service of one user ----------------------------------------------------------------------------------
+
+USER_MANAGER = r"""
+useradd --create-home dev
+cd /run/systemd/system
+mkdir user@.service.d
+cat > user-runtime-dir@.service <<'END'
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=install --directory --owner=%i --mode=700 /run/user/%i
+END
+printf '[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%%i\n' > user@.service.d/test.conf
+systemctl daemon-reload
+systemctl start "user@$(id --user dev)"
+"""
+"""What logind does for whoever logs in; a minimal Debian has none."""
+AS_USER = r"""
+cat > /run/as-user
+exec su dev -c 'cd; export XDG_RUNTIME_DIR=/run/user/$(id --user); sh -e /run/as-user'
+"""
+
+
+def test_a_user_has_a_service_of_their_own(service: Service) -> None:
+    """Started, published to, reloaded, killed and started again by their own manager."""
+    service.run(USER_MANAGER)
+    told = service.run(
+        AS_USER,
+        stdin=b"""
+quoth service install --user > /dev/null
+printf 'port = 5600\\n' > .config/quoth/quothd.toml
+systemctl --user daemon-reload
+systemctl --user enable --now quothd 2> /dev/null
+export QUOTH_URL=tcp://127.0.0.1:5600
+quoth pub t one --durability synced > /dev/null
+pid=$(systemctl --user show --property=MainPID --value quothd)
+systemctl --user reload quothd
+test "$(systemctl --user show --property=MainPID --value quothd)" = "$pid"
+kill -KILL "$pid"
+quoth pub t two --timeout 60 > /dev/null
+quoth read t --format raw
+ls .local/share/quoth
+systemctl --user disable --now quothd 2> /dev/null
+quoth service uninstall --user > /dev/null
+""",
+    )
+    assert told.lines == ["one", "two", "lock", "topics"]
