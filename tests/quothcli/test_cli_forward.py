@@ -126,12 +126,11 @@ def test_batches_that_no_broker_takes_any_more_arrive_without_what_it_refuses(
     told = alone("forward", str(readings), target.url, "--once", "--format", "raw")
     assert (told.status, told.lines) == (0, ["18"])
     assert told.err.count("had headers that nobody can decode: sent without them") == 2
-    found = [(one.value, one.key, dict(one.headers), one.raw_headers) for one in client.read(TOPIC)]
-    assert found == [
-        row
-        for number in range(6)
-        for row in ((value(number), b"k", {"n": b"v"}, b""), (b"x", None, {}, b""), (b"", b"", {}, b""))
-    ]
+    found = client.read(TOPIC)
+    assert [one.value for one in found] == [one for number in range(6) for one in (value(number), b"x", b"")]
+    assert [one.key for one in found] == [b"k", None, b""] * 6
+    assert [dict(one.headers) for one in found] == [{"n": b"v"}, {}, {}] * 6
+    assert not any(one.raw_headers for one in found)
     assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["0"]
     mark_of(readings).unlink()
     assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["0"]

@@ -66,13 +66,23 @@ def bad_footer(scene: Scene) -> None:
     flip(path, start + 20)
 
 
+def both(*damages: Damage) -> Damage:
+    """One after the other."""
+
+    def damage(scene: Scene) -> None:
+        for one in damages:
+            one(scene)
+
+    return damage
+
+
 LOST: dict[str, tuple[Damage, set[int]]] = {
     "a header": (in_batch(5, 20), {5}),
     "a magic": (in_batch(5, 1), {5}),
     "a body": (in_batch(5, 110), {5}),
     "an offset": (wild_offset, {5}),
     "a header and the body behind it": (
-        lambda scene: (in_batch(5, 20)(scene), in_batch(6, 110)(scene)),
+        both(in_batch(5, 20), in_batch(6, 110)),
         {5, 6},
     ),
     "the first header": (in_batch(0, 20), {0}),
@@ -87,7 +97,7 @@ LOST: dict[str, tuple[Damage, set[int]]] = {
     "a missing segment": (missing_segment, {4, 5, 6, 7}),
     "the block of a segment": (bad_block(1), set()),
     "the block of a segment and its first header": (
-        lambda scene: (bad_block(1)(scene), in_batch(4, 20)(scene)),
+        both(bad_block(1), in_batch(4, 20)),
         {4},
     ),
     "a footer": (bad_footer, set()),

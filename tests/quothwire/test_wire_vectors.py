@@ -346,6 +346,13 @@ def test_simple_error_is_written_as_in_the_vector(vector: Vector) -> None:
     assert simple.encode_error(problem) == unhex(vector["frames"])
 
 
+@each(SIMPLE["damaged"])
+def test_simple_read_that_meets_damage_is_answered_as_in_the_vector(vector: Vector) -> None:
+    frames = unhex(vector["frames"])
+    assert simple.encode_damaged(vector["text"], vector["next"]) == frames
+    assert (len(frames), frames[:2], int(frames[3])) == (4, [b"error", b"damaged"], vector["next"])
+
+
 def test_every_simple_operation_stands_in_the_vectors() -> None:
     asked = {unhex(vector["frames"])[0] for vector in SIMPLE["requests"]}
     assert asked == set(simple.OPERATIONS)

@@ -33,7 +33,7 @@ def check_new(parsed: Parsed) -> None:
     if flags & KEYS:
         _check_keys(header, body, offsets[1])
     if flags & HEADERS:
-        begin = fixed_bytes(header.records, flags) + sum(column[-1] for column in offsets[:-1])
+        begin = fixed_bytes(header.records, flags) + offsets[0][-1] + (offsets[1][-1] if flags & KEYS else 0)
         check_header_column(bytes(body[begin : begin + offsets[-1][-1]]), offsets[-1])
 
 
