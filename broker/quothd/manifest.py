@@ -60,7 +60,8 @@ class Manifest:
 
 
 def load(directory: Path) -> Manifest | None:
-    """Read the manifest of a backup, None if there is none. Raises `Damaged`, or ``unsupported_version``.
+    """Read the manifest of a backup, None if there is none. Raises `Damaged`, ``unsupported_version`` or
+    ``bad_setting``.
 
     Who can write to the backup can write anything here, its checksum too: every field is held against what it
     may say, and none of them leads out of the backup.
@@ -81,7 +82,7 @@ def load(directory: Path) -> Manifest | None:
     except (ValueError, KeyError, TypeError, RecursionError) as problem:
         raise error("damaged", f"{path} is no manifest: {_said(problem)}", _HINT) from None
     except QuothError as problem:
-        if problem.code == "unsupported_version":
+        if problem.code in ("unsupported_version", "bad_setting"):
             raise
         raise error("damaged", f"{path} is no manifest: {problem.text}", _HINT) from None
     return Manifest({one.folder: one for one in topics})

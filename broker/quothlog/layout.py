@@ -3,13 +3,14 @@
     NNNNNNNNNNNNNNNNN.seg             a segment, named by the smallest pointer that it can hold
     NNNNNNNNNNNNNNNNN.idx             its index and checkpoint: derived, never needed
     NNNNNNNNNNNNNNNNN.seg.OFFSET.torn bytes set aside from the end of that segment: never read, never deleted
-    NNNNNNNNNNNNNNNNN.seg.N.damaged   that segment as it was before a repair: never read, never deleted
+    NNNNNNNNNNNNNNNNN.seg.N.damaged   that segment as it was before a repair, or what only bore its name: never
+                                      read, never deleted
     A-V-P-T-N.staged                  staged batches: application, version, part, attempt, number
     A-V-N.merged                      copies of those on their way to being segments
     publication.plan                  which files of a transaction become segments, while they do
     NAME.forward                      a mark: how far somebody has carried the log, see quothlog.marks
     *.tmp                             something unfinished: removed when the log is opened
-    lock                              flock()ed by the one writer, holds its process id
+    lock                              flock()ed by the one writer, as the directory is; holds its process id
 
 A segment is a header block, batches without a byte between them, and a footer once it is sealed. All
 integers are little-endian, all parts are multiples of 8 bytes.

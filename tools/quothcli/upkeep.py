@@ -54,7 +54,8 @@ def verify(
 
     A line for each log. What is damaged is reported on stderr, with the records that are missing, and makes
     the exit status 1; records that are gone for good, as a repair leaves it, are told and are no reason to
-    fail.
+    fail. Derived parts that a crash took, a footer or an index, are no damage: no record is missing, and the
+    next opening makes them.
     """
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
