@@ -44,6 +44,7 @@ COMMANDS = {
     "pipeline": "pipeline.command",
     "bench": "bench.commands",
     "errors": "errors",
+    "help": "pages",
     "completion": "shells",
     "reference": "reference",
 }
