@@ -151,9 +151,10 @@ def test_what_is_not_what_it_was_is_not_merged(client: Client, tmp_path: Path, t
 
 def is_readable(root: Path, file: ArchivedFile) -> bool:
     try:
-        return sum(one.num_rows for one in read_file(root, file)) == file.rows
+        list(read_file(root, file))
     except Damaged:
         return False
+    return True
 
 
 def test_what_is_whole_is_merged_beside_what_is_not(
