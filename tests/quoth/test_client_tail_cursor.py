@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -145,16 +145,24 @@ def test_a_consumer_that_is_killed_goes_on_where_it_was_saved(
     pooled: Client, broker: BrokerProcess, topic: str, path: Path
 ) -> None:
     values = [b"%d" % number for number in range(4)]
-    done = []
+    done: list[bytes] = []
     for value in values:
         pooled.publish(topic, value)
         command = [sys.executable, "-W", "error", "-c", _CONSUMER, broker.url, topic, str(path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as consumer:
-            assert consumer.stdout is not None
-            for line in consumer.stdout:
-                done.append(line.strip())
-                if done[-1] == value:
-                    saved = str(pooled.topic(topic).last).encode()
-                    eventually(partial(_holds, path, saved), "it is saved")
-                    os.kill(consumer.pid, signal.SIGKILL)
+            try:
+                done += _up_to(consumer, value)
+                saved = str(pooled.topic(topic).last).encode()
+                eventually(partial(_holds, path, saved), "it is saved")
+            finally:
+                os.kill(consumer.pid, signal.SIGKILL)
     assert done == values
+
+
+def _up_to(consumer: subprocess.Popen[bytes], value: bytes) -> Iterator[bytes]:
+    """What a consumer says, up to a value."""
+    assert consumer.stdout is not None
+    for line in consumer.stdout:
+        yield line.strip()
+        if line.strip() == value:
+            return

@@ -291,7 +291,7 @@ class Forwarder:
                 elif time.monotonic() - moved_at > GONE_S:
                     raise link.nobody(f"forwarding to {self.topic}")
                 self._keep(now=not self._sent)
-            if not self._progressed and link.connected:  # else it was not slow: nobody was there
+            if not self._progressed:  # at most once an outage: without a broker no leg begins
                 self._patience.expired()
             raise self._problem
         finally:

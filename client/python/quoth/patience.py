@@ -40,6 +40,6 @@ class Patience:
             self.window //= 2
 
     def expired(self) -> None:
-        """Nothing was in time, on a link that was there all the while."""
+        """Nothing was in time."""
         self.seconds = bounded(2 * self.seconds, PATIENCE_S, PATIENCE_MAX_S)
         self.window = 0
