@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
+import pytest
+
 from kit.commands import Ended
 from kit.supervisors import Supervisor
 
@@ -59,6 +61,10 @@ def missing() -> str:
         return "only root may boot a container"
     tools = [name for name in _TOOLS if shutil.which(name) is None]
     return f"there is no {', '.join(tools)}: apt-get install debootstrap systemd-container" if tools else ""
+
+
+_MISSING = missing()
+needs_machine = pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "a machine can be booted here")
 
 
 class Base:

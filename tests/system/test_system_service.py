@@ -11,10 +11,10 @@ import re
 import pytest
 
 from kit.deadlines import eventually
-from kit.machines import PROJECT
+from kit.machines import PROJECT, needs_machine
 from kit.services import CONFIG, DROP_IN, START_S, Service, readme_lines
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900), needs_machine]
 EXPOSURE_MAX = 2.0
 """As `systemd-analyze security` counts: 0 sees nothing of the machine, 10 all of it."""
 
