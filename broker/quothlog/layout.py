@@ -3,8 +3,8 @@
     NNNNNNNNNNNNNNNNN.seg             a segment, named by the smallest pointer that it can hold
     NNNNNNNNNNNNNNNNN.idx             its index and checkpoint: derived, never needed
     NNNNNNNNNNNNNNNNN.seg.OFFSET.torn bytes set aside from the end of that segment: never read, never deleted
-    NNNNNNNNNNNNNNNNN.seg.N.damaged   that segment as it was before a repair, or what only bore its name: never
-                                      read, never deleted
+    NNNNNNNNNNNNNNNNN.seg.N.damaged   that segment as it was before a repair, or what only bore its name:
+                                      never read, never deleted
     A-V-P-T-N.staged                  staged batches: application, version, part, attempt, number
     A-V-N.merged                      copies of those on their way to being segments
     publication.plan                  which files of a transaction become segments, while they do
