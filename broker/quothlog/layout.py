@@ -305,7 +305,7 @@ def named_in(head: bytes) -> tuple[int, int, Position]:
 def is_like_block(head: bytes, log_id: int, floor: int) -> bool:
     """Does any field at its place say that this was the header block of that segment?"""
     if len(head) < BLOCK_BYTES:
-        return head[:8] == _BLOCK_MAGIC
+        return bool(head) and _BLOCK_MAGIC.startswith(head[:8])
     magic, _, _, said, begin, *_ = _BLOCK.unpack_from(head)
     return bool(magic == _BLOCK_MAGIC or said == log_id or begin == floor)
 

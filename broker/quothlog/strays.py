@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from quothlog import layout
+from quothlog import layout, segment
 from quothlog.filesystem import File
 from quothlog.scan import newest_pointer_in
 from quothlog.segment import Segment
@@ -37,12 +37,13 @@ def is_stray(one: Segment, file: File) -> bool:
     try:
         head = file.read(layout.BLOCK_BYTES, 0)
         try:
-            named = layout.named_in(head)[:2]
+            if layout.named_in(head)[:2] == (one.log_id, one.floor):
+                return False
+            return bool(segment.read_block(file))
         except Damaged:
             return not _tells_of_it(one, file, head)
     except (OSError, QuothError):  # one of another version is left as it is, too
         return False
-    return named != (one.log_id, one.floor)
 
 
 def _tells_of_it(one: Segment, file: File, head: bytes) -> bool:

@@ -166,7 +166,7 @@ def test_tail_cut_at_every_byte(wreck: Wreck) -> None:
 def test_last_segment_cut_inside_its_header_block(wreck: Wreck) -> None:
     """C28: the log goes on behind the segments before it, ordinals included."""
     data = wreck.tail
-    for cut in (0, 1, 8, 50, 95, 96, wreck.offsets[0] - 1):
+    for cut in (1, 8, 50, 95, 96, wreck.offsets[0] - 1):  # an empty file is a stray
         log = wreck.open(wreck.with_tail(data[:cut]))
         expected = wreck.upto(wreck.before_tail)
         assert log.end_ordinal == len(expected)
