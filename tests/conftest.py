@@ -18,7 +18,13 @@ from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Running
 from kit.deadlines import DEADLINE_S
 from kit.peers import Context, Peers
+from kit.processes import hear_interrupts
 from kit.sparks import JAVA_OPTIONS, java_is_there, spark_home
+
+
+def pytest_configure() -> None:
+    """Begin as in the foreground, wherever the tests are started."""
+    hear_interrupts()
 
 
 def _end(broker: BrokerProcess) -> None:

@@ -9,8 +9,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 import quoth
+from kit import requests
 from quothd import Broker
 from quothd.config import Config
 from quothlog import layout
@@ -19,6 +21,7 @@ from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import CODES
 from quothwire.message import Operation, TopicInfo, TransactionInfo
 from quothwire.settings import NAMES
+from quothwire.transaction import producer_of
 
 ROOT = Path(__file__).parent.parent
 BROKER_PAGES = ("broker/FORMAT.md", "broker/DESIGN.md")
@@ -108,6 +111,32 @@ def test_the_protocol_names_every_field_of_a_request_and_of_its_reply(operation:
     row = rows[str(int(operation))] + rows[str(int(drawn.get(REPLIES[operation], operation)))]
     names = [field.name for kind in (REQUESTS[operation], REPLIES[operation]) for field in fields(kind)]
     assert [name for name in names if f"`{name}`" not in row] == []
+
+
+@pytest.mark.parametrize("operation", list(Operation), ids=lambda one: one.name.lower())
+def test_the_protocol_says_of_every_field_of_a_request_whether_it_is_required(operation: Operation) -> None:
+    """And which default it has else: it stands behind the field, as in `limit` = 1000."""
+    documented = requests.documented(operation)
+    assert [name for name, default in documented.items() if default is None] == requests.required(operation)
+    assert documented == requests.declared(operation)
+
+
+def test_the_protocol_tells_the_range_of_every_number_of_a_request() -> None:
+    """In the table of limits, but for pointers and for ids, which have all 64 bits."""
+    rows = PROTOCOL[PROTOCOL.index("## Limits") :].splitlines()
+    for kind in REQUESTS.values():
+        for name, high in requests.highest(kind).items():
+            told = [row for row in rows if f"`{name}`" in row and re.search(rf"{re.escape(high)}\b", row)]
+            assert told, f"{name} of {kind.operation.name}: up to {high}"
+
+
+def test_the_producer_ids_in_the_protocol_follow_from_the_names_there() -> None:
+    """Those of the table in Transactions that have a name."""
+    rows = re.findall(r"\| `([\w~]+)`: D = ([0-9a-f]+), id ([0-9a-f]+) \|", PROTOCOL)
+    assert len(rows) == 2
+    for name, digest, producer in rows:
+        assert xxh3_64_intdigest(name.encode()) == int(digest, 16)
+        assert producer_of(name) == int(producer, 16)
 
 
 def test_the_documents_are_of_the_versions_of_the_code() -> None:

@@ -79,7 +79,8 @@ def _owned(filesystem: FileSystem, to: Path) -> Iterator[None]:
     filesystem.make_directory(to)
     for path in to.iterdir():
         ours = path.name in (LOCK_NAME, manifest.NAME, manifest.NAME + TEMPORARY_SUFFIX)
-        if not ours and (not catalog.log_id_of(path) or (path / topicfile.NAME).exists()):
+        topic = catalog.log_id_of(path) and path.is_dir() and not path.is_symlink()
+        if not ours and (not topic or (path / topicfile.NAME).exists()):
             text = f"{to} holds {path.name!r}, so it is no backup; nothing was changed"
             raise error("bad_request", text, "give a folder that is empty or new, or holds a backup")
     lock = DirectoryLock(to)

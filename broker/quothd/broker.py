@@ -24,8 +24,10 @@ from quothd.frontend import LINGER_S, FrontEnd
 from quothd.logbook import note
 from quothd.notify import Notifier
 from quothd.sources import load
+from quothlog.clock import SystemClock
 from quothlog.dirlock import DirectoryLock
 from quothlog.filesystem import PosixFileSystem
+from quothlog.trouble import WITHHELD, storage_failed
 from quothwire.errors import QuothError, error
 
 
@@ -82,24 +84,39 @@ class Broker:
     def start(self) -> Self:
         """Lock the directory, list its topics, bind, and serve.
 
-        Raises `Conflict` ``locked``, `RequestError` ``bad_setting``, or OSError; nothing stays behind then.
+        What a publish will need is tried out before: the boot id is read, and a file is written, synced,
+        renamed and removed below `topics`. Raises `Conflict` ``locked``, `RequestError` ``bad_setting``,
+        `BrokerFailure` ``unusable_system`` or ``storage_failed``, or OSError; nothing stays behind then.
         """
         if self._front_end is not None:
             raise error("locked", f"{self.config.dir} is served by this very broker")
         if self._context_ended:
             self.context, self._context_ended = zmq.Context(), False
         try:
-            PosixFileSystem().make_directory(self.config.dir)
-            self._lock = DirectoryLock(self.config.dir)
-            found = catalog.scan(self.config.dir)
-            for name in found.strays:
-                note("stray_ignored", directory=self.config.dir / "topics", file=name)
+            SystemClock().boot_id()
+            found = self._take_directory()
             self._front_end = FrontEnd(self.context, self.config, found, self._inproc, self._notifier)
             self._urls = self._front_end.start().urls
         except BaseException:
             self._release()
             raise
         return self
+
+    def _take_directory(self) -> catalog.Catalog:
+        """Lock the directory, look whether it can be written to, list its topics."""
+        directory = self.config.dir
+        try:
+            PosixFileSystem().make_directory(directory)
+            self._lock = DirectoryLock(directory)
+            found = catalog.scan(directory)
+            catalog.try_writing(directory)
+        except OSError as problem:
+            if problem.errno in WITHHELD:
+                raise storage_failed(problem, directory) from problem
+            raise
+        for name in found.strays:
+            note("stray_ignored", directory=directory / "topics", file=name)
+        return found
 
     def reload(self, config: Config) -> tuple[str, ...]:
         """Go by another configuration from now on, but for the keys that need a restart; returns those.

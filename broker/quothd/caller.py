@@ -7,13 +7,12 @@ from typing import Any, Protocol
 
 from quothwire import batch, codec, simple
 from quothwire.codec import Call, Frames
-from quothwire.dialogue import Reply
-from quothwire.errors import QuothError, error
+from quothwire.dialogue import WITH_PAYLOAD, Reply
+from quothwire.errors import QuothError
 from quothwire.message import Fetch, Fetched, ListTopics, Operation, Ping, Pong, Published, Topics
 from quothwire.record import Record, closed_records_of
 
 SIMPLE_READ_BYTES = 2**20
-WITH_PAYLOAD = frozenset((Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED))
 
 
 class Caller(Protocol):
@@ -128,18 +127,21 @@ class SimpleCaller:
         return self._route + simple.encode_error(problem)
 
     def _records(self, fetched: Fetched, payload: batch.Bytes) -> list[bytes]:
-        """Exactly as many records as were asked for; a damaged batch ends the reply, or is its error."""
+        """Exactly as many records as were asked for; damage in front of them, or in the first batch, is an
+        error that tells where to read on, and damage behind them ends the reply."""
         read = simple.decode_read(self._frames)
+        if fetched.damaged and read.after < (base := batch.parse_header(payload, fetched.log).base) - 1:
+            text = f"up to {fetched.damaged} records in front of {base} do not check"
+            return simple.encode_damaged(text, base - 1)
         records: list[Record] = []
         for raw in batch.split(payload, fetched.log):
             try:
                 records += closed_records_of(batch.decode(raw, fetched.log), read.after)
             except QuothError as problem:
                 if not records:
-                    last = batch.parse_header(raw, fetched.log).last
-                    return simple.encode_error(
-                        error("damaged", problem.text, f"read on after {last} to step over it")
-                    )
+                    header = batch.parse_header(raw, fetched.log)
+                    text = f"the {header.records} records up to {header.last} do not check: {problem.text}"
+                    return simple.encode_damaged(text, header.last)
                 break
         records = records[: read.limit]
         following = records[-1].pointer if records else fetched.next

@@ -10,6 +10,7 @@ A folder appears complete and disappears whole: it is filled, or emptied, under 
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import shutil
 from collections.abc import Callable
@@ -20,8 +21,17 @@ from urllib.parse import quote, unquote
 from quothd import topicfile
 from quothd.topicfile import TopicFile
 from quothlog import snapshot
-from quothlog.filesystem import NotDurable, PosixFileSystem, durable_names, sync_directory, write_durably
+from quothlog.filesystem import (
+    DISK_FULL,
+    PROCESS_SHORT,
+    NotDurable,
+    PosixFileSystem,
+    durable_names,
+    sync_directory,
+    write_durably,
+)
 from quothlog.room import need_room
+from quothlog.trouble import storage_failed
 from quothwire.errors import QuothError
 from quothwire.settings import TopicSettings
 from quothwire.topic import TOPIC_BYTES_MAX, check_topic
@@ -31,8 +41,11 @@ TOPIC_BYTES = 5 * 4_096
 
 _FOLDER = re.compile(r".*~([0-9a-f]{16})")
 _SLUG_MAX = 200
+_NAME_BYTES_MAX = 255
 _SAFE = " !#$&'()+,-.;=@[]^_{}"
 _NEW, _GONE = ".new", ".gone"
+_TRIAL = 2**64 - 1
+"""Stands for a log's id, of which 63 bits are random, in the name of a folder that a start tries out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,23 @@ def scan(directory: Path) -> Catalog:
     return catalog
 
 
+def try_writing(directory: Path) -> None:
+    """Do below `topics` what a publish does: make a folder, write, sync and rename a file, remove them.
+
+    A full disk and a process short of descriptors are no reason not to serve: that passes. Raises
+    `BrokerFailure` ``storage_failed`` if anything else is refused; nothing stays behind.
+    """
+    folder = directory / "topics" / f"{_NEW}~{_TRIAL:016x}"
+    try:
+        folder.mkdir(mode=0o700)
+        write_durably(PosixFileSystem(), folder / topicfile.NAME, [b"what the start tries out\n"])
+        shutil.rmtree(folder)
+    except OSError as problem:
+        shutil.rmtree(folder, ignore_errors=True)
+        if problem.errno not in DISK_FULL | PROCESS_SHORT:
+            raise storage_failed(problem, folder) from problem
+
+
 def folder_at(path: Path) -> Folder | None:
     """The topic whose folder this is; None if its name is not that of one."""
     text, log_id = path.name.rpartition("~")[0], log_id_of(path)
@@ -102,6 +132,8 @@ def make(
     assert not path.exists(), "what lies there would be removed if this went wrong"
     topics = path.parent
     beside = topics / f"{_NEW}~{topic.log_id:016x}"
+    if beside.is_symlink():
+        raise OSError(errno.ELOOP, "a symbolic link stands where a topic's folder has to be", str(beside))
     filesystem.make_directory(beside)
     try:
         save(beside, topic)
@@ -144,8 +176,7 @@ def remove(gone: Path) -> None:
 
 def _folder(path: Path, text: str, log_id: int) -> Folder:
     try:
-        with (path / topicfile.NAME).open("rb") as file:
-            topic = topicfile.decode(file.read(topicfile.BYTES_MAX))
+        topic = topicfile.decode(snapshot.DISK.open(path / topicfile.NAME).read(topicfile.BYTES_MAX, 0))
         check_topic(topic.name)
         if topic.log_id == log_id:
             return Folder(path, topic)
@@ -174,6 +205,20 @@ def _tell_apart(folders: list[Folder]) -> None:
             settings = TopicSettings(durability="synced")
             folders[row] = Folder(folder.path, TopicFile(name, topic.log_id, settings), problem)
         taken.add(folders[row].topic.name)
+
+
+def is_folder_name(name: str) -> bool:
+    """Can this be the name of a topic's folder, and of nothing elsewhere?"""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return False
+    return (
+        size <= _NAME_BYTES_MAX
+        and name[:1] != "."
+        and not {"/", "\0"} & {*name}
+        and bool(log_id_of(Path(name)))
+    )
 
 
 def log_id_of(folder: Path) -> int:

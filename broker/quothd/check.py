@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from quothd.config import Config
-from quothd.endpoints import ANNOUNCEMENTS_SUFFIX, places
+from quothd.endpoints import places
+from quothwire import announcement
 from quothwire.errors import error
 
 IPC_PATH_BYTES_MAX = 107
@@ -44,8 +45,8 @@ def _check_directory(directory: Path) -> None:
 
 
 def _check_socket(path: Path) -> None:
-    if len(os.fsencode(path)) + len(ANNOUNCEMENTS_SUFFIX) > IPC_PATH_BYTES_MAX:
-        most = IPC_PATH_BYTES_MAX - len(ANNOUNCEMENTS_SUFFIX)
+    if len(os.fsencode(path)) + len(announcement.SUFFIX) > IPC_PATH_BYTES_MAX:
+        most = IPC_PATH_BYTES_MAX - len(announcement.SUFFIX)
         raise error("bad_setting", f"listen: {path} is too long for a socket", f"at most {most} bytes")
     if not path.parent.is_dir():
         raise error("bad_setting", f"listen: there is no directory {path.parent}", "make it, or name another")

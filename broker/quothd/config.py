@@ -3,6 +3,8 @@
 `quothd --help`, `quoth serve --help` and the example file are made from this; `sources` reads it.
 """
 
+# ruff: noqa: RUF009  # what stands behind = makes a field
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -10,17 +12,27 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from quothlog import LogOptions
 from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.errors import error
+from quothwire.quantity import format_size, format_span
 from quothwire.settings import DURABILITIES, TopicSettings
 
 PORT_MAX = 65_534
 """The one above it is for the announcements."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
+SECONDS_MAX = 1e9
+"""Thirty years stand for "never": a time that is infinite cannot be waited for."""
+NUMBER_MAX = 2**62
+"""libzmq counts in 63 bits and a sign."""
+
+Span = Annotated[float, "span"]
+"""Seconds: in a file and on the command line 7d, 1h30m, 500ms or a number."""
+Size = Annotated[int, "size"]
+"""Bytes: in a file and on the command line 1GiB, 10MB or a number."""
 
 
 class Key(NamedTuple):
@@ -28,6 +40,7 @@ class Key(NamedTuple):
 
     group: what it has to do with. help: what it is, with its unit. why: the reason for its default. live: it
     may change while the broker runs. least: the smallest number. choices: the texts, if only some will do.
+    infinity: the number that ``infinity`` stands for; None if the key has to be finite.
     """
 
     name: str
@@ -39,6 +52,7 @@ class Key(NamedTuple):
     live: bool
     least: float | None
     choices: tuple[str, ...]
+    infinity: int | float | None
 
     @property
     def option(self) -> str:
@@ -48,11 +62,22 @@ class Key(NamedTuple):
     @property
     def summary(self) -> str:
         """What it is, and its default."""
-        if isinstance(self.default, bool):
-            shown: object = "yes" if self.default else "no"
-        else:
-            shown = ",".join(self.default) if isinstance(self.default, tuple) else self.default
-        return f"{self.help} (default: {'none' if shown == '' else shown})"
+        return f"{self.help} (default: {self.words(self.default)})"
+
+    def words(self, value: Any) -> str:
+        """A value for people: ``7 days``, ``64 MiB``, ``infinity``, ``yes``."""
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if self.kind in (Span, Size):
+            return "infinity" if value == self.infinity else self.unit_words(value)
+        shown = ",".join(value) if isinstance(value, tuple) else str(value)
+        return shown or "none"
+
+    def unit_words(self, number: float) -> str:
+        """A number with the unit that it has as a value of this key."""
+        if self.kind is Span:
+            return format_span(number)
+        return format_size(number) if self.kind is Size else str(number)
 
 
 def _key(
@@ -64,9 +89,10 @@ def _key(
     live: bool = True,
     least: float | None = None,
     choices: tuple[str, ...] = (),
+    infinity: float | None = None,
 ) -> Any:
     told = {"group": group, "help": about, "why": why, "live": live, "least": least, "choices": choices}
-    return field(default=default, metadata=told)
+    return field(default=default, metadata=told | {"infinity": infinity})
 
 
 _place = partial(_key, "Where the data is, and who reaches the broker", live=False)
@@ -86,7 +112,7 @@ class Config:
     that will not do raises `RequestError` ``bad_setting``.
     """
 
-    dir: Path = _place(  # noqa: RUF009  # it makes a field
+    dir: Path = _place(
         Path("quoth-data"),
         "The data directory; it is made if it does not exist.",
         "Below the directory in which the daemon is started: nothing has to be set up to try it.",
@@ -121,15 +147,19 @@ class Config:
         "Written survives the death of the process, synced a loss of power, for one fsync more.",
         choices=DURABILITIES,
     )
-    max_age: float = _topic(
-        0.0, "Seconds after which records are removed; 0: never.", "Nothing is removed that nobody limited."
+    max_age: Span = _topic(
+        0.0,
+        "Seconds after which records are removed; 0: never.",
+        "Nothing is removed that nobody limited.",
+        infinity=0,
     )
-    max_bytes: int = _topic(
+    max_bytes: Size = _topic(
         0,
         "Bytes of a topic above which its oldest records are removed; 0: never.",
         "Nothing is removed that nobody limited.",
+        infinity=0,
     )
-    size_limit: int = _topic(
+    size_limit: Size = _topic(
         64 * 2**20,
         "Bytes at which a segment is sealed.",
         "300 segments are 20 GB, and one is walked in 15 ms.",
@@ -137,64 +167,69 @@ class Config:
     count_limit: int = _topic(
         0, "Records at which a segment is sealed; 0: no limit.", "Its bytes say more of what it costs."
     )
-    age_limit: float = _topic(
-        0.0, "Seconds after which a segment is sealed; 0: no limit.", "Only who removes by age needs it."
+    age_limit: Span = _topic(
+        0.0,
+        "Seconds after which a segment is sealed; 0: no limit.",
+        "Only who removes by age needs it.",
+        infinity=0,
     )
 
-    sync_interval: float = _disk(
+    sync_interval: Span = _disk(
         0.05,
         "Seconds between two fsyncs of a topic that is written to.",
         "A loss of power takes at most what came in this time, and one fsync.",
         least=0.001,
     )
-    unsynced_bytes_max: int = _disk(
+    unsynced_bytes_max: Size = _disk(
         64 * 2**20,
         "Bytes not yet synced above which writers wait.",
         "What a loss of power can take from a topic, however slow the disk is.",
         least=BATCH_BYTES_MAX,
+        infinity=NUMBER_MAX,
     )
     buffer_count_max: int = _disk(
         100_000, "Records not yet synced above which writers wait.", "The same for small records.", least=1
     )
-    disk_free_min: int = _disk(
+    disk_free_min: Size = _disk(
         64 * 2**20,
         "Bytes of the disk below which writing stops.",
         "Reading, retention and trimming need some of it to go on.",
         least=0,
     )
 
-    staged_bytes_max: int = _disk(
+    staged_bytes_max: Size = _disk(
         16 * 2**30,
         "Bytes of a topic that may be staged for transactions.",
         "What nobody publishes must not fill the disk.",
         least=BATCH_BYTES_MAX,
+        infinity=NUMBER_MAX,
     )
-    staged_max_age: float = _disk(
+    staged_max_age: Span = _disk(
         86_400.0,
         "Seconds after its last batch after which what is staged of a transaction is removed.",
         "A day: an application that died leaves nothing for longer, one that was stopped overnight goes on.",
         least=0.01,
     )
 
-    check_interval: float = _life(
+    check_interval: Span = _life(
         0.5,
         "Seconds between two looks at what a topic may remove.",
         "Retention is late by no more than this.",
         least=0.01,
     )
-    worker_timeout: float = _life(
+    worker_timeout: Span = _life(
         1.0,
         "Seconds without a request after which a topic hibernates.",
         "Asleep it costs 2 KB, no thread and no file; waking takes a millisecond.",
         least=0.01,
     )
-    recovering_after: float = _life(
+    recovering_after: Span = _life(
         1.0,
         "Seconds after which a read of a topic that is being opened is answered.",
         "It is told how far that is, instead of nothing.",
         least=0,
     )
-    stop_timeout: float = _life(
+    stop_timeout: Span = _life(
         30.0,
         "Seconds that stopping may take.",
         "Then the daemon ends with what is synced, and names the topics of which not all is.",
@@ -216,16 +251,17 @@ class Config:
         "A queue that is longer only makes everybody wait longer.",
         least=1,
     )
-    request_bytes_max: int = _limit(
+    request_bytes_max: Size = _limit(
         256 * 2**20,
         "Bytes of all requests in work; above it the answer is busy.",
         "The memory that clients can fill.",
         least=BATCH_BYTES_MAX,
+        infinity=NUMBER_MAX,
     )
     waits_max: int = _limit(
         100_000, "Requests that wait for records at once.", "Each costs about 0.8 KB.", least=1
     )
-    frame_bytes_max: int = _limit(
+    frame_bytes_max: Size = _limit(
         BATCH_BYTES_MAX + 2**20,
         "Bytes of the largest frame that is taken.",
         "A batch and some: libzmq cuts a connection before it takes memory for more.",
@@ -233,17 +269,19 @@ class Config:
         live=False,
     )
 
-    scrub_interval: float = _check(
+    scrub_interval: Span = _check(
         86_400.0,
         "Seconds between two checks of all sealed segments; 0: never.",
         "A day: damage is found while there are still copies.",
         least=0,
+        infinity=0,
     )
-    scrub_rate: int = _check(
+    scrub_rate: Size = _check(
         16 * 2**20,
         "Bytes a second that are read for that.",
         "A tenth of a slow disk; a terabyte takes 18 hours.",
         least=1,
+        infinity=NUMBER_MAX,
     )
 
     log_level: str = _words(
@@ -303,21 +341,21 @@ def _check_range(key: Key, value: Any) -> None:
         return
     highest = SECONDS_MAX if isinstance(value, float) else NUMBER_MAX
     if not key.least <= value <= highest:
-        upward = f" and at most {highest:.0f}" if value > key.least else ""
-        raise error("bad_setting", f"{key.name} is at least {key.least}{upward}, not {value!r}")
-
-
-SECONDS_MAX = 1e9
-"""Thirty years stand for "never": a time that is infinite cannot be waited for."""
-NUMBER_MAX = 2**62
-"""libzmq counts in 63 bits and a sign."""
+        upward = f" and at most {key.unit_words(highest)}" if value > key.least else ""
+        raise error(
+            "bad_setting", f"{key.name} is at least {key.unit_words(key.least)}{upward}, not {value!r}"
+        )
 
 
 def _keys() -> Mapping[str, Key]:
-    kinds = get_type_hints(Config)
-    return MappingProxyType(
-        {one.name: Key(one.name, kinds[one.name], one.default, **one.metadata) for one in fields(Config)}
-    )
+    kinds = get_type_hints(Config, include_extras=True)
+    keys = [Key(one.name, kinds[one.name], one.default, **one.metadata) for one in fields(Config)]
+    return MappingProxyType({key.name: _with_infinity(key) for key in keys})
+
+
+def _with_infinity(key: Key) -> Key:
+    """A time that has no smaller number for it may be as long as can be waited for."""
+    return key._replace(infinity=SECONDS_MAX) if key.kind is Span and key.infinity is None else key
 
 
 KEYS: Mapping[str, Key] = _keys()

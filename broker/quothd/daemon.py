@@ -65,8 +65,6 @@ class Daemon:
             note("refused", problem=problem)
             return Ended.WRONG
         configure(self._writer, found.config.log_level, found.config.log_format)
-        for doubt in found.doubts:
-            note("variable_ignored", **doubt._asdict())
         # Blocked before any thread starts, so that every thread inherits it and only sigwait sees them.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
         try:

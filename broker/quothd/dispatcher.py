@@ -63,7 +63,7 @@ STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
 DISK_LOW_S = 10.0
 """Whoever is refused tries again; when nobody has been for so long, nobody knows how the disk is."""
 
-SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "set_aside_bytes", "stray_files")
+SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "lost_records", "set_aside_bytes", "stray_files")
 """Counters and gauges of topics that are summed up in the status."""
 
 _MAKES_TOPIC = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE)

@@ -17,18 +17,31 @@ from typing import NamedTuple
 import zmq
 
 from quothd.config import PORT_MAX, Config
+from quothwire import announcement
 from quothwire.errors import error
 
-ANNOUNCEMENTS_SUFFIX = "-announcements"
 _TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What was bound: the URLs of the broker, tcp first; where it announces on tcp, empty without."""
+    """What was bound: the URLs of the broker, tcp first, and those of the announcements on tcp."""
 
     urls: tuple[str, ...]
-    announcements: str
+    announced: tuple[str, ...]
+
+    @property
+    def announcements(self) -> str:
+        """The URL for every client; empty if each has to take the host by which it reached the broker."""
+        if len(self.announced) != 1 or _is_wildcard(self.announced[0]):
+            return ""
+        return self.announced[0]
+
+    @property
+    def announcements_port(self) -> int:
+        """The port of the announcements at every host, 0 if it is not one."""
+        ports = {int(url.rpartition(":")[2]) for url in self.announced}
+        return ports.pop() if len(ports) == 1 else 0
 
 
 class Tcp(NamedTuple):
@@ -50,6 +63,8 @@ def places(config: Config) -> list[Tcp | str]:
             if not host or not port.isdigit() or int(port) > PORT_MAX:
                 raise error("bad_setting", f"listen: {url!r} has no port", "tcp://HOST:PORT, 0 to 65534")
             found.append(Tcp(host.strip("[]"), int(port)))
+        elif url in ("ipc://", "inproc://"):
+            raise error("bad_setting", f"listen: {url!r} names nothing", "like ipc:///run/quoth/quoth")
         elif url.startswith(("ipc://", "inproc://")):
             found.append(url)
         else:
@@ -66,17 +81,17 @@ def bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: C
     Raises `RequestError` ``bad_setting``, or OSError where somebody else listens.
     """
     urls: list[str] = []
-    announcements = ""
+    announced: list[str] = []
     for place in (*places(config), inproc):
         if isinstance(place, Tcp):
-            url, further = _bind_tcp(router, announcer, place)
-            announcements = announcements or further
+            url, beside = _bind_tcp(router, announcer, place)
+            announced.append(beside)
         else:
             url = place
             _bind(router, url)
-            _bind(announcer, url + ANNOUNCEMENTS_SUFFIX)
+            _bind(announcer, url + announcement.SUFFIX)
         urls.append(url)
-    return Bound(tuple(urls), announcements)
+    return Bound(tuple(urls), tuple(announced))
 
 
 def _bind_tcp(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], place: Tcp) -> tuple[str, str]:
@@ -88,15 +103,15 @@ def _bind_tcp(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], place: Tc
     for _ in range(_TRIES):
         _bind(router, f"{address}:{port or '*'}")
         url = router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-        announced = f"{address}:{int(url.rpartition(':')[2]) + 1}"
+        beside = f"{address}:{int(url.rpartition(':')[2]) + 1}"
         try:
-            announcer.bind(announced)
+            announcer.bind(beside)
         except zmq.ZMQError as problem:
             router.unbind(url)
             if port:
-                raise _cannot(announced, problem) from None
+                raise _cannot(beside, problem) from None
         else:
-            return url, announced
+            return url, announcer.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
     raise OSError(errno.EADDRINUSE, f"no two free neighbouring ports on {host}: say which port to take")
 
 
@@ -113,6 +128,11 @@ def _cannot(url: str, problem: zmq.ZMQError) -> Exception:
     if problem.errno == errno.EADDRINUSE:
         return OSError(problem.errno, f"{text} (is another broker running there?)")
     return error("bad_setting", text, "it has to be an address of this machine")
+
+
+def _is_wildcard(url: str) -> bool:
+    """Is this bound at all addresses of the machine?"""
+    return ipaddress.ip_address(url.removeprefix("tcp://").rpartition(":")[0].strip("[]")).is_unspecified
 
 
 def _require_loopback(host: str) -> None:

@@ -7,13 +7,15 @@ import textwrap
 from itertools import groupby
 from pathlib import Path
 
-from quothd.config import KEYS, Key
+from quothd.config import KEYS, Key, Size, Span
+from quothwire.quantity import format_size, format_span
 
 WIDTH = 100
-_MIB = 2**20
 _HEAD = """\
 # Quoth's configuration. Every key stands here with its default; take away the # before one to change it.
 # Arguments win over the environment (QUOTH_ and the key in capitals), that over this file.
+# A span of time is text like "7d", "1h30m", "500ms" or a number of seconds, a size text like "1GiB", "10MB"
+# or a number of bytes; "infinity" stands for no limit.
 #
 #   quothd --check --config FILE        is it right?
 #   quoth config show --config FILE     what counts, and where does it come from?
@@ -29,8 +31,23 @@ def text() -> str:
     return "\n".join([_HEAD, *("\n".join(_group(title, list(keys))) for title, keys in groups)])
 
 
-def toml(value: object) -> str:
-    """A value of a key as it stands in a file."""
+def toml(key: Key, value: object) -> str:
+    """Write the value of a key as it stands in a file: spans and sizes as text with their units."""
+    if key.kind in (Span, Size) and isinstance(value, int | float):
+        text = key.words(value) if value == key.infinity else _with_unit(key, value)
+        return _literal(text if text else value)
+    return _literal(value)
+
+
+def _with_unit(key: Key, value: float) -> str:
+    """A span or a size in few letters; empty if no unit is exact."""
+    if key.kind is Span:
+        return format_span(value, short=True)
+    text = format_size(value)
+    return "" if text.endswith(("byte", "bytes")) else text.replace(" ", "")
+
+
+def _literal(value: object) -> str:
     match value:
         case bool():
             return str(value).lower()
@@ -39,7 +56,7 @@ def toml(value: object) -> str:
         case float():
             return repr(value)
         case tuple():
-            return f"[{', '.join(map(toml, value))}]"
+            return f"[{', '.join(map(_literal, value))}]"
         case str() | Path():
             return json.dumps(str(value), ensure_ascii=False)
         case _:
@@ -49,7 +66,7 @@ def toml(value: object) -> str:
 def _group(title: str, keys: list[Key]) -> list[str]:
     lines = [f"# -- {title} ".ljust(WIDTH, "-"), ""]
     for key in keys:
-        lines += [*_prose(key), f"#{key.name} = {toml(key.default)}{_size(key)}", ""]
+        lines += [*_prose(key), f"#{key.name} = {toml(key, key.default)}", ""]
     return lines
 
 
@@ -61,9 +78,3 @@ def _prose(key: Key) -> list[str]:
         for words in (key.help, key.why + counts)
         for line in textwrap.wrap(words, WIDTH, initial_indent="# ", subsequent_indent="# ")
     ]
-
-
-def _size(key: Key) -> str:
-    """A number of bytes as people read it."""
-    is_size = isinstance(key.default, int) and key.default >= _MIB
-    return f"  # {key.default // _MIB} MiB" if is_size else ""

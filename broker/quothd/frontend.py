@@ -19,7 +19,7 @@ from pathlib import Path
 
 import zmq
 
-from quothd.caller import WITH_PAYLOAD, Caller, FastCaller, SimpleCaller
+from quothd.caller import Caller, FastCaller, SimpleCaller
 from quothd.catalog import Catalog
 from quothd.config import Config
 from quothd.dispatcher import Dispatcher
@@ -35,6 +35,7 @@ from quothd.standin import Relieved, StandIn
 from quothlog.producers import RESULTS_MAX
 from quothwire import announcement, batch, codec, simple
 from quothwire.codec import Frames
+from quothwire.dialogue import WITHOUT_TOPIC
 from quothwire.errors import QuothError, error
 from quothwire.message import (
     FETCH_BYTES_MAX,
@@ -351,7 +352,7 @@ class FrontEnd:
             return
         size = sum(map(len, body)) + FRAME_BYTES * len(body)
         try:
-            if caller.operation in _WITHOUT_TOPIC:
+            if caller.operation in WITHOUT_TOPIC:
                 self._send(self._answer_here(caller))
             else:
                 self._dispatcher.submit(Job(caller, caller.operation, decode_topic(topic), size), now)
@@ -361,8 +362,6 @@ class FrontEnd:
     def _open_request(self, route: list[bytes], body: list[Frame]) -> tuple[Caller, bytes]:
         if codec.is_fast(body):
             call = codec.decode_call(body)
-            if call.payload and call.operation not in WITH_PAYLOAD:  # a fetch may be kept for minutes
-                raise error("bad_request", f"{call.operation.name.lower()} has no payload")
             return FastCaller(route, call), call.topic
         texts = list(map(bytes, body))
         operation = simple.operation_of(texts)
@@ -380,9 +379,10 @@ class FrontEnd:
         """Answer what is asked of the broker as a whole."""
         request = caller.request()
         match request:
+            case ListTopics(after=after) | GetStatus(after=after) if after:
+                check_topic(after)
+        match request:
             case ListTopics(after=after, limit=limit):
-                if after:
-                    check_topic(after)
                 return caller.reply(Topics(self._dispatcher.names(after, limit)))
             case GetStatus():
                 return caller.reply(self._status(request))
@@ -404,7 +404,9 @@ class FrontEnd:
             "sync_interval": self._config.sync_interval,
         }
         operations = [operation.name.lower() for operation in Operation]
-        return Welcome(SERVER, [codec.VERSION], operations, limits, self._bound.announcements)
+        bound = self._bound
+        where = bound.announcements, bound.announcements_port
+        return Welcome(SERVER, [codec.VERSION], operations, limits, *where)
 
     def _status(self, request: GetStatus) -> Status:
         dispatcher = self._dispatcher
@@ -447,8 +449,6 @@ _NO_DELIMITER = error(
     "a DEALER has to send an empty frame before the request, a REQ does it by itself; "
     f"at most {ENVELOPE_FRAMES_MAX} frames of {ENVELOPE_BYTES_MAX} bytes may stand before it",
 )
-
-_WITHOUT_TOPIC = frozenset((Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS))
 
 
 def _split_envelope(frames: list[Frame]) -> tuple[list[bytes] | None, list[Frame]]:

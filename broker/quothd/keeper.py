@@ -250,8 +250,8 @@ class Keeper:
             self._tell_if_short(problem)
             self._voice.refuse(job, problem)
         except OSError as problem:
-            complain(problem, self._worker.topic)
-            self._voice.refuse(job, refusal(problem, self._worker.topic))
+            complain(problem, self._worker.topic, self._log.directory)
+            self._voice.refuse(job, refusal(problem, self._worker.topic, self._log.directory))
 
     def _append(self) -> None:
         """Append all publishes of the burst."""

@@ -40,7 +40,6 @@ EVENTS: dict[str, Entry] = {
         ERROR, "the end, and the disk may not hold all", "not everything is synced: {problem} ({hint})"
     ),
     "refused": Entry(ERROR, "it cannot start like this", "{problem}"),
-    "variable_ignored": Entry(WARNING, "a variable that looks like a misspelt key is not read"),
     "reloaded": Entry(INFO, "the file was read again, and these keys have changed"),
     "reload_refused": Entry(ERROR, "the file was read again and is wrong: nothing has changed"),
     "reload_needless": Entry(
@@ -60,6 +59,12 @@ EVENTS: dict[str, Entry] = {
     "topic_recovered": Entry(
         WARNING, "bytes at the end of a log did not check; they are set aside, or stepped over"
     ),
+    "records_lost": Entry(
+        ERROR, "synced records are gone from the end of a log, as its index proves; it goes on above them"
+    ),
+    "derived_rebuilt": Entry(
+        INFO, "footers or indexes that a crash kept from the disk were made anew; no record is missing"
+    ),
     "topic_failed": Entry(ERROR, "something went wrong with a topic; whoever asked is told"),
     "close_failed": Entry(ERROR, "a log could not be closed in order"),
     "sync_failed": Entry(ERROR, "an fsync failed: the topic takes no writes until a restart"),
@@ -68,6 +73,13 @@ EVENTS: dict[str, Entry] = {
     "staged_expired": Entry(WARNING, "a transaction to which nobody added anything was removed, unpublished"),
     "retention_delayed": Entry(WARNING, "retention could not be done now, and is tried again"),
     "stray_ignored": Entry(WARNING, "a file or folder that is not the broker's lies there and is left alone"),
+    "stray_set_aside": Entry(
+        WARNING, "a file that was called like a segment, and cannot be one of this log, has another name now"
+    ),
+    "pointers_ahead": Entry(
+        WARNING,
+        "the pointers of a topic run ahead of the clock by more than a minute, so do the times they say",
+    ),
     # looking through what nobody reads
     "scrub_failed": Entry(WARNING, "sealed segments, or one topic, cannot be checked"),
     "damage_found": Entry(WARNING, "sealed bytes do not check; `quoth log repair` mends what can be mended"),

@@ -7,7 +7,6 @@ wrong arguments or configuration, 3 could not start.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,8 @@ from quothd.example import toml
 from quothd.logbook import note
 from quothd.sources import CHECK_HELP, FILE_HELP, Sourced, read
 from quothwire.errors import QuothError
+from quothwire.paths import given_path
+from quothwire.suggestion import nearest
 
 SWITCH_INTERVAL_S = 0.0005
 """A thread that computes lets others in ten times as often as by default: everyone's p50 depends on it."""
@@ -56,15 +57,13 @@ def checked(arguments: Mapping[str, Any], file: Path | None = None) -> int:
         return Ended.WRONG
     finally:
         writer.close()
-    for doubt in found.doubts:
-        print(doubt, file=sys.stderr)
     print("\n".join(["ok", *digest(found)]))
     return Ended.WELL
 
 
 def digest(found: Sourced) -> list[str]:
     """In what a configuration differs from the defaults, a line a key, and where that comes from."""
-    lines = [f"{name} = {toml(getattr(found.config, name))}" for name in found.changes()]
+    lines = [f"{name} = {toml(KEYS[name], getattr(found.config, name))}" for name in found.changes()]
     width = max(map(len, lines), default=0)
     told = [
         f"{line:<{width}}  {found.origin(name)}" for name, line in zip(found.changes(), lines, strict=True)
@@ -78,9 +77,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     chosen, unknown = parser.parse_known_args(arguments)
     if unknown:
         options = [key.option for key in KEYS.values()]
-        near = difflib.get_close_matches(unknown[0], [*options, "--config", "--check"], n=1)
-        parser.error(f"there is no {unknown[0]}" + (f", did you mean {near[0]}?" if near else ""))
+        near = nearest(unknown[0], [*options, "--config", "--check"])
+        parser.error(f"there is no {unknown[0]}" + (f", did you mean {near}?" if near else ""))
     return chosen
+
+
+def _file(text: str) -> Path:
+    try:
+        return given_path(text, "--config")
+    except QuothError as problem:
+        raise argparse.ArgumentTypeError(f"{problem.text} ({problem.hint})") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,9 +95,11 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         description="Quoth's broker: topics as append-only logs behind a ZeroMQ socket.",
         epilog="Each option is also a key of the TOML file and, as QUOTH_KEY, of the environment: options "
-        "win over that, that over the file. `quoth config example` prints a file with all of them.",
+        "win over that, that over the file. `quoth config example` prints a file with all of them. A span of "
+        "time is written like 7d, 1h30m, 500ms or as a number of seconds, a size like 1GiB, 10MB or as a "
+        "number of bytes; infinity stands for no limit.",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help=FILE_HELP)
+    parser.add_argument("--config", type=_file, metavar="FILE", help=FILE_HELP)
     parser.add_argument("--check", action="store_true", help=CHECK_HELP)
     for key in KEYS.values():
         told: dict[str, Any] = {"default": None, "dest": key.name, "help": key.summary.replace("%", "%%")}

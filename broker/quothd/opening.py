@@ -12,6 +12,7 @@ from quothd.config import Config
 from quothd.logbook import note
 from quothd.place import Place
 from quothlog import Log
+from quothlog.pointers import AHEAD_US
 
 TELL_EVERY_S = 0.5
 
@@ -43,8 +44,18 @@ def open_topic(directory: Path, place: Place, config: Config, tell: Callable[[in
     findings = opened.findings
     for name in findings.strays:
         note("stray_ignored", topic=topic.name, file=name)
+    for name in findings.strays_set_aside:
+        note("stray_set_aside", topic=topic.name, file=name)
+    if (ahead := opened.ahead_us) > AHEAD_US:
+        note("pointers_ahead", topic=topic.name, seconds=ahead // 1_000_000)
     if findings.torn_bytes or findings.damaged_bytes:
-        note("topic_recovered", topic=topic.name, **findings.counters(), set_aside=findings.set_aside)
+        found = {name: findings.counters()[name] for name in ("torn_bytes", "damaged_bytes")}
+        note("topic_recovered", topic=topic.name, **found, set_aside=findings.set_aside)
+    if findings.rebuilt:
+        note("derived_rebuilt", topic=topic.name, segments=findings.rebuilt)
+    if findings.lost_records:
+        lost = {"records": findings.lost_records, "after": findings.lost_after, "until": findings.lost_until}
+        note("records_lost", topic=topic.name, **lost)
     return opened
 
 

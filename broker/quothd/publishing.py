@@ -13,7 +13,8 @@ from quothd import transactions
 from quothd.job import Job
 from quothlog import Appended, Log
 from quothwire import batch
-from quothwire.errors import QuothError, error
+from quothwire.errors import QuothError, error, shown
+from quothwire.ingest import check_numbering
 from quothwire.message import Operation, Publish, Published
 from quothwire.settings import DURABILITIES
 from quothwire.simple import SimplePublish
@@ -57,9 +58,9 @@ def glance(job: Job) -> None:
     """Raise what is wrong with a publish, or a stage, as far as it shows without looking at its records."""
     if job.operation is Operation.STAGE:
         transactions.glance(job)
-        batch.parse_header(job.caller.payload(), 0)
-    elif not isinstance(_request_of(job), SimplePublish):
-        batch.parse_header(job.caller.payload(), 0)
+    elif isinstance(_request_of(job), SimplePublish):
+        return
+    check_numbering(batch.parse_header(job.caller.payload(), 0))
 
 
 def append_jobs(log: Log, jobs: Sequence[Job]) -> Iterator[Outcome]:
@@ -94,7 +95,8 @@ def acknowledged(log_id: int, outcome: Appended, *levels: str) -> Published:
 def _request_of(job: Job) -> Publish | SimplePublish:
     request: Publish | SimplePublish = job.decode()
     if isinstance(request, Publish) and request.durability and request.durability not in DURABILITIES:
-        raise error("bad_request", f"durability {request.durability!r}", " or ".join(DURABILITIES))
+        text = f"durability of publish is {shown(request.durability)}: it must be {' or '.join(DURABILITIES)}"
+        raise error("bad_request", text, "empty for the topic's own")
     return request
 
 

@@ -7,6 +7,7 @@ on with it; where it goes on itself, see `quothlog.restoration`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,14 +17,15 @@ from typing import NamedTuple
 from quothd import catalog, manifest, topicfile
 from quothd.manifest import Manifest, SavedTopic
 from quothd.topicfile import TopicFile
-from quothlog import restoration
+from quothlog import restoration, segment
 from quothlog.dirlock import DirectoryLock
 from quothlog.filesystem import PosixFileSystem
 from quothlog.inspection import Advance
 from quothlog.layout import Position
 from quothlog.room import need_room, tell_if_full
+from quothlog.snapshot import DISK
 from quothwire import pointer as pointers
-from quothwire.errors import error
+from quothwire.errors import QuothError, error
 from quothwire.topic import check_topic
 
 
@@ -57,9 +59,22 @@ def chosen(backup: Path, names: Sequence[str], until: int | None) -> list[SavedT
 def check(backup: Path, topics: Sequence[SavedTopic], advance: Advance) -> None:
     """Read every file of these topics. Raises `Damaged` for the first that is not what it was."""
     for one in topics:
+        if (backup / one.folder).is_symlink():
+            raise error("damaged", f"{backup / one.folder} is a symbolic link, and a backup holds none")
         for file in one.archive.files:
             file.check(backup / one.folder)
             advance(file.bytes)
+        _check_log(backup / one.folder, one)
+
+
+def _check_log(folder: Path, one: SavedTopic) -> None:
+    """Raise `Damaged` if the segments of a topic say that they are of another log than the manifest does."""
+    said = set()
+    for kept in one.archive.segments:
+        with contextlib.suppress(QuothError):
+            said.add(segment.read_block(DISK.open(folder / kept.segment.name)).log_id)
+    if said and one.topic.log_id not in said:
+        raise error("damaged", f"{folder} holds segments of another log than the manifest says")
 
 
 def restore(

@@ -1,12 +1,11 @@
 """Where a configuration comes from: arguments win over the environment, that over the file, over defaults.
 
 A variable is ``QUOTH_`` and the key in capitals; the file is TOML. No file is read that nobody named. A key
-that does not exist is an error that suggests the right one.
+or a variable that does not exist is an error that suggests the right one.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -15,38 +14,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quothd.config import KEYS, Config, Key
+from quothd.config import KEYS, Config, Key, Size, Span
 from quothwire.errors import QuothError, error
+from quothwire.paths import given_path
+from quothwire.quantity import parse_size, parse_span
+from quothwire.suggestion import nearest
+from quothwire.variables import check_variables, variable
 
-ENVIRONMENT_PREFIX = "QUOTH_"
 FILE_HELP = "A TOML file with these keys; no file is read unless it is named here. SIGHUP reads it again."
 CHECK_HELP = "Do not start: say whether it could, and in what it differs from the defaults."
 DEFAULT = "default"
-_OTHERS = frozenset(f"{ENVIRONMENT_PREFIX}{name}" for name in ("URL", "CONTEXT", "SEED", "PYTHON"))
-"""Variables with the prefix that belong to the client, to tests and to tools."""
-_LIKENESS = 0.75
-
-
-class Doubt(NamedTuple):
-    """A variable that nobody reads, and the one that was probably meant."""
-
-    variable: str
-    meant: str
-
-    def __str__(self) -> str:
-        return f"{self.variable} is not read: did you mean {self.meant}?"
 
 
 @dataclass(frozen=True, slots=True)
 class Sourced:
     """A configuration, and where each value that somebody gave comes from.
 
-    origins: by key, the argument, the variable, or FILE:LINE. doubts: what looks like a mistake and is none.
+    origins: by key, the argument, the variable, or FILE:LINE.
     """
 
     config: Config
     origins: Mapping[str, str]
-    doubts: tuple[Doubt, ...] = ()
 
     def origin(self, key: str) -> str:
         """Where the value of a key comes from."""
@@ -79,7 +67,8 @@ def read(
         key = _known(given)
         chosen[key.name] = _converted(key, given)
         origins[key.name] = given.origin
-    return Sourced(Config(**chosen), origins, tuple(_doubts(environment)))
+    check_variables(environment, lambda: KEYS)
+    return Sourced(Config(**chosen), origins)
 
 
 def load(
@@ -123,8 +112,8 @@ def _line_of(name: str, text: str) -> str:
 
 def _in_environment(environment: Mapping[str, str]) -> Iterator[_Given]:
     for name in KEYS:
-        if (variable := _variable(name)) in environment:
-            yield _Given(name, environment[variable], variable)
+        if (named := variable(name)) in environment:
+            yield _Given(name, environment[named], named)
 
 
 def _in_arguments(arguments: Mapping[str, Any]) -> Iterator[_Given]:
@@ -133,26 +122,13 @@ def _in_arguments(arguments: Mapping[str, Any]) -> Iterator[_Given]:
             yield _Given(name, value, f"--{name.replace('_', '-')}")
 
 
-def _variable(name: str) -> str:
-    return ENVIRONMENT_PREFIX + name.upper()
-
-
-def _doubts(environment: Mapping[str, str]) -> Iterator[Doubt]:
-    """Other programs may use the prefix, so what is not known is a warning, and only if it comes near."""
-    variables = [_variable(name) for name in KEYS]
-    for name in environment:
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in _OTHERS and name not in variables:
-            for near in difflib.get_close_matches(name, variables, n=1, cutoff=_LIKENESS):
-                yield Doubt(name, near)
-
-
 # -- one value ------------------------------------------------------------------------------------------
 
 
 def _known(given: _Given) -> Key:
     if given.name not in KEYS:
-        near = difflib.get_close_matches(given.name, KEYS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(KEYS)}"
+        near = nearest(given.name, KEYS)
+        hint = f"did you mean {near}?" if near else f"one of {', '.join(KEYS)}"
         raise error("bad_setting", f"{given.origin}: there is no key {given.name!r}", hint)
     return KEYS[given.name]
 
@@ -160,19 +136,31 @@ def _known(given: _Given) -> Key:
 def _converted(key: Key, given: _Given) -> Any:
     """A value as its key's type: text from the environment and the command line, values from TOML."""
     try:
-        value = _convert(key.kind, given.value)
-    except (ValueError, KeyError, TypeError, OverflowError, RuntimeError):
-        text = f"{given.origin}: {key.name} cannot be {given.value!r}"
-        raise error("bad_setting", text, f"it is {_KINDS[key.kind]}") from None
-    try:
+        value = _convert(key, given.value)
         Config(**{key.name: value})
     except QuothError as problem:
         raise error(problem.code, f"{given.origin}: {problem.text}", problem.hint) from None
+    except (ValueError, KeyError, TypeError, OverflowError, RuntimeError):
+        text = f"{given.origin}: {key.name} cannot be {given.value!r}"
+        raise error("bad_setting", text, f"it is {_KINDS[key.kind]}") from None
     return value
 
 
-def _convert(kind: Any, value: Any) -> Any:
-    """Raises ValueError, KeyError, TypeError, OverflowError, or RuntimeError for the home of nobody."""
+def _quantity(key: Key, value: Any) -> float | int:
+    try:
+        if key.kind is Span:
+            return float(parse_span(value, infinity=key.infinity))
+        return parse_size(value, infinity=None if key.infinity is None else int(key.infinity))
+    except QuothError as problem:
+        raise error(problem.code, f"{key.name}: {problem.text}", problem.hint) from None
+
+
+def _convert(key: Key, value: Any) -> Any:
+    """Raises ``bad_setting``, ValueError, KeyError, TypeError, OverflowError, or RuntimeError for the home of
+    an unknown user."""
+    kind = key.kind
+    if kind in (Span, Size):
+        return _quantity(key, value)
     if kind is bool:
         return value if isinstance(value, bool) else _TRUTH[str(value).lower()]
     if isinstance(value, bool):
@@ -181,10 +169,8 @@ def _convert(kind: Any, value: Any) -> Any:
         if int(value) != float(value):
             raise ValueError
         return int(value)
-    if kind is float:
-        return float(value)
     if kind is Path:
-        return Path(value).expanduser()
+        return given_path(value, key.name).expanduser()
     if kind is str:
         if not isinstance(value, str):
             raise TypeError
@@ -196,7 +182,6 @@ def _convert(kind: Any, value: Any) -> Any:
 _KINDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
-    float: "a number",
     Path: "a path",
     str: "a text",
     tuple[str, ...]: "a list of texts",

@@ -28,6 +28,11 @@ class TopicFile:
     settings: TopicSettings
 
 
+def is_log_id(value: object) -> bool:
+    """Can this be the id of a log?"""
+    return type(value) is int and 0 < value < 2**64
+
+
 def encode(topic: TopicFile) -> bytes:
     """Encode a settings file."""
     content = {
@@ -50,8 +55,8 @@ def decode(data: bytes) -> TopicFile:
         if content["version"] != layout.VERSION:
             raise layout.of_another_version("a settings file", content["version"])
         name, log_id = content["name"], content["log"]
-        if not isinstance(name, str) or not isinstance(log_id, int):
+        if not isinstance(name, str) or not is_log_id(log_id):
             raise TypeError(name, log_id)
         return TopicFile(name, log_id, TopicSettings().changed(content["settings"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise error("damaged", f"the topic's settings file says {problem!r}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise error("damaged", "the topic's settings file holds what no broker writes there") from None

@@ -127,8 +127,9 @@ class Worker:
         try:
             keeper = self._open()
         except Exception as problem:
-            complain(problem, self.topic)
-            told = refusal(problem, self.topic)
+            where = self._place.path or self._directory
+            complain(problem, self.topic, where)
+            told = refusal(problem, self.topic, where)
             if isinstance(problem, NotDurable):  # the next one would find its pages in memory, and no error
                 self._place.failure = self._place.failure or told
             self._fail(told, [])
@@ -140,8 +141,9 @@ class Worker:
                 keeper.work(self.inbox.take(BURST_MAX))
                 keeper.keep_house()
                 if keeper.broken is not None:
-                    complain(keeper.broken, self.topic)
-                    self._fail(breakdown(keeper.broken, self.topic), keeper.abandon())
+                    where = self._place.path or self._directory
+                    complain(keeper.broken, self.topic, where)
+                    self._fail(breakdown(keeper.broken, self.topic, where), keeper.abandon())
                 due = keeper.next_due()
 
     def _open(self) -> Keeper:

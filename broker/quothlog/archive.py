@@ -53,11 +53,14 @@ class Kept(NamedTuple):
         """Read it. Raises `Damaged` if it is not what it was."""
         path = directory / self.name
         try:
-            size, found = path.stat().st_size, xxh3_64()
-            for part in parts(DISK.open(path), Hole(0, size)):
+            file = DISK.open(path)
+            size, found = file.size(), xxh3_64()
+            for part in parts(file, Hole(0, size)) if size == self.bytes else ():
                 found.update(part)
         except FileNotFoundError:
             raise error("damaged", f"{path} is missing") from None
+        except OSError as problem:
+            raise error("damaged", f"{path} cannot be read: {problem.strerror}") from None
         if (size, found.intdigest()) != (self.bytes, self.hash):
             raise error("damaged", f"{path} does not check")
 
@@ -247,10 +250,14 @@ def _newest(log: Path, log_id: int) -> int:
     """The highest pointer that readers may find in a log, or that it may have given out."""
     newest = 0
     for part in segments(log, log_id, POINTER_MAX - 1):
+        if part.misplaced:
+            continue
         newest = max(newest, part.floor - 1)
         for step in walk(part.file, part.start, part.size, log_id or part.log_id):
             if isinstance(step, Found):
                 newest = max(newest, step.end.pointer)
+        point = Segment(DISK, log, part.floor, log_id or part.log_id, part.size).claim()
+        newest = max(newest, point.end.pointer if point is not None else 0)  # of records that are lost now
     return newest
 
 

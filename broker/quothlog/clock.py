@@ -10,7 +10,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 
+from quothwire.errors import error
+
 _LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_DARWIN_BOOT_ID = "kern.bootsessionuuid"
+_HINT = (
+    "without it a log cannot tell that the power failed; in a unit of systemd ProcSubset=pid hides it: "
+    "set ProcSubset=all (systemctl edit); a container needs /proc/sys, read-only will do"
+)
 
 
 class Clock(Protocol):
@@ -20,7 +27,10 @@ class Clock(Protocol):
         """Microseconds since 1970, UTC. May step back."""
 
     def boot_id(self) -> bytes:
-        """16 bytes that change when the machine loses its page cache, and only then."""
+        """16 bytes that change when the machine loses its page cache, and only then.
+
+        Raises `BrokerFailure` ``unusable_system`` if they cannot be known.
+        """
 
 
 class SystemClock:
@@ -37,8 +47,17 @@ class SystemClock:
 
 @cache
 def _system_boot_id() -> bytes:
-    if sys.platform == "linux":
-        text = _LINUX_BOOT_ID.read_text()
-    else:
-        text = subprocess.check_output(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], text=True)
-    return blake2b(text.strip().encode(), digest_size=16).digest()
+    linux = sys.platform == "linux"
+    where = str(_LINUX_BOOT_ID) if linux else f"sysctl {_DARWIN_BOOT_ID}"
+    try:
+        text = (_LINUX_BOOT_ID.read_text() if linux else _sysctl(_DARWIN_BOOT_ID)).strip()
+    except (OSError, subprocess.CalledProcessError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise error("unusable_system", f"{where}: {reason}", _HINT) from problem
+    if not text:
+        raise error("unusable_system", f"{where} is empty", _HINT)
+    return blake2b(text.encode(), digest_size=16).digest()
+
+
+def _sysctl(name: str) -> str:
+    return subprocess.check_output(["/usr/sbin/sysctl", "-n", name], stderr=subprocess.DEVNULL, text=True)

@@ -1,37 +1,43 @@
 """One process owns a directory: flock(2), so a killed process leaves nothing to clean up.
 
-The lock file holds the owner's process id for whoever is refused. A forked child does not keep the lock
-alive: it closes its copy of the descriptor right after the fork.
+Two locks are held: one on the directory itself, which cannot be deleted from under its owner, and one on the
+file `lock` in it, which holds the owner's process id for those that are refused. A directory below one that
+this process owns has the second one only: descriptors are few, and topics are many. A forked child does not
+keep them alive: it closes its copies of the descriptors right after the fork.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import weakref
 from contextlib import suppress
 from pathlib import Path
 
+from quothlog.filesystem import open_regular
 from quothlog.layout import LOCK_NAME
 from quothwire.errors import error
 
+_NO_DIRECTORY_LOCKS = frozenset((errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP))
+"""What a network file system says that has locks for files only; the lock file is the lock there."""
+
 
 class DirectoryLock:
-    """The lock on a directory, held until `release`. Raises `Conflict` ``locked`` with the owner's pid."""
+    """The lock on a directory, held until `release`.
+
+    Raises `Conflict` ``locked`` with the owner's pid, or OSError if `lock` is not a regular file.
+    """
 
     def __init__(self, directory: Path) -> None:
-        self._fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fds: list[int] = []
+        self._is_whole = False
+        self._directory = directory.absolute()
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            owner = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            self._take(directory)
+        except BaseException:
             self.release()
-            if not isinstance(problem, BlockingIOError):
-                raise
-            raise error("locked", f"{directory} is in use by process {owner}") from None
-        os.ftruncate(self._fd, 0)
-        with suppress(OSError):  # it is told to whoever is refused; a full disk has no room for it
-            os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+            raise
         _held.add(self)
 
     def __del__(self) -> None:
@@ -40,16 +46,74 @@ class DirectoryLock:
     @property
     def released(self) -> bool:
         """Has it been given free?"""
-        return self._fd < 0
+        return not self._fds
 
     def release(self) -> None:
         """Give the directory free. Does nothing the second time."""
-        fd, self._fd = getattr(self, "_fd", -1), -1
-        if fd >= 0:
+        fds, self._fds = getattr(self, "_fds", []), []
+        if self._is_whole:
+            self._is_whole = False
+            _owned.discard(self._directory)
+        for fd in reversed(fds):
             os.close(fd)
+
+    def _take(self, directory: Path) -> None:
+        if _owned.isdisjoint(self._directory.parents):  # else a topic in a data directory would take one more
+            self._take_itself(directory)
+        path = directory / LOCK_NAME
+        is_locked = False
+        while not is_locked:
+            self._fds.append(open_regular(path, os.O_RDWR | os.O_CREAT))
+            self._lock(directory)
+            is_locked = _is_at(self._fds[-1], path)
+            if not is_locked:  # it was deleted after it was opened
+                os.close(self._fds.pop())
+        os.ftruncate(self._fds[-1], 0)
+        with suppress(OSError):  # it is told to whoever is refused; a full disk has no room for it
+            os.pwrite(self._fds[-1], b"%d\n" % os.getpid(), 0)
+
+    def _take_itself(self, directory: Path) -> None:
+        """Lock the directory itself, if its file system can."""
+        self._fds.append(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        try:
+            self._lock(directory)
+        except OSError as problem:
+            if problem.errno not in _NO_DIRECTORY_LOCKS:
+                raise
+        self._is_whole = True
+        _owned.add(self._directory)
+
+    def _lock(self, directory: Path) -> None:
+        """Lock what was opened last. Raises `Conflict` ``locked``, or OSError."""
+        try:
+            fcntl.flock(self._fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise error("locked", f"{directory} is in use by process {_owner(directory)}") from None
+
+
+def _owner(directory: Path) -> str:
+    """The process id in the lock file, "unknown" if there is none."""
+    try:
+        fd = open_regular(directory / LOCK_NAME, os.O_RDONLY)
+    except OSError:
+        return "unknown"
+    try:
+        return os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    finally:
+        os.close(fd)
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Is this open file still the one of that name?"""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 _held: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
+_owned: set[Path] = set()
+"""Directories that this process has locked themselves."""
 
 
 def _drop_in_child() -> None:

@@ -27,6 +27,7 @@ from quothlog.snapshot import DISK, Part, floors_in
 from quothwire import batch
 from quothwire.batch import Header, Stored
 from quothwire.errors import QuothError, error
+from quothwire.paths import given_path
 from quothwire.pointer import check_pointer
 
 TAKE_BYTES = 2**20
@@ -66,7 +67,7 @@ class Follower:
         durable: bool = False,
         on_missing: Callable[[Missing], None],
     ) -> None:
-        self.directory = Path(directory)
+        self.directory = given_path(directory, "directory")
         self.directory.stat()
         self.log_id = log_id
         self._durable = durable
@@ -187,7 +188,7 @@ class Follower:
         """The floors of the segments, listed anew if they may be others by now."""
         if self._names.may_differ():
             try:
-                self._floors = floors_in(self.directory)
+                self._floors = floors_in(self.directory, self.log_id)
             except OSError:
                 self._names.forget()
                 raise

@@ -2,25 +2,29 @@
 
 Opening a log repairs what a crash left, so it needs the lock; looking at one does not, see `snapshot`. A cut
 batch at the end of the last segment is being written right now, or a crash has torn it: it is `Unfinished`,
-and so is what the owner cuts off there meanwhile. Everything else that is no batch is `Damage`: told, and
-stepped over.
+and so is what the owner cuts off there meanwhile, and what a loss of power has left of bytes that were not
+synced. Everything else that is no batch is `Damage`: told, and stepped over. No record is missing where the
+damage `is_derived`: it lies in a part that is made from the others.
+
+The checkpoint of an index covers synced bytes only. Where the last segment ends before it, records are lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
 from quothlog import layout, segment
+from quothlog.clock import SystemClock
 from quothlog.layout import Position
-from quothlog.scan import Found, Hole, is_open, is_zero, settled, walk
+from quothlog.scan import Found, Hole, is_open, is_zero, same_bytes, settled, walk
 from quothlog.segment import Segment
 from quothlog.snapshot import DISK, Listing, Part, segments, segments_in
 from quothwire import batch
-from quothwire.batch import Batch
 from quothwire.errors import QuothError
 from quothwire.record import Record, records_of
 
@@ -32,7 +36,8 @@ class Wrong(StrEnum):
     """What kind of damage it is."""
 
     BLOCK = "block"  # the header block does not check
-    FOOTER = "footer"  # the footer does not check
+    FOOTER = "footer"  # derived: the footer does not check, and no record is missing
+    TORN = "torn"  # derived: a torn end that was set aside, and is still to be cut off
     BYTES = "bytes"  # bytes that are no batch
     CUT = "cut"  # a batch that is not all there
     BODY = "body"  # a batch whose body does not check
@@ -42,12 +47,12 @@ class Wrong(StrEnum):
     SEGMENT = "segment"  # a whole segment is missing
     MISPLACED = "misplaced"  # a segment of another log, or a copy of another one
     OVERLAP = "overlap"  # records of a segment that the next one has, too, by their ordinals
-    HEADERS = "headers"  # a record whose producer wrote headers that are none
 
 
 _TEXTS = {
     Wrong.BLOCK: "no header block of this log",
     Wrong.FOOTER: "no footer of this log",
+    Wrong.TORN: "a torn end that was set aside",
     Wrong.BYTES: "no batch of this log",
     Wrong.CUT: "a batch that is not all there",
     Wrong.BODY: "a batch whose body does not check",
@@ -55,6 +60,9 @@ _TEXTS = {
     Wrong.DISPLACED: "a batch where another one should be",
     Wrong.RECORDS: "nothing lies in their place",
 }
+
+
+_DERIVED = frozenset((Wrong.FOOTER, Wrong.TORN))
 
 
 class Damage(NamedTuple):
@@ -77,6 +85,11 @@ class Damage(NamedTuple):
     text: str
     closed: bool = False
     kind: Wrong = Wrong.BYTES
+
+    @property
+    def is_derived(self) -> bool:
+        """Is only a part wrong that is made from the others, by an opening after a crash or by a repair?"""
+        return self.kind in _DERIVED
 
 
 class Unfinished(NamedTuple):
@@ -112,8 +125,14 @@ class Summary:
 
     @property
     def unmended(self) -> list[Damage]:
-        """The damages that no repair has dealt with."""
-        return [damage for damage in self.damages if not damage.closed]
+        """The damages of data that no repair has dealt with."""
+        return [damage for damage in self.damages if not damage.closed and not damage.is_derived]
+
+    @property
+    def derived(self) -> int:
+        """Derived parts that are to be made anew: the footer, a torn end to be cut off, the index."""
+        parts = sum(damage.is_derived for damage in self.damages)
+        return parts + (self.sealed and not self.indexed)
 
 
 def summaries(
@@ -219,10 +238,11 @@ def _tail(
     if footer is not None and hole is not None:
         hole = hole._replace(end=footer.end.offset) if hole.start < footer.end.offset else None
     growing = part.last and part.block is not None and footer is None
-    if growing and hole is not None and _is_cut(part, here, hole):
+    claimed = _claimed(part, expected or 0) if part.last and footer is None else None
+    if growing and claimed is None and hole is not None and _is_cut(part, here, hole):
         yield Unfinished(part.path, hole.start, hole.end)
         return
-    end = footer.end if footer else part.following
+    end = footer.end if footer else part.following or claimed
     if hole is not None or (end is not None and expected is not None and end.ordinal > expected):
         yield _damage(part, hole, expected, here, end, closed=hole is None and footer is not None)
     ordinal = footer.end.ordinal if footer else expected
@@ -231,6 +251,18 @@ def _tail(
             part.path, here.offset, here.offset, 0, part.following.ordinal, part.following.pointer,
             here.pointer + 1, "the next segment begins before the end of this one", kind=Wrong.OVERLAP,
         )  # fmt: skip
+
+
+def _claimed(part: Part, ordinal: int) -> Position | None:
+    """Where the last segment ended once, as its index proves, if it ends at a lower ordinal now."""
+    point = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size).claim()
+    if point is None or point.end.ordinal <= ordinal:
+        return None
+    if part.size < point.end.offset:
+        with suppress(FileNotFoundError):
+            if DISK.open(part.path).size() >= point.end.offset:
+                return None  # it has grown since it was opened here, and was closed by its owner
+    return point.end
 
 
 def _damage(
@@ -258,8 +290,11 @@ def _kind(part: Part, hole: Hole, here: Position, missing: int) -> Wrong:
     """What a hole is, by how it begins."""
     if not hole.start:
         return Wrong.BLOCK
-    if hole == (part.size - layout.FOOTER_BYTES, part.size) and not part.last and not missing:
-        return Wrong.FOOTER
+    if hole.end == part.size and not part.last and not missing:
+        if hole.end - hole.start <= layout.FOOTER_BYTES:
+            return Wrong.FOOTER
+        if _is_set_aside(part, hole):
+            return Wrong.TORN
     try:
         header = batch.parse_header(part.file.read(batch.HEADER_BYTES, hole.start), part.log_id)
     except QuothError:
@@ -269,6 +304,15 @@ def _kind(part: Part, hole: Hole, here: Position, missing: int) -> Wrong:
     if header.base > here.pointer and not _checks(part, Found(hole.start, header)):
         return Wrong.BODY
     return Wrong.DISPLACED if missing else Wrong.REPEATED
+
+
+def _is_set_aside(part: Part, hole: Hole) -> bool:
+    """Has an opening copied these bytes, so that the next one cuts them off?"""
+    copy = part.path.with_name(layout.torn_name(part.path.name, hole.start))
+    try:
+        return same_bytes(part.file, hole, file := DISK.open(copy), Hole(0, file.size()))
+    except FileNotFoundError:
+        return False
 
 
 def _checks(part: Part, found: Found) -> bool:
@@ -281,7 +325,9 @@ def _checks(part: Part, found: Found) -> bool:
 
 def _is_cut(part: Part, here: Position, hole: Hole) -> bool:
     """Do the bytes up to the end of the file begin a batch, a transaction or a footer that is not all there,
-    or nothing?"""
+    or nothing? After a loss of power they may be anything: they were not synced."""
+    if part.block is not None and part.block.boot_id != SystemClock().boot_id():
+        return True
     size = hole.end - hole.start
     head = part.file.read(min(size, batch.HEADER_BYTES), hole.start)
     if part.file.was_cut(hole.end):
@@ -304,10 +350,7 @@ def _records_of(part: Part, found: Found, after: int) -> Iterator[Record | Damag
     except QuothError as problem:
         yield _broken(part, found, problem)
         return
-    try:
-        yield from records_of(columns, after)
-    except QuothError:
-        yield from _one_by_one(part, found, columns, after)
+    yield from records_of(columns, after)
 
 
 def _broken(part: Part, found: Found, problem: QuothError) -> Damage | Unfinished:
@@ -325,20 +368,6 @@ def _damage_in(part: Part, found: Found, missing: int, text: str, kind: Wrong) -
         part.path, offset, found.end.offset, missing, header.ordinal, header.base - 1, header.last + 1,
         text, kind=kind,
     )  # fmt: skip
-
-
-def _one_by_one(part: Part, found: Found, columns: Batch, after: int) -> Iterator[Record | Damage]:
-    """The records of a batch in which a producer wrote headers that are none: told without them."""
-    header, values, keys, headers = columns
-    assert headers is not None
-    for i in range(max(0, after - header.base + 1), header.records):
-        pointer = header.base + i
-        try:
-            opened = batch.decode_headers(headers[i])
-        except QuothError as problem:
-            yield _damage_in(part, found, 0, f"record {pointer}: {problem.text}", Wrong.HEADERS)
-            opened = {}
-        yield Record(pointer, values[i], keys[i] if keys is not None else None, opened)
 
 
 def _believed(part: Part) -> Summary | None:

@@ -3,13 +3,14 @@
     NNNNNNNNNNNNNNNNN.seg             a segment, named by the smallest pointer that it can hold
     NNNNNNNNNNNNNNNNN.idx             its index and checkpoint: derived, never needed
     NNNNNNNNNNNNNNNNN.seg.OFFSET.torn bytes set aside from the end of that segment: never read, never deleted
-    NNNNNNNNNNNNNNNNN.seg.N.damaged   that segment as it was before a repair: never read, never deleted
+    NNNNNNNNNNNNNNNNN.seg.N.damaged   that segment as it was before a repair, or what only bore its name:
+                                      never read, never deleted
     A-V-P-T-N.staged                  staged batches: application, version, part, attempt, number
     A-V-N.merged                      copies of those on their way to being segments
     publication.plan                  which files of a transaction become segments, while they do
     NAME.forward                      a mark: how far somebody has carried the log, see quothlog.marks
     *.tmp                             something unfinished: removed when the log is opened
-    lock                              flock()ed by the one writer, holds its process id
+    lock                              flock()ed by the one writer, as the directory is; holds its process id
 
 A segment is a header block, batches without a byte between them, and a footer once it is sealed. All
 integers are little-endian, all parts are multiples of 8 bytes.
@@ -222,8 +223,9 @@ def is_set_aside(name: str) -> bool:
 
 
 def is_ours(name: str) -> bool:
-    """Is this a name that a log gives to a file?"""
-    return _OURS.fullmatch(name) is not None
+    """Is this a name that a log gives to a file? Not that of a segment with a floor that is no pointer."""
+    is_segment = _SEGMENT_NAME.fullmatch(name) is not None
+    return _OURS.fullmatch(name) is not None and (not is_segment or floor_of(name) is not None)
 
 
 def staged_name_of(name: str) -> StagedName | None:
@@ -298,6 +300,14 @@ def named_in(head: bytes) -> tuple[int, int, Position]:
     behind it begin. Raises likewise."""
     log_id, floor, previous, ordinal, *_ = _parse_block(head)
     return log_id, floor, Position(block_size(head), previous, ordinal)
+
+
+def is_like_block(head: bytes, log_id: int, floor: int) -> bool:
+    """Does any field at its place say that this was the header block of that segment?"""
+    if len(head) < BLOCK_BYTES:
+        return bool(head) and _BLOCK_MAGIC.startswith(head[:8])
+    magic, _, _, said, begin, *_ = _BLOCK.unpack_from(head)
+    return bool(magic == _BLOCK_MAGIC or said == log_id or begin == floor)
 
 
 def decode_block(data: bytes) -> Block:

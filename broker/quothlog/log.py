@@ -41,6 +41,8 @@ from quothlog.transactions import Transactions
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
+from quothwire.headers import encode_headers
+from quothwire.paths import given_path
 from quothwire.pointer import POINTER_MAX, check_pointer
 from quothwire.record import Record
 
@@ -89,12 +91,14 @@ class Log:
 
         log_id: the id of a log that is begun (0: a random one), or that the directory must hold. others:
         names of files that are not the log's and no strays either. watch: told how far the opening is.
-        Raises `Conflict` ``locked``, `Damaged`, or OSError.
+        Raises `Conflict` ``locked``, `RequestError` ``bad_setting`` for an empty path, `Damaged`,
+        `BrokerFailure` ``unusable_system``, or OSError.
         """
-        path = Path(directory)
-        filesystem = filesystem or PosixFileSystem()
+        path = given_path(directory, "directory")
+        filesystem, clock = filesystem or PosixFileSystem(), clock or SystemClock()
+        clock.boot_id()  # each file that is begun says it: without it nothing is made or changed
         filesystem.make_directory(path)
-        return cls(path, filesystem, clock or SystemClock(), options or LogOptions(), log_id, others, watch)
+        return cls(path, filesystem, clock, options or LogOptions(), log_id, others, watch)
 
     def __enter__(self) -> Self:
         return self
@@ -158,6 +162,11 @@ class Log:
         return self._active.end.ordinal - self._synced.ordinal
 
     @property
+    def ahead_us(self) -> int:
+        """How far the last pointer is ahead of the clock, in microseconds."""
+        return self._tip.issuer.gauges()["borrowed_us"]
+
+    @property
     def synced_pointer(self) -> int:
         """The newest pointer that survives a loss of power."""
         return self._synced.pointer
@@ -203,7 +212,7 @@ class Log:
         forwarded later without ever being stored twice.
         """
         values = [values] if isinstance(values, bytes) else values
-        encoded = [batch.encode_headers(one) for one in headers] if headers is not None else None
+        encoded = [encode_headers(one) for one in headers] if headers is not None else None
         sequence = self._active.end.ordinal + 1
         goes_on = self._producers.following(self.log_id, Flag.ORDINAL) == sequence
         flags = Flag.ORDINAL | (0 if goes_on else Flag.START)
@@ -336,8 +345,7 @@ class Log:
         try:
             if self.failure is None:
                 self.sync()
-                with suppress(OSError):  # it is derived: on a full disk the next opening takes longer
-                    self._active.write_checkpoint(self._producers.encode(self._clock.now()))
+                self._write_checkpoint()
         finally:
             self.discard()
 
@@ -348,6 +356,12 @@ class Log:
         self._lock.release()
 
     # -- inside -----------------------------------------------------------------------------------------
+
+    def _write_checkpoint(self) -> None:
+        """Leave an index, unless a segment has still to be begun: the old index may prove what is lost."""
+        if self._opened.successor is None:
+            with suppress(OSError):  # it is derived: on a full disk the next opening takes longer
+                self._active.write_checkpoint(self._producers.encode(self._clock.now()))
 
     def _is_in_active(self, after: int) -> bool:
         """Are all records above a pointer in the active segment?"""

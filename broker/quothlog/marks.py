@@ -8,7 +8,6 @@ records every mark has passed, if one of them asks for that. While nobody owns t
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import takewhile
@@ -45,9 +44,9 @@ def _write_over(path: Path, text: bytes, problem: OSError) -> None:
     Whatever a crash leaves of the two releases nothing unless it is whole.
     """
     try:
-        with path.open("r+b", buffering=0) as file:
-            file.write(text.ljust(os.fstat(file.fileno()).st_size))
-            os.fsync(file.fileno())
+        file = PosixFileSystem().open(path, overwrite=True)
+        file.overwrite(text.ljust(file.size()), 0)
+        file.sync()
     except OSError:
         raise problem from None
 
@@ -58,8 +57,7 @@ def read_mark(path: Path) -> dict[str, Any] | None:
     Raises `Damaged`, or ``unsupported_version`` for one of another version; both name the file.
     """
     try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_BYTES_MAX))
+        content = json.loads(PosixFileSystem().open(path).read(_BYTES_MAX, 0))
     except FileNotFoundError:
         return None
     except ValueError:

@@ -11,6 +11,10 @@ HORIZON_US = 10_000_000
 step of this size is above all that were lost."""
 
 
+AHEAD_US = 60_000_000
+"""Pointers are times. Further ahead of the clock than this, a clock was wrong once, or is."""
+
+
 class PointerIssuer:
     """base = max(now, last + 1). The clock stepping back and borrowing from the future are counted."""
 

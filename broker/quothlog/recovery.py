@@ -16,12 +16,13 @@ import secrets
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice, pairwise
+from itertools import chain, count, islice, pairwise
 from pathlib import Path
 
 from quothlog import layout, segment
 from quothlog.clock import Clock
-from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem, sync_directory, sync_file
+from quothlog.derived import has_no_table, rebuild
+from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem, durable_names, sync_directory, sync_file
 from quothlog.findings import Findings
 from quothlog.layout import Block, Checkpoint, Position
 from quothlog.plan import finish_plan
@@ -29,9 +30,9 @@ from quothlog.producers import ProducerTable
 from quothlog.scan import Found, Hole, is_open, is_zero, newest_pointer_in, settled, walk
 from quothlog.sealed import SealedSegments
 from quothlog.segment import ActiveSegment, Segment
+from quothlog.strays import is_stray, strays_behind
 from quothlog.successor import Successor, cut, finish_cuts
 from quothwire import batch
-from quothwire.batch import Flag
 from quothwire.errors import Damaged, QuothError, error
 
 Watch = Callable[[int, int], None]
@@ -85,6 +86,7 @@ def open_directory(
             filesystem.remove(directory / name)
     sync_directory(filesystem, directory)  # who gave a file its name may have died before that was durable
     finish_plan(filesystem, directory, files)
+    log_id = _without_strays(filesystem, directory, files, log_id, findings)
     files = finish_cuts(filesystem, directory, files)
     staged = {name: size for name, size in files.items() if layout.staged_name_of(name)}
     findings.set_aside_bytes = sum(size for name, size in files.items() if layout.is_set_aside(name))
@@ -96,13 +98,44 @@ def open_directory(
         block = Block(log_id, floor, 0, 0, log_id, clock.boot_id(), b"")
         active = segment.begin(filesystem, directory, block)
         return Opened(SealedSegments([]), active, ProducerTable(), findings, staged=staged)
-    log_id = _log_id(filesystem, directory, floors, log_id)
     segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
     for one, following in pairwise(segments):
         one.following = following
     tail = _Tail(filesystem, segments, findings, watch or (lambda _done, _all: None))
     successor = tail.recover(clock.boot_id())
+    findings.rebuilt += rebuild(filesystem, segments, clock)
     return Opened(SealedSegments(segments[:-1]), tail.active, tail.producers, findings, successor, staged)
+
+
+def _without_strays(
+    filesystem: FileSystem, directory: Path, files: dict[str, int], log_id: int, findings: Findings
+) -> int:
+    """Set aside what cannot be a segment of the log; returns the id of the log, 0 if there is none yet.
+
+    files: names and sizes, kept true. Raises as `open_directory` does, before anything is renamed.
+    """
+    floors = sorted(floor for name, size in files.items() if size and (floor := layout.floor_of(name)))
+    if floors:
+        log_id = _log_id(filesystem, directory, floors, log_id)
+
+    def is_one(floor: int) -> bool:
+        one = Segment(filesystem, directory, floor, log_id, files[layout.segment_name(floor)])
+        file = filesystem.open(one.path)
+        try:
+            return is_stray(one, file)
+        finally:
+            file.close()
+
+    strays = [name for name, size in files.items() if not size and layout.floor_of(name)]
+    strays += map(layout.segment_name, strays_behind(floors, is_one))
+    if strays:
+        with durable_names(filesystem, directory):
+            for name in strays:
+                aside = next(one for n in count(1) if (one := layout.damaged_name(name, n)) not in files)
+                filesystem.rename(directory / name, directory / aside)
+                files[aside] = files.pop(name)
+                findings.strays_set_aside.append(aside)
+    return log_id
 
 
 def new_log_id() -> int:
@@ -160,7 +193,7 @@ class _Tail:
             cut(self._file, torn.start)
             self._segment.size = torn.start
             torn = None
-        end = self._end_for_readers(active.block.start, active.end)
+        end = self._behind_the_lost(self._end_for_readers(active.block.start, active.end))
         if end == active.end and not is_sealed and torn is None and block.boot_id == boot_id:
             sync_file(self._file)
             return None
@@ -169,8 +202,21 @@ class _Tail:
             highest = max(highest, newest_pointer_in(self._file, torn.start, torn.end, active.log_id))
         return Successor(
             self._filesystem, self._segment, self._file, end, highest, active.chain, torn,
-            empty=not active.records,
+            empty=not active.records and not self._findings.lost_records,
         )  # fmt: skip
+
+    def _behind_the_lost(self, end: Position) -> Position:
+        """Where the log has to go on if the segment ends before its checkpoint, which covers synced bytes.
+
+        The ordinals and pointers of what is lost are not used again, so readers find the gap.
+        """
+        point = self._segment.claim()
+        if point is None or point.end.ordinal <= end.ordinal:
+            return end
+        found = self._findings
+        found.lost_records = point.end.ordinal - max(end.ordinal, point.entries[0].ordinal)
+        found.lost_after, found.lost_until = end.pointer, point.end.pointer
+        return end._replace(pointer=max(end.pointer, point.end.pointer), ordinal=point.end.ordinal)
 
     def _end_for_readers(self, start: Position, end: Position) -> Position:
         """Where the log has to go on above. Readers walk by headers: one whose body does not check, and which
@@ -195,7 +241,7 @@ class _Tail:
             self.producers = ProducerTable.decode(point.producers)
         else:
             self.producers = ProducerTable.decode(active.block.producers)
-            if self._earlier and _has_no_table(self._segment):
+            if self._earlier and has_no_table(self._segment):
                 self._learn_from_earlier()
         begin = active.end.offset
         self._findings.scanned_bytes = size - begin
@@ -236,6 +282,7 @@ class _Tail:
                 self._findings.damaged_bytes += step.end - step.start
         newest = newest_pointer_in(self._file, here.offset, size, self._segment.log_id)
         here = self._end_for_readers(self._segment.start, here._replace(pointer=max(here.pointer, newest)))
+        here = self._behind_the_lost(here)
         return Successor(
             self._filesystem, self._segment, self._file, here, here.pointer, 0, torn, empty=False
         )
@@ -251,7 +298,7 @@ class _Tail:
         """Take in the producers of the segment before, whose end is returned; where that is a transaction's,
         which begins without a table, of those before it, too."""
         first = len(self._earlier) - 1
-        while first and _has_no_table(self._earlier[first]) and not _is_covered(self._earlier[first]):
+        while first and has_no_table(self._earlier[first]) and not _is_covered(self._earlier[first]):
             first -= 1
         return [self._learn_from(one) for one in self._earlier[first:]][-1]
 
@@ -260,7 +307,7 @@ class _Tail:
         if point is not None and point.end == view.end:
             self.producers = ProducerTable.decode(point.producers)
             return view.end
-        if before.has_block and not _has_no_table(before):
+        if before.has_block and not has_no_table(before):
             self.producers = ProducerTable.decode(before.block.producers)
         for step in walk(view.file, before.start, view.end.offset, before.log_id, below=before.below):
             if isinstance(step, Found):
@@ -272,19 +319,11 @@ class _Tail:
         self.producers.commit()
 
 
-def _has_no_table(one: Segment) -> bool:
-    """Does a segment begin without a producer table, as those of a large transaction do?"""
-    if not one.has_block or one.block.producers:
-        return False
-    first = one.first()
-    return first is not None and bool(first.flags & Flag.TRANSACTION)
-
-
 def _checkpoint(one: Segment) -> Checkpoint | None:
     """The checkpoint of a segment, if it has one that tells the producer table: of those of a large
     transaction only the last one does."""
     point = one.checkpoint()
-    return point if point is not None and (point.producers or not _has_no_table(one)) else None
+    return point if point is not None and (point.producers or not has_no_table(one)) else None
 
 
 def _is_covered(one: Segment) -> bool:

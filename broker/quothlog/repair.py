@@ -19,7 +19,7 @@ from typing import NamedTuple
 from quothlog import layout, segment
 from quothlog.clock import Clock, SystemClock
 from quothlog.dirlock import DirectoryLock
-from quothlog.filesystem import File, FileSystem, PosixFileSystem, durable_names, write_durably
+from quothlog.filesystem import File, FileSystem, PosixFileSystem, durable_names, sync_file, write_durably
 from quothlog.index import SparseIndex
 from quothlog.layout import Block, Checkpoint, Footer, Position
 from quothlog.producers import ProducerTable
@@ -77,6 +77,11 @@ def repair(
             source, _ = layout.torn_from(name)
             size = filesystem.list(directory)[name]
             yield Mended(directory / source, directory / name, size)
+        for name in opened.findings.strays_set_aside:
+            stray = name.removesuffix(layout.DAMAGED_SUFFIX).rpartition(".")[0]
+            yield Mended(directory / stray, directory / name, filesystem.list(directory)[name])
+        for name in opened.findings.rebuilt:
+            yield Mended(directory / name, None, 0)
         for one in opened.sealed[1:]:  # the first one is read, whatever name its header block says
             if one.is_misplaced:
                 yield _set_aside(filesystem, one)
@@ -183,7 +188,9 @@ class _Mender:
                 kept = _keep(self._filesystem, self._segment.path, self._file)
                 self._rewrite()
                 yield Mended(self._segment.path, kept, damaged)
-            elif self._following is not None and not self._is_indexed():
+            elif self._following is not None and (not self._is_indexed() or self._ends_short()):
+                if self._ends_short():
+                    self._append_footer(self._following)
                 self._write_index()
                 yield Mended(self._segment.path, None, 0)
         finally:
@@ -233,6 +240,22 @@ class _Mender:
     def _is_indexed(self) -> bool:
         point = self._segment.checkpoint()
         return point is not None and segment.last_batch_agrees(self._file, point)
+
+    def _ends_short(self) -> bool:
+        """Are records missing behind its last batch, which nothing but the next segment tells?"""
+        following = self._following
+        if self._footer is not None or following is None or not following.has_block:
+            return False
+        return following.block.ordinal > self.end.position.ordinal
+
+    def _append_footer(self, following: Segment) -> None:
+        """Let it say itself where it ended once."""
+        file = self._filesystem.open(self._segment.path, append=True)
+        try:
+            file.append([layout.encode_footer(self._new_footer(following))])
+            sync_file(file)
+        finally:
+            file.close()
 
     def _new_block(self) -> Block:
         """A header block in place of one that does not check: what the segment before it tells."""

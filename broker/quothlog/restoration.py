@@ -21,6 +21,7 @@ from quothlog.recovery import open_directory
 from quothlog.scan import Found, Hole, parts, walk
 from quothlog.snapshot import DISK, Part, segments
 from quothlog.successor import cut
+from quothwire.errors import error
 
 
 def restore(
@@ -89,7 +90,8 @@ def _go_on_above(
 ) -> Position | None:
     opened = open_directory(DISK, directory, _AnotherBoot(clock), log_id, others)
     successor = opened.successor
-    assert successor is not None, "nobody has booted with a random id"
+    if successor is None:
+        raise error("damaged", "none of its files is a segment", "restore another backup")
     successor.highest = max(successor.highest, pointer)
     if opened.active is not None and opened.active.records:
         opened.active.write_checkpoint(opened.producers.encode(clock.now()))

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from quothlog.filesystem import DISK_FULL, PROCESS_SHORT, FileSystem
 from quothwire.errors import QuothError, error
+from quothwire.quantity import format_size
 
 
 def need_room(filesystem: FileSystem, directory: Path, needed: int) -> None:
     """Raise ``disk_low`` if so many bytes are not free."""
     if filesystem.free_bytes(directory) < needed:
-        raise disk_low(filesystem, directory, needed)
+        raise error("disk_low", _free_and_needed(filesystem, directory, needed))
 
 
-def disk_low(filesystem: FileSystem, directory: Path, needed: int, reason: str | None = None) -> QuothError:
-    """The refusal of what needs so many bytes. reason: what the operating system says of it."""
-    text = f"{filesystem.free_bytes(directory)} bytes are free, {needed} are needed"
-    return error("disk_low", f"{reason}; {text}" if reason else text)
+def refused_growth(problem: OSError, free: str = "", hint: str | None = None) -> QuothError:
+    """Make the ``disk_low`` of a write that found no room: a full disk, a quota, or a file at its limit.
+
+    free: how much is free, left out where that is not what is wrong. hint: for a full disk, if not the usual.
+    """
+    if problem.errno != errno.EFBIG:
+        return error("disk_low", f"{problem.strerror}{free}", hint)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit == resource.RLIM_INFINITY:
+        text = "the file would be larger than its file system allows; the disk is not full"
+        return error("disk_low", text, "lower size_limit, or use another file system")
+    text = f"a file of this process holds at most {format_size(limit)} (RLIMIT_FSIZE); the disk is not full"
+    return error("disk_low", text, "raise that limit: `ulimit -f`, or LimitFSIZE= in the unit")
 
 
 def shortage(
@@ -29,7 +41,7 @@ def shortage(
     if isinstance(problem, QuothError):
         return problem if problem.code != "storage_failed" else None
     if problem.errno in DISK_FULL:
-        return disk_low(filesystem, directory, needed, problem.strerror)
+        return refused_growth(problem, f"; {_free_and_needed(filesystem, directory, needed)}")
     if problem.errno in PROCESS_SHORT:
         return error("busy", f"{problem.strerror}", "nothing was stored; try again, or raise the limit")
     return None
@@ -43,6 +55,9 @@ def tell_if_full(filesystem: FileSystem, directory: Path, what: str, hint: str) 
     except OSError as problem:
         if problem.errno not in DISK_FULL:
             raise
-        free = filesystem.free_bytes(directory)
-        text = f"no room in {directory} for {what}: {problem.strerror}; {free} bytes are free"
-        raise error("disk_low", text, hint) from problem
+        found = refused_growth(problem, f"; {filesystem.free_bytes(directory)} bytes are free", hint)
+        raise error(found.code, f"no room in {directory} for {what}: {found.text}", found.hint) from problem
+
+
+def _free_and_needed(filesystem: FileSystem, directory: Path, needed: int) -> str:
+    return f"{filesystem.free_bytes(directory)} bytes are free, {needed} are needed"

@@ -216,6 +216,11 @@ class Segment:
 
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint in its index file, if it checks and belongs to this very file."""
+        point = self.claim()
+        return point if point is not None and point.end.offset <= self.size else None
+
+    def claim(self) -> Checkpoint | None:
+        """The same, even if the file ends before: what its index says was synced of it."""
         try:
             file = self._filesystem.open(self.index_path)
             size = file.size()
@@ -225,8 +230,7 @@ class Segment:
             file.close()
         except (OSError, QuothError):
             return None
-        belongs = (point.log_id, point.floor) == (self.log_id, self.floor)
-        return point if belongs and point.end.offset <= self.size else None
+        return point if (point.log_id, point.floor) == (self.log_id, self.floor) else None
 
     def footer(self, file: File) -> Footer | None:
         """The footer of the file, if there is one and it belongs here.
@@ -420,7 +424,7 @@ class ActiveSegment(Segment):
         try:
             self.file.truncate(self.end.offset)
         except OSError as problem:
-            raise error("storage_failed", f"{self.path.name}: {problem.strerror}") from problem
+            raise error("storage_failed", f"{self.path}: {problem.strerror}") from problem
 
 
 def read_block(file: File) -> Block:

@@ -21,6 +21,7 @@ from quothlog.filesystem import File, PosixFileSystem
 from quothlog.layout import Block, Footer, Position
 from quothlog.plan import Plan, read_plan
 from quothlog.segment import Segment
+from quothlog.strays import is_stray, strays_behind
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
@@ -58,12 +59,12 @@ class Steady:
         self.overwrite = file.overwrite
 
     def read(self, size: int, offset: int) -> bytes:
-        """See `File.read`. Raises ``storage_failed`` with the file's name."""
+        """See `File.read`. Raises ``storage_failed`` with the file's path."""
         size = max(0, min(size, self._size - offset))
         try:
             return self._file.read(size, offset).ljust(size, b"\0")
         except OSError as problem:
-            raise error("storage_failed", f"{self.path.name}: {problem.strerror}") from problem
+            raise error("storage_failed", f"{self.path}: {problem.strerror}") from problem
 
     def read_at_hand(self, size: int, offset: int) -> None:
         """See `File.read_at_hand`."""
@@ -183,26 +184,65 @@ def listing(directory: Path, wanted: int) -> Listing:
     """
     log_id = None
     while log_id is None:
-        floors = floors_in(directory)
+        floors = floors_in(directory, wanted)
         if not floors:
             raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
         log_id = _log_id(directory, floors, wanted)
     return Listing(directory, log_id, floors)
 
 
-def floors_in(directory: Path) -> list[int]:
-    """The floors of the segments: of regular files that bear the name of one.
+def floors_in(directory: Path, log_id: int = 0) -> list[int]:
+    """The floors of the segments: of regular files that bear the name of one, and can be one of the log.
 
     Those of a large transaction get their names one after the other, behind a segment that is there already.
     So a listing counts if no plan was there behind it, and no other one has found what this one has missed.
+    log_id: that of the log, 0 if it is not known.
     """
     floors = _listed(directory)
     while True:
         plan = _plan_in(directory)
         again = _listed(directory)
         if not floors or not {floor for floor in again if floor < floors[-1]} - {*floors}:
-            return [floor for floor in floors if plan is None or floor < plan.names[0][1]]
+            floors = [floor for floor in floors if plan is None or floor < plan.names[0][1]]
+            return floors[: len(floors) - len(_strays_behind(directory, floors, log_id))]
         floors = again
+
+
+def strays_in(directory: Path, log_id: int = 0) -> list[str]:
+    """The names of files that are called like segments, and that an opening would set aside, see `strays`."""
+    with os.scandir(directory) as entries:
+        names = sorted(one.name for one in entries if one.is_file(follow_symlinks=False) and _is_empty(one))
+    strays = [name for name in names if layout.floor_of(name)]
+    return [*strays, *map(layout.segment_name, _strays_behind(directory, _listed(directory), log_id))]
+
+
+def _strays_behind(directory: Path, floors: list[int], log_id: int) -> list[int]:
+    """The floors at the end of a listing whose files are strays; none if there is nothing of the log then."""
+    log_id = log_id or _said_last(directory, floors)
+
+    def is_one(floor: int) -> bool:
+        file = _open(directory, floor)
+        if file is None:
+            return False
+        try:
+            return is_stray(Segment(DISK, directory, floor, log_id, file.size()), file)
+        finally:
+            file.close()
+
+    strays = strays_behind(floors, is_one) if log_id else []
+    return strays if len(strays) < len(floors) else []
+
+
+def _said_last(directory: Path, floors: list[int]) -> int:
+    """The id of the log that the last segment says which says its own name, 0 if none does."""
+    for floor in reversed(floors):
+        with contextlib.suppress(QuothError, FileNotFoundError):
+            log_id, said, _ = layout.named_in(
+                DISK.open(directory / layout.segment_name(floor)).read(layout.BLOCK_BYTES, 0)
+            )
+            if said == floor:
+                return log_id
+    return 0
 
 
 def _plan_in(directory: Path) -> Plan | None:
@@ -214,8 +254,15 @@ def _plan_in(directory: Path) -> Plan | None:
 
 def _listed(directory: Path) -> list[int]:
     with os.scandir(directory) as entries:
-        names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-    return sorted(filter(None, map(layout.floor_of, names)))
+        files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+    return sorted(floor for one in files if (floor := layout.floor_of(one.name)) and not _is_empty(one))
+
+
+def _is_empty(entry: os.DirEntry[str]) -> bool:
+    try:
+        return not entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return True
 
 
 def _first_row(listed: Listing, after: int) -> int:

@@ -28,8 +28,9 @@ from quothlog.layout import BLOCK_BYTES, Block, StagedName
 from quothlog.retention import SHARE, LogOptions
 from quothlog.room import need_room
 from quothwire import batch
-from quothwire.batch import Header
+from quothwire.batch import Header, Parsed
 from quothwire.errors import Damaged, QuothError, error
+from quothwire.ingest import check_new
 
 FILES_MAX = 65_536
 """Of a topic, four times as many as a transaction can have parts: each takes 1.5 KB of memory, and 40 us of
@@ -136,14 +137,16 @@ class Staging:
 
     # -- one transaction ----------------------------------------------------------------------------------
 
-    def stage(self, name: StagedName, number: int, raw: Buffer, options: LogOptions) -> Attempt:
+    def stage(
+        self, name: StagedName, number: int, parsed: Parsed, raw: Buffer, options: LogOptions
+    ) -> Attempt:
         """Keep a batch behind those of its attempt, unless it is there; returns the attempt.
 
-        name: with any number of a file. number: batches of the attempt before it. Raises `Conflict`
-        ``sequence_reused``, ``out_of_sequence`` or ``staged_max``, `RequestError` ``too_large``,
-        `Unavailable` ``disk_low``, or OSError; nothing was stored then.
+        name: with any number of a file. number: batches of the attempt before it. parsed: what `raw` says.
+        Raises `Conflict` ``sequence_reused``, ``out_of_sequence`` or ``staged_max``, `RequestError`
+        ``bad_batch`` or ``too_large``, `Unavailable` ``disk_low``, or OSError; nothing was stored then.
         """
-        header = batch.parse_header(raw, 0)
+        header = parsed.header
         one = self._attempt(Key(*name[:2]), name.part, name.attempt) or Attempt(is_read=True)
         if number < one.batches:
             if one.checks[number] != header.body_check:
@@ -153,6 +156,7 @@ class Staging:
             return one
         if number > one.batches:
             raise error("out_of_sequence", f"batch {number} came after {one.batches} of this attempt")
+        check_new(parsed)
         if self.bytes + len(raw) > options.staged_bytes_max:
             text = f"{self.bytes} bytes are staged on this topic, at most {options.staged_bytes_max}"
             raise error("staged_max", text)

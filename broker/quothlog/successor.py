@@ -20,6 +20,8 @@ from quothlog.layout import Block, Position
 from quothlog.pointers import HORIZON_US
 from quothlog.scan import Hole, parts, same_bytes
 from quothlog.segment import ActiveSegment, Segment
+from quothwire.errors import error
+from quothwire.pointer import POINTER_MAX
 
 
 @dataclass
@@ -48,13 +50,19 @@ class Successor:
     def begin(
         self, clock: Clock, producers: bytes, findings: Findings
     ) -> tuple[list[Segment], ActiveSegment]:
-        """Begin the new segment; returns what is left of the last one, and the new one. Raises OSError."""
+        """Begin the new segment; returns what is left of the last one, and the new one.
+
+        Raises OSError, or `Conflict` ``pointers_exhausted``.
+        """
+        floor = max(self.highest, self.last.floor - 1) + 1 + HORIZON_US
+        if floor > POINTER_MAX:
+            raise error("pointers_exhausted", f"the log would have to go on at pointer {floor}")
         sync_file(self.file)
         if self.torn is not None:
             self._copy(self.torn, findings)
         block = Block(
             log_id=self.last.log_id,
-            floor=max(self.highest, self.last.floor - 1) + 1 + HORIZON_US,
+            floor=floor,
             previous=self.end.pointer,
             ordinal=self.end.ordinal,
             chain=self.chain,

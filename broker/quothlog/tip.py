@@ -25,8 +25,9 @@ from quothlog.segment import ActiveSegment
 from quothlog.ticket import SyncTicket
 from quothlog.trouble import Trouble
 from quothwire import batch
-from quothwire.batch import Flag, Header
+from quothwire.batch import Flag, Header, Parsed
 from quothwire.errors import QuothError, error
+from quothwire.ingest import check_new
 
 
 class Tip:
@@ -90,8 +91,10 @@ class Tip:
         fits = sum(map(len, raws)) <= room_in(self.options, self.active)
         for raw in raws:
             try:
-                header = self._checked(raw)
+                header, *_ = parsed = self._checked(raw)
                 before = self._producers.admit(header, self.clock.now())
+                if before is None:  # what was stored before there were these checks is still a duplicate
+                    check_new(parsed)
                 roll = not fits and self._must_roll(header, burst)
                 if burst.waiting and (roll or before is not None):
                     burst = self._write(burst)
@@ -258,17 +261,18 @@ class Tip:
             self.synced = self.active.end
             self._show()
 
-    def _checked(self, raw: Buffer) -> Header:
+    def _checked(self, raw: Buffer) -> Parsed:
         self.check_writable()
         self._finish_opening()
-        header = batch.check(raw)
+        parsed = batch.parse(raw)
+        header = parsed.header
         if header.base or header.ordinal:
             raise error("bad_batch", "a producer leaves pointer and ordinal to the log")
         if bool(header.producer) != bool(header.sequence):
             raise error("bad_batch", "a producer id and a sequence go together")
         if header.flags & Flag.TRANSACTION:
             raise error("bad_batch", "the batches of a transaction are staged, then published together")
-        return header
+        return parsed
 
     def _must_roll(self, header: Header, burst: Burst) -> bool:
         waiting = burst.records, burst.bytes

@@ -95,7 +95,8 @@ class Transactions:
         ``disk_low`` or ``busy``, or `BrokerFailure`; nothing was stored then.
         """
         self._tip.check_writable()
-        header = batch.check(raw)
+        parsed = batch.parse(raw)
+        header = parsed.header
         named = header.flags & _TRANSACTION and header.producer == application
         if not named or header.sequence != sequence_of(version) or header.base or header.ordinal:
             raise error("bad_batch", "this is no batch of this transaction")
@@ -111,7 +112,7 @@ class Transactions:
             raise error("too_large", f"a transaction has at most {BATCHES_MAX} batches")
         name = StagedName(application, version, part, attempt, 0)
         try:
-            return self._staging.stage(name, number, raw, self._tip.options)
+            return self._staging.stage(name, number, parsed, raw, self._tip.options)
         except (OSError, QuothError) as problem:
             raise self._tip.as_error(problem, len(raw)) from problem
 

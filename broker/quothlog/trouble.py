@@ -7,6 +7,8 @@ again.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,23 @@ from pathlib import Path
 from quothlog.filesystem import FileSystem
 from quothlog.room import shortage
 from quothwire.errors import QuothError, error
+
+WITHHELD = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS))
+"""The errors of a call for which something is in the way: rights, a mount, a sandbox."""
+_WITHHELD_HINT = (
+    "may the broker's user write there? is it mounted read-only, moved away, or hidden by a sandbox?"
+)
+
+
+def storage_failed(problem: OSError, place: Path, topic: str = "") -> QuothError:
+    """The error of something that the operating system refused, with the path that it is about.
+
+    place: where it happened, told where the system names no file. topic: told in front, if one is given.
+    """
+    path = os.fsdecode(place if problem.filename is None else problem.filename)
+    hint = _WITHHELD_HINT if problem.errno in WITHHELD else None
+    what = f"{topic}: " if topic else ""
+    return error("storage_failed", f"{what}{path}: {problem.strerror or problem}", hint)
 
 
 class Trouble:
@@ -27,7 +46,7 @@ class Trouble:
     def fail(self, problem: OSError | QuothError) -> QuothError:
         """Take no more writes from now on; returns why."""
         if isinstance(problem, OSError):
-            problem = error("storage_failed", f"{self._directory.name}: {problem.strerror or problem}")
+            problem = storage_failed(problem, self._directory)
         self.failure = self.failure or problem
         return self.failure
 

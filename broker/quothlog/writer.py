@@ -22,9 +22,12 @@ from typing import Self
 from quothlog import marks
 from quothlog.log import Log
 from quothlog.names import Names
+from quothlog.pointers import AHEAD_US
 from quothlog.retention import LogOptions
 from quothwire import batch
 from quothwire.errors import Conflict, QuothError, Unavailable, error
+from quothwire.headers import encode_headers
+from quothwire.paths import given_path
 
 FLUSH_RECORDS, FLUSH_SECONDS = 1_000, 1.0
 BUFFER_BYTES_MAX = batch.BATCH_BYTES_MAX - 1_024
@@ -70,7 +73,7 @@ class Writer:
         self._changed = Condition()
         self._begin()
         self._released = 0
-        self._names = Names(Path(directory))
+        self._names = Names(given_path(directory, "directory"))
         self._closed = False
         self.log = _open(directory, options or LogOptions(disk_free_min=DISK_FREE_MIN))
         self._thread = Thread(target=self._keep_time, name=f"quothlog-{self.log.directory.name}", daemon=True)
@@ -95,7 +98,7 @@ class Writer:
         """
         if not isinstance(value, bytes) or not (key is None or isinstance(key, bytes)):
             raise error("bad_request", "values and keys are bytes", "encode them")
-        encoded = batch.encode_headers(headers or {})
+        encoded = encode_headers(headers or {})
         size = len(value) + len(key or b"") + len(encoded) + RECORD_BYTES
         if size > BUFFER_BYTES_MAX:
             raise error("too_large", f"a record of {size} bytes, at most {BUFFER_BYTES_MAX}")
@@ -223,8 +226,20 @@ def _open(directory: str | Path, options: LogOptions) -> Log:
     until = time.monotonic() + OWNER_S
     while True:
         try:
-            return Log.open(directory, options=options)
+            return _told(Log.open(directory, options=options))
         except Conflict:
             if time.monotonic() > until:
                 raise
             time.sleep(OWNER_PAUSE_S)
+
+
+def _told(opened: Log) -> Log:
+    """Warn of what somebody should look at who cares for this log."""
+    ahead, found = opened.ahead_us, opened.findings
+    if ahead > AHEAD_US:
+        log.warning("%s: pointers run %d s ahead of the clock", opened.directory, ahead // 1_000_000)
+    if found.lost_records:
+        log.error("%s: %d synced records are lost", opened.directory, found.lost_records)
+    for name in found.strays_set_aside:
+        log.warning("%s: no segment of this log, kept as %s", opened.directory, name)
+    return opened

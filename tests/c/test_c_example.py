@@ -19,6 +19,7 @@ import zmq
 import quoth
 from kit.brokers import BrokerProcess, StartBroker, free_port
 from kit.commands import COMMAND_S, Ended, Running
+from kit.damage import flip, stored_batches
 from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import Context
 
@@ -230,6 +231,22 @@ def test_the_cursor_that_it_tells_is_where_to_go_on(start: Start, broker: Broker
     publish(start, broker.url, topic, b"more\n")
     assert got + read_lines(second, 5_001 - got.count(b"\n")) == lines + b"more\n"
     assert end(second, signal.SIGINT).status == 130
+
+
+@pytest.mark.parametrize("offset", [20, 74], ids=["header", "body"])
+def test_tail_tells_what_is_damaged_and_goes_on_behind_it(
+    start: Start, broker: BrokerProcess, topic: str, offset: int
+) -> None:
+    with quoth.connect(broker.url) as client:
+        for value in (b"first", b"second", b"third"):
+            client.publish(topic, value)
+        _, second, _ = stored_batches(broker.topics_directory, client.topic(topic).log)
+    flip(second.path, second.start + offset)
+    tail = start("tail", broker.url, topic)
+    assert [tail.line(), tail.line()] == ["first", "third"]
+    ended = end(tail, signal.SIGINT)
+    assert ended.err.count("quothpipe: damaged: ") == 1
+    assert ended.status == 130
 
 
 def test_tail_waits_for_a_topic_that_does_not_exist(start: Start, broker: BrokerProcess, topic: str) -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from kit.logs import boundaries, segments
+from kit.logs import boundaries, sealed, segments
 from quothwire import batch
 from quothwire.batch import HEADER_BYTES, Header
 from quothwire.errors import RequestError
@@ -50,6 +50,22 @@ def flip(path: Path, offset: int, bits: int = 0x5A) -> None:
         (byte,) = file.read(1)
         file.seek(offset)
         file.write(bytes([byte ^ bits]))
+
+
+def with_headers(topics: Path, log_id: int, good: bytes, other: bytes) -> None:
+    """Let stored batches have other encoded headers, of as many bytes, and the checksums that go with them.
+
+    So lies on the disk what brokers stored that did not look at headers; one may be running meanwhile.
+    """
+    assert len(good) == len(other)
+    changed = 0
+    for one in stored_batches(topics, log_id):
+        body = one.path.read_bytes()[one.start + HEADER_BYTES : one.end]
+        if good in body:
+            body = body.replace(good, other)
+            overwrite(one.path, one.start, sealed(one.header, body, log_id))
+            changed += 1
+    assert changed, "no batch has these headers"
 
 
 def zero(path: Path, start: int, end: int) -> None:

@@ -44,6 +44,7 @@ from quothlog import Appended, Log, layout, marks
 from quothlog.repair import repair
 from quothwire import batch
 from quothwire.batch import Flag
+from quothwire.headers import encode_headers
 from quothwire.settings import TopicSettings
 from quothwire.transaction import StagedPart
 
@@ -98,7 +99,7 @@ class Writing:
         **claims: int,
     ) -> None:
         """Append a batch. claims: producer, sequence, flags."""
-        cells = None if headers is None else [batch.encode_headers(one) for one in headers]
+        cells = None if headers is None else [encode_headers(one) for one in headers]
         raw = batch.encode(values, keys, cells, **claims)
         (told,) = self.log.append_batches([raw])
         assert isinstance(told, Appended), told

@@ -7,9 +7,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from xxhash import xxh3_64_intdigest
+
 from quothlog import Appended, Log
 from quothwire import batch
-from quothwire.batch import Flag
+from quothwire.batch import Flag, Header
 from quothwire.errors import QuothError, RequestError
 from quothwire.record import Record, records_of
 
@@ -26,6 +28,12 @@ def encoded(
     """A batch as a producer sends it."""
     flags = (Flag.SPARSE if sparse else 0) | (Flag.ORDINAL if ordinal else 0) | (Flag.START if start else 0)
     return batch.encode(values, producer=producer, sequence=sequence, flags=int(flags))
+
+
+def sealed(header: Header, body: bytes, log_id: int = 0) -> bytes:
+    """A batch of this body with the right checksums, whatever the body says."""
+    check = xxh3_64_intdigest(body, header.kind << 48 | header.flags << 32 | header.records)
+    return batch.stamp(header._replace(body_check=check), log_id) + body
 
 
 def put(log: Log, *raws: bytes) -> list[Appended]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,17 @@ fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 needs_proc = pytest.mark.skipif(
     not (_PROC / "self" / "fd").is_dir(), reason="this system has no /proc to count descriptors and threads"
 )
+
+
+def hear_interrupts() -> None:
+    """Let SIGINT have its usual effect here and in all processes that are started from here.
+
+    A script that starts something in the background has it ignored there, and so have many CI; what a process
+    ignores, those ignore that it starts.
+    """
+    is_main = threading.current_thread() is threading.main_thread()  # only there it may be set
+    if is_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def python_of(module: str) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ class Supervisor:
             content = self._socket.recv(65_536).decode()
         except (TimeoutError, BlockingIOError):
             return None
-        told = Told(dict(line.split("=", 1) for line in content.split("\n")), time.monotonic())
+        told = Told(dict(line.split("=", 1) for line in content.split("\n") if line), time.monotonic())
         self.told.append(told)
         return told
 

@@ -24,10 +24,16 @@ LOADER = "loader"
 Batches = Sequence[Sequence[bytes]]
 
 
-def staged(values: Sequence[bytes], version: int, application: str = LOADER) -> bytes:
+def staged(
+    values: Sequence[bytes],
+    version: int,
+    application: str = LOADER,
+    headers: Sequence[bytes] | None = None,
+) -> bytes:
     """A batch as a task stages it."""
     return batch.encode(
         values,
+        headers=headers,
         producer=producer_of(application),
         sequence=sequence_of(version),
         flags=int(Flag.TRANSACTION),

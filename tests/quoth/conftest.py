@@ -24,6 +24,8 @@ Connect = Callable[..., Client]
 TRIED_WITH_BOTH = tuple(
     f"test_client_{subject}"
     for subject in (
+        "ahead",
+        "awaiting",
         "cursor",
         "deadline",
         "late",
@@ -34,6 +36,7 @@ TRIED_WITH_BOTH = tuple(
         "read",
         "reading",
         "tail",
+        "tail_cursor",
         "topics",
         "transaction",
         "transaction_faults",

@@ -401,8 +401,8 @@ def test_a_new_cursor_begins_where_it_is_told(client: Client, path: Path, topic:
             cursor.save()
 
 
-def test_a_cursor_behind_everything_waits(client: Client, path: Path, topic: str) -> None:
-    client.publish(topic, b"1")
+def test_a_cursor_behind_everything_waits_and_is_told(client: Client, path: Path, topic: str) -> None:
+    last = client.publish(topic, b"1").last
     with Cursor(path) as cursor:
         cursor.advance(topic, POINTER_MAX)
-    assert gaps_of(client, path, topic) == []
+    assert gaps_of(client, path, topic) == [Gap(topic, last, POINTER_MAX + 1, 0, "ahead", 1)]

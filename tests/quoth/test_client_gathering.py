@@ -126,8 +126,8 @@ def test_a_round_whose_list_is_refused_settles_nothing() -> None:
 def test_a_round_that_took_long_is_followed_by_a_longer_rest() -> None:
     reading = begun_with_nothing()
     ping = asked(reading, every=0.0)["ping"]
-    reading.waited(0.2)
+    reading.waited(0.1)
     reading.take(ping, answer(Pong(50)), NOW)
     reading.take(asked(reading)["list"], answer(Topics([])), NOW)
-    assert "ping" not in asked(reading, NOW + 0.2 * ROUND_REST - 0.01, every=0.0)
-    assert "ping" in asked(reading, NOW + 0.2 * ROUND_REST, every=0.0)
+    assert "ping" not in asked(reading, NOW + 0.1 * ROUND_REST - 0.01, every=0.0)
+    assert "ping" in asked(reading, NOW + 0.1 * ROUND_REST, every=0.0)

@@ -19,9 +19,10 @@ from kit.proxies import Meddler, pass_on
 from quoth import Ack, Client, Failure, Messages, Producer, ProducerError, RequestError, Unavailable
 from quoth import producer as producer_module
 from quoth.delivery import Delivery
-from quothwire.batch import BATCH_BYTES_MAX, HEADERS_BYTES_MAX
+from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.codec import Call
 from quothwire.errors import error
+from quothwire.headers import HEADERS_BYTES_MAX
 from quothwire.message import Operation
 
 Connect = Callable[..., Client]

@@ -22,9 +22,10 @@ from quoth import Ack, Client, Disconnected, NotFound, RequestError, Unavailable
 from quoth.exchange import Exchange
 from quothd import Broker
 from quothlog.filesystem import PosixFile
-from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, HEADERS_BYTES_MAX
+from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from quothwire.codec import Answer, Call
 from quothwire.errors import QuothError, error
+from quothwire.headers import HEADERS_BYTES_MAX
 from quothwire.message import Operation, Published
 
 Connect = Callable[..., Client]

@@ -176,6 +176,13 @@ def test_reading_on_after_the_last_one_gets_everything_once(
         assert all(len(portion) == limit for portion in portions[:-1])
 
 
+@pytest.mark.parametrize("limit", [-1, 1.5, True, "3"])
+def test_a_limit_that_is_no_number_of_records_is_refused(client: Client, topic: str, limit: Any) -> None:
+    with pytest.raises(RequestError, match="limit is a number of records from 0 on, not") as told:
+        client.read(topic, limit=limit)
+    assert told.value.code == "bad_request"
+
+
 def test_limit_and_until_hold_together(client: Client, topic: str, told: list[Message]) -> None:
     assert client.read(topic, until=told[5].pointer, limit=3) == told[:3]
     assert client.read(topic, until=told[2].pointer, limit=3) == told[:2]

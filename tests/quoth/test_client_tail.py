@@ -9,16 +9,17 @@ from itertools import count, islice
 import pytest
 
 from kit.brokers import BrokerProcess, StartBroker
+from kit.damage import with_headers
 from kit.deadlines import DEADLINE_S, eventually
 from kit.logs import encoded
 from kit.peers import Peers, refused
 from kit.proxies import Meddler, Wire, pass_on
-from quoth import Client, Damaged, Gap, Message, NotFound
+from quoth import Client, Gap, Message, NotFound
 from quoth import reader as reader_module
 from quoth.channel import Link
-from quothwire import batch
 from quothwire.codec import Call
 from quothwire.errors import QuothError, error
+from quothwire.headers import encode_headers
 from quothwire.message import Operation, Publish
 
 Connect = Callable[..., Client]
@@ -356,44 +357,31 @@ def test_everything_trimmed_in_front_of_a_tail_is_told_with_the_next_record(
 # -- records that only others can read ----------------------------------------------------------------------
 
 
-def test_headers_that_are_none_are_a_gap_of_one_record_and_no_end(
-    client: Client, peers: Peers, broker: BrokerProcess, topic: str
+def test_headers_that_are_none_come_as_they_are_with_an_intact_value(
+    client: Client, broker: BrokerProcess, topic: str
 ) -> None:
-    """A producer of another make wrote them; nobody behind it has to starve."""
-    headers = [b"", b"\xff nonsense", batch.encode_headers({"n": b"v"})]
-    raw = batch.encode([b"a", b"b", b"c"], headers=headers)
-    first = peers.fast(broker).call(Publish(), topic, raw).first
+    """An older broker stored whatever a producer wrote there."""
+    acked = client.publish(topic, [b"a", b"b", b"c"], headers=[{}, {"n": b"0123"}, {"n": b"v"}])
+    good, bad = encode_headers({"n": b"0123"}), b"\x81\xa1n\xa5text!"
+    with_headers(broker.topics_directory, client.topic(topic).log, good, bad)
     client.publish(topic, b"d")
     gaps: list[Gap] = []
-    assert values_of(client.tail(topic, after=0, on_gap=gaps.append), 3) == [b"a", b"c", b"d"]
-    assert [one.value for one in client.read(topic, on_gap=gaps.append)] == [b"a", b"c", b"d"]
-    assert gaps == [Gap(topic, first, first + 2, 1, "damaged", 1)] * 2
-    found, _ = client.batches(topic)
-    assert found.values == [b"a", b"b", b"c"]
-    with pytest.raises(Damaged):
-        found.messages()
-    with refused("damaged"):
-        client.get(topic, first + 1)
-
-
-def test_record_that_cannot_be_read_is_told_in_its_turn(
-    client: Client, peers: Peers, broker: BrokerProcess, topic: str
-) -> None:
-    """Whoever needs only what comes before it does not hear of it."""
-    raw = batch.encode([b"a", b"b", b"c"], headers=[b"", b"", b"\xff nonsense"])
-    first = peers.fast(broker).call(Publish(), topic, raw).first
-    gaps: list[Gap] = []
-    assert len(client.read(topic, limit=2, on_gap=gaps.append)) == 2
-    assert client.get(topic, first + 1).value == b"b"
+    first, _ = client.batches(topic)
+    ways = {
+        "tail": list(islice(client.tail(topic, after=0, on_gap=gaps.append), 4)),
+        "read": list(client.read(topic, on_gap=gaps.append)),
+        "slice": [*client.read(topic, limit=3), *client.read(topic, after=acked.last)],
+        "batches": [*first.messages(), *client.read(topic, after=acked.last)],
+        "get": [*(client.get(topic, acked.first + row) for row in range(3)), client.read(topic)[3]],
+        "several": list(client.read_many([topic], on_gap=gaps.append)),
+        "in order": list(client.read_many([topic], ordered=True, on_gap=gaps.append)),
+    }
+    for way, found in ways.items():
+        assert [one.value for one in found] == [b"a", b"b", b"c", b"d"], way
+        assert [dict(one.headers) for one in found] == [{}, {}, {"n": b"v"}, {}], way
+        assert [one.raw_headers for one in found] == [b"", bad, b"", b""], way
+        assert ["is text, not binary" in one.headers_problem for one in found] == [False, True, False, False]
     assert gaps == []
-
-    def refuse(gap: Gap) -> None:
-        raise LookupError(gap)
-
-    tail = client.tail(topic, after=0, on_gap=refuse)
-    assert values_of(tail, 2) == [b"a", b"b"]
-    with pytest.raises(LookupError):
-        next(tail)
 
 
 def test_records_of_other_producers_are_read_too(

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 import quoth
+import quoth.aio
 from kit.brokers import BrokerProcess
 from kit.deadlines import eventually
 from kit.peers import refused
@@ -22,7 +23,7 @@ from quothd.topicfile import TopicFile
 from quothwire.codec import Answer, Call
 from quothwire.errors import QuothError, error
 from quothwire.message import TOPICS_MAX, Operation, Status
-from quothwire.settings import TopicSettings
+from quothwire.settings import NAMES, TopicSettings
 
 Connect = Callable[..., Client]
 
@@ -119,7 +120,14 @@ def test_settings_can_be_changed_one_by_one(client: Client, topic: str) -> None:
         ({"max_ages": 5}, "max_ages", "did you mean max_age?"),
         ({"nonsense": 5}, "nonsense", "one of durability"),
         ({"max_age": -1}, "max_age", "nothing was changed"),
-        ({"max_age": "1d"}, "max_age", "nothing was changed"),
+        ({"max_age": "5x"}, "max_age: '5x' is not a span of time: there is no unit 'x'", "like 7d"),
+        ({"max_age": 1e11}, "max_age is a number from 0 to 10000000000", "nothing was changed"),
+        ({"max_bytes": "1GiBB"}, "max_bytes: '1GiBB' is not a size", "like 1GiB"),
+        (
+            {"size_limit": "infinity"},
+            "size_limit: 'infinity' is not a size: it has to be finite",
+            "like 1GiB",
+        ),
         ({"size_limit": 0}, "size_limit", "nothing was changed"),
         ({"count_limit": True}, "count_limit", "nothing was changed"),
         ({"durability": "eternal"}, "written or synced", "nothing was changed"),
@@ -140,6 +148,29 @@ def test_wrong_settings_change_nothing(
     else:
         with refused("unknown_topic"):
             client.topic(topic)
+
+
+def test_spans_and_sizes_are_given_in_words(client: Client, topic: str) -> None:
+    made = client.create_topic(topic, max_age="7d", max_bytes="1GiB", size_limit="8MB", age_limit=0.5)
+    wanted = {"max_age": 604_800, "max_bytes": 2**30, "size_limit": 8_000_000, "age_limit": 0.5}
+    assert made.settings == TopicSettings().to_map() | wanted
+    changed = client.update_topic(topic, max_age="infinity", max_bytes="infinity", age_limit="1h30m")
+    assert changed.settings == made.settings | {"max_age": 0, "max_bytes": 0, "age_limit": 5_400}
+
+
+def test_settings_are_typed_keywords() -> None:
+    """For mypy, which fails if one of these marks is not needed, and for editors that complete names."""
+
+    def never_called(one: quoth.Client, typed: dict[str, Any]) -> None:
+        one.create_topic("orders", max_age="7d", max_bytes=2**30, durability="synced")
+        one.create_topic("orders", **typed)
+        one.update_topic("orders", max_ages="7d")  # type: ignore[call-arg]
+        one.update_topic("orders", count_limit="7d")  # type: ignore[arg-type]
+
+    for made in (quoth.Client, quoth.aio.Client):
+        for method in (made.create_topic, made.update_topic):
+            hints = get_type_hints(method)
+            assert set(get_type_hints(get_args(hints["settings"])[0])) == set(NAMES), method
 
 
 def test_making_a_topic_twice_is_a_conflict(client: Client, topic: str) -> None:

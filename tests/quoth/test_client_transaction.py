@@ -387,10 +387,14 @@ def test_of_several_who_go_on_from_the_same_version_one_publishes(client: Client
     assert values(client, topic) == [b"5", b"6"]
 
 
-@pytest.mark.parametrize("newest", [-3, VERSION_MAX + 1, "5"])
-def test_what_cannot_be_a_newest_version_is_refused(client: Client, topic: str, newest: Any) -> None:
+@pytest.mark.parametrize(
+    ("newest", "code"), [(-3, "bad_request"), (VERSION_MAX + 1, "too_large"), ("5", "bad_request")]
+)
+def test_what_cannot_be_a_newest_version_is_refused(
+    client: Client, topic: str, newest: Any, code: str
+) -> None:
     transaction = client.transaction(topic, "app", 5)
-    with refused("bad_request"):
+    with refused(code):
         transaction.publish([staged(transaction, 0, [b"5"])], newest=newest)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xxhash import xxh3_64_hexdigest
 
 import quoth
 from kit.brokers import BrokerProcess, StartBroker
@@ -318,6 +319,39 @@ def test_a_backup_that_is_not_what_it_was_is_not_restored(
     assert not (tmp_path / "restored").exists()
     if harm != "manifest":
         assert [row["topic"] for row in place.restore(tmp_path / "restored", "--topic", "a")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("folder", "../elsewhere~0000000000000001"),
+        ("log", "../../x"),
+        ("newest", 2**56),
+        ("name", None),
+        ("until", []),
+    ],
+)
+def test_a_manifest_that_says_anything_is_refused_in_a_sentence(
+    place: Place, client: quoth.Client, tmp_path: Path, field: str, value: object
+) -> None:
+    client.publish("a", b"x")
+    place.backup()
+    manifest = place.to / "backup.json"
+    content = json.loads(manifest.read_bytes().splitlines()[0])
+    content["topics"][0][field] = value
+    line = json.dumps(content).encode()
+    manifest.write_bytes(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n")
+    told = place.command("restore", str(place.to), str(tmp_path / "restored"))
+    assert (told.status, len(told.err.splitlines())) == (1, 2)
+    assert told.err.startswith(f"quoth: damaged: {manifest} is no manifest: ")
+    assert not (tmp_path / "restored").exists()
+
+
+def test_a_manifest_that_is_a_pipe_is_not_waited_for(place: Place, tmp_path: Path) -> None:
+    place.to.mkdir()
+    os.mkfifo(place.to / "backup.json")
+    told = place.command("restore", str(place.to), str(tmp_path / "restored"))
+    assert (told.status, "quoth: damaged: " in told.err) == (1, True)
 
 
 def test_nothing_is_written_over(place: Place, client: quoth.Client, source: BrokerProcess) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kit.commands import Command
-from quothcli.bench.peers import quoth
-from quothcli.bench.peers.comparison import TRIALS, fastest
-from quothcli.bench.peers.work import Way, Work, foreign, missing
+from quothcli.bench.peers import comparison, quoth, redis
+from quothcli.bench.peers.comparison import TRIALS, Name, fastest
+from quothcli.bench.peers.work import Peer, Way, Work, foreign, missing
 from quothcli.bench.processes import Clients
 from quothcli.bench.server import free_ports, serving
-from quothwire.errors import BrokerFailure, Disconnected
+from quothcli.formats import Format
+from quothcli.output import Printer
+from quothwire.errors import BrokerFailure, Disconnected, error
 
 REDIS = "skipped: redis-server is not installed, or not in PATH: apt install redis-server"
 RABBITMQ = "skipped: rabbitmq-server is not installed, or not in PATH: apt install rabbitmq-server"
@@ -119,6 +124,80 @@ def test_the_fastest_way_is_taken_by_the_best_of_its_trials() -> None:
     ways = [Way(name, lambda: next(rates)) for name in "abc"]
     assert fastest(ways).name == "a"
     assert next(rates, None) is None
+
+
+class Ailing:
+    """A peer that can write, whose reads fail."""
+
+    def ways(self, work: Work) -> Sequence[Way]:
+        match work:
+            case Work.PUBLISH | Work.RAW_WRITE:
+                return [Way("at once", lambda: 1_000.0)]
+            case Work.READ:
+                return [Way("by page", self._fail)]
+            case _:
+                return []
+
+    def _fail(self) -> float:
+        raise error("internal", "redis-benchmark: All clients disconnected... aborting.")
+
+
+@contextmanager
+def ailing(_directory: Path, _clients: Clients) -> Iterator[Ailing]:
+    """Run the peer whose reads fail."""
+    yield Ailing()
+
+
+@contextmanager
+def not_starting(_directory: Path, _clients: Clients) -> Iterator[Ailing]:
+    """Do not run."""
+    raise error("disconnected", "it did not start: no room")
+    yield Ailing()
+
+
+def compared(
+    server: Callable[[Path, Clients], AbstractContextManager[Ailing]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> tuple[bool, list[dict[str, Any]]]:
+    """What comparing with a peer returns, and its rows."""
+    peer = Peer("everysec", "as it is", lambda: "", lambda: "1.0", server)
+    monkeypatch.setitem(comparison.PEERS, Name.REDIS, peer)
+    whole = comparison.run(Printer(Format.JSON), [Name.REDIS], tmp_path, 1)
+    _, *rows = map(json.loads, capsysbinary.readouterr().out.splitlines())
+    return whole, rows
+
+
+def test_row_that_fails_says_so_and_the_next_one_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    whole, rows = compared(ailing, tmp_path, monkeypatch, capsysbinary)
+    assert not whole
+    problems = {row["work"]: row["problem"] for row in rows}
+    assert problems == {
+        "publish([100])": None,
+        "read(limit=10000)": "redis-benchmark: All clients disconnected... aborting.",
+        "raw write": None,
+    }
+    assert [row["ratio"] is None for row in rows] == [False, True, False]
+
+
+def test_peer_that_does_not_start_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    whole, (row,) = compared(not_starting, tmp_path, monkeypatch, capsysbinary)
+    assert not whole
+    assert (row["work"], row["peer"], row["problem"]) == ("server", "redis", "it did not start: no room")
+
+
+@pytest.mark.parametrize(
+    ("requests", "pipelines"),
+    [(redis.RAW_WRITTEN, redis.RAW_WRITE_PIPELINES), (redis.RAW_READS, redis.RAW_READ_PIPELINES)],
+)
+def test_redis_benchmark_gets_whole_pipelines(requests: int, pipelines: Sequence[int]) -> None:
+    """It may end with "All clients disconnected" where it does not, one time in forty."""
+    assert [requests % pipeline for pipeline in pipelines] == [0] * len(pipelines)
 
 
 @pytest.mark.parametrize("work", Work)

@@ -41,6 +41,8 @@ def test_source_is_measured_beside_parquet_and_tuples(alone: Command, tmp_path: 
         assert row["ratio"]["median"] == pytest.approx(rates[0] / rates[1])
         assert 0.01 < row["ratio"]["median"] < 100
         assert row["java_nanoseconds_per_row"] > 0
+        ratio = row["processor_ratio"]
+        assert 0.01 < ratio["low"] <= ratio["median"] <= ratio["high"] < 100
     assert not [*here.iterdir(), *there.iterdir()]
 
 

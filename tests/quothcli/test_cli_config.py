@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def test_show_tells_where_each_value_comes_from(alone: Command, file: Path) -> N
     assert rows["durability"].split()[1:] == ['"synced"', f"{file}:1"]
     assert rows["auto_create"].split()[1:] == ["false", "--auto-create"]
     assert rows["listen"].endswith("--listen")
-    assert rows["max_age"].split()[1:] == ["0.0", "default"]
+    assert rows["max_age"].split()[1:] == ['"infinity"', "default"]
 
 
 def test_show_as_json_has_values_as_they_are(alone: Command, file: Path) -> None:
@@ -58,9 +59,20 @@ def test_what_show_prints_raw_is_a_file(alone: Command, file: Path, tmp_path: Pa
 
 
 def test_a_variable_that_was_misspelt_is_told(alone: Command) -> None:
-    told = alone("config", "show", environment={"QUOTH_PROT": "1"})
-    assert told.status == 0
-    assert told.err == "quoth: QUOTH_PROT is not read: did you mean QUOTH_PORT?\n"
+    """By the daemon and by every command, as an unknown key of a file is."""
+    wrong = {"QUOTH_PROT": "1"}
+    daemon = subprocess.run(
+        [*python_of("quothd.main"), "--check"],
+        env=os.environ | wrong,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    ended = [alone(*typed, environment=wrong) for typed in (("config", "show"), ("ping",))]
+    for status, err in [(daemon.returncode, daemon.stderr), *((told.status, told.err) for told in ended)]:
+        assert status == 2
+        assert "QUOTH_PROT: there is no such variable" in err
+        assert "did you mean QUOTH_PORT?" in err
 
 
 def checkers() -> list[tuple[str, ...]]:

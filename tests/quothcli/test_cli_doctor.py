@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from typing import Any
 import pytest
 
 from kit.brokers import BrokerProcess, StartBroker, free_port
-from kit.commands import Command, Ended
+from kit.commands import Command, Ended, Running
 from kit.processes import listing, needs_proc
 from quoth import Disconnected
+from quoth import connect as quoth_connect
 from quothcli.chosen import Chosen
 from quothcli.doctor import broker as broker_checks
-from quothcli.doctor import directory
+from quothcli.doctor import directory, machine, probe
 from quothd.config import Config
+from quothlog.clock import _system_boot_id
 
 DAMAGE = b"half a batch"
 
@@ -158,6 +161,20 @@ def test_a_wrong_environment(quoth: Command, tmp_path: Path) -> None:
     assert "QUOTH_WORKERS_MAX" in found(told)["environment"]["text"]
 
 
+def test_a_machine_that_hides_its_boot(
+    alone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quothlog.clock._LINUX_BOOT_ID", tmp_path / "boot_id")
+    _system_boot_id.cache_clear()
+    try:
+        (finding,) = machine.boot()
+    finally:
+        _system_boot_id.cache_clear()
+    assert finding.verdict == "fail"
+    assert f"{tmp_path}/boot_id" in finding.text
+    assert verdicts(alone("doctor", str(tmp_path), "--format", "json"))["boot"] == "ok"
+
+
 @needs_proc
 def test_the_descriptors_of_the_broker_that_runs(alone: Command, start_broker: StartBroker) -> None:
     """Not those of whoever asks, who may have been given more."""
@@ -191,6 +208,81 @@ def test_a_lock_that_nobody_holds_any_more(quoth: Command, start_broker: StartBr
     broker.kill()
     told = quoth("doctor", str(broker.directory), "--format", "json")
     assert found(told)["lock"]["text"] == f"free; process {pid} had it last"
+
+
+# -- the probe ----------------------------------------------------------------------------------------------
+
+
+def publish_findings(told: Ended) -> list[dict[str, Any]]:
+    """What is said of publishing."""
+    return [one for one in told.objects if one["check"] == "publish"]
+
+
+def test_a_record_goes_there_and_back_and_leaves_no_trace(alone: Command, start_broker: StartBroker) -> None:
+    broker = start_broker(auto_create=False)
+    told = alone("doctor", "--url", broker.url, "--format", "json")
+    (finding,) = publish_findings(told)
+    assert (finding["verdict"], told.status) == ("ok", 0)
+    spans = re.findall(r"(written|synced|read) in ([\d.]+) ms", finding["text"])
+    assert [what for what, _ in spans] == ["written", "synced", "read"]
+    assert all(float(span) > 0 for _, span in spans)
+    assert listing(broker.topics_directory) == []
+
+
+def test_a_broker_that_cannot_store_a_record_is_found(alone: Command, start_broker: StartBroker) -> None:
+    """Though it started well, answers and has nothing to complain of."""
+    broker = start_broker()
+    topics = broker.topics_directory
+    topics.rename(topics.with_name("elsewhere"))
+    topics.touch()
+    told = alone("doctor", "--url", broker.url, "--format", "json")
+    (finding,) = publish_findings(told)
+    assert (finding["verdict"], told.status) == ("fail", 1)
+    assert f"{topics}" in finding["text"], "it names the path"
+    assert "hidden by a sandbox" in finding["advice"]
+
+
+def test_a_broker_that_takes_no_more_topics_is_a_warning(alone: Command, start_broker: StartBroker) -> None:
+    broker = start_broker(topics_max=1)
+    assert alone("pub", "t", "x", "--url", broker.url).status == 0
+    told = alone("doctor", "--url", broker.url, "--format", "json")
+    (finding,) = publish_findings(told)
+    assert (finding["verdict"], told.status) == ("warn", 0)
+    assert "topics_max" in finding["text"]
+
+
+def test_what_a_doctor_that_was_killed_has_left_is_removed_by_a_later_one(
+    alone: Command, start_broker: StartBroker
+) -> None:
+    """With records in it or without; what a doctor may still be at stays, and what is not a doctor's."""
+    broker = start_broker()
+    now = time.time_ns() // 1_000
+    old = now - int(probe.LEFT_AFTER_S * 1e6) - 1
+    leftover, unused, young, strange, other = (
+        f"{probe.PREFIX}{made}-{row:016x}" for row, made in enumerate((old, old, now, old, "x"))
+    )
+    with quoth_connect(broker.url) as client:
+        client.publish(leftover, probe.VALUE)
+        client.create_topic(unused)
+        client.publish(young, probe.VALUE)
+        client.publish(strange, [probe.VALUE, b"of somebody else"])
+        client.publish(other, probe.VALUE)
+        told = alone("doctor", "--url", broker.url, "--format", "json")
+        assert sorted(client.topics()) == sorted([young, strange, other])
+    findings = publish_findings(told)
+    assert [one["verdict"] for one in findings] == ["warn", "ok"]
+    assert strange in findings[0]["text"]
+
+
+def test_several_doctors_do_not_disturb_each_other(
+    alone: Command, running: list[Running], start_broker: StartBroker
+) -> None:
+    broker = start_broker()
+    doctors = [alone.start("doctor", "--url", broker.url, "--format", "json") for _ in range(3)]
+    for doctor in doctors:
+        (finding,) = publish_findings(doctor.end())
+        assert finding["verdict"] == "ok"
+    assert listing(broker.topics_directory) == []
 
 
 @needs_proc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import quoth
 from kit.commands import Command
 from quothwire.errors import CODES
 
@@ -11,13 +12,15 @@ def test_one_code(alone: Command) -> None:
     assert told.status == 0, told
     assert told.lines[0] == "disk_low"
     assert f"  hint: {CODES['disk_low'].hint}" in told.lines
-    assert "may succeed if tried again; exit status 1" in told.lines[-1]
+    assert f"  {CODES['disk_low'].meaning}" in told.lines
+    assert told.lines[-1] == "  may succeed if tried again; quoth.Unavailable in Python; exit status 1"
 
 
 def test_all_codes(alone: Command) -> None:
     told = alone("errors", "--format", "json").objects
     assert [one["code"] for one in told] == list(CODES)
-    assert all(one["meaning"] and one["hint"] for one in told)
+    assert all(one["meaning"].endswith(".") and one["hint"] for one in told)
+    assert all(issubclass(getattr(quoth, one["error"]), quoth.QuothError) for one in told)
     assert {one["code"]: one["retryable"] for one in told} == {
         code: row.retryable for code, row in CODES.items()
     }

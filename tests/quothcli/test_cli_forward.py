@@ -27,13 +27,15 @@ from kit.commands import Command, Running
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.effort import times
 from kit.forwarding import TOPIC, fill, mark_of, value
-from kit.logs import segments
+from kit.logs import put, segments
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
 from quoth import Client
 from quothlog import Log, LogOptions, Writer
+from quothwire.batch import Flag, encode
 from quothwire.codec import Call
 from quothwire.errors import QuothError, error
+from quothwire.headers import encode_headers
 from quothwire.message import Operation
 
 BLOWS = 14
@@ -100,6 +102,39 @@ def test_without_its_state_it_looks_what_the_topic_holds(
     mark_of(readings).unlink()
     assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["100"]
     assert stored(client) == [*map(value, range(500)), b"of somebody else", *map(value, range(500, 600))]
+
+
+def test_batches_that_no_broker_takes_any_more_arrive_without_what_it_refuses(
+    alone: Command,
+    target: BrokerProcess,
+    client: Client,
+    readings: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An older log took headers that are no map; no value and no key is held back for them."""
+    good, bad = encode_headers({"n": b"v"}), b"\x81\xa1n\xa5text!"
+    with monkeypatch.context() as before, Log.open(readings) as log:
+        before.setattr("quothlog.tip.check_new", lambda _: None)
+        for number in range(6):
+            headers = [good, bad if number % 3 == 1 else b"", b""]
+            sequence, flags = log.end_ordinal + 1, Flag.ORDINAL | (0 if number else Flag.START)
+            raw = encode(
+                [value(number), b"x", b""], [b"k", None, b""], headers,
+                producer=log.log_id, sequence=sequence, flags=int(flags),
+            )  # fmt: skip
+            put(log, raw)
+    told = alone("forward", str(readings), target.url, "--once", "--format", "raw")
+    assert (told.status, told.lines) == (0, ["18"])
+    assert told.err.count("had headers that nobody can decode: sent without them") == 2
+    found = client.read(TOPIC)
+    assert [one.value for one in found] == [one for number in range(6) for one in (value(number), b"x", b"")]
+    assert [one.key for one in found] == [b"k", None, b""] * 6
+    assert [dict(one.headers) for one in found] == [{"n": b"v"}, {}, {}] * 6
+    assert not any(one.raw_headers for one in found)
+    assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["0"]
+    mark_of(readings).unlink()
+    assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["0"]
+    assert client.topic(TOPIC).count == 18, "what went on without its headers is known again"
 
 
 def test_a_folder_that_holds_no_log_yet_is_named(

@@ -41,6 +41,7 @@ def test_the_tree_is_the_one_that_is_documented() -> None:
         "pipeline",
         "bench",
         "errors",
+        "help",
         "completion",
         "reference",
     ]

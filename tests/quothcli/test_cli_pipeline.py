@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -78,6 +79,7 @@ def test_audit_by_spark_submit(directory: Path, tmp_path: Path) -> None:
     assert (content["whole"], content["segments"], content["records"]) == (True, 3, 30)
 
 
+@long_form
 @starts_spark
 def test_audit_in_executors_that_are_processes_of_their_own(directory: Path, tmp_path: Path) -> None:
     """What tasks run reaches them by its name and finds all that it needs there."""
@@ -103,16 +105,26 @@ def test_audit_in_executors_that_are_processes_of_their_own(directory: Path, tmp
 
 
 @starts_spark
-def test_hint_says_what_there_is_of_a_replay_that_spark_breaks_off(
+def test_a_replay_whose_workers_fail_names_their_error_and_says_what_there_is_of_it(
     alone: Command, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     write_archive(tmp_path / "archive", topic, [[Record(BEGAN, b"k", b"v", {})]], log=LOG)
-    words = ("--url", broker.url, "--master", "local[1]", "--conf", "spark.driver.maxResultSize=1")
-    told = alone("pipeline", "replay", str(tmp_path / "archive"), *words, seconds=JOB_S)
-    assert (told.status, told.out) == (1, b"")
-    said, hint = told.err.splitlines()[-2:]
-    assert said.startswith("quoth: spark_failed: replay: ")
-    assert "maxResultSize" in said
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "xxhash.py").write_text("raise ImportError('not for this processor')")
+    words = (
+        "--url",
+        broker.url,
+        "--master",
+        "local[1]",
+        "--conf",
+        f"spark.executorEnv.PYTHONPATH={tmp_path}/old",
+    )
+    process = alone.start("pipeline", "replay", str(tmp_path / "archive"), *words).process
+    out, err = process.communicate(timeout=JOB_S)
+    assert (process.returncode, out) == (1, b"")
+    said, hint = err.decode().splitlines()[-2:]
+    error = "ImportError: not for this processor"
+    assert re.fullmatch(rf"quoth: spark_failed: replay: {error} \(host \S+, executor driver\)", said)
     assert hint == "hint: chunks that were published are whole: run it again to go on behind them"
 
 

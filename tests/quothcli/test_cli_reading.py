@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import select
 import signal
@@ -13,10 +14,12 @@ import pytest
 
 from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import COMMAND, Command, Running
+from kit.damage import with_headers
 from kit.deadlines import eventually
 from kit.peers import Peers
 from quothwire import batch
 from quothwire import pointer as pointers
+from quothwire.headers import encode_headers
 from quothwire.message import Publish
 
 Fill = Callable[..., list[int]]
@@ -55,6 +58,17 @@ def test_read_from_and_up_to(quoth: Command, topic: str, fill: Fill) -> None:
     assert read("--limit", "3") == "012"
     assert read("--after", str(stamps[1]), "--limit", "5") == "23456"
     assert read("--limit", "0") == ""
+
+
+def test_a_cursor_above_the_newest_record_is_told_and_a_time_there_is_not(
+    quoth: Command, topic: str, fill: Fill
+) -> None:
+    (pointer,) = fill(b"value")
+    told = quoth("read", topic, "--after", str(pointer + 5))
+    text = f"what is read begins at pointer {pointer + 6}, above the newest record, {pointer}"
+    assert (told.status, told.lines, told.err) == (0, [], f"quoth: topic {topic!r}: {text}\n")
+    told = quoth("read", topic, "--since", "2100-01-01")
+    assert (told.status, told.lines, told.err) == (0, [], "")
 
 
 def test_more_records_than_one_reply_holds(quoth: Command, topic: str, fill: Fill) -> None:
@@ -113,22 +127,23 @@ def test_typed_wrongly(quoth: Command, options: tuple[str, ...]) -> None:
     assert len(told.err.splitlines()) == 2
 
 
-def test_a_record_whose_headers_are_none_is_stepped_over(
+def test_a_record_whose_headers_cannot_be_decoded_is_printed_with_their_bytes(
     quoth: Command, broker: BrokerProcess, peers: Peers, topic: str, fill: Fill
 ) -> None:
-    """A producer of another make wrote them. What cannot be printed is told, and the status says so."""
-    raw = batch.encode([b"a", b"b", b"c"], headers=[b"", b"\xff nonsense", b""])
-    pointer = peers.fast(broker).call(Publish(), topic, raw).first
+    """An older broker stored them; the value beside them is intact."""
+    good, bad = encode_headers({"n": b"0123"}), b"\x81\xa1n\xa5te\x1bt!"
+    published = peers.fast(broker).call(Publish(), topic, batch.encode([b"a", b"b"], headers=[b"", good]))
+    with_headers(broker.topics_directory, published.log, good, bad)
     fill(b"d")
+    problem = "the record's headers are no map of text to binary: the value of 'n' is text, not binary"
     for command in (("read", topic), ("tail", topic, "--after", "0", "--limit", "3")):
         told = quoth(*command, "--format", "raw")
-        assert (told.status, told.out) == (1, b"a\nc\nd\n"), told
-        assert told.err == (
-            f"quoth: 1 record gone, damaged: behind pointer {pointer}, resumes at pointer {pointer + 2}"
-            ", ordinals 1 to 1\n"
-        )
-    told = quoth("read", topic, "--limit", "1", "--format", "raw")
-    assert (told.status, told.out, told.err) == (0, b"a\n", "")
+        assert (told.status, told.out, told.err) == (0, b"a\nb\nd\n", ""), told
+        _, found, _ = quoth(*command, "--format", "json").objects
+        assert (found["value"], found["headers"], found["headers_problem"]) == ("b", {}, problem)
+        assert base64.b64decode(found["raw_headers_base64"]) == bad
+        _, line, _ = quoth(*command, "--format", "text").lines
+        assert line.endswith(f"\tb\t({problem}: \\x81\\xa1n\\xa5te\\x1bt!)")
 
 
 # -- tail -------------------------------------------------------------------------------------------

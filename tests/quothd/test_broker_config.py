@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import fields
@@ -17,6 +18,7 @@ from quothd.check import check
 from quothd.config import KEYS, Config, Key
 from quothd.main import _parser
 from quothd.sources import load, read
+from quothwire import variables
 from quothwire.errors import QuothError
 
 SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
@@ -98,7 +100,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     ("key", "near"),
     [
         ("prot", "port"),
-        ("count_interval", ""),
+        ("count_interval", "count_limit"),
         ("worker_timout", "worker_timeout"),
         ("Port", "port"),
         ("", ""),
@@ -116,17 +118,14 @@ def test_an_unknown_key_is_an_error(tmp_path: Path, key: str, near: str) -> None
         assert f"did you mean {near}?" in caught.value.hint or (not near and caught.value.hint)
 
 
-def test_unknown_variables_are_passed_over() -> None:
-    """C62: other programs may use the prefix."""
-    assert load({}, {"QUOTH_SOMETHING": "1", "QUOTH_": "2", "PORT": "3"}).port == 5555
-
-
 WRONG_VALUES: list[tuple[str, Any]] = [
     ("port", "70000"), ("port", "-1"), ("port", "http"), ("port", ""), ("port", "5555.5"), ("port", True),
     ("port", "65535"), ("worker_timeout", "0"), ("worker_timeout", "soon"), ("worker_timeout", "nan"),
-    ("worker_timeout", True), ("worker_timeout", "inf"), ("check_interval", "inf"), ("sync_interval", "inf"),
+    ("worker_timeout", True), ("worker_timeout", "2000000000"), ("check_interval", "5x"),
+    ("sync_interval", "0"),
     ("check_interval", "-1"), ("durability", "maybe"), ("durability", 5), ("max_age", "-1"),
-    ("max_age", "inf"),
+    ("size_limit", "infinity"), ("frame_bytes_max", "infinity"), ("disk_free_min", "infinity"),
+    ("max_bytes", "1GiBB"), ("max_bytes", []),
     ("max_age", "nan"), ("size_limit", "1.5"), ("size_limit", "0"), ("workers_max", "0"), ("waits_max", "0"),
     ("frame_bytes_max", "10"), ("frame_bytes_max", str(2**63)),
     ("request_bytes_max", "10"), ("unsynced_bytes_max", "1"),
@@ -165,6 +164,61 @@ def test_a_time_may_stand_for_never() -> None:
     """C62: as long as somebody can wait for it."""
     config = load({"worker_timeout": 1e9, "check_interval": "1e9", "stop_timeout": 1e9}, {})
     assert config.worker_timeout == 1e9
+
+
+QUANTITIES: list[tuple[str, Any, Any]] = [
+    ("max_age", "7d", 604_800.0),
+    ("max_age", "infinity", 0.0),
+    ("max_age", math.inf, 0.0),
+    ("sync_interval", "20ms", 0.02),
+    ("worker_timeout", "1h30m", 5_400.0),
+    ("worker_timeout", "infinity", 1e9),
+    ("scrub_interval", "never", 0.0),
+    ("max_bytes", "1GiB", 2**30),
+    ("max_bytes", "infinity", 0),
+    ("size_limit", "8MB", 8_000_000),
+    ("scrub_rate", "infinity", 2**62),
+    ("request_bytes_max", "1.5GiB", 3 * 2**29),
+]
+
+
+@pytest.mark.parametrize(("key", "given", "value"), QUANTITIES)
+def test_spans_and_sizes_are_the_same_in_all_sources(
+    tmp_path: Path, key: str, given: Any, value: Any
+) -> None:
+    """As arguments, in the environment and in the file."""
+    file = tmp_path / "quoth.toml"
+    file.write_text(f'{key} = "{given}"\n' if isinstance(given, str) else f"{key} = {given}\n")
+    for found in (load({key: given}, {}), load({}, {f"QUOTH_{key.upper()}": str(given)}), load({}, {}, file)):
+        assert getattr(found, key) == value
+        assert type(getattr(found, key)) is type(value)
+
+
+@pytest.mark.parametrize(("key", "given", "value"), QUANTITIES)
+def test_what_is_shown_of_a_key_can_be_given(tmp_path: Path, key: str, given: Any, value: Any) -> None:
+    file = tmp_path / "quoth.toml"
+    file.write_text(f"{key} = {example.toml(KEYS[key], value)}\n")
+    assert getattr(load({}, {}, file), key) == value
+
+
+def test_what_is_wrong_with_a_quantity_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "quoth.toml"
+    file.write_text('max_age = "1h30"\n')
+    with pytest.raises(QuothError) as caught:
+        load({}, {}, file)
+    assert caught.value.text == f"{file}:1: max_age: '1h30' is not a span of time: 30 has no unit"
+    assert caught.value.hint == "like 7d, 1h30m, 90s, 500ms or infinity"
+
+
+def test_a_range_is_told_in_words() -> None:
+    for key, given, said in (
+        ("sync_interval", "0", "sync_interval is at least 1 millisecond, not 0.0"),
+        ("request_bytes_max", "5", "request_bytes_max is at least 16 MiB, not 5"),
+        ("worker_timeout", "100000w", "worker_timeout is at least 10 milliseconds and at most 11574 days "),
+    ):
+        with pytest.raises(QuothError) as caught:
+            load({key: given}, {})
+        assert said in caught.value.text
 
 
 def test_a_topic_whose_settings_are_damaged_keeps_everything() -> None:
@@ -218,7 +272,7 @@ def test_a_wrong_value_is_told_with_its_line(tmp_path: Path, value: str) -> None
     file.write_text(f"max_age = 5\nworker_timeout = {value}\n")
     with pytest.raises(QuothError) as caught:
         load({}, {}, file)
-    assert caught.value.text.startswith(f"{file}:2: worker_timeout ")
+    assert caught.value.text.startswith(f"{file}:2: worker_timeout")
 
 
 def test_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
@@ -238,14 +292,43 @@ def test_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
     [
         ("QUOTH_PROT", "QUOTH_PORT"), ("QUOTH_WORKER_TIMOUT", "QUOTH_WORKER_TIMEOUT"),
         ("QUOTH_DURABILTY", "QUOTH_DURABILITY"), ("QUOTH_LOGLEVEL", "QUOTH_LOG_LEVEL"),
-        ("QUOTH_URL", ""), ("QUOTH_SEED", ""), ("QUOTH_CONTEXT", ""), ("QUOTH_PYTHON", ""),
-        ("QUOTH_SOMETHING", ""), ("PROT", ""), ("QUOTH_PORT", ""),
+        ("QUOTH_COUNT_INTERVAL", "QUOTH_COUNT_LIMIT"), ("QUOTH_port", "QUOTH_PORT"),
+        ("QUOTH_URLS", "QUOTH_URL"), ("QUOTH_SOMETHING", "names with QUOTH_ are Quoth's own"),
+        ("QUOTH_", "names with QUOTH_ are Quoth's own"),
+    ],
+    ids=lambda text: text[:30],
+)  # fmt: skip
+def test_a_variable_that_does_not_exist_is_an_error(variable: str, meant: str) -> None:
+    """As an unknown key of the file is."""
+    with pytest.raises(QuothError) as caught:
+        read({}, {variable: "5"})
+    assert caught.value.code == "bad_setting"
+    assert caught.value.text == f"{variable}: there is no such variable"
+    assert meant in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *variables.OTHERS, "PROT", "_QUOTH_COMPLETE", "QUOTH_SERVICE_HOST", "QUOTH_SERVICE_PORT",
+        "QUOTH_SERVICE_PORT_FAST", "QUOTH_PORT_5555_TCP", "QUOTH_PORT_5555_TCP_ADDR",
     ],
 )  # fmt: skip
-def test_a_variable_that_looks_like_a_misspelt_key_is_doubted(variable: str, meant: str) -> None:
-    """It is read by nobody, and no error: other programs may use the prefix."""
-    doubts = read({}, {variable: "5"}).doubts
-    assert [doubt.meant for doubt in doubts] == ([meant] if meant else [])
+def test_other_variables_are_left_alone(variable: str) -> None:
+    """Those of the command and of tests, and those that Kubernetes sets for a service of the name quoth."""
+    assert read({}, {variable: "5"}).config == Config()
+
+
+def test_every_variable_of_the_project_is_known() -> None:
+    """Whoever adds one adds it to the table."""
+    root = Path(__file__).parents[2]
+    files = [
+        one for folder in ("broker", "client", "tools", "tests/kit") for one in (root / folder).rglob("*.py")
+    ]
+    written = {name for file in files for name in re.findall(r'"(QUOTH_[A-Z_]+)"', file.read_text())}
+    keys = {variables.variable(key) for key in KEYS}
+    assert {"QUOTH_URL", "QUOTH_SEED"} <= written
+    assert written <= {*variables.OTHERS, *keys}
 
 
 # -- what there is to know of a key -----------------------------------------------------------------------

@@ -11,11 +11,13 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from kit.brokers import BrokerProcess, StartBroker
+from kit.damage import with_headers
 from kit.effort import times
 from kit.logs import encoded
-from kit.peers import FastPeer, Peers, code_of, refused, replied
+from kit.peers import FastPeer, Peers, SimplePeer, code_of, refused, replied
 from quothwire import batch
 from quothwire.batch import Flag
+from quothwire.errors import QuothError
 from quothwire.message import Publish, Published, RollTopic
 from quothwire.pointer import POINTER_MAX
 
@@ -49,6 +51,13 @@ def body_of(*offsets: int, heap: bytes = b"") -> bytes:
 
 
 ABC = body_of(0, 1, 2, 3, heap=b"abc")
+
+
+def keyed(validity: int) -> bytes:
+    """A body of three values and three keys."""
+    offsets = struct.pack("<4i", 0, 1, 2, 3) * 2
+    return offsets + struct.pack("<Q", validity) + b"abcxyz" + bytes(2)
+
 
 LIES: dict[str, bytes] = {
     "nothing": b"",
@@ -91,17 +100,33 @@ LIES: dict[str, bytes] = {
     "headers that are not there": forge(ABC, 3, flags=Flag.HEADERS),
     "both": forge(ABC, 3, flags=Flag.KEYS | Flag.HEADERS),
     "sealed by a log": forge(ABC, 3, log_id=1),
+    "START alone": encoded([b"v"], producer=5, sequence=1, start=True),
+    "SPARSE without a producer": encoded([b"v"], sparse=True),
+    "bytes of a key that is null": forge(keyed(0b101), 3, flags=Flag.KEYS),
+    "a validity bit too many": forge(keyed(0b1111), 3, flags=Flag.KEYS),
+    **{
+        f"headers: {name}": batch.encode([b"1", b"2", b"3"], headers=[b"", wrong, b""])
+        for name, wrong in {
+            "text as value": b"\x81\xa1a\xa1b",
+            "a number as name": b"\x81\x01\xc4\x01b",
+            "a byte that is never used": b"\xc1",
+            "nil": b"\xc0",
+            "cut": b"\x81\xa1a\xc4\x05b",
+            "above the limit": b"\x81\xa1v\xc5\xff\xfa" + bytes(65_530),
+        }.items()
+    },
 }
+TOO_LARGE = ("2^32 records", "100,001 records", "a body of 4 GiB")
 
 
 @pytest.mark.parametrize("name", LIES)
 def test_a_batch_that_lies_is_refused(fast: FastPeer, topic: str, name: str) -> None:
-    """C10, C30: `bad_batch`, nothing is stored, and what is true is stored before and after it."""
+    """C10, C30: nothing is stored, and what is true is stored before and after it."""
     raw = LIES[name]
     fast.publish(topic, [b"before"])
     asked = [fast.send(Publish(), topic, raw), fast.send_publish(topic, [b"after"])]
     codes = list(map(code_of, fast.answers_to(asked)))
-    assert codes == ["bad_batch", ""]
+    assert codes == ["too_large" if name in TOO_LARGE else "bad_batch", ""]
     assert [record.value for record in fast.read_all(topic)] == [b"before", b"after"]
 
 
@@ -266,19 +291,56 @@ def test_a_simple_reader_steps_over_a_damaged_batch(start_broker: StartBroker, p
     simple = peers.simple(broker)
     after, records = simple.read("t")
     assert [value for _, value in records] == [b"before"]
-    status, code, text = simple.ask("read", "t", after)
-    assert (status, code) == (b"error", b"damaged")
+    status, code, text, following = simple.ask("read", "t", after)
+    assert (status, code, int(following)) == (b"error", b"damaged", bad.last)
     assert str(bad.last) in text.decode()
     assert [value for _, value in simple.read("t", bad.last)[1]] == [b"behind"]
 
 
-def test_headers_that_are_none_are_no_affair_of_a_simple_reader(
+def test_headers_that_are_none_are_refused_at_once_and_the_record_is_named(
+    fast: FastPeer, topic: str
+) -> None:
+    """The producer made the mistake, so the producer is told, and no reader loses the record."""
+    wrong = batch.encode([b"1", b"2", b"3"], headers=[b"", b"", b"\x81\xa1a\xa1b"], producer=5, sequence=1)
+    with pytest.raises(QuothError, match=r"record 2 of 3, .*the value of 'a' is text, not binary"):
+        fast.call(Publish(), topic, wrong)
+    right = batch.encode([b"1"], headers=[b"\x81\xa1a\xc4\x01b"], producer=5, sequence=1)
+    assert not fast.call(Publish(), topic, right).duplicate, "the sequence was not taken"
+    assert [(one.value, one.headers) for one in fast.read_all(topic)] == [(b"1", {"a": b"b"})]
+
+
+def test_headers_that_were_stored_once_are_no_affair_of_a_simple_reader(
     fast: FastPeer, peers: Peers, broker: BrokerProcess, topic: str
 ) -> None:
-    """C29: he is not told any headers, so he gets all values."""
-    fast.call(Publish(), topic, batch.encode([b"1", b"2"], headers=[b"\xc1\xff", b""]))
+    """C29: a log of old may hold any; a simple reader gets no headers, so it gets all values."""
+    good = b"\x81\xa1a\xc4\x01b"
+    log = fast.call(Publish(), topic, batch.encode([b"1", b"2"], headers=[good, b""])).log
+    with_headers(broker.topics_directory, log, good, b"\xc1" * len(good))
     fast.publish(topic, [b"3"])
+    assert [one.raw_headers for one in fast.read_all(topic)] == [b"\xc1" * len(good), b"", b""]
     assert [value for _, value in peers.simple(broker).read(topic)[1]] == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("size", [16 * 2**20, 16 * 2**20 + 8])
+def test_batch_above_the_limit_is_too_large_in_both_protocols(
+    fast: FastPeer, simple: SimplePeer, topic: str, size: int
+) -> None:
+    """What fits exactly is taken, of eight bytes more neither."""
+    value = bytes(size - 64 - 8)
+    code = b"" if size == 16 * 2**20 else b"too_large"
+    status, first, *_ = simple.ask("publish", topic, value)
+    assert status == (b"error" if code else b"ok")
+    assert first == code or not code
+    body = struct.pack("<2i", 0, len(value)) + value
+    assert code_of(fast.request(Publish(), topic, forge(body, 1))) == code.decode()
+
+
+def test_hidden_mistakes_of_a_first_publish_leave_no_topic(fast: FastPeer, topic: str) -> None:
+    """As far as they show in the header."""
+    with refused("bad_batch"):
+        fast.call(Publish(), topic, LIES["START alone"])
+    with refused("unknown_topic"):
+        fast.describe(topic)
 
 
 def test_noise_is_never_stored(fast: FastPeer, topic: str, rng: random.Random) -> None:

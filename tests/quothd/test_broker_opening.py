@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from kit.brokers import StartBroker
+from kit.damage import truncate
 from kit.deadlines import eventually
-from kit.logs import encoded, segments
+from kit.logs import boundaries, encoded, segments
 from kit.peers import FastPeer, Peers
 from quothd import Broker, opening
 from quothlog import Log
@@ -95,3 +96,21 @@ def test_torn_bytes_are_known_to_the_topic_and_to_the_broker(start_broker: Start
     fast = peers.fast(broker.restart())
     eventually(lambda: counter(fast, "set_aside_bytes") == (100, 100), "it still lies there")
     assert counter(fast, "torn_bytes") == (0, 0)
+
+
+def test_synced_records_that_are_gone_are_known_to_all(start_broker: StartBroker, peers: Peers) -> None:
+    """To the log book, to the topic and to the broker, and to whoever reads on."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    first, *_, last = [fast.publish("t", [b"x", b"y"]) for _ in range(3)]
+    fast.close()
+    assert broker.terminate() == 0
+    (folder,) = broker.topics_directory.iterdir()
+    path = segments(folder)[-1]
+    truncate(path, boundaries(path, int(folder.name[-16:], 16))[1])
+    fast = peers.fast(broker.restart())
+    assert fast.publish("t", [b"z"]).first > last.last
+    assert counter(fast, "lost_records") == (4, 4)
+    found = fast.fetch("t", first.last, ordinal=2)
+    assert (found.reply.gone, found.reply.damaged) == (4, 4)
+    assert "event=records_lost topic=t records=4" in broker.stderr

@@ -299,8 +299,9 @@ def test_settings_of_the_largest_topic_fit(tmp_path: Path) -> None:
 )
 def test_what_the_system_refuses_has_one_code(problem: Exception, code: str) -> None:
     """C24: what passes can be tried again, unless somebody broke off in the middle of it."""
-    told = refusal(problem, "t")
+    told = refusal(problem, "t", Path("data"))
     assert told.code == code
     assert told.retryable == (code in {"disk_low", "busy"})
     assert any(word in told.text for word in ("full", "short", "broken", "wrong", "a defect"))
-    assert not breakdown(problem, "t").retryable
+    assert ("data: " in told.text) == (code == "storage_failed"), "it names the path"
+    assert not breakdown(problem, "t", Path("data")).retryable

@@ -11,6 +11,7 @@ from kit.clients import Client, Connect, read_all
 from kit.logs import encoded
 from kit.peers import Peers, SimplePeer, refused, replied
 from quothwire import batch
+from quothwire.headers import encode_headers
 from quothwire.message import FETCH_BYTES_MAX, CreateTopic, Publish, Published, RollTopic, TrimTopic
 from quothwire.pointer import POINTER_MAX
 
@@ -215,7 +216,7 @@ def test_a_pointer_in_the_future_is_the_end(client: Client, topic: str, after: i
         (2**64 - 1, "bad_pointer"),
         (10**19, "bad_pointer"),
         (-1, "bad_request"),
-        (10**20, "bad_request"),
+        (10**20, "bad_pointer"),
     ],
 )
 def test_a_pointer_out_of_range_is_refused(simple: SimplePeer, topic: str, after: int, code: str) -> None:
@@ -226,9 +227,7 @@ def test_a_pointer_out_of_range_is_refused(simple: SimplePeer, topic: str, after
     assert len(simple.read(topic)[1]) == 1
 
 
-@pytest.mark.parametrize(
-    "value", [b"a", b"1.5", b"+1", b" 1", b"1 ", b"0x1", b"", "\u0661".encode(), b"1" * 21]
-)
+@pytest.mark.parametrize("value", [b"a", b"1.5", b"+1", b" 1", b"1 ", b"0x1", b"", "\u0661".encode(), b"-0"])
 def test_a_number_is_a_decimal(simple: SimplePeer, topic: str, value: bytes) -> None:
     """C6: nothing that merely looks like a number is one."""
     simple.publish(topic, b"x")
@@ -241,9 +240,9 @@ def test_a_number_is_a_decimal(simple: SimplePeer, topic: str, value: bytes) -> 
 def test_a_limit_out_of_range_is_refused(simple: SimplePeer, topic: str, limit: int) -> None:
     """C49: 0 and what is too large are errors, never everything or nothing."""
     simple.publish(topic, b"x")
-    with refused("bad_request"):
+    with refused("too_large" if limit else "bad_request"):
         simple.read(topic, 0, limit)
-    with refused("bad_request"):
+    with refused("too_large"):
         simple.read(topic, 0, 1, wait_ms=600_001)
 
 
@@ -378,7 +377,7 @@ def test_publishing_while_the_topic_rolls_loses_nothing(
 def test_keys_and_headers_travel_unchanged(peers: Peers, broker: BrokerProcess, topic: str) -> None:
     """C1, C59: what a batch holds is served as it was received."""
     fast = peers.fast(broker)
-    headers = [batch.encode_headers({"kind": b"test", "é": bytes(range(256))}), b""]
+    headers = [encode_headers({"kind": b"test", "é": bytes(range(256))}), b""]
     raw = batch.encode([b"one", b"two"], [b"key", None], headers)
     reply = fast.call(Publish(), topic, raw)
     found = fast.fetch(topic)

@@ -70,7 +70,7 @@ def test_every_key_counts_at_once_or_is_named_as_one_that_does_not(
     """All of them change in the file, but for the two that are given as arguments."""
     broker = start_broker("--config", str(file))
     names = [name for name in KEYS if name not in ("dir", "port")]
-    reload(broker, file, "".join(f"{name} = {toml(another(name))}\n" for name in names))
+    reload(broker, file, "".join(f"{name} = {toml(KEYS[name], another(name))}\n" for name in names))
     told = json.loads(broker.wait_for('"event": "restart_needed"'))
     assert told["keys"] == [name for name in names if name in FIXED]
     told = json.loads(broker.wait_for('"event": "reloaded"'))

@@ -87,7 +87,7 @@ def test_asking_for_a_topic_does_not_make_it(fast: FastPeer, topic: str) -> None
         lambda: fast.describe(topic),
         lambda: fast.fetch(topic),
         lambda: fast.call(RollTopic(), topic),
-        lambda: fast.call(TrimTopic(), topic),
+        lambda: fast.call(TrimTopic(1), topic),
         lambda: fast.call(UpdateTopic({"max_age": 1.0}), topic),
     ):
         with refused("unknown_topic"):

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -54,6 +55,73 @@ def names(fast: FastPeer) -> list[str]:
     """The names of all topics."""
     found: list[str] = fast.call(ListTopics()).names
     return found
+
+
+# -- what a publish will need -------------------------------------------------------------------------------
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+WITHOUT_BOOT_ID = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc/sys && exec "$@"', "sh")
+"""Like ProcSubset=pid in a unit, which hides the same."""
+
+
+def may_mount() -> bool:
+    """May this user mount something in a namespace of its own?"""
+    return shutil.which("unshare") is not None and subprocess.run([*WITHOUT_BOOT_ID, "true"]).returncode == 0
+
+
+needs_mounts = pytest.mark.skipif(not may_mount(), reason="this user may mount nothing")
+
+
+@needs_mounts
+def test_a_broker_that_cannot_know_its_boot_ends_before_it_is_ready(refuse: Refuse, tmp_path: Path) -> None:
+    """Each publish would fail, of a broker that answers."""
+    said = refuse(CANNOT, prefix=WITHOUT_BOOT_ID)
+    assert f"unusable_system: {BOOT_ID}: No such file or directory" in said
+    assert "ProcSubset=all" in said, "what to do"
+    assert not (tmp_path / "data").exists()
+
+
+@needs_mounts
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from quothd import Broker; Broker(sys.argv[1]).start()",
+        "from quothlog import Log; Log.open(sys.argv[1])",
+    ],
+    ids=["broker", "log"],
+)
+def test_a_program_that_embeds_one_is_told_the_same(tmp_path: Path, code: str) -> None:
+    done = subprocess.run(
+        [*WITHOUT_BOOT_ID, sys.executable, "-c", f"import sys; {code}", str(tmp_path / "data")],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert f"BrokerFailure: unusable_system: {BOOT_ID}: No such file" in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@needs_mounts
+def test_a_directory_that_takes_no_files_is_told_before_it_is_ready(refuse: Refuse, tmp_path: Path) -> None:
+    """Though it can be locked and listed."""
+    topics = tmp_path / "data" / "topics"
+    topics.mkdir(parents=True)
+    spoil = f'mount --bind "{topics}" "{topics}" && mount -o remount,bind,ro "{topics}" && exec "$@"'
+    said = refuse(CANNOT, prefix=("unshare", "--mount", "sh", "-c", spoil, "sh"))
+    assert f"storage_failed: {topics}/" in said
+    assert "Read-only file system" in said
+    assert "mounted read-only" in said, "what to do"
+
+
+@needs_mounts
+def test_a_full_disk_keeps_no_broker_from_starting(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path
+) -> None:
+    """What is there can be read; to write fails for now."""
+    directory = tmp_path / "data"
+    directory.mkdir()
+    full = 'mount -t tmpfs -o size=16k none "$0" && head -c 16k /dev/zero > "$0/filler"; exec "$@"'
+    broker = start_broker(prefix=("unshare", "--mount", "sh", "-c", full, str(directory)))
+    with refused("disk_low"):
+        peers.fast(broker).publish("t", [b"x"])
 
 
 # -- configuration --------------------------------------------------------------------------------------
@@ -147,6 +215,35 @@ def test_a_directory_has_one_owner(refuse: Refuse, start_broker: StartBroker, pe
     assert f"process {broker.pid}" in said
     peers.fast(broker).publish("t", [b"x"])
     assert (broker.directory / LOCK_NAME).read_text().strip() == str(broker.pid)
+    (broker.directory / LOCK_NAME).unlink()
+    assert "locked" in refuse(CANNOT, directory=broker.directory), "a second one would give out its pointers"
+
+
+def test_a_lock_file_that_is_a_link_is_not_followed(refuse: Refuse, tmp_path: Path) -> None:
+    target, directory = tmp_path / "precious", tmp_path / "data"
+    target.write_text("of somebody else")
+    directory.mkdir()
+    (directory / LOCK_NAME).symlink_to(target)
+    assert "symbolic link" in refuse(CANNOT, directory=directory)
+    assert target.read_text() == "of somebody else"
+
+
+def test_a_data_directory_may_be_a_link_and_settings_that_are_no_file_are_waited_for_by_nobody(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path
+) -> None:
+    (tmp_path / "another disk").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "another disk")
+    broker = start_broker(directory=tmp_path / "linked")
+    fast = peers.fast(broker)
+    fast.publish("t", [b"x"])
+    fast.close()
+    assert broker.terminate() == 0
+    (folder,) = (tmp_path / "another disk" / "topics").iterdir()
+    (folder / topicfile.NAME).unlink()
+    os.mkfifo(folder / topicfile.NAME)
+    fast = peers.fast(broker.restart())
+    assert "cannot be read" in fast.describe("t").problem
+    assert [one.value for one in fast.read_all("t")] == [b"x"]
 
 
 def test_a_directory_is_free_again_at_once(start_broker: StartBroker, peers: Peers) -> None:

@@ -255,6 +255,7 @@ REFUSED: list[tuple[Request, bytes | None, str]] = [
     (Stage("loader", 1, 0, 7, 0), staged([b"x"], 1, "somebody"), "bad_batch"),
     (Stage("loader", 1, 0, 7, 0), staged([b"x"], 1)[:-1] + b"\1", "bad_batch"),
     (Stage("loader", 1, 0, 7, 0), staged([b"x"], 1) * 2, "bad_batch"),
+    (Stage("loader", 1, 0, 7, 0), staged([b"x"], 1, headers=[b"\xc1"]), "bad_batch"),
     (Stage("loader", 1, 0, 7, 1), staged([b"x"], 1), "out_of_sequence"),
     (Stage("", 1, 0, 7, 0), staged([b"x"], 1), "bad_request"),
     (Stage("x" * 201, 1, 0, 7, 0), staged([b"x"], 1, "x" * 201), "bad_request"),

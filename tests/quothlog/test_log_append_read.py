@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
 
 from kit.clocks import START, ManualClock
-from kit.logs import encoded, fill, put, values
+from kit.logs import encoded, fill, outcome_of, put, values
 from quothlog import Appended, Log, LogOptions
 from quothwire import batch
-from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from quothwire.errors import Damaged, QuothError, RequestError
+from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Flag
+from quothwire.errors import QuothError, RequestError
+from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX
 from quothwire.record import Record
 
@@ -125,6 +127,9 @@ def test_batch_has_consecutive_pointers_and_one_outcome(log: Log) -> None:
         + encoded([b"v"])[64:],
         "producer without sequence": encoded([b"v"], producer=5),
         "sequence without producer": encoded([b"v"], sequence=5),
+        "START alone": encoded([b"v"], producer=5, sequence=1, start=True),
+        "SPARSE without producer": encoded([b"v"], sparse=True),
+        "headers that are none": batch.encode([b"v"], headers=[b"\xc1"]),
     }.items(),
     ids=lambda case: case[0],
 )
@@ -158,13 +163,38 @@ def test_largest_batches_are_taken(log: Log) -> None:
     assert values(log) == [largest, *most]
 
 
-def test_headers_that_are_none_are_told_to_whoever_looks_at_them(log: Log) -> None:
+def test_stored_headers_that_are_none_come_as_they_are_with_the_value(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """C29: the value beside them is as good as any."""
-    put(log, batch.encode([b"1", b"2"], headers=[b"\xc1\xff", batch.encode_headers({"h": b"x"})]))
+    raw = batch.encode([b"1", b"2"], headers=[b"\xc1\xff", encode_headers({"h": b"x"})])
+    with monkeypatch.context() as before:
+        before.setattr("quothlog.tip.check_new", lambda _: None)
+        put(log, raw)
     one, other = log.read()
     assert (one.value, other.value, dict(other.headers)) == (b"1", b"2", {"h": b"x"})
-    with pytest.raises(Damaged):
-        dict(one.headers)
+    assert (dict(one.headers), one.raw_headers) == ({}, b"\xc1\xff")
+    assert "no map of text to binary" in one.headers_problem
+    assert outcome_of(log, raw) == "bad_batch", "it is not stored once more"
+
+
+@pytest.mark.parametrize(
+    "flags", [0, Flag.START, Flag.ORDINAL | Flag.START], ids=lambda flags: f"flags={flags:d}"
+)
+def test_retry_of_what_was_stored_before_it_was_checked_is_a_duplicate(
+    log: Log, monkeypatch: pytest.MonkeyPatch, flags: int
+) -> None:
+    raws = [
+        batch.encode([b"v"], headers=[b"\xc1"], producer=5, sequence=sequence, flags=int(flags))
+        for sequence in (1, 2)
+    ]
+    with monkeypatch.context() as before:
+        before.setattr("quothlog.tip.check_new", lambda _: None)
+        (stored,) = put(log, raws[0])
+    again, following = log.append_batches(raws)
+    assert again == replace(stored, duplicate=True)
+    assert isinstance(following, QuothError)
+    assert following.code == "bad_batch"
 
 
 def test_restart_changes_nothing(open_log: OpenLog) -> None:

@@ -26,6 +26,7 @@ from quothlog.layout import Block
 from quothlog.pointers import HORIZON_US
 from quothwire import batch
 from quothwire.errors import Conflict, Damaged
+from quothwire.headers import encode_headers
 from quothwire.record import Record
 
 OpenLog = Callable[..., Log]
@@ -96,7 +97,7 @@ def wreck(tmp_path: Path, directory: Path, clock: ManualClock) -> Wreck:
     for i in range(6):
         raws.append(encoded([b"%d" % i] * 3, PRODUCER, i + 1))
     raws.append(encoded([b"tail"], PRODUCER, 7))
-    raws.append(batch.encode([b"", b"v"], [b"key", None], [b"", batch.encode_headers({"h": b"1"})]))
+    raws.append(batch.encode([b"", b"v"], [b"key", None], [b"", encode_headers({"h": b"1"})]))
     raws.append(encoded([b"x" * 30], PRODUCER, 8))
     raws.append(encoded([b"last one"], PRODUCER, 9))
     batches = []
@@ -165,7 +166,7 @@ def test_tail_cut_at_every_byte(wreck: Wreck) -> None:
 def test_last_segment_cut_inside_its_header_block(wreck: Wreck) -> None:
     """C28: the log goes on behind the segments before it, ordinals included."""
     data = wreck.tail
-    for cut in (0, 1, 8, 50, 95, 96, wreck.offsets[0] - 1):
+    for cut in (1, 8, 50, 95, 96, wreck.offsets[0] - 1):  # an empty file is a stray
         log = wreck.open(wreck.with_tail(data[:cut]))
         expected = wreck.upto(wreck.before_tail)
         assert log.end_ordinal == len(expected)

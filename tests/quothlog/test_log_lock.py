@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import socket
@@ -15,14 +16,16 @@ import pytest
 
 from kit.logs import fill, values
 from kit.storage import FaultyDisk
-from quothlog import Log
+from quoth.filelock import FileLock
+from quothlog import Log, marks
 from quothwire.errors import Conflict, Damaged, QuothError
 
 OpenLog = Callable[..., Log]
 
 OWNER = """
 import sys
-from quothlog import Log
+from quoth.filelock import FileLock
+from quothlog import Log, marks
 log = Log.open(sys.argv[1])
 log.append(b"from another process")
 print("owns it", flush=True)
@@ -199,3 +202,81 @@ def test_lock_file_with_anything_in_it_is_no_lock(open_log: OpenLog, directory: 
     with pytest.raises(QuothError, match=f"process {os.getpid()}"):
         Log.open(directory)
     fill(log, 1)
+
+
+def test_deleted_lock_file_lets_nobody_in(
+    owner: subprocess.Popen[str], open_log: OpenLog, directory: Path
+) -> None:
+    """The directory itself is locked, too, so the owner stays the only one."""
+    (directory / "lock").unlink()
+    for _ in range(2):
+        with pytest.raises(Conflict) as refusal:
+            Log.open(directory)
+        assert refusal.value.code == "locked"
+    end(owner)
+    assert values(open_log()) == [b"from another process"]
+
+
+def test_program_that_locks_the_file_alone_keeps_others_out(open_log: OpenLog, directory: Path) -> None:
+    """Version 1 says what is locked: the file. So an older program and this one exclude each other."""
+    open_log().close()
+    with (directory / "lock").open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(Conflict):
+            Log.open(directory)
+    log = open_log()
+    with (directory / "lock").open("r+") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    log.close()
+
+
+def strange(path: Path, kind: str, target: Path) -> None:
+    """Let something that is no file stand there."""
+    path.unlink(missing_ok=True)
+    match kind:
+        case "symbolic link":
+            path.symlink_to(target)
+        case "FIFO":
+            os.mkfifo(path)
+        case "directory":
+            path.mkdir()
+
+
+KINDS = ("symbolic link", "FIFO", "directory")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_is_no_lock_file(directory: Path, tmp_path: Path, kind: str) -> None:
+    """Nothing is written through a link, and nothing is waited for."""
+    target = tmp_path / "another file"
+    target.write_text("of somebody else")
+    directory.mkdir()
+    strange(directory / "lock", kind, target)
+    with pytest.raises(OSError, match="stands where a file has to be"):
+        Log.open(directory)
+    strange(directory / "cursor.lock", kind, target)
+    with pytest.raises(OSError, match=r"symbolic link|no file|directory"):
+        FileLock(directory / "cursor")
+    assert target.read_text() == "of somebody else"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("suffix", [".seg", ".idx", ".seg.tmp", ".forward"])
+def test_what_is_no_file_is_neither_read_nor_written(
+    open_log: OpenLog, directory: Path, tmp_path: Path, kind: str, suffix: str
+) -> None:
+    """In place of any file of a log: the log does without it, or says so."""
+    target = tmp_path / "another file"
+    target.write_bytes(b"of somebody else")
+    log = open_log()
+    told = fill(log, 1)
+    (path,) = directory.glob("*.seg")
+    log.close()
+    name = path.with_name("x.forward" if suffix == ".forward" else path.stem + suffix)
+    strange(name, kind, target)
+    with open_log() as again:
+        more = fill(again, 1)
+        again.roll()
+        assert marks.released(directory) == 0
+        assert list(again.read()) == (more if suffix == ".seg" else told + more)
+    assert target.read_bytes() == b"of somebody else"

@@ -21,6 +21,7 @@ from quothlog.extract import View
 from quothlog.ranges import Count, Stretch, Survey
 from quothlog.segment import Segment
 from quothwire import batch
+from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX
 
 OpenLog = Callable[..., Log]
@@ -42,7 +43,7 @@ def grown(seed: int) -> Iterator[tuple[Log, Batches]]:
         for _ in range(rng.randrange(80)):
             values = [bytes(rng.choice((0, 1, 30))) for _ in range(rng.choice((1, 1, 2, 3, 10, 100)))]
             keys = [rng.choice((None, b"k")) for _ in values] if rng.random() < 0.3 else None
-            headers = [batch.encode_headers({"h": b"x"}) for _ in values] if rng.random() < 0.3 else None
+            headers = [encode_headers({"h": b"x"}) for _ in values] if rng.random() < 0.3 else None
             raw = batch.encode(values, keys, headers)
             told.append((put(log, raw)[0].first, len(values), len(raw)))
             if rng.random() < 0.1:

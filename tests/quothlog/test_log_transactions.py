@@ -301,6 +301,21 @@ def test_what_is_no_batch_of_the_transaction_is_refused(open_log: OpenLog, raw: 
     assert loader.own.standing(loader.id, 1).state == "unknown"
 
 
+def test_what_was_staged_before_it_was_checked_is_known_and_can_be_published(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader, raw = Loader(log), staged([b"x", b"y"], 1, headers=[b"\xc1", b""])
+    with monkeypatch.context() as before:
+        before.setattr("quothlog.staging.check_new", lambda _: None)
+        kept = loader.own.stage(loader.id, 1, 0, 7, 0, raw)
+    assert loader.own.stage(loader.id, 1, 0, 7, 0, raw) == kept, "a retry"
+    with refused("bad_batch"):
+        loader.own.stage(loader.id, 1, 0, 7, 1, raw)
+    loader.own.publish(loader.id, 1, [StagedPart(0, 7, 1, 2)])
+    log.sync()
+    assert [(one.value, one.raw_headers) for one in log.read()] == [(b"x", b"\xc1"), (b"y", b"")]
+
+
 def test_a_batch_of_a_transaction_is_not_appended(log: Log) -> None:
     assert outcome_of(log, staged([b"x"], 1)) == "bad_batch"
 

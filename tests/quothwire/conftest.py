@@ -93,7 +93,7 @@ def make_message(rng: random.Random) -> Callable[[type[Any]], Any]:
 def _value(hint: Any, rng: random.Random) -> Any:
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        low, high = next(part for part in parts if isinstance(part, Range))
+        low, high, _ = next(part for part in parts if isinstance(part, Range))
         if get_origin(parts[0]) is list:
             return [_value(get_args(parts[0])[0], rng) for _ in range(rng.randint(low, high))]
         return rng.choice((low, high, rng.randint(low, high), min(high, low + rng.randrange(300))))

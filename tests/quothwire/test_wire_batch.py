@@ -22,12 +22,12 @@ from quothwire.batch import (
     check,
     decode,
     encode,
-    encode_headers,
     parse_header,
     split,
     stamp,
 )
 from quothwire.errors import RequestError
+from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX
 
 LOG = 0x0123_4567_89AB_CDEF

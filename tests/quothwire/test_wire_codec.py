@@ -21,9 +21,9 @@ from quothwire.codec import (
     encode_request,
     is_fast,
 )
-from quothwire.dialogue import REPLIES, REQUESTS
+from quothwire.dialogue import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC
 from quothwire.errors import CODES, BrokerFailure, QuothError, RequestError, error
-from quothwire.message import Fetch, Hello, Operation, Ping, Pong
+from quothwire.message import DescribeTopic, Fetch, Hello, Operation, Ping, Pong
 
 CORRELATION = 0x0102_0304_0506_0708
 U64 = 2**64 - 1
@@ -56,7 +56,10 @@ def test_request_is_read_as_it_was_written(
     operation: Operation, payload: bytes | None, make_message: Make
 ) -> None:
     request = make_message(REQUESTS[operation])
-    for correlation, topic in ((0, ""), (1, "orders"), (U64, "é" * 100)):
+    if operation not in WITH_PAYLOAD:
+        payload = None
+    topics = ("", "", "") if operation in WITHOUT_TOPIC else ("", "orders", "é" * 100)
+    for correlation, topic in zip((0, 1, U64), topics, strict=True):
         frames = encode_request(request, correlation, topic, payload)
         call = decode_call(frames)
         assert call[:3] == (operation, correlation, topic.encode())
@@ -200,9 +203,22 @@ def test_request_without_arguments_has_the_defaults() -> None:
 
 @every_operation
 def test_arguments_are_not_looked_at_before_they_are_needed(operation: Operation) -> None:
-    call = decode_call([header(operation), b"\xff\xfe not a topic", b"\xc1 not msgpack", b"not a batch"])
-    assert call.payload == b"not a batch"
+    topic = b"" if operation in WITHOUT_TOPIC else b"\xff\xfe not a topic"
+    payload = [b"not a batch"] if operation in WITH_PAYLOAD else []
+    call = decode_call([header(operation), topic, b"\xc1 not msgpack", *payload])
+    assert call.payload == b"".join(payload)
     assert refusal_of(decode_arguments, call) == "bad_request"
+
+
+@every_operation
+def test_frame_that_an_operation_does_not_have_is_refused(operation: Operation) -> None:
+    topic = b"" if operation in WITHOUT_TOPIC else b"orders"
+    payload = [b""] if operation in WITH_PAYLOAD else []
+    frames = [header(operation), topic, b"\x80", *payload]
+    assert decode_call(frames).topic == topic
+    assert refusal_of(decode_call, [*frames, b""]) == "bad_request"
+    if operation in WITHOUT_TOPIC:
+        assert refusal_of(decode_call, [frames[0], b"orders", *frames[2:]]) == "bad_request"
 
 
 @pytest.mark.parametrize(
@@ -232,5 +248,5 @@ def test_simple_request_does_not_look_like_a_fast_one() -> None:
 
 
 def test_topic_that_is_no_text_is_left_to_the_broker() -> None:
-    frames = encode_request(Ping(), 1, "half a \ud800 pair")
+    frames = encode_request(DescribeTopic(), 1, "half a \ud800 pair")
     assert decode_call(frames).topic == b"half a \xed\xa0\x80 pair"

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Flag, check, decode, encode, encode_headers
+from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Flag, check, decode, encode
 from quothwire.columns import Column, encode_columns
 from quothwire.errors import RequestError
+from quothwire.headers import encode_headers
 
 TRACE = encode_headers({"trace": b"\x01"})
 COUNTS = (1, 2, 7, 8, 9, 63, 64, 65, 128, 129, 1_000)

@@ -9,11 +9,13 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgpack
 import pytest
 
+from kit.wording import names_python
 from quothwire import fields
 from quothwire.bounds import Range
 from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import RequestError
 from quothwire.message import CreateTopic, Fetch, Hello, ListTopics, Operation, Pong, Topics
+from quothwire.pointer import POINTER_MAX
 
 CANNOT_BE_ENCODED: dict[str, Any] = {
     "too large": CreateTopic({"max_bytes": 2**64}),
@@ -66,12 +68,27 @@ def unpack_raw(kind: type[Any], content: Any, strict: bool) -> Any:
     return fields.unpack(kind, msgpack.packb(content), strict=strict)
 
 
-def refusal_of(call: Callable[..., object], *arguments: object) -> str:
+def refusal_of(call: Callable[..., object], *arguments: object, code: str = "bad_request") -> str:
     with pytest.raises(RequestError) as refusal:
         call(*arguments)
-    assert refusal.value.code == "bad_request"
+    assert refusal.value.code == code
     assert len(refusal.value.text) < 300
+    assert refusal.value.text.isprintable()
+    assert not names_python(refusal.value)
     return refusal.value.text
+
+
+def named(kind: type[Any]) -> str:
+    """What a text calls a message."""
+    return kind.operation.name.lower() if hasattr(kind, "operation") else "the reply"
+
+
+def code_of(hint: Any, value: Any, strict: bool) -> str:
+    """The code of a value that does not fit: of a request's number above its bounds it is another one."""
+    bounds = next((part for part in get_args(hint) if isinstance(part, Range)), None)
+    if not strict or bounds is None or type(value) is not int or value < bounds.high:
+        return "bad_request"
+    return "bad_pointer" if bounds.high == POINTER_MAX else "too_large"
 
 
 @every_kind
@@ -91,9 +108,27 @@ def test_field_refuses_what_does_not_fit(
 ) -> None:
     right = dataclasses.asdict(make_message(kind))
     for wrong in wrong_values(hint):
-        text = refusal_of(unpack_raw, kind, {**right, name: wrong}, strict)
-        assert kind.__name__ in text, f"{name} = {wrong!r} says whose field it is"
-        assert name in text, f"{name} = {wrong!r} says which field it is"
+        code = code_of(hint, wrong, strict)
+        text = refusal_of(unpack_raw, kind, {**right, name: wrong}, strict, code=code)
+        assert text.startswith(f"{name} of {named(kind)} is "), f"{wrong!r} says whose field it is"
+        assert ": it must be " in text, f"{wrong!r} says what the field may be"
+
+
+def test_text_of_a_number_that_does_not_fit_tells_it_and_its_range() -> None:
+    text = "after of fetch is {}: it must be an integer from 0 to 72057594037927935"
+    for value, said, code in (
+        (-1, "-1", "bad_request"),
+        (2**56, "72057594037927936", "bad_pointer"),
+        (1.0, "1.0", "bad_request"),
+        (True, "true", "bad_request"),
+        (None, "nil", "bad_request"),
+        ("1", "'1'", "bad_request"),
+        ("", "empty", "bad_request"),
+        (b"1", "binary data", "bad_request"),
+        ([1], "a list", "bad_request"),
+        ({}, "a map", "bad_request"),
+    ):
+        assert refusal_of(unpack_raw, Fetch, {"after": value}, True, code=code) == text.format(said)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +141,7 @@ def test_bounds_of_a_number_are_included(
 ) -> None:
     bounds = next(part for part in get_args(hint) if isinstance(part, Range))
     right = dataclasses.asdict(make_message(kind))
-    for value in bounds:
+    for value in (bounds.low, bounds.high):
         assert getattr(unpack_raw(kind, {**right, name: value}, strict), name) == value
 
 
@@ -291,5 +326,6 @@ def test_value_that_cannot_be_encoded_is_a_bad_request(message: Any) -> None:
     with pytest.raises(RequestError) as caught:
         fields.pack(message)
     assert caught.value.code == "bad_request"
-    assert caught.value.text.startswith(f"{type(message).__name__} cannot be encoded: ")
-    caught.value.text.encode()
+    assert caught.value.text.startswith(f"{message.operation.name.lower()} cannot be encoded: ")
+    assert caught.value.text.isprintable()
+    assert not names_python(caught.value)

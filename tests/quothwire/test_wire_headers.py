@@ -9,8 +9,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from quothwire.batch import HEADERS_BYTES_MAX, decode_headers, encode_headers
 from quothwire.errors import Damaged, RequestError
+from quothwire.headers import HEADERS_BYTES_MAX, decode_headers, encode_headers
 
 CASES: dict[str, dict[str, bytes]] = {
     "none": {},

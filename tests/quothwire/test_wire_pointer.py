@@ -10,7 +10,7 @@ import pytest
 
 from quothwire import pointer
 from quothwire.errors import RequestError
-from quothwire.pointer import POINTER_MAX, check_pointer, from_datetime, parse, seconds, to_datetime, to_text
+from quothwire.pointer import POINTER_MAX, check_pointer, from_datetime, parse, to_datetime, to_text
 
 NOW = 1_767_323_045_000_001
 """2026-01-02T03:04:05.000001Z"""
@@ -166,7 +166,7 @@ def test_moment_is_read_as_a_person_types_it(text: str, expected: int) -> None:
         "", " ", "-", "+", "-1", "+5", "1.5", "1e9", "0x10", "1_000", "NaN", "inf", "null", "yesterday",
         "15m", "--15m", "-15", "-m", "-15x", "-15m ago", "-15M", "-1.m", "-.5s", "-1d-3h", "now-15m", "NOW",
         str(2**56), str(2**64), "9" * 20, "9" * 21, "9" * 10_000, "0" * 20 + "9" * 20,
-        "-" + "9" * 16 + "s", "-" + "9" * 400 + "w",
+        "-" + "9" * 20 + "s", "-" + "9" * 400 + "w",
         "2026-13-01", "2026-02-30", "2026-01-02T25:00", "2026-01-02T03:04:05+25:00", "02.01.2026",
         "4253-05-31T22:20:37.927936Z", "9999-12-31T23:59:59-14:00", "10000-01-01",
         "\u0661", "-\u0661\u0665m", "\u00b2", "\uff11", "\ud800", "2026-01-0\ud800", "5\0",
@@ -190,37 +190,45 @@ def test_now_has_to_be_a_pointer(now: int) -> None:
         assert refusal.value.code == "bad_pointer"
 
 
+@pytest.mark.parametrize(
+    ("text", "reason", "hint"),
+    [
+        ("2026-13-02", "there is no month 13", "a month is 01 to 12"),
+        ("2026-00-02T03:04:05Z", "there is no month 00", "a month is 01 to 12"),
+        ("2026-02-30", "there is no day 30 in 2026-02", "a day of 2026-02 is 01 to 28"),
+        ("2028-02-30", "there is no day 30 in 2028-02", "a day of 2028-02 is 01 to 29"),
+        ("2026-01-00 03:04", "there is no day 00 in 2026-01", "a day of 2026-01 is 01 to 31"),
+        ("2026-01-02T25:00", "there is no hour 25", "an hour is 00 to 23"),
+        ("2026-01-02T03:60:00Z", "there is no minute 60", "a minute is 00 to 59"),
+        ("2026-01-02T03:04:61", "there is no second 61", "a second is 00 to 59"),
+        ("2026-01-02T03:04:05+25:00", "there is no time zone +25:00", "like +01:00"),
+        ("2026-01-02T03:04:05 CET", "' CET' is no time zone", "write Z for UTC"),
+        ("2026-01-02T", "'T' is no time of day", "like 2026-01-02T03:04:05Z"),
+        ("2026-1-2 3:04", "every number has two digits", "did you mean 2026-01-02 03:04?"),
+        ("0000-01-02", "there is no year 0", "like"),
+        ("9999-12-31", "lies behind the last pointer", "at most 4253-05-31T22:20:37.927935Z"),
+        ("1h", "'1h' is a span of time, not a moment", "did you mean -1h?"),
+        ("+1d3h", "is a span of time, not a moment", "did you mean -1d3h?"),
+        ("15m ago", "is a span of time, not a moment", "did you mean -15m?"),
+        ("-15", "is no span before now: 15 has no unit", "like -15m"),
+        ("-15x", "is no span before now: there is no unit 'x'", "like -15m"),
+        ("-15M", "M may be months or minutes", "like -15m"),
+        ("yesterday", "is neither a pointer nor a time", "like 1767323045000001"),
+    ],
+)
+def test_what_is_wrong_with_a_moment_is_said(text: str, reason: str, hint: str) -> None:
+    refusal = refusal_of(text)
+    assert refusal.code == "bad_pointer"
+    assert reason in refusal.text
+    assert hint in str(refusal.hint)
+
+
 def test_refused_moment_shows_what_can_be_typed() -> None:
     assert parse("1767323045000001", NOW) == NOW
     hint = refusal_of("yesterday").hint
     for example in ("1767323045000001", "2026-01-02T03:04:05Z", "-15m", "now"):
         assert example in hint
         parse(example, NOW)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0s", 0.0),
-        ("15m", 900.0),
-        ("1d3h", 97_200.0),
-        ("2.5s", 2.5),
-        ("1w", 604_800.0),
-        ("250ms", 0.25),
-        ("1us", 1e-6),
-    ],
-)
-def test_span_is_read_as_seconds(text: str, expected: float) -> None:
-    assert seconds(text) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "5", "s", "-5s", "5 s", "5s ", "5S", "nan", "inf", "1e3s", "9" * 400 + "w", "\u0665s"]
-)
-def test_what_is_no_span_is_refused(text: str) -> None:
-    with pytest.raises(RequestError) as refusal:
-        seconds(text)
-    assert refusal.value.code == "bad_pointer"
 
 
 def test_long_text_is_refused_without_effort() -> None:

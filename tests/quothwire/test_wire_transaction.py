@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import random
 import struct
-from pathlib import Path
 from typing import Any
 
 import pytest
 from xxhash import xxh3_64_intdigest
 
+from kit import vectors
 from quothwire import transaction
 from quothwire.batch import Flag, check, claimed, encode, parse_header
 from quothwire.errors import QuothError, RequestError
@@ -30,13 +29,13 @@ from quothwire.transaction import (
 )
 
 U64 = 2**64 - 1
-FAST = json.loads((Path(__file__).parents[1] / "vectors" / "fast.json").read_text(encoding="utf-8"))
+FAST = vectors.load("fast")
 
 BAD_PARTS: dict[str, tuple[list[Any], str]] = {
     "no batch": ([StagedPart(0, 1, 0, 0)], "bad_request"),
     "records without a batch": ([StagedPart(0, 1, 0, 5)], "bad_request"),
     "fewer records than batches": ([StagedPart(0, 1, 3, 2)], "bad_request"),
-    "a part above the last": ([StagedPart(PART_MAX + 1, 1, 1, 1)], "bad_request"),
+    "a part above the last": ([StagedPart(PART_MAX + 1, 1, 1, 1)], "too_large"),
     "a part twice": ([StagedPart(4, 1, 1, 1), StagedPart(4, 2, 1, 1)], "bad_request"),
     "the same twice": ([StagedPart(4, 1, 1, 1)] * 2, "bad_request"),
     "a batch too many": ([StagedPart(0, 1, BATCHES_MAX, U64), StagedPart(1, 1, 1, 1)], "too_large"),

@@ -8,26 +8,26 @@ vectors. Bytes that are published never change: a change of the layout is a new 
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from quothwire import announcement, batch, codec, simple, topic
+from kit import vectors
+from quothwire import announcement, batch, codec, ingest, simple, topic
 from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import QuothError, error
+from quothwire.headers import decode_headers, encode_headers
 from quothwire.message import Operation
 
 Vector = dict[str, Any]
 
-FOLDER = Path(__file__).parents[1] / "vectors"
-BATCHES, FAST, SIMPLE, ANNOUNCEMENTS = (
-    json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    for name in ("batches", "fast", "simple", "announcements")
-)
+BATCHES, FAST, SIMPLE, ANNOUNCEMENTS = map(vectors.load, vectors.NAMES)
+DOUBLES_EXACT = 2**53 - 1
+"""The largest integer of JSON that every reader reads as it stands there."""
 
 
 def each(vectors: list[Vector]) -> pytest.MarkDecorator:
@@ -103,6 +103,26 @@ def in_order(value: Any) -> Any:
 # batches ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", vectors.NAMES)
+def test_vectors_hold_no_number_that_a_double_cannot_hold(name: str) -> None:
+    """Readers whose JSON numbers are doubles, as in JavaScript, read each of them as it is."""
+    text = (vectors.FOLDER / f"{name}.json").read_text(encoding="utf-8")
+    whole: list[int] = []
+    json.loads(text, parse_int=lambda digits: whole.append(int(digits)))
+    assert whole or name == "announcements"
+    assert [number for number in whole if abs(number) > DOUBLES_EXACT] == []
+
+
+def test_integers_of_the_vectors_are_all_fields_that_may_have_64_bits() -> None:
+    wide = {"correlation"}
+    for kind in {*REQUESTS.values(), *REPLIES.values()}:
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            highs = [int(high) for high in re.findall(r"high=([0-9]+)", repr(get_args(hint)))]
+            if max(highs, default=0) > DOUBLES_EXACT:
+                wide.add(name)
+    assert set(FAST["integers"]) == wide
+
+
 def test_versions_of_the_vectors_are_those_of_the_package() -> None:
     assert BATCHES["version"] == batch.VERSION
     assert FAST["version"] == codec.VERSION
@@ -156,7 +176,7 @@ def test_batch_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
     whole, log_id = unhex(vector["bytes"]), vector["log"]
     values, keys, headers = (unhex(vector[column]) for column in ("values", "keys", "headers"))
     expected = batch.Header(*list(vector["header"].values())[:9])
-    cells = None if headers is None else [batch.encode_headers(cell) for cell in headers]
+    cells = None if headers is None else [encode_headers(cell) for cell in headers]
     rest = expected.flags & ~(batch.Flag.KEYS | batch.Flag.HEADERS)
     written = batch.encode(
         values, keys, cells, producer=expected.producer, sequence=expected.sequence, flags=rest
@@ -166,14 +186,28 @@ def test_batch_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
         assert written == whole
     decoded = batch.decode(whole, log_id)
     assert decoded[:3] == (expected, values, keys)
-    opened = None if decoded.headers is None else [batch.decode_headers(cell) for cell in decoded.headers]
+    opened = None if decoded.headers is None else [decode_headers(cell) for cell in decoded.headers]
     assert opened == headers
 
 
 @each(BATCHES["refused"])
 def test_batch_that_has_to_be_refused_is(vector: Vector) -> None:
     for read in (batch.check, batch.decode):
-        assert code_of(read, unhex(vector["bytes"]), vector["log"]) == "bad_batch"
+        code = "too_large" if vector["name"] in BATCHES["too_large"] else "bad_batch"
+        assert code_of(read, unhex(vector["bytes"]), vector["log"]) == code
+
+
+@each(BATCHES["refused_if_new"])
+def test_whole_batch_that_a_producer_may_not_send_is_refused(vector: Vector) -> None:
+    raw = unhex(vector["bytes"])
+    batch.decode(raw)  # what is stored like this is read
+    assert code_of(ingest.check_new, batch.parse(raw)) == "bad_batch"
+
+
+def test_whole_batches_of_the_vectors_may_be_sent() -> None:
+    for vector in BATCHES["accepted"]:
+        if not vector["log"]:
+            ingest.check_new(batch.parse(unhex(vector["bytes"])))
 
 
 # the fast protocol --------------------------------------------------------------------------------------
@@ -310,6 +344,13 @@ def test_simple_records_are_written_as_in_the_vector(vector: Vector) -> None:
 def test_simple_error_is_written_as_in_the_vector(vector: Vector) -> None:
     problem = error(vector["code"], vector["text"], vector["hint"])
     assert simple.encode_error(problem) == unhex(vector["frames"])
+
+
+@each(SIMPLE["damaged"])
+def test_simple_read_that_meets_damage_is_answered_as_in_the_vector(vector: Vector) -> None:
+    frames = unhex(vector["frames"])
+    assert simple.encode_damaged(vector["text"], vector["next"]) == frames
+    assert (len(frames), frames[:2], int(frames[3])) == (4, [b"error", b"damaged"], vector["next"])
 
 
 def test_every_simple_operation_stands_in_the_vectors() -> None:

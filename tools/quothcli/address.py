@@ -14,13 +14,8 @@ def is_here(url: str) -> bool:
     return place.scheme == "ipc" or host in ("localhost", "::1") or host.startswith("127.")
 
 
-def host_and_port(url: str, reached: str = "") -> tuple[str, int]:
-    """Where a tcp address leads. reached: where a broker was reached that says it listens everywhere.
-
-    Raises ValueError for what is none.
-    """
+def host_and_port(url: str) -> tuple[str, int]:
+    """Where a tcp address leads. Raises ValueError for what is none."""
     place = urlsplit(url)
     host = place.hostname or ""
-    if host in _ANY_HOST:
-        host = urlsplit(reached).hostname or "127.0.0.1"
-    return host, place.port or 0
+    return "127.0.0.1" if host in _ANY_HOST else host, place.port or 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +14,9 @@ from quothcli.chosen import Chosen
 from quothcli.command import Group, Meant, Row, UsageError, app, built, examples_text, show_help
 from quothcli.exits import Status, complain, guarded, open_streams
 from quothcli.options import Ctx, Form, Timeout, Url
+from quothcli.usage import mistake
 from quothcli.version import VERSION
+from quothwire.variables import check_variables
 
 COMMANDS = {
     name: Row(f"quothcli.{module}", sentence)
@@ -43,6 +45,7 @@ COMMANDS = {
         "pipeline": ("pipeline.command", "Jobs on Spark: look after topics too large for one process."),
         "bench": ("bench.commands", "Measure how fast the broker is on this machine."),
         "errors": ("errors", "Explain the codes of errors: what happened, what to do."),
+        "help": ("pages", "Print a page about Quoth, or the help of a command."),
         "completion": ("shells", "Print the script that lets a shell complete what is typed."),
         "reference": ("reference", "Print a page with all commands, in Markdown."),
     }.items()
@@ -92,8 +95,16 @@ def _run(arguments: Sequence[str]) -> int:
         complain("usage", problem.format_message(), f"type `{line}`")
         return Status.USAGE
     except UsageError as problem:
-        complain("usage", problem.format_message(), f"`{_path(problem)} --help` shows how")
+        text, hint = mistake(problem)
+        complain("usage", text, hint or f"`{_path(problem)} --help` shows how")
         return Status.USAGE
+
+
+def _keys() -> Iterable[str]:
+    """The daemon's keys, for whoever has set a variable that is none of the command's."""
+    from quothd.config import KEYS
+
+    return KEYS
 
 
 def _version(wanted: bool) -> None:
@@ -118,6 +129,7 @@ def _before(
     timeout: Timeout = None,
     form: Form = None,
 ) -> None:
-    """Keep what was said before the command."""
+    """Keep what was said before the command. Raises ``bad_setting`` for a variable that does not exist."""
+    check_variables(os.environ, _keys)
     context.obj = Chosen(url, timeout, form, ctx)
     show_help(context)

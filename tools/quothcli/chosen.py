@@ -21,7 +21,7 @@ from quoth.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quothcli import contexts
 from quothcli.exits import say
 from quothcli.formats import Format
-from quothwire.errors import Disconnected, NotFound, QuothError
+from quothwire.errors import Disconnected, NotFound, QuothError, error
 
 URL_VARIABLE = "QUOTH_URL"
 CONTEXT_VARIABLE = "QUOTH_CONTEXT"
@@ -138,4 +138,8 @@ def chosen(
 ) -> Chosen:
     """Put together what was said behind the command and before it."""
     before = context.find_object(Chosen) or Chosen()
+    if "" in (url, before.url):
+        raise error(
+            "bad_setting", "--url is empty", "is a variable not set? without --url the default is used"
+        )
     return replace(before, url=url or before.url, timeout=timeout or before.timeout, form=form or before.form)

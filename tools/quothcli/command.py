@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
 import typer
 import typer.main
@@ -16,6 +17,7 @@ from typer.core import TyperGroup
 from quothcli.aliases import MEANT
 from quothcli.exits import Status
 from quothcli.options import with_ctx
+from quothwire.paths import given_path
 
 Run = Callable[..., int | None]
 """What a command does; it returns an exit status, or None for 0."""
@@ -167,7 +169,33 @@ def command(group: typer.Typer, name: str, *examples: str) -> Callable[[Function
     """Put a function into a group as a command."""
 
     def put(function: Function) -> Function:
-        group.command(name, epilog=examples_text(examples))(with_ctx(function))
+        group.command(name, epilog=examples_text(examples))(with_ctx(_without_empty_paths(function)))
         return function
 
     return put
+
+
+def _without_empty_paths(function: Run) -> Run:
+    """Let every argument and option that is a path raise ``bad_setting`` if it is empty."""
+
+    @wraps(function)
+    def run(**typed: Any) -> int | None:
+        return function(**typed)
+
+    signature = inspect.signature(function, eval_str=True)
+    for one in signature.parameters.values():
+        kind, *told = get_args(one.annotation) if get_origin(one.annotation) is Annotated else (None,)
+        if told and Path in (kind, *_inside(kind)):
+            info = told[0]
+            longest = max(getattr(info, "param_decls", None) or (), key=len, default="")
+            info.parser = partial(given_path, what=longest or info.metavar or one.name)
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+    return run
+
+
+def _inside(kind: Any) -> Iterator[Any]:
+    """The types that a type is made of: those of a list, of what may be None."""
+    for one in get_args(kind):
+        yield one
+        yield from _inside(one)

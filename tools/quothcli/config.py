@@ -9,7 +9,6 @@ import typer
 
 from quothcli.chosen import chosen
 from quothcli.command import command, group, spread
-from quothcli.exits import say
 from quothcli.keys import File, key_options
 from quothcli.options import Form
 from quothcli.output import Printer
@@ -41,9 +40,7 @@ def show(context: typer.Context, *, config: File = None, form: Form = None, keys
 
     printer = Printer(chosen(context, form=form).format)
     found = read(keys, file=config)
-    for doubt in found.doubts:
-        say(f"quoth: {doubt}")
-    values = {name: example.toml(getattr(found.config, name)) for name in KEYS}
+    values = {name: example.toml(key, getattr(found.config, name)) for name, key in KEYS.items()}
     widths = max(map(len, KEYS)), max(map(len, values.values()))
     for name, value in values.items():
         line = f"{name:<{widths[0]}}  {value:<{widths[1]}}  {found.origin(name)}"

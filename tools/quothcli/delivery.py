@@ -116,6 +116,9 @@ class Gaps:
         """A gap was found."""
         if gap.reason == "recreated":
             say(f"quoth: topic {gap.topic!r} was deleted and made anew: older records are gone")
+        elif gap.reason == "ahead":
+            text = f"begins at pointer {gap.next}, above the newest record, {gap.after}"
+            say(f"quoth: topic {gap.topic!r}: what is read {text}")
         else:
             count = "an unknown number of records" if gap.records < 0 else records_text(gap.records)
             where = f"behind pointer {gap.after}, resumes at pointer {gap.next}"

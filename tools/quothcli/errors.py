@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +12,7 @@ from quothcli.exits import Refused, Status, status_of
 from quothcli.options import Form
 from quothcli.output import Printer
 from quothwire.errors import CODES, error
+from quothwire.suggestion import nearest
 
 
 def add(app: typer.Typer) -> None:
@@ -40,23 +39,31 @@ def errors(
     """
     printer = Printer(chosen(context, form=form).format)
     if code is not None and code not in CODES:
-        near = get_close_matches(code, CODES, n=1)
-        hint = f"did you mean {near[0]}?" if near else "`quoth errors` lists them"
+        near = nearest(code, CODES)
+        hint = f"did you mean {near}?" if near else "`quoth errors` lists them"
         raise Refused("unknown_code", f"no error has the code {code!r}", hint, Status.NOT_FOUND)
     for name in [code] if code else CODES:
-        _print(printer, name)
+        printer.answer(explained(name), _content(name), name)
 
 
-def _print(printer: Printer, code: str) -> None:
+def explained(code: str) -> str:
+    """A code as lines of text: what happened, what to do, whether to try again, the exit status."""
     row = CODES[code]
-    meaning = (inspect.getdoc(row.error) or "").replace("\n", " ")
-    status = int(status_of(error(code, "")))
-    content = {
+    again = "may succeed if tried again" if row.retryable else "fails again if tried again"
+    class_name = row.error.__name__
+    return (
+        f"{code}\n  {row.meaning}\n  hint: {row.hint}\n"
+        f"  {again}; quoth.{class_name} in Python; exit status {int(status_of(error(code, '')))}"
+    )
+
+
+def _content(code: str) -> dict[str, Any]:
+    row = CODES[code]
+    return {
         "code": code,
-        "meaning": meaning,
+        "meaning": row.meaning,
         "retryable": row.retryable,
         "hint": row.hint,
-        "exit_status": status,
+        "error": row.error.__name__,
+        "exit_status": int(status_of(error(code, ""))),
     }
-    again = "may succeed if tried again" if row.retryable else "fails again if tried again"
-    printer.answer(f"{code}\n  {meaning}\n  hint: {row.hint}\n  {again}; exit status {status}", content, code)

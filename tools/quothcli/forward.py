@@ -16,7 +16,9 @@ from quothcli.homes import state_home
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import Advance, progress
+from quothcli.quantities import size
 from quothwire.errors import QuothError, error
+from quothwire.paths import given_path
 
 if TYPE_CHECKING:
     from quoth.forwarder import Losses, Source, Standing
@@ -47,7 +49,10 @@ _Trim = Annotated[
     bool, typer.Option("--trim", help="Let the embedded log go of what is synced at the broker.")
 ]
 _Rate = Annotated[
-    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Send at most so many bytes a second.")
+    int | None,
+    typer.Option(
+        "--rate", metavar="SIZE", parser=size("--rate"), help="Send at most so much a second: 10MB, 512KiB."
+    ),
 ]
 _State = Annotated[
     Path | None,
@@ -267,7 +272,7 @@ def _source(
         )
     if origin is not None:
         raise typer.BadParameter("an embedded log has no topics", param_hint="--from")
-    directory = Path(source)
+    directory = given_path(source, "SOURCE")
     if data_directory(directory) is not None:
         raise error(
             "bad_request", f"{directory} belongs to a broker", "forward its topics by the URL of that broker"

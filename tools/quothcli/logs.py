@@ -11,6 +11,7 @@ import typer
 
 from quothcli.exits import Status, say
 from quothcli.output import ordinals_text, records_text
+from quothcli.quantities import size
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError
 
@@ -31,8 +32,14 @@ Only = Annotated[
     str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")
 ]
 Rate = Annotated[
-    int | None, typer.Option("--rate", metavar="BYTES", min=1, help="Read at most so many bytes a second.")
+    int | None,
+    typer.Option(
+        "--rate", metavar="SIZE", parser=size("--rate"), help="Read at most so much a second: 10MB, 512KiB."
+    ),
 ]
+
+
+REBUILT = "an opening after a crash makes it anew, or `quoth log repair`"
 
 
 def pace_of(rate: int | None) -> Pace | None:
@@ -51,6 +58,9 @@ def report(found: Damage | Unfinished) -> Status:
             f"quoth: {found.path}: {found.end - found.start} bytes at the end are no whole batch: "
             "it is being written, or a crash has torn it"
         )
+        return Status.DONE
+    if found.is_derived:
+        say(f"quoth: derived: {found.path}: {found.text}, no record is missing; {REBUILT}")
         return Status.DONE
     where = f"bytes {found.start} to {found.end}: " if found.end > found.start else ""
     say(f"quoth: damaged: {found.path}: {where}{found.text}; {missing_text(found)}")

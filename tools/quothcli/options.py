@@ -16,6 +16,7 @@ from quoth.moment import as_pointer
 from quothcli.chosen import CONTEXT_VARIABLE, URL_VARIABLE, Chosen
 from quothcli.completion import context_names, topic_names
 from quothcli.formats import Format
+from quothcli.quantities import span
 
 Url = Annotated[
     str | None,
@@ -36,9 +37,9 @@ Timeout = Annotated[
     float | None,
     typer.Option(
         "--timeout",
-        metavar="SECONDS",
-        min=0.001,
-        help=f"How long to wait for the broker (default {DEFAULT_TIMEOUT_S:g}).",
+        metavar="SPAN",
+        parser=span("--timeout", least=0.001),
+        help=f"How long to wait for the broker: 500ms, 1m30s, seconds (default {DEFAULT_TIMEOUT_S:g}s).",
     ),
 ]
 Form = Annotated[

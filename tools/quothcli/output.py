@@ -2,7 +2,8 @@
 
 text    for people: a line per record, POINTER, TIME, VALUE separated by tabs, then key=... and NAME=...
         where there are a key and headers; what would disturb a terminal is escaped
-json    one object per line; bytes are text if they are UTF-8, else NAME is null and NAME_base64 holds them
+json    one object per line; bytes are text if they are UTF-8, else NAME is null and NAME_base64 holds them;
+        headers that cannot be decoded are empty, raw_headers_base64 holds them, and headers_problem says why
 raw     bare values: a record's bytes and a newline, a name, a number
 """
 
@@ -113,6 +114,8 @@ def message_line(message: Message) -> str:
         line += f"\tkey={shown(message.key)}"
     for name, value in message.headers.items():
         line += f"\t{printable(name)}={shown(value)}"
+    if message.raw_headers:
+        line += f"\t({message.headers_problem}: {shown(message.raw_headers)})"
     return line
 
 
@@ -135,6 +138,9 @@ def message_object(message: Message) -> dict[str, Any]:
     content["headers"] = texts
     if encoded:
         content["headers_base64"] = encoded
+    if message.raw_headers:
+        content["raw_headers_base64"] = base64.b64encode(message.raw_headers).decode()
+        content["headers_problem"] = message.headers_problem
     return content
 
 

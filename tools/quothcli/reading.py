@@ -157,13 +157,15 @@ def tail(
     end_with_reader()
     try:
         with terminable(), opened(cursor, begin) as kept, asked.connect(wait=wait) as client:
-            first: Start | None = begin
+            behind: Start | None = moment(after)
             if number is not None and not (kept is not None and kept.topics):
-                first = starts_of_last(client, topics, number, merged=merge)
+                behind = starts_of_last(client, topics, number, merged=merge)
             delivery = Delivery(line, kept, limit, chosen_records)
             if delivery.is_done:
                 return None
-            with client.tail_many(topics, after=first, cursor=kept, ordered=merge, on_gap=gaps) as reading:
+            with client.tail_many(
+                topics, after=behind, since=moment(since), cursor=kept, ordered=merge, on_gap=gaps
+            ) as reading:
                 if not reading.topics:
                     say("quoth: no topic matches yet; waiting for one")
                 _follow(reading, delivery, printer if watermark else None, merge=merge)
@@ -205,7 +207,10 @@ def read(
         delivery = Delivery(_line(printer, topics), kept, limit, chosen_records)
         if delivery.is_done:
             return None
-        reading = client.read_many(topics, after=begin, until=end, cursor=kept, ordered=merge, on_gap=gaps)
+        behind, at = moment(after), moment(since)
+        reading = client.read_many(
+            topics, after=behind, since=at, until=end, cursor=kept, ordered=merge, on_gap=gaps
+        )
         with reading, delivery:
             for messages in reading.portions():
                 delivery.take(messages)

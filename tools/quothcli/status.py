@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from quoth.cursor import Position
 
 
-_WRONG = ("torn_bytes", "damaged_bytes", "set_aside_bytes", "scrub_damages", "scrub_missing_records")
+_WRONG = (
+    "torn_bytes", "damaged_bytes", "lost_records", "set_aside_bytes", "scrub_damages", "scrub_missing_records"
+)  # fmt: skip
 """Counters that somebody should know of who looks at the status."""
 
 

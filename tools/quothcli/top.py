@@ -24,6 +24,7 @@ from quothcli.exits import Status, terminable
 from quothcli.formats import Format
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable
+from quothcli.quantities import span
 from quothcli.watch import Row, Sort, View, Watch
 
 ROWS = 20
@@ -73,7 +74,13 @@ def top(
     ] = Sort.RATE,
     interval: Annotated[
         float,
-        typer.Option("--interval", metavar="SECONDS", min=0.1, max=86_400, help="From one look to the next."),
+        typer.Option(
+            "--interval",
+            metavar="SPAN",
+            parser=span("--interval", 0.1, 86_400),
+            help="From one look to the next: 500ms, 5s (default: 1s).",
+            show_default=False,
+        ),
     ] = 1.0,
     count: Annotated[
         int | None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -16,69 +14,34 @@ from quothcli.exits import Status
 from quothcli.formats import Format
 from quothcli.options import Form, Timeout, Topic, Url, moment
 from quothcli.output import Printer, bytes_text, moment_text, printable, records_text
-from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
-from quothwire.settings import DURABILITIES
+from quothwire.settings import DURABILITIES, as_sent, in_words
 
 if TYPE_CHECKING:
     from quothwire.message import TopicInfo, Trimmed
 
 
-_SIZE = re.compile(r"([0-9]{1,20})\s*(?:([kmgt])(i?)b?|b)?", re.IGNORECASE | re.ASCII)
-_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
-
-
-class _Kind(NamedTuple):
-    """A kind of setting. noun, like: for whoever types something else; read: raises ValueError then."""
+class _Option(NamedTuple):
+    """The option of a setting: what it takes and what it is for."""
 
     metavar: str
-    noun: str
-    like: str
-    read: Callable[[str], Any]
+    help: str
 
 
-def _level(text: str) -> str:
-    from quothwire.settings import DURABILITIES
-
-    if text not in DURABILITIES:
-        raise ValueError
-    return text
-
-
-def _seconds(text: str) -> float:
-    if re.fullmatch(r"[0-9.]+", text):
-        return float(text)
-    try:
-        return pointers.seconds(text)
-    except QuothError as problem:
-        raise ValueError from problem
-
-
-def _bytes(text: str) -> int:
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError
-    number, unit, binary = match.groups()
-    power = _POWERS[unit.lower()] if unit else 0
-    return int(number) * int((1_024 if binary else 1_000) ** power)
-
-
-_LEVEL = _Kind("LEVEL", "durability", " or ".join(DURABILITIES), _level)
-_AGE = _Kind("AGE", "span of time", "like 30d, 1d12h or 90s", _seconds)
-_BYTES = _Kind("SIZE", "size", "like 500MB, 10GiB or 1048576", _bytes)
-_COUNT = _Kind("N", "number", "like 100000", int)
 _SETTINGS = {
-    "durability": (_LEVEL, "What an acknowledgement means by default: written or synced."),
-    "max_age": (_AGE, "Remove older records: 7d, 12h, seconds; 0: never."),
-    "max_bytes": (_BYTES, "Remove the oldest above this: 10GiB, 500MB; 0: never."),
-    "size_limit": (_BYTES, "Begin a new segment at this size."),
-    "count_limit": (_COUNT, "Begin a new segment after N records; 0: no limit."),
-    "age_limit": (_AGE, "Begin a new segment at this age; 0: no limit."),
+    "durability": _Option("LEVEL", "What an acknowledgement means by default: written or synced."),
+    "max_age": _Option("SPAN", "Remove older records: 7d, 1d12h; infinity: never."),
+    "max_bytes": _Option("SIZE", "Remove the oldest above this: 10GiB, 500MB; infinity: never."),
+    "size_limit": _Option("SIZE", "Begin a new segment at this size."),
+    "count_limit": _Option("N", "Begin a new segment after N records; 0: no limit."),
+    "age_limit": _Option("SPAN", "Begin a new segment at this age; infinity: no limit."),
 }
-"""Every setting of a topic, with its kind and what it is for."""
+"""Every setting of a topic, as an option."""
 _OPTIONS = {
-    name: Annotated[str | None, typer.Option(f"--{name.replace('_', '-')}", metavar=kind.metavar, help=text)]
-    for name, (kind, text) in _SETTINGS.items()
+    name: Annotated[
+        str | None, typer.Option(f"--{name.replace('_', '-')}", metavar=one.metavar, help=one.help)
+    ]
+    for name, one in _SETTINGS.items()
 }
 _Typed = dict[str, str | None]
 
@@ -227,18 +190,27 @@ def roll(
 
 
 def _read(settings: _Typed) -> dict[str, Any]:
-    """The settings that were typed, as the broker takes them."""
+    """The settings that were typed, as the broker takes them. Raises ``bad_setting`` naming the option."""
     read: dict[str, Any] = {}
     for name, text in settings.items():
         if text is None:
             continue
-        kind, _ = _SETTINGS[name]
         try:
-            read[name] = kind.read(text)
-        except ValueError:
-            what = f"--{name.replace('_', '-')}: {text!r} is no {kind.noun}"
-            raise error("bad_setting", what, kind.like) from None
+            read |= as_sent({name: _count(text) if name == "count_limit" else text})
+        except QuothError as problem:
+            option = f"--{name.replace('_', '-')}"
+            raise error(
+                problem.code, f"{option}: {problem.text.removeprefix(f'{name}: ')}", problem.hint
+            ) from None
+    if (level := read.get("durability", DURABILITIES[0])) not in DURABILITIES:
+        raise error("bad_setting", f"--durability: {level!r} is no durability", " or ".join(DURABILITIES))
     return read
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise error("bad_setting", f"{text!r} is no number of records", "like 100000; 0: no limit")
+    return int(text)
 
 
 def _print(printer: Printer, found: TopicInfo) -> None:
@@ -254,7 +226,7 @@ def _print(printer: Printer, found: TopicInfo) -> None:
         "first": f"{found.first}  {moment_text(found.first)}",
         "last": f"{found.last}  {moment_text(found.last)}",
         "size": f"{bytes_text(found.bytes)}, segments {found.states}",
-        **{name: str(value) for name, value in found.settings.items()},
+        **in_words(found.settings),
         **({"problem": printable(found.problem)} if found.problem else {}),
         **{name: f"{value:,}" for name, value in found.counters.items() if value},
     }

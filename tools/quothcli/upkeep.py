@@ -17,6 +17,7 @@ from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, read_or_not, say
 from quothcli.logs import (
+    REBUILT,
     Directory,
     Only,
     Rate,
@@ -54,7 +55,8 @@ def verify(
 
     A line for each log. What is damaged is reported on stderr, with the records that are missing, and makes
     the exit status 1; records that are gone for good, as a repair leaves it, are told and are no reason to
-    fail.
+    fail. Derived parts that a crash took, a footer or an index, are no damage: no record is missing, and the
+    next opening makes them.
     """
     from quothd.places import places
 
@@ -133,7 +135,7 @@ def _owned(directory: Path) -> Iterator[None]:
 
 def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> Status:
     """Verify one log and print what it is like."""
-    from quothlog import inspection, layout
+    from quothlog import inspection, layout, snapshot
     from quothlog.inspection import Unfinished
 
     status = _check_settings(place)
@@ -143,14 +145,16 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
         for damage in one.unmended:
             status = max(status, report(damage))
         for damage in one.damages:
-            if damage not in one.unmended:
+            if damage.is_derived:
+                report(damage)
+            elif damage.closed:
                 say(f"quoth: {damage.path}: gone for good: {missing_text(damage)}")
         if one.unfinished:
             report(Unfinished(one.path, one.bytes - one.unfinished, one.bytes))
-    unindexed = sum(one.sealed and not one.indexed for one in found)
-    if unindexed:
-        without = _segments_text(unindexed)
-        say(f"quoth: {place.topic}: {without} without an index, `quoth log repair` makes it anew")
+    _report_derived(place, found)
+    strays = snapshot.strays_in(place.directory, place.log_id)
+    for name in strays:
+        say(f"quoth: {place.topic}: {name} is no segment of this log: the next opening sets it aside")
     aside = [path for path in place.directory.iterdir() if layout.is_set_aside(path.name)]
     if aside:
         size = bytes_text(sum(path.stat().st_size for path in aside))
@@ -158,7 +162,7 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
             len(aside) > _NAMES_MAX
         )
         say(f"quoth: {place.topic}: {size} set aside in {names}: delete that if nobody needs it")
-    _print_verified(printer, place, found, unindexed, [str(path) for path in aside])
+    _print_verified(printer, place, found, strays, [str(path) for path in aside])
     return status
 
 
@@ -175,7 +179,7 @@ def _check_settings(place: Place) -> Status:
 
 
 def _print_verified(
-    printer: Printer, place: Place, found: list[Summary], unindexed: int, aside: list[str]
+    printer: Printer, place: Place, found: list[Summary], strays: list[str], aside: list[str]
 ) -> None:
     records, size = sum(one.records for one in found), sum(one.bytes for one in found)
     damages = [damage for one in found for damage in one.damages]
@@ -195,13 +199,29 @@ def _print_verified(
             "whole": not unmended,
             "missing": missing,
             "damages": [damage._asdict() | {"path": str(damage.path)} for damage in damages],
-            "unindexed": unindexed,
+            "derived": sum(one.derived for one in found),
+            "unindexed": _unindexed(found),
+            "strays": strays,
             "set_aside": aside,
             "settings": place.problem,
         },
         place.topic,
     )
     printer.flush()
+
+
+def _report_derived(place: Place, found: list[Summary]) -> None:
+    """Say which parts are to be made from others: nothing is lost there."""
+    if derived := sum(one.derived for one in found):
+        parts = "1 derived part is" if derived == 1 else f"{derived:,} derived parts are"
+        without = (
+            f", {_segments_text(unindexed)} without an index" if (unindexed := _unindexed(found)) else ""
+        )
+        say(f"quoth: {place.topic}: {parts} to be rebuilt{without}; no record is missing there; {REBUILT}")
+
+
+def _unindexed(found: list[Summary]) -> int:
+    return sum(one.sealed and not one.indexed for one in found)
 
 
 def _segments_text(count: int) -> str:

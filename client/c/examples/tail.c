@@ -53,6 +53,11 @@ static int write_records(struct broker *broker, uint64_t *cursor) {
     return DONE;
 }
 
+/* Read the next frame as a number; 0 if there is none. */
+static int frame_follows(struct broker *broker, uint64_t *number) {
+    return next_frame(broker) && frame_number(broker, number);
+}
+
 static void ask(struct broker *broker, uint64_t number, const char *topic, uint64_t cursor) {
     char after[24];
     snprintf(after, sizeof after, "%" PRIu64, cursor);
@@ -65,7 +70,7 @@ static void ask(struct broker *broker, uint64_t number, const char *topic, uint6
 
 /* Write what comes. Returns the exit status, -1 if nobody reads the output any more. */
 static int follow(struct broker *broker, const char *topic, uint64_t *cursor) {
-    uint64_t number = 0;
+    uint64_t number = 0, next;
     int64_t due = 0, silent_at = NEVER, pause = 0;
     struct answer answer;
     while (!ended_by) {
@@ -85,6 +90,10 @@ static int follow(struct broker *broker, const char *topic, uint64_t *cursor) {
             } else if (may_be_tried_again(answer.code) || strcmp(answer.code, "unknown_topic") == 0) {
                 pause = longer(pause);
                 due = now_ms() + pause;
+            } else if (strcmp(answer.code, "damaged") == 0 && frame_follows(broker, &next)) {
+                complain(answer.code, "%s", answer.text);
+                *cursor = next; /* behind what is damaged */
+                due = pause = 0;
             } else {
                 status = complain(answer.code, "%s", answer.text);
             }

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, repeat
 from operator import eq
 from typing import NamedTuple, overload
 
-from quoth.message import Gap, Message, OnGap
+from quoth.message import Message
 from quothwire.batch import Batch as Columns
-from quothwire.batch import Header, decode_headers
-from quothwire.errors import Damaged
+from quothwire.batch import Header
+from quothwire.headers import readable_headers
 
 _NOTHING: dict[str, bytes] = {}
 _new = tuple.__new__
@@ -84,7 +84,7 @@ class Batch:
         return len(self.values)
 
     def __iter__(self) -> Iterator[Message]:
-        """The records as messages. Raises `Damaged` if headers are none."""
+        """The records as messages."""
         count = len(self.values)
         rows = zip(
             repeat(self.topic, count),
@@ -103,38 +103,23 @@ class Batch:
 
     @property
     def headers(self) -> list[dict[str, bytes]] | None:
-        """The records' headers, decoded now; None if the batch has none. Raises `Damaged`."""
+        """The records' headers, decoded now; None if the batch has none.
+
+        What cannot be decoded is `quothwire.headers.UnreadableHeaders`: empty, with the bytes as stored.
+        """
         if self._headers is None and self._encoded is not None:
-            self._headers = list(map(decode_headers, self._encoded))
+            self._headers = list(map(readable_headers, self._encoded))
         return self._headers
 
     def message(self, row: int) -> Message:
-        """One record as a message. Raises `Damaged` if its headers are none."""
-        headers = decode_headers(self._encoded[row]) if self._encoded else _NOTHING
+        """One record as a message."""
+        headers = readable_headers(self._encoded[row]) if self._encoded else _NOTHING
         key = self.keys[row] if self.keys else None
         return Message(self.topic, self.first + row, self.values[row], key, headers)
 
     def messages(self) -> list[Message]:
-        """The records as messages, all at once. Raises `Damaged` if headers are none."""
+        """The records as messages, all at once."""
         return list(self)
-
-    def readable(self, on_gap: OnGap) -> Iterable[Message]:
-        """The batch itself; if headers are none, the other records: those are told as gaps in their turn."""
-        try:
-            self.headers  # noqa: B018
-        except Damaged:
-            return self._one_by_one(on_gap)
-        return self
-
-    def _one_by_one(self, on_gap: OnGap) -> Iterator[Message]:
-        for row in range(len(self)):
-            try:
-                message = self.message(row)
-            except Damaged:
-                pointer = self.first + row
-                on_gap(Gap(self.topic, pointer - 1, pointer + 1, 1, "damaged", self.ordinal + row))
-            else:
-                yield message
 
 
 class Messages(Sequence[Message]):
@@ -147,7 +132,7 @@ class Messages(Sequence[Message]):
     __slots__ = ("_ends", "_parts")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, parts: Sequence[Batch | list[Message]]) -> None:
+    def __init__(self, parts: Sequence[Batch]) -> None:
         self._parts = parts
         self._ends = list(accumulate(map(len, parts)))
 
@@ -169,7 +154,7 @@ class Messages(Sequence[Message]):
         number = bisect_right(self._ends, row)
         part = self._parts[number]
         row -= self._ends[number] - len(part)
-        return part.message(row) if isinstance(part, Batch) else part[row]
+        return part.message(row)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Messages | list):

@@ -2,6 +2,16 @@
 
 libzmq reconnects by itself but forgets what was on its way, so a monitor tells when the connection was lost
 and found again. What is to be done then the `Exchange` says.
+
+After an outage, however long, a link is back within two seconds. An operating system left alone would take up
+to two minutes: it doubles its pauses between attempts. So each phase of a connection has its own limit:
+
+    connecting      an attempt ends after `CONNECT_MS`, the next one begins `RECONNECT_MAX_MS` later
+    handshake       ends after `HANDSHAKE_MS`, as at the broker: a peer that is frozen takes connections, too
+    established     bytes that the other host does not acknowledge end it after `UNACKNOWLEDGED_S`, and there
+                    are some to acknowledge every `HEARTBEAT_MS`: so a network that swallows them is noticed.
+                    It ends before TCP's pause between two attempts exceeds 1.2 s
+    silent          a host that acknowledges bytes for a process that says nothing: `HEARTBEAT_TIMEOUT_S`
 """
 
 from __future__ import annotations
@@ -17,14 +27,24 @@ from typing import TypeVar
 
 import zmq
 
+from quoth import attempts
+from quoth.attempts import Attempts
 from quoth.exchange import Exchange, Steps
+from quoth.patience import bounded
 from quoth.sequences import Sequences
 from quothwire import codec
 from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
 
-RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
-HEARTBEAT_MS, HEARTBEAT_TIMEOUT_S = 5_000, 15.0
+RECONNECT_MS, RECONNECT_MAX_MS = 50, 200
+"""libzmq adds up to the first of them to each pause."""
+CONNECT_MS = 1_500
+"""Long enough for the second attempt of the operating system, which follows after a second."""
+HANDSHAKE_MS = 3_000
+HEARTBEAT_MS, HEARTBEAT_TIMEOUT_S = 1_000, 15.0
+UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S = 2.5, 30.0
+UNACKNOWLEDGED_PART = 1 / 12
+"""Of the silence that a link bears: one that is known to be slow may be so for TCP, too."""
 TERMINATE_S = 1.0
 COPY_BELOW_BYTES = 64 * 2**10
 _NOW, _NOW_AND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -33,7 +53,7 @@ _GONE = (zmq.ETERM, errno.EFAULT, errno.ENOTSUP)
 """What libzmq and its binding say about a context that was terminated."""
 _EVENT = struct.Struct("=Hi")
 """What a monitor tells. pyzmq's own way to read it imports asyncio, which takes longer than all of this."""
-_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | attempts.EVENTS
 
 Context = zmq.Context[zmq.Socket[bytes]]
 T = TypeVar("T")
@@ -53,6 +73,7 @@ class Link:
             self.monitor = self._set_up()
         except zmq.ZMQError as problem:
             raise _no_socket(problem) from None
+        self._attempts = Attempts(url)
         self._poller = zmq.Poller()
         self._poller.register(self.socket, zmq.POLLIN)
         self._poller.register(self.monitor, zmq.POLLIN)
@@ -87,9 +108,15 @@ class Link:
         found = False
         with suppress(zmq.Again):
             while True:
-                event, _ = self.monitor.recv_multipart(zmq.NOBLOCK)
-                here = _EVENT.unpack_from(event)[0] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+                told, _ = self.monitor.recv_multipart(zmq.NOBLOCK)
+                event = _EVENT.unpack_from(told)[0]
+                if event & attempts.EVENTS:
+                    self._attempts.note(event)
+                    continue
+                here = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 found = here and (found or self.connected is False)
+                if here or self.connected:
+                    self._attempts.restart()
                 self.connected = here
         self.reconnects += found
         return found
@@ -108,7 +135,8 @@ class Link:
         """The error for a deadline that passed."""
         if self.connected:
             return error("timed_out", f"{what}: no answer from {self.url} in time")
-        return error("disconnected", f"{what}: no broker answers at {self.url}")
+        tried, hint = self._attempts.told()
+        return error("disconnected", f"{what}: no broker answers at {self.url}: {tried}", hint)
 
     def _set_up(self) -> zmq.Socket[bytes]:
         """Set all options; returns the monitor."""
@@ -116,6 +144,9 @@ class Link:
             self.socket.set(zmq.LINGER, 0)
             self.socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
             self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+            self.socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+            self.socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+            self.socket.set(zmq.TCP_MAXRT, math.ceil(_unacknowledged(self._silence) * 1_000))
             self.socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
             self.socket.set(zmq.HEARTBEAT_TIMEOUT, math.ceil(self._silence * 1_000))
             self.socket.set(zmq.IPV6, int("[" in self.url))
@@ -130,6 +161,11 @@ class Link:
             self.socket.disable_monitor()
         self.monitor.close(linger=0)
         self.socket.close(linger=0)
+
+
+def _unacknowledged(silence: float) -> float:
+    """Seconds after which a link is given up whose bytes are not acknowledged."""
+    return bounded(UNACKNOWLEDGED_PART * silence, UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S)
 
 
 def terminate(context: Context) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, Unpack
 
 from quoth import steps
 from quoth.batch import Batch, Messages, StoredBatch
@@ -19,7 +19,7 @@ from quoth.exchange import Steps
 from quoth.message import Ack, Message, OnGap, Stretch
 from quoth.moment import Moment, as_pointer, cursor
 from quoth.pool import Pool, Slot
-from quoth.reader import NEWEST, Passage, Reader
+from quoth.reader import Passage, reader_from
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
 from quothwire.message import (
@@ -37,6 +37,7 @@ from quothwire.message import (
     UpdateTopic,
     Welcome,
 )
+from quothwire.settings import GivenSettings, as_sent
 from quothwire.topic import check_topic
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from quoth.gathering import Start
     from quoth.producer import Producer
     from quoth.reading import Reading
+    from quoth.tailing import CursorFile, Tailing
     from quoth.transaction import Transaction
 
 
@@ -62,17 +64,20 @@ class BrokerLike(Protocol):
         """The ZeroMQ context that its inproc address lives in."""
 
 
-def connect(broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S) -> Client:
+def connect(
+    broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S, wait: float | None = None
+) -> Client:
     """Connect to a broker and check that it answers.
 
     broker: a URL (tcp://HOST:PORT, ipc://PATH) or a `quothd.Broker` of this process. timeout: seconds that
-    any call may take unless it says otherwise, this one included. Raises `Disconnected`, or `RequestError`
+    any call may take unless it says otherwise. wait: seconds to wait for a broker that is not there yet; None
+    for the timeout. Raises `Disconnected` if no broker answers within that time, or `RequestError`
     ``bad_request`` for an address that can only be reached through the `Broker` itself.
     """
     url, context = address_of(broker)
     client = Client(url, context, timeout)
     try:
-        client.hello()
+        client._greet(wait)
     except BaseException:
         client.close()
         raise
@@ -104,6 +109,10 @@ class Client(Closing):
         self.timeout = timeout
         self._pool = Pool(url, context)
         self._payload_bytes_max = wire.BATCH_BYTES_MAX
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._pool.is_closed else ""
+        return f"<quoth.Client {self.url}, timeout={self.timeout}{closed}>"
 
     def close(self) -> None:
         """Close the connections. Does nothing the second time."""
@@ -190,9 +199,10 @@ class Client(Closing):
         """Records that are there now, oldest first, in a sequence that makes each message as it is looked at.
 
         after: a cursor, exclusive. since, until: times; since is included, until is not. Without either
-        it reads from the oldest record on. timeout: seconds to wait for the first record.
+        it reads from the oldest record on. limit: records at most. timeout: seconds to wait for the first
+        record. Raises `RequestError` ``bad_request`` for a limit below 0.
         """
-        reader = Reader(topic, cursor(after, since, 0), on_gap)
+        reader = reader_from(topic, after, since, on_gap)
         end = steps.last_before(until)
         return self._run(steps.read(reader, end, limit, timeout or 0.0, self.timeout))
 
@@ -209,7 +219,7 @@ class Client(Closing):
 
         Arguments as for `read`; the last batch may reach beyond `until`.
         """
-        reader = Reader(topic, cursor(after, since, 0), on_gap, steps.last_before(until))
+        reader = reader_from(topic, after, since, on_gap, steps.last_before(until))
         return self._passage(reader, 0.0)
 
     def stored(
@@ -259,17 +269,29 @@ class Client(Closing):
         *,
         after: int | None = None,
         since: Moment | None = None,
+        cursor: CursorFile | None = None,
         on_gap: OnGap | None = None,
     ) -> Iterator[Message]:
         """Records as they come, for ever: from now on, or behind a cursor, or since a time.
 
-        It waits in silence, also for a topic that does not exist yet and for a broker that is away. It ends
-        with `NotFound` when the topic is deleted.
+        It waits in silence, also for a topic that does not exist yet and for a broker that is away, even in
+        the beginning. It ends with `NotFound` when the topic is deleted.
+
+        cursor: a `Cursor`, or the file that keeps it: where to go on, as for `tail_many`. A record is done
+        when the next one is asked for: then the cursor moves behind it. It is saved meanwhile, some times a
+        second, and a file is closed with the iterator.
         """
-        reader = Reader(topic, cursor(after, since, NEWEST), on_gap)
-        if reader.after == NEWEST:
-            self._run(reader.find_end(self.timeout))
-        return self._tail(reader)
+        from quoth.tailing import Tailing
+
+        tailing = Tailing(topic, after, since, cursor, on_gap)
+        try:
+            if not tailing.is_placed:
+                self._run(tailing.reader.find_end())
+            tailing.begin()
+        except BaseException:
+            tailing.close()
+            raise
+        return self._tail(tailing)
 
     def read_many(
         self,
@@ -289,7 +311,8 @@ class Client(Closing):
         from quoth.gathering import Plan
         from quoth.reading import Reading
 
-        plan = Plan(False, ordered, beginning(after, since, 0), steps.last_before(until), cursor)
+        begin, end = beginning(after, since, 0), steps.last_before(until)
+        plan = Plan(False, ordered, begin, end, cursor, is_time=since is not None)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
     def tail_many(
@@ -312,7 +335,8 @@ class Client(Closing):
         from quoth.gathering import Plan
         from quoth.reading import Reading
 
-        plan = Plan(True, ordered, beginning(after, since, None), cursor=cursor)
+        begin = beginning(after, since, None)
+        plan = Plan(True, ordered, begin, cursor=cursor, is_time=since is not None)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
     def get(self, topic: str, pointer: int) -> Message:
@@ -329,13 +353,17 @@ class Client(Closing):
         """Everything about one topic. Never wakes it."""
         return self._run(steps.info(DescribeTopic(), topic, self.timeout))
 
-    def create_topic(self, topic: str, **settings: Any) -> TopicInfo:
-        """Make a topic; settings as in `TopicSettings`. Raises `Conflict` ``topic_exists``."""
-        return self._run(steps.create_topic(topic, settings, self.timeout))
+    def create_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
+        """Make a topic: ``create_topic("orders", max_age="7d", max_bytes="1GiB", durability="synced")``.
 
-    def update_topic(self, topic: str, **settings: Any) -> TopicInfo:
-        """Change settings of a topic."""
-        return self._run(steps.info(UpdateTopic(settings), topic, self.timeout))
+        Settings that are not given are as the broker is configured; see `quothwire.settings.TopicSettings`.
+        Raises `Conflict` ``topic_exists``, `RequestError` ``bad_setting``.
+        """
+        return self._run(steps.create_topic(topic, as_sent(settings), self.timeout))
+
+    def update_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
+        """Change settings of a topic, given as for `create_topic`; the others stay as they are."""
+        return self._run(steps.info(UpdateTopic(as_sent(settings)), topic, self.timeout))
 
     def delete_topic(self, topic: str) -> Trimmed:
         """Delete a topic and its records; tells what was removed.
@@ -358,9 +386,7 @@ class Client(Closing):
 
     def hello(self) -> Welcome:
         """The broker's version, limits and where it announces."""
-        welcome = self._run(steps.hello(self.timeout))
-        self._payload_bytes_max = steps.payload_bytes_max(welcome)
-        return welcome
+        return self._greet()
 
     def status(self) -> Status:
         """The broker as a whole, with the states of all topics. Wakes none."""
@@ -374,6 +400,11 @@ class Client(Closing):
 
     # -- inside -----------------------------------------------------------------------------------------
 
+    def _greet(self, wait: float | None = None) -> Welcome:
+        welcome = self._run(steps.greet(self.url, self.timeout, wait))
+        self._payload_bytes_max = steps.payload_bytes_max(welcome)
+        return welcome
+
     def _passage(self, reader: Passage[T], wait: float) -> Iterator[T]:
         with self._pool.slot() as slot:
             while not reader.is_done:
@@ -382,16 +413,18 @@ class Client(Closing):
                 if not reader.looking:
                     return
 
-    def _tail(self, reader: Reader) -> Iterator[Message]:
-        with self._pool.slot() as slot:
+    def _tail(self, tailing: Tailing) -> Iterator[Message]:
+        reader = tailing.reader
+        with tailing, self._pool.slot() as slot:
             while True:
+                tailing.save()
                 try:
-                    found = self._go_on(reader.follow(self.timeout), reader, slot)
+                    found = self._go_on(tailing.follow(self.timeout), reader, slot)
                 except QuothError as problem:
                     time.sleep(reader.pause_after(problem))
                     continue
                 for one in found:
-                    yield from reader.messages(one)
+                    yield from tailing.messages(one)
 
     def _go_on(self, going_on: Steps[Iterator[T]], reader: Passage[T], slot: Slot) -> Iterator[T]:
         with self._pool.channel(slot) as channel:

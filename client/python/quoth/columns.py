@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from quoth.sequences import Encode
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
+from quothwire.headers import encode_headers
 
 _BYTES = frozenset((bytes,))
 
@@ -62,10 +63,10 @@ def columns(
                 raise _not_bytes(one, "a key")
     encoded = None
     if isinstance(headers, Mapping):
-        encoded = [wire.encode_headers(headers)] * count
+        encoded = [encode_headers(headers)] * count
     elif headers is not None:
         each = list(headers) if isinstance(headers, Iterable) else [headers]
-        encoded = [wire.encode_headers(one) for one in each]
+        encoded = [encode_headers(one) for one in each]
     for column, name in ((keys, "keys"), (encoded, "headers")):
         if column is not None and len(column) != count:
             raise error("bad_request", f"{len(column)} {name} for {count} values")

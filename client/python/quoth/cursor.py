@@ -1,8 +1,9 @@
 """A reader's cursor in a file: "everything up to here is done", for one topic or several.
 
-A consumer advances it when the work on a record is done, and saves it now and then. So after a crash it does
-the work since the last save again and leaves none out; effects that must come once go into one transaction
-with their cursor, as client/examples/sqlite_cursor.py does.
+A consumer advances it when the work on a record is done, and saves it now and then; `Client.tail` does both
+for a cursor that it is given. So after a crash it does the work since the last save again and leaves none
+out; effects that must come once go into one transaction with their cursor, as
+client/examples/sqlite_cursor.py does.
 
     {
       "cursor": 1,                                      the version of this format
@@ -40,6 +41,7 @@ from quoth.filelock import FileLock
 from quoth.message import Message
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
+from quothwire.paths import given_path
 from quothwire.topic import check_topic
 
 VERSION = 1
@@ -67,12 +69,14 @@ class Cursor(Closing):
 
     path: a file, or nothing yet: then it is made by the first `save`. Raises `Damaged` if it holds no cursor,
     `RequestError` ``unsupported_version`` for one of another version, ``bad_request`` for what is no file,
+    ``bad_setting`` for an empty path,
     `Conflict` ``locked`` while another program goes on with it, and OSError if it cannot be read or written.
     In all these cases the file stays as it is.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(os.path.realpath(path))  # a link stays one: what it leads to is replaced
+        given = given_path(path, "a cursor's file")
+        self.path = Path(os.path.realpath(given))  # a link stays one: what it leads to is replaced
         self._changed = False
         self._stretches: dict[str, deque[_Stretch]] = {}
         there = _check_place(self.path)
@@ -161,7 +165,7 @@ class Cursor(Closing):
 
 def positions_in(path: str | os.PathLike[str]) -> dict[str, Position]:
     """What a cursor's file says now, for whoever only looks; nothing if there is none. Raises as `Cursor`."""
-    at = Path(path)
+    at = given_path(path, "a cursor's file")
     return _decode(at, _content(at)) if _check_place(at) else {}
 
 
@@ -268,7 +272,8 @@ def _write_durably(path: Path, content: bytes) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = os.open(path, flags, 0o666)
     try:
         rest = memoryview(content)
         while rest:

@@ -1,13 +1,16 @@
 """A lock beside a file that one program at a time goes on with.
 
 It is flock(2), so a killed one leaves nothing to clean up. The lock file stays, with the owner's process id
-for whoever is refused. A forked child does not keep the lock alive: it closes its copy of the descriptor.
+for whoever is refused. Only a regular file is taken for it: a symbolic link could name any file, which would
+be written over. A forked child does not keep the lock alive: it closes its copy of the descriptor.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,10 +29,15 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         beside = path.with_name(path.name + SUFFIX)
-        try:
-            self._fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as problem:
-            raise OSError(problem.errno, problem.strerror, str(path)) from None
+        self._take(beside, path)
+        os.ftruncate(self._fd, 0)
+        with suppress(OSError):  # it is told to whoever is refused; a full disk has no room for it
+            os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+        _held.add(self)
+
+    def _take(self, beside: Path, path: Path) -> None:
+        """Lock the file of that name; another one if it is deleted meanwhile."""
+        self._fd = _opened(beside, path)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
@@ -42,10 +50,9 @@ class FileLock:
                 f"{path} is in use by process {owner}",
                 "one program at a time goes on with it: stop that one, or give this one a file of its own",
             ) from None
-        os.ftruncate(self._fd, 0)
-        with suppress(OSError):  # it is told to whoever is refused; a full disk has no room for it
-            os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
-        _held.add(self)
+        if not _is_at(self._fd, beside):
+            self.release()
+            self._take(beside, path)
 
     def __del__(self) -> None:
         self.release()
@@ -69,6 +76,28 @@ class FileLock:
         fd, self._fd = getattr(self, "_fd", -1), -1
         if fd >= 0:
             os.close(fd)
+
+
+def _opened(beside: Path, path: Path) -> int:
+    """Open or make the lock file of a path. Raises OSError with the path's name."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        fd = os.open(beside, flags, 0o666)
+    except OSError as problem:
+        text = problem.strerror if problem.errno != errno.ELOOP else f"{beside.name} is a symbolic link"
+        raise OSError(problem.errno, text, str(path)) from None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, f"{beside.name} is no file", str(path))
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Is this open file still the one of that name?"""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()

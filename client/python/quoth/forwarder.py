@@ -11,6 +11,9 @@ that quick, and tells the source what it may let go of. One that turns out to be
         +-----------------------------------------------------------------------+
 
 Everything is acknowledged as synced, so that neither side's loss of power takes anything.
+
+An old source may hold batches that a broker does not take as new ones, such as with headers that are no map.
+Once the broker has refused one, such batches go on without what it refuses: no value and no key is held back.
 """
 
 from __future__ import annotations
@@ -35,13 +38,15 @@ from quoth.patience import Patience
 from quoth.pipeline import Pipeline
 from quoth.stored import StoredSource
 from quothwire import batch
-from quothwire.batch import Flag, Header, Stored
-from quothwire.errors import BrokerFailure, NotFound, QuothError, error
+from quothwire.batch import Bytes, Flag, Header, Stored
+from quothwire.errors import BrokerFailure, Disconnected, NotFound, QuothError, error
+from quothwire.ingest import check_new, repaired
 from quothwire.message import Publish
 from quothwire.topic import check_topic
 
 PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
-"""Between two attempts; longer each time, unless something was stored in between."""
+"""Between two attempts; longer each time, unless something was stored in between, or nobody was there: who
+was waited for in vain is not left alone on top of that."""
 SAVE_S = 0.2
 """How often the standing is saved while batches are acknowledged."""
 AHEAD_BYTES = 8 * 2**20
@@ -172,6 +177,8 @@ class Forwarder:
         self._ready_bytes = 0
         self._sent: deque[_Parcel] = deque()
         self._problem: QuothError | None = None
+        self._repairs = False
+        """Are batches sent without what the broker refuses in a new one?"""
         self._saved = self.standing
         self._saved_at = -math.inf
         self._free_at = -math.inf
@@ -185,15 +192,19 @@ class Forwarder:
         """
         pause = PAUSE_S
         while True:
+            before = self._repairs
             try:
                 self._progressed = False
                 self._resolve()
                 self._leg(until_end=until_end)
                 return
             except QuothError as problem:
+                if self._repairs and not before:  # what it refuses can be left out
+                    continue
                 if not problem.retryable and not isinstance(problem, BrokerFailure):  # a restart may end it
                     raise
-                pause = PAUSE_S if self._progressed else min(2 * pause, PAUSE_MAX_S)
+                absent = isinstance(problem, Disconnected)
+                pause = PAUSE_S if self._progressed or absent else min(2 * pause, PAUSE_MAX_S)
                 seconds = pause * random.uniform(0.5, 1.0)
                 self._events.waits(problem, seconds)
                 time.sleep(seconds)
@@ -280,7 +291,7 @@ class Forwarder:
                 elif time.monotonic() - moved_at > GONE_S:
                     raise link.nobody(f"forwarding to {self.topic}")
                 self._keep(now=not self._sent)
-            if not self._progressed:
+            if not self._progressed:  # at most once an outage: without a broker no leg begins
                 self._patience.expired()
             raise self._problem
         finally:
@@ -317,11 +328,25 @@ class Forwarder:
             self._events.lost(Losses(header.ordinal - self._expected, self.standing.pointer, header.base))
             begins = True
         flags = Flag.ORDINAL | (Flag.START if begins else 0)
-        payload = batch.claimed(one.data, header, self.standing.producer, header.ordinal + 1, int(flags))
+        data = self._repaired(one) if self._repairs else one.data
+        columns = batch.parse_header(data, 0) if data is not one.data else header
+        payload = batch.claimed(data, columns, self.standing.producer, header.ordinal + 1, int(flags))
         self._unknown = False
         self._expected = header.end_ordinal
         self._ready.append(_Parcel(header=header, payload=payload, began=math.inf, begins=begins))
         self._ready_bytes += len(payload)
+
+    def _repaired(self, one: Stored) -> Bytes:
+        """A batch as the broker takes it, and tells what that leaves out."""
+        try:
+            check_new(batch.parse(one.data, self._source.log_id))
+        except QuothError:
+            data, wrong = repaired(one.data, self._source.log_id)
+            if wrong:
+                records = f"{len(wrong)} records from pointer {one.header.base + wrong[0]} on"
+                self._events.began_anew(f"{records} had headers that nobody can decode: sent without them")
+            return data
+        return one.data
 
     def _has_arrived(self, one: Stored) -> bool:
         """Does the topic hold it, or did it once?"""
@@ -329,10 +354,16 @@ class Forwarder:
         if header.end_ordinal > self._expected:
             return False
         known = self._known.get(header.ordinal + 1)
-        if known is not None and known[:2] == (header.records, _fingerprint(one.data)):
+        if known is not None and known.records == header.records and self._is_same(one, known.fingerprint):
             return True
         gone = any(first <= header.ordinal and header.end_ordinal <= end for first, end in self._gone)
         return gone or header.ordinal < self._compared_from
+
+    def _is_same(self, one: Stored, fingerprint: int) -> bool:
+        """Has a batch this fingerprint, as it is or repaired?"""
+        if _fingerprint(one.data) == fingerprint:
+            return True
+        return _fingerprint(memoryview(repaired(one.data, self._source.log_id)[0])) == fingerprint
 
     def _check_source(self) -> None:
         """Raises ``damaged`` if it is another log than before, ``bad_request`` if it is the topic's own."""
@@ -409,10 +440,11 @@ class Forwarder:
 
     def _settle(self, parcel: _Parcel, outcome: Ack | Failure) -> None:
         if isinstance(outcome, Failure):
-            self._problem = self._problem or self._judge(outcome.error)
+            self._problem = self._problem or self._judge(parcel, outcome.error)
             return
         parcel.acknowledged = outcome.last
-        self._patience.acknowledged(time.monotonic() - parcel.began)
+        if parcel.copies == 1:  # else nobody knows which copy is meant, and what lay between them
+            self._patience.acknowledged(time.monotonic() - parcel.began)
         while self._sent and self._sent[0].acknowledged:
             done = self._sent.popleft()
             header = done.header
@@ -422,8 +454,13 @@ class Forwarder:
             )
             self._events.forwarded(header.records, len(done.payload))
 
-    def _judge(self, problem: QuothError) -> QuothError:
+    def _judge(self, parcel: _Parcel, problem: QuothError) -> QuothError:
         """What ends a leg, as an error that tells whether another one may succeed."""
+        if problem.code == "bad_batch":
+            self._repairs = True
+            header = parcel.header
+            text = f"the {header.records} records from pointer {header.base} on: {problem.text}"
+            return error("bad_batch", text, "all before them has arrived")
         if problem.code not in _LOST_TRACK:
             return problem
         self._unknown = problem.code == "unknown_producer"

@@ -33,6 +33,7 @@ from quoth.deadline import as_seconds
 from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RETRIED, Exchange
 from quoth.merge import Merge, Run
 from quoth.message import Gap, Message, OnGap
+from quoth.patience import bounded
 from quoth.reader import FETCH_BYTES, Reader, log_gap
 from quoth.selection import Selection
 from quothwire.codec import Answer
@@ -47,8 +48,9 @@ WAIT_S = 30.0
 LIST_S = 1.0
 """How often it is looked for new topics that match a pattern."""
 ROUND_S, ROUND_REST, ROUND_REST_MAX_S = 0.005, 4, 0.5
-"""Rounds begin this far apart, and rest so many times as long as they took: many idle topics cost little.
-While the broker's clock is behind the next record they rest until it is there, but not for longer."""
+"""Rounds begin this far apart, and rest so many times as long as they took, so that many idle topics cost
+little, or until the broker's clock has reached the next record; but no longer than the last of these: what a
+round took may contain an outage."""
 AT_HAND_BYTES, AT_HAND_BYTES_MIN = 32 * 2**20, 64 * 2**10
 """What all topics together have at hand, and the least that one asks for at once."""
 
@@ -62,14 +64,15 @@ Start = int | Mapping[str, int]
 
 class Plan(NamedTuple):
     """How it is read. follow: for ever, else what is there now. start: the cursor to begin with, or one for
-    each topic, or None for the end of each. end: the last pointer. cursor: once it knows any topic, it says
-    where all begin."""
+    each topic, or None for the end of each; is_time: given as a time. end: the last pointer. cursor: once it
+    knows any topic, it says where all begin."""
 
     follow: bool
     ordered: bool
     start: Start | None = None
     end: int = POINTER_MAX
     cursor: Cursor | None = None
+    is_time: bool = False
 
 
 @dataclass(slots=True)
@@ -107,8 +110,7 @@ class _Question(NamedTuple):
 class Gathering:
     """Records of several topics, from what is asked to what is handed out. Owned by one thread.
 
-    timeout: seconds that the broker may take to answer: all the time in the beginning and to read what is
-    there, while whoever follows waits for it as long as it takes.
+    timeout: seconds that the broker may take to answer who reads what is there; who follows waits for ever.
     Raises `RequestError` ``bad_topic``, or ``bad_request`` if nothing is selected.
     """
 
@@ -162,6 +164,8 @@ class Gathering:
     def take(self, exchange: Exchange, answer: Answer, now: float) -> None:
         """Take in the answer to what was asked. Raises what ends the reading."""
         self._now = now
+        if exchange.unheard and self._round is not None:  # sent twice: that was an outage, and no work
+            self._round.took = 0.0
         question = self._asked.pop(exchange)
         question.take(question.topic, answer)
 
@@ -287,6 +291,7 @@ class Gathering:
             after = 0
         self._merge.add(name)
         reader = Reader(name, after, partial(self._merge.push, name))
+        reader.is_time = self._plan.is_time
         if position is not None:
             reader.resume(*position)
         self._sources[name] = _Source(reader)
@@ -301,10 +306,10 @@ class Gathering:
     def _go_on(self, every: float) -> None:
         """Ask for what is needed by now."""
         size = min(FETCH_BYTES, max(AT_HAND_BYTES // max(1, len(self._sources)), AT_HAND_BYTES_MIN))
-        wait = WAIT_S if self._plan.follow else 0.0
         for name, source in self._sources.items():
             if not source.asked and source.again_at <= self._now and self._merge.needs(name):
                 source.asked = True
+                wait = source.reader.first_wait(WAIT_S) if self._plan.follow else 0.0
                 self._will_ask(source.reader.question(wait, size), name, self._fetched, wait)
         if not self._plan.follow:
             return
@@ -321,7 +326,7 @@ class Gathering:
 
     def _exchange(self, question: _Question) -> Exchange:
         request, topic, _, wait = question
-        patience = math.inf if self.is_begun and self._plan.follow else self._timeout
+        patience = math.inf if self._plan.follow else self._timeout
         # Later on a refusal is an answer, so that one topic does not hold up the others unnoticed.
         retried = frozenset[str]() if self.is_begun else RETRIED
         deadline = self._now + wait + patience
@@ -427,7 +432,7 @@ class Gathering:
         """End the round unless some topics have not answered yet."""
         if not round_.left:
             ahead = ((self._merge.held or 0) - round_.clock) / 1e6
-            rest = max(ROUND_S, ROUND_REST * round_.took, min(ahead, ROUND_REST_MAX_S))
+            rest = bounded(max(ROUND_REST * round_.took, ahead), ROUND_S, ROUND_REST_MAX_S)
             self._round, self._round_at = None, self._now + rest
 
     # -- new topics -------------------------------------------------------------------------------------
@@ -440,8 +445,7 @@ class Gathering:
         """Let new topics take part; True unless the list goes on: then the rest is asked for."""
         if not isinstance(answer.reply, Topics):
             return True
-        names = answer.reply.names
-        for name in names:
+        for name in (names := answer.reply.names):
             if name not in self._sources and self._selection.matches(name):
                 self._add(name)
         if len(names) == NAMES_MAX:

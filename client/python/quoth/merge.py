@@ -48,18 +48,7 @@ class Merge:
 
     def push(self, topic: str, found: Batch | Gap) -> None:
         """What comes next of a topic is at hand."""
-        waiting = self._sources[topic].waiting
-        if isinstance(found, Gap):
-            waiting.append(found)
-            return
-        one_by_one: list[Batch | Run] = []
-        readable = found.readable(one_by_one.append)
-        if readable is found:
-            waiting.append(found)
-        else:  # between its records there are gaps, which it tells in their turn
-            for message in readable:
-                one_by_one.append([message])
-            waiting.extend(one_by_one)
+        self._sources[topic].waiting.append(found)
 
     def settle(self, topic: str, pointer: int) -> None:
         """Nothing of a topic comes any more at or below a pointer, but for what is at hand."""
@@ -132,7 +121,7 @@ class _Source:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.waiting: deque[Batch | Run] = deque()
+        self.waiting: deque[Batch | Gap] = deque()
         self.messages: list[Message] = []
         self.row = 0
         self.settled = 0

@@ -8,16 +8,31 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from quothwire import pointer as pointers
+from quothwire.headers import problem_of, raw_of
 
 
 class Message(NamedTuple):
-    """One record of a topic. The key is None where there is none; headers are empty then."""
+    """One record of a topic. The key is None where there is none; headers are empty then.
+
+    Logs of old may hold headers that are no map of text to bytes. They are empty here, too: see `raw_headers`
+    and `headers_problem`.
+    """
 
     topic: str
     pointer: int
     value: bytes
     key: bytes | None
     headers: Mapping[str, bytes]
+
+    @property
+    def raw_headers(self) -> bytes:
+        """The headers as stored if they cannot be decoded and `headers` is empty for that; else no bytes."""
+        return raw_of(self.headers)
+
+    @property
+    def headers_problem(self) -> str:
+        """Why the headers cannot be decoded; empty if they can."""
+        return problem_of(self.headers)
 
     @property
     def time(self) -> datetime:
@@ -49,7 +64,7 @@ class Stretch(NamedTuple):
     bytes: int
 
 
-Reason = Literal["trimmed", "damaged", "recreated"]
+Reason = Literal["trimmed", "damaged", "recreated", "ahead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +73,9 @@ class Gap:
 
     records: how many, -1 if that cannot be known. ordinal: how many records the topic ever held before the
     first of them, -1 if that cannot be known. reason: ``trimmed`` by retention or request, ``damaged``
-    on the disk, ``recreated``: the topic was deleted and made anew.
+    on the disk, ``recreated``: the topic was deleted and made anew. ``ahead``: the cursor lies above the
+    newest record, `after`, as in a topic that was restored, or by a mistake; `records` is 0, since nothing is
+    missing, and the reader waits for records from `next` on.
     """
 
     topic: str

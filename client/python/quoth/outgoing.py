@@ -10,6 +10,7 @@ from typing import Any, Literal
 from quoth.message import Ack
 from quothwire import batch as wire
 from quothwire.errors import QuothError
+from quothwire.headers import decode_headers
 
 RECORD_BYTES = 13
 """What a record takes in a batch beside its bytes: three offsets, and a bit rounded up."""
@@ -52,6 +53,8 @@ class Parcel:
     payload: bytes = b""
     round: int = 0
     """Of its newest copy."""
+    copies: int = 0
+    """How often it was sent."""
     unanswered: int = 0
     """Copies that nothing was heard of, under the present sequence."""
     refusal: QuothError | None = None
@@ -134,7 +137,7 @@ class Outgoing(Parcel):
         """See `Parcel.failure`."""
         count = len(self.values)
         keys, encoded = self._columns()
-        headers: list[Mapping[str, bytes]] = [wire.decode_headers(one) for one in encoded or [b""] * count]
+        headers: list[Mapping[str, bytes]] = [decode_headers(one) for one in encoded or [b""] * count]
         return Failure(self.values, keys or [None] * count, headers, outcome, problem)
 
     def _columns(self) -> tuple[list[bytes | None], list[bytes]]:

@@ -136,6 +136,7 @@ class Pipeline(Generic[P]):
 
     def _copy(self, outgoing: P) -> list[bytes]:
         outgoing.round = self._round
+        outgoing.copies += 1
         outgoing.unanswered += 1
         outgoing.refusal = None
         correlation = self._round * _SEQUENCES + outgoing.sequence

@@ -83,6 +83,11 @@ class Pool:
             self._forget_parent()
         return self._context
 
+    @property
+    def is_closed(self) -> bool:
+        """True if no call can be made any more."""
+        return self._closed
+
     def close(self) -> None:
         """Close the channels; calls that are under way end with an error."""
         if os.getpid() != self._pid:  # the lock may be held for ever here, and the channels are the parent's

@@ -32,6 +32,7 @@ from quoth.outgoing import RECORD_BYTES, Failure, Outgoing, ProducerError
 from quoth.pipeline import Pipeline
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
+from quothwire.headers import encode_headers
 from quothwire.message import Publish
 from quothwire.settings import DURABILITIES
 
@@ -131,7 +132,7 @@ class Stream:
             raise error("bad_request", f"a value is bytes, not {type(value).__name__}", "encode it")
         if key is not None and not isinstance(key, bytes):
             raise error("bad_request", f"a key is bytes or None, not {type(key).__name__}", "encode it")
-        encoded = b"" if headers is None else wire.encode_headers(headers)
+        encoded = b"" if headers is None else encode_headers(headers)
         size = RECORD_BYTES + len(value) + len(key or b"") + len(encoded)
         if size > self._record_bytes_max:
             raise error("too_large", f"a record of {size} bytes")

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator
-from itertools import islice
+from collections.abc import Generator, Iterator
 from typing import Generic, TypeVar
 
 from quoth.batch import Batch, StoredBatch
 from quoth.deadline import deadline_in
 from quoth.exchange import Exchange, Steps
-from quoth.message import Gap, Message, OnGap, Reason
+from quoth.message import Gap, OnGap, Reason
+from quoth.moment import Moment, cursor
 from quothwire import batch as wire
 from quothwire.batch import Header
 from quothwire.codec import Answer
@@ -40,8 +40,17 @@ def log_gap(gap: Gap) -> None:
     """What happens to a gap unless the application says otherwise: a warning in the log."""
     import logging  # most readers know no gap, and it takes long to load
 
+    log = logging.getLogger("quoth")
+    if gap.reason == "ahead":
+        log.warning(
+            "the cursor lies above the newest record topic=%r newest=%d next=%d",
+            gap.topic,
+            gap.after,
+            gap.next,
+        )
+        return
     count = "some" if gap.records < 0 else str(gap.records)
-    logging.getLogger("quoth").warning(
+    log.warning(
         "%s records are missing topic=%r reason=%s after=%d next=%d",
         count, gap.topic, gap.reason, gap.after, gap.next,
     )  # fmt: skip
@@ -64,6 +73,9 @@ class Passage(ABC, Generic[T]):
         """Has the topic answered once?"""
         self.looking = False
         """Is there more to look at, even if all of the last answer was damaged?"""
+        self.is_time = False
+        """Was the beginning given as a time? Such a cursor may lie above the newest record."""
+        self._is_ahead = self._has_asked = False
         self._on_gap = on_gap or log_gap
         self._log_id = 0
         self._ordinal = -1
@@ -96,10 +108,11 @@ class Passage(ABC, Generic[T]):
         """How many records the topic's log held up to the cursor, -1 if that is not known."""
         return self._ordinal
 
-    def find_end(self, timeout: float) -> Steps[None]:
-        """Begin behind the newest record; of a topic that does not exist yet get all."""
+    def find_end(self) -> Steps[None]:
+        """Begin behind the newest record, however long the broker is away; of a topic that does not exist yet
+        get all."""
         try:
-            answer = yield Exchange(Fetch(after=POINTER_MAX), self.topic, deadline=deadline_in(timeout))
+            answer = yield Exchange(Fetch(after=POINTER_MAX), self.topic)
         except QuothError as problem:
             if problem.code != "unknown_topic":
                 raise
@@ -116,6 +129,16 @@ class Passage(ABC, Generic[T]):
     def resume(self, after: int, log_id: int, ordinal: int) -> None:
         """Begin where another reader was done: `log_id` and `ordinal` as that one knew them, or 0 and -1."""
         self.after, self._log_id, self._ordinal = after, log_id, ordinal
+
+    def first_wait(self, wait: float) -> float:
+        """Seconds that the broker may keep the next question of a tail.
+
+        It answers the first one at once if the cursor may lie above the newest record: that is told then, and
+        not after a long silence.
+        """
+        is_sure = self._has_asked or self.seen or self.is_time or not self.after
+        self._has_asked = True
+        return wait if is_sure else 0.0
 
     def question(self, wait: float, bytes_max: int) -> Fetch:
         """What to ask the broker next, for whoever sends it by himself and hands the answer to `take`."""
@@ -134,10 +157,13 @@ class Passage(ABC, Generic[T]):
         exchange.deadline = deadline_in(wait + timeout)
         return self.take((yield exchange))
 
-    def go_on(self, *, wait: float = 0.0, timeout: float) -> Steps[Iterator[T]]:
+    def go_on(
+        self, *, wait: float = 0.0, timeout: float, ahead_wait: float | None = None
+    ) -> Steps[Iterator[T]]:
         """`fetch`, for whoever will go on: what follows is on its way while these batches are taken.
 
-        That is to be asked for as soon as these steps are taken, see `ahead`.
+        That is to be asked for as soon as these steps are taken, see `ahead`. ahead_wait: how long the broker
+        may keep it, None for `wait`.
         """
         wait = min(wait, WAIT_S_MAX)
         deadline = deadline_in(wait + timeout)
@@ -149,12 +175,13 @@ class Passage(ABC, Generic[T]):
         found = self.take(answer)
         self._ahead_of, ordinal = self._end_of(answer.payload)
         if ordinal >= 0 and self._ahead_of < self.until:
-            self.ahead = self._exchange(self._ahead_of, ordinal, wait)
+            self.ahead = self._exchange(self._ahead_of, ordinal, wait if ahead_wait is None else ahead_wait)
         return found
 
-    def follow(self, timeout: float) -> Steps[Iterator[T]]:
+    def follow(self, timeout: float, ahead_wait: float = math.inf) -> Steps[Iterator[T]]:
         """`go_on`, for a tail: the broker waits for more."""
-        return self.go_on(wait=TAIL_WAIT_S, timeout=timeout)
+        wait = self.first_wait(TAIL_WAIT_S)
+        return self.go_on(wait=wait, timeout=timeout, ahead_wait=min(ahead_wait, TAIL_WAIT_S))
 
     def pause_after(self, problem: QuothError) -> float:
         """The seconds after which a tail goes on after an error. Raises it if the tail does not."""
@@ -225,7 +252,14 @@ class Passage(ABC, Generic[T]):
         self.looking = bool(answer.payload)
         if not self.looking and reply.newest == self.after:
             self._ordinal = reply.end
+        self._look_ahead(reply)
         return self._open(answer.payload, reply)
+
+    def _look_ahead(self, reply: Fetched) -> None:
+        """Tell once that the cursor lies above the newest record."""
+        was_ahead, self._is_ahead = self._is_ahead, reply.newest < self.after and not self.is_time
+        if self._is_ahead and not was_ahead:
+            self._on_gap(Gap(self.topic, reply.newest, self.after + 1, 0, "ahead", reply.end))
 
     def _open(self, payload: wire.Bytes, reply: Fetched) -> Iterator[T]:
         view = memoryview(payload)
@@ -301,7 +335,7 @@ class Passage(ABC, Generic[T]):
         except QuothError:
             self._tell(header.last, header.last - before, header.ordinal + skip)
             return None
-        self.after = header.last
+        self.after, self.is_time = header.last, False
         return made
 
     def _tell(self, last: int, records: int, ordinal: int) -> None:
@@ -313,20 +347,18 @@ class Passage(ABC, Generic[T]):
 class Reader(Passage[Batch]):
     """A cursor that hands out records."""
 
-    def messages(self, found: Batch) -> Iterable[Message]:
-        """The records of a batch that can be read; others are told as gaps. See `Batch.readable`."""
-        return found.readable(self._on_gap)
-
-    def select(self, found: Batch, count: int, last: int) -> Batch | list[Message]:
-        """The first `count` of those records, none behind the pointer `last`."""
-        messages = self.messages(found)
-        if isinstance(messages, Batch):
-            return messages.head(min(count, last + 1 - found.first))
-        return [message for message in islice(messages, count) if message.pointer <= last]
-
     def _made(self, raw: memoryview, _header: Header, skip: int) -> Batch | None:
         found = Batch.of(self.topic, wire.decode(raw, self._log_id), skip)
         return found if len(found) else None
+
+
+def reader_from(
+    topic: str, after: int | None, since: Moment | None, on_gap: OnGap | None, until: int = POINTER_MAX
+) -> Reader:
+    """A reader that begins behind the pointer `after`, or at a time, or with the oldest record."""
+    reader = Reader(topic, cursor(after, since, 0), on_gap, until)
+    reader.is_time = since is not None
+    return reader
 
 
 class StoredReader(Passage[StoredBatch]):

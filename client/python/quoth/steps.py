@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from quoth.batch import Batch, Messages
-from quoth.deadline import deadline_in
+from quoth.deadline import as_seconds, deadline_in
 from quoth.exchange import Exchange, Steps
 from quoth.message import Gap, Message, OnGap, Stretch
 from quoth.moment import Moment, as_pointer
 from quoth.reader import Reader, StoredReader
 from quothwire import batch as wire
 from quothwire.dialogue import Request
-from quothwire.errors import Conflict, NotFound, error
+from quothwire.errors import Conflict, Disconnected, NotFound, error
 from quothwire.message import (
     Advance,
     AdvanceTopic,
@@ -53,6 +53,24 @@ def ask(kind: type[R], request: Request, topic: str = "", *, timeout: float) -> 
 def hello(timeout: float) -> Steps[Welcome]:
     """See `Client.hello`."""
     return ask(Welcome, Hello("quoth-python"), timeout=timeout)
+
+
+def greet(url: str, timeout: float, wait: float | None) -> Steps[Welcome]:
+    """`hello` of a client that connects. wait: seconds to wait for the broker, None for the timeout.
+
+    Raises `Disconnected`, which tells how long was waited for what.
+    """
+    if wait is None:
+        return (yield from hello(timeout))
+    seconds = as_seconds(wait, "wait")
+    try:
+        return (yield from hello(seconds))
+    except Disconnected as problem:
+        if problem.code == "closed":
+            raise
+        found = "no connection was made" if problem.code == "disconnected" else "it takes connections only"
+        text = f"no broker answered a hello at {url} for {seconds:g} s: {found}"
+        raise error(problem.code, text, "start a broker there, or wait longer") from problem
 
 
 def payload_bytes_max(welcome: Welcome) -> int:
@@ -122,14 +140,16 @@ def delete_topic(topic: str, timeout: float) -> Steps[Trimmed]:
 
 def read(reader: Reader, end: int, limit: int, patience: float, timeout: float) -> Steps[Messages]:
     """See `Client.read`. end: the last pointer that is wanted. patience: seconds for the first record."""
-    parts: list[Batch | list[Message]] = []
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+        raise error("bad_request", f"limit is a number of records from 0 on, not {limit!r:.100}")
+    parts: list[Batch] = []
     count = 0
     waiting_until = deadline_in(patience)
     while count < limit and reader.after < end:
         wait = 0.0 if count else max(0.0, waiting_until - time.monotonic())
         found = yield from reader.fetch(wait=wait, timeout=timeout, records_max=limit - count)
         for one in found:
-            parts.append(reader.select(one, limit - count, end))
+            parts.append(one.head(min(limit - count, end + 1 - one.first)))
             count += len(parts[-1])
             if count >= limit:
                 break

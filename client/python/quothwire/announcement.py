@@ -9,9 +9,12 @@ dropped; the data is pulled, so nothing depends on them.
 from __future__ import annotations
 
 from quothwire.errors import error
+from quothwire.message import Welcome
 from quothwire.pointer import check_pointer
 from quothwire.topic import decode_topic
 
+SUFFIX = "-announcements"
+"""Of the address beside one that is not tcp."""
 _SEPARATOR = b"\0"
 
 
@@ -29,6 +32,16 @@ def decode(frame: bytes) -> tuple[str, int]:
     if not separator or not digits.isdigit() or len(digits) > 17:
         raise error("bad_request", "this is no announcement")
     return decode_topic(name), check_pointer(int(digits))
+
+
+def endpoint(url: str, welcome: Welcome) -> str:
+    """Tell where a client that reached a broker at `url` subscribes. welcome: the answer to hello."""
+    if not url.startswith("tcp://"):
+        return url + SUFFIX
+    if welcome.announcements:
+        return welcome.announcements
+    host, _, port = url.rpartition(":")
+    return f"{host}:{welcome.announcements_port or int(port) + 1}"
 
 
 def subscription(topic: str) -> bytes:

@@ -19,8 +19,8 @@ on disk, travel to every consumer and are checked there again. All integers are 
 
 The record i of a batch has the pointer base + i and the ordinal base ordinal + i. Offsets begin at 0, never
 fall and end at the length of their heap, so values and keys are Arrow arrays as they lie there (a bit of the
-bitmap is 1 where there is a key, least significant bit first). A record's headers are one msgpack map of
-text to bytes, empty where there are none. Zeros are never a batch.
+bitmap is 1 where there is a key, least significant bit first). A record's headers are told by
+`quothwire.headers`. Zeros are never a batch. What else a new batch has to be `quothwire.ingest` checks.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntFlag
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-import msgpack
 from xxhash import xxh3_64_intdigest
 
 from quothwire.errors import error
@@ -48,8 +47,6 @@ BATCH_BYTES_MAX = 16 * 2**20
 """Header and body: far below Arrow's 2 GiB a column; one batch is at most a quarter of a default segment."""
 BATCH_RECORDS_MAX = 100_000
 """What a broker's thread checks in 3 ms: nobody else waits longer than that for one request."""
-HEADERS_BYTES_MAX = 65_535
-"""Encoded headers of one record: metadata, not a second value."""
 
 _HEADER = struct.Struct("<4sBBHIIQQQQQQ")
 _WHOLE = struct.Struct("<4s4xIIQQ24xQ")
@@ -144,10 +141,18 @@ class Stored(NamedTuple):
     data: memoryview
 
 
+class Parsed(NamedTuple):
+    """A batch that is whole. offsets: those of values, then of keys and headers where it has them."""
+
+    header: Header
+    body: memoryview
+    offsets: list[list[int]]
+
+
 class Batch(NamedTuple):
     """A decoded batch: its header and its columns, a list per column that is present.
 
-    ``headers`` holds each record's headers still encoded; `decode_headers` opens one.
+    ``headers`` holds each record's headers still encoded, see `quothwire.headers`.
     """
 
     header: Header
@@ -167,7 +172,7 @@ def encode(
 ) -> bytes:
     """Encode records as one batch that no log has stamped yet.
 
-    ``headers`` are encoded ones, from `encode_headers`. Raises `RequestError`: ``bad_batch`` for no records
+    ``headers`` are encoded ones, see `quothwire.headers`. Raises `RequestError`: ``bad_batch`` for no records
     or columns of unequal length, ``too_large`` above `BATCH_BYTES_MAX` or `BATCH_RECORDS_MAX`.
     """
     records = len(values)
@@ -246,7 +251,11 @@ def is_stamped(header: Bytes, log_id: int) -> bool:
 
 
 def parse_header(buffer: Bytes, log_id: int, offset: int = 0) -> Header:
-    """Read the header at an offset and check it, or raise ``bad_batch``. The body is not looked at."""
+    """Read the header at an offset and check it. The body is not looked at.
+
+    Raises `RequestError`: ``too_large`` for a batch above `BATCH_BYTES_MAX` or `BATCH_RECORDS_MAX`, else
+    ``bad_batch``.
+    """
     if len(buffer) - offset < HEADER_BYTES:
         raise error("bad_batch", f"{len(buffer) - offset} bytes are no batch")
     found = _HEADER.unpack_from(buffer, offset)
@@ -261,10 +270,14 @@ def parse_header(buffer: Bytes, log_id: int, offset: int = 0) -> Header:
         raise error("bad_batch", f"kind {kind} or flags {flags:#x} are not known here")
     if flags & _TRANSACTION and not (found[8] and found[9]):
         raise error("bad_batch", "a batch of a transaction without a producer id or a sequence")
-    if not 1 <= records <= BATCH_RECORDS_MAX or base + records - 1 > POINTER_MAX:
+    if records > BATCH_RECORDS_MAX:
+        raise error("too_large", f"{records} records in one batch, at most {BATCH_RECORDS_MAX}")
+    if HEADER_BYTES + body_bytes > BATCH_BYTES_MAX:
+        raise error("too_large", f"a batch of {HEADER_BYTES + body_bytes} bytes, at most {BATCH_BYTES_MAX}")
+    if not records or base + records - 1 > POINTER_MAX:
         raise error("bad_batch", f"{records} records from pointer {base}")
-    if body_bytes % 8 or HEADER_BYTES + body_bytes > BATCH_BYTES_MAX:
-        raise error("bad_batch", f"a body of {body_bytes} bytes")
+    if body_bytes % 8:
+        raise error("bad_batch", f"a body of {body_bytes} bytes, not a multiple of 8")
     return _new(Header, found[2:-1])
 
 
@@ -276,9 +289,16 @@ def is_body_of(header: Header, body: Bytes) -> bool:
 def check(batch: Bytes, log_id: int = 0) -> Header:
     """Check one whole batch, header, checksums and every offset, and return its header.
 
-    Raises `RequestError` ``bad_batch``. Costs about 20 ns a record and no copy.
+    Raises `RequestError` ``bad_batch`` or ``too_large``. Costs about 20 ns a record and no copy.
     """
-    return _checked(batch, log_id)[0]
+    return parse(batch, log_id).header
+
+
+def parse(batch: Bytes, log_id: int = 0) -> Parsed:
+    """Do what `check` does, and return what it has looked at."""
+    header = parse_header(batch, log_id)
+    body = body_of(batch, header)
+    return _new(Parsed, (header, body, _columns(header, body)))
 
 
 def body_of(batch: Bytes, header: Header) -> memoryview:
@@ -297,7 +317,7 @@ def body_of(batch: Bytes, header: Header) -> memoryview:
 
 def decode(batch: Bytes, log_id: int = 0) -> Batch:
     """Check and decode one whole batch. Raises `RequestError` ``bad_batch``."""
-    header, body, columns = _checked(batch, log_id)
+    header, body, columns = parse(batch, log_id)
     heap = fixed_bytes(header.records, header.flags)
     lists: list[list[bytes]] = []
     for offsets in columns:
@@ -358,46 +378,6 @@ def whole(
     return end, pointer, ordinal
 
 
-def encode_headers(headers: Mapping[str, bytes]) -> bytes:
-    """Encode one record's headers. Raises `RequestError` ``too_large`` or ``bad_request``."""
-    try:
-        items = headers.items()
-    except AttributeError:
-        raise error("bad_request", "headers are a map of text to bytes") from None
-    if not headers:
-        return b""
-    for name, value in items:
-        if not isinstance(name, str) or not isinstance(value, bytes):
-            raise error("bad_request", f"header {name!r}: names are text, values are bytes")
-    try:
-        encoded: bytes = msgpack.packb(dict(headers))
-    except UnicodeEncodeError:
-        raise error("bad_request", "a header's name is not UTF-8") from None
-    if len(encoded) > HEADERS_BYTES_MAX:
-        raise error("too_large", f"headers of {len(encoded)} bytes, at most {HEADERS_BYTES_MAX}")
-    return encoded
-
-
-def decode_headers(encoded: bytes) -> dict[str, bytes]:
-    """Decode one record's headers; a name that stands there twice has its last value.
-
-    Raises `Damaged`: the producer wrote something else there.
-    """
-    if not encoded:
-        return {}
-    if len(encoded) > HEADERS_BYTES_MAX:
-        raise error("damaged", f"headers of {len(encoded)} bytes, at most {HEADERS_BYTES_MAX}")
-    try:
-        headers = msgpack.unpackb(encoded, raw=False, max_array_len=0, max_ext_len=0)
-    except (ValueError, RecursionError) as problem:
-        raise error("damaged", f"the record's headers are no msgpack map: {problem}") from None
-    if not isinstance(headers, dict) or not all(
-        isinstance(name, str) and isinstance(value, bytes) for name, value in headers.items()
-    ):
-        raise error("damaged", "the record's headers are no map of text to bytes")
-    return headers
-
-
 def _body_seed(kind: int, flags: int, records: int) -> int:
     return kind << 48 | flags << 32 | records
 
@@ -408,13 +388,6 @@ def _column_count(flags: int) -> int:
 
 def _bitmap_start(records: int, flags: int) -> int:
     return 4 * (records + 1) * _column_count(flags)
-
-
-def _checked(batch: Bytes, log_id: int) -> tuple[Header, memoryview, list[list[int]]]:
-    """The header, the body and the offsets of every column of a batch that is whole."""
-    header = parse_header(batch, log_id)
-    body = body_of(batch, header)
-    return header, body, _columns(header, body)
 
 
 def _columns(header: Header, body: memoryview) -> list[list[int]]:

@@ -31,7 +31,7 @@ import msgpack
 
 from quothwire import fields
 from quothwire.batch import Bytes
-from quothwire.dialogue import REPLIES, REQUESTS, Reply, Request
+from quothwire.dialogue import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, Reply, Request
 from quothwire.errors import QuothError, RequestError, error
 from quothwire.message import Operation
 
@@ -49,6 +49,9 @@ _REQUEST, _OK, _ERROR = 0, 1, 2
 _ZEROS = bytes(3)
 _OPERATIONS = {int(operation): operation for operation in Operation}
 _NO_ARGUMENTS = b"\x80"
+_FRAMES_HINT = (
+    "nothing was done; a header, a topic or an empty frame, arguments, a payload where there is one"
+)
 
 Frames = Sequence[Bytes]
 
@@ -98,8 +101,12 @@ def correlation_of(frames: Frames) -> int:
 def decode_call(frames: Frames) -> Call:
     """Read a request's header. Raises ``bad_request``, ``unsupported_version`` or ``unknown_operation``."""
     operation, _, correlation = _decode_header(frames, (_REQUEST,))
-    if not 2 <= len(frames) <= FRAMES_MAX:
-        raise error("bad_request", f"a request of {len(frames)} frames, it has 2 to {FRAMES_MAX}")
+    frames_max = FRAMES_MAX if operation in WITH_PAYLOAD else FRAMES_MAX - 1
+    if not 2 <= len(frames) <= frames_max:
+        name = operation.name.lower()
+        raise error("bad_request", f"{name} has 2 to {frames_max} frames, not {len(frames)}", _FRAMES_HINT)
+    if frames[1] and operation in WITHOUT_TOPIC:
+        raise error("bad_request", f"{operation.name.lower()} has no topic", _FRAMES_HINT)
     arguments = bytes(frames[2]) if len(frames) > 2 else _NO_ARGUMENTS
     return Call(operation, correlation, bytes(frames[1]), arguments, frames[3] if len(frames) > 3 else b"")
 
@@ -146,7 +153,7 @@ def decode_answer(frames: Frames) -> Answer:
             raise
         return Answer(correlation_of(frames), problem, b"")
     if not 2 <= len(frames) <= 3:
-        raise error("bad_request", f"a reply of {len(frames)} frames")
+        raise error("bad_request", f"a reply has 2 or 3 frames, not {len(frames)}")
     payload = frames[2] if len(frames) > 2 else b""
     if status == _ERROR:
         return Answer(correlation, _decode_error(bytes(frames[1])), payload)
@@ -166,7 +173,7 @@ def _decode_header(frames: Frames, statuses: tuple[int, ...]) -> tuple[Operation
         raise error("bad_request", "the first frame is no header of a request or a reply")
     operation = _OPERATIONS.get(number)
     if operation is None:
-        raise error("unknown_operation", f"operation {number}")
+        raise error("unknown_operation", f"there is no operation {number}")
     return operation, status, correlation
 
 

@@ -86,6 +86,11 @@ REQUESTS: dict[Operation, type[Any]] = {
         Stage, PublishStaged, AbortTransaction, GetTransaction,
     )
 }  # fmt: skip
+WITHOUT_TOPIC = frozenset((Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS))
+"""What is asked of the broker as a whole: the frame of the topic is empty."""
+WITH_PAYLOAD = frozenset((Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED))
+"""What may bring a fourth frame."""
+
 REPLIES: dict[Operation, type[Any]] = {
     Operation.HELLO: Welcome,
     Operation.PING: Pong,

@@ -18,6 +18,7 @@ wire and one that was raised here are the same class with the same code.
 
 from __future__ import annotations
 
+from math import isfinite, isnan
 from typing import NamedTuple
 
 
@@ -65,65 +66,214 @@ class Disconnected(QuothError):
 
 
 class Code(NamedTuple):
-    """One row of the table of codes."""
+    """One row of the table of codes.
+
+    hint: tells a person what to do. meaning: tells what happened, as a sentence.
+    """
 
     error: type[QuothError]
     retryable: bool
     hint: str
+    meaning: str = ""
 
 
 CODES: dict[str, Code] = {
     # the request is wrong
-    "bad_request": Code(RequestError, False, "see client/PROTOCOL.md for the shape of a request"),
-    "unsupported_version": Code(RequestError, False, "`hello` tells the versions that the broker speaks"),
-    "unknown_operation": Code(RequestError, False, "`hello` tells the operations that the broker knows"),
+    "bad_request": Code(
+        RequestError,
+        False,
+        "`quoth help protocol` has the shape of every request",
+        "The frames, fields or values of the request are wrong.",
+    ),
+    "unsupported_version": Code(
+        RequestError,
+        False,
+        "`hello` tells the versions that the broker speaks",
+        "The other side speaks another version of the protocol, or a file has another version.",
+    ),
+    "unknown_operation": Code(
+        RequestError,
+        False,
+        "`hello` tells the operations that the broker knows",
+        "The broker has no such operation.",
+    ),
     "bad_topic": Code(
-        RequestError, False, "1 to 200 bytes of UTF-8, no control characters, no '/', not '.' or '..'"
+        RequestError,
+        False,
+        "1 to 200 bytes of UTF-8, no control characters, no '/', not '.' or '..'",
+        "This is not a topic's name.",
     ),
-    "bad_pointer": Code(RequestError, False, "a pointer is an integer from 0 to 2**56 - 1"),
-    "bad_batch": Code(RequestError, False, "nothing of it was stored; client/PROTOCOL.md draws a batch"),
-    "bad_setting": Code(RequestError, False, "nothing was changed"),
-    "too_large": Code(RequestError, False, "nothing of it was stored; `hello` tells the limits"),
+    "bad_pointer": Code(
+        RequestError,
+        False,
+        "a pointer is an integer from 0 to 2^56 - 1",
+        "This is neither a pointer nor a time.",
+    ),
+    "bad_batch": Code(
+        RequestError,
+        False,
+        "nothing of it was stored; `quoth help protocol` draws a batch",
+        "A batch has counts, lengths, offsets, checksums or reserved bits that are wrong.",
+    ),
+    "bad_setting": Code(
+        RequestError,
+        False,
+        "nothing was changed",
+        "There is no such setting, key or variable, or it cannot have this value.",
+    ),
+    "too_large": Code(
+        RequestError,
+        False,
+        "nothing of it was stored; `hello` tells the limits",
+        "A record, a batch or a request is above a limit.",
+    ),
     # not there
-    "unknown_topic": Code(NotFound, False, "the first publish makes a topic; `quoth topic ls` lists them"),
-    "unknown_record": Code(NotFound, False, "retention or trim may have removed it"),
-    # contradicts what is stored
-    "topic_exists": Code(Conflict, False, "delete it first, or change its settings with an update"),
-    "topics_max": Code(Conflict, False, "delete topics, or raise topics_max"),
-    "unknown_producer": Code(
-        Conflict, False, "the broker no longer knows this producer id: begin a new one at sequence 1"
+    "unknown_topic": Code(
+        NotFound,
+        False,
+        "the first publish makes a topic; `quoth topic ls` lists them",
+        "The topic does not exist, or was deleted meanwhile.",
     ),
-    "out_of_sequence": Code(Conflict, True, "nothing was stored; send the missing sequence first"),
-    "sequence_reused": Code(Conflict, False, "this sequence was stored with other bytes"),
+    "unknown_record": Code(
+        NotFound, False, "retention or trim may have removed it", "No record has this pointer."
+    ),
+    # contradicts what is stored
+    "topic_exists": Code(
+        Conflict,
+        False,
+        "`quoth topic set` changes its settings, `quoth topic rm` deletes it",
+        "A topic of this name exists.",
+    ),
+    "topics_max": Code(
+        Conflict,
+        False,
+        "delete topics, or raise topics_max",
+        "The broker holds as many topics as its configuration allows.",
+    ),
+    "unknown_producer": Code(
+        Conflict,
+        False,
+        "the broker no longer knows this producer id: begin a new one at sequence 1",
+        "The topic no longer knows the producer id, so it cannot tell a retry from something new.",
+    ),
+    "out_of_sequence": Code(
+        Conflict,
+        True,
+        "nothing was stored; send the missing sequence first",
+        "A batch of the producer is missing before this one.",
+    ),
+    "sequence_reused": Code(
+        Conflict,
+        False,
+        "this sequence was stored with other bytes",
+        "The producer used one sequence number for two different batches.",
+    ),
     "forgotten_sequence": Code(
-        Conflict, False, "stored before, but too long ago to tell its pointers; it was not stored again"
+        Conflict,
+        False,
+        "stored before, but too long ago to tell its pointers; it was not stored again",
+        "The batch or version was stored before, too long ago for its result to be known.",
     ),
     "not_staged": Code(
-        Conflict, False, "nothing was published; write the missing parts again, or abort the transaction"
+        Conflict,
+        False,
+        "nothing was published; write the missing parts again, or abort the transaction",
+        "Parts of the transaction that were named are not staged as they were named.",
     ),
-    "newest_differs": Code(Conflict, False, "nothing was published; see what was published meanwhile"),
-    "already_published": Code(Conflict, False, "nothing was staged; its status tells where its records are"),
+    "newest_differs": Code(
+        Conflict,
+        False,
+        "nothing was published; see what was published meanwhile",
+        "The application has published another version of its transactions meanwhile.",
+    ),
+    "already_published": Code(
+        Conflict,
+        False,
+        "nothing was staged; its status tells where its records are",
+        "This version of the application's transaction was published before.",
+    ),
     "staged_max": Code(
-        Conflict, False, "publish or abort what is staged on this topic, or raise staged_bytes_max"
+        Conflict,
+        False,
+        "publish or abort what is staged on this topic, or raise staged_bytes_max",
+        "The topic holds as much as may be staged on it.",
     ),
-    "locked": Code(Conflict, False, "one process owns a directory: stop that one, or use another directory"),
-    "pointers_exhausted": Code(Conflict, False, "the clock or the log stands at the end of 56 bits"),
+    "locked": Code(
+        Conflict,
+        False,
+        "one process owns a directory: stop that one, or use another directory",
+        "The directory or file belongs to another process.",
+    ),
+    "pointers_exhausted": Code(
+        Conflict,
+        False,
+        "the clock or the log stands at the end of 56 bits",
+        "No pointer is left: the clock or the log stands at the end of the year 4253.",
+    ),
     # not now
-    "busy": Code(Unavailable, True, "a queue is full; nothing was stored; try again in a moment"),
-    "recovering": Code(Unavailable, True, "the topic is being opened; try again in a moment"),
-    "stopping": Code(Unavailable, True, "the broker is shutting down; nothing was stored"),
-    "disk_low": Code(Unavailable, True, "free some space or trim; reads go on; writing resumes by itself"),
+    "busy": Code(
+        Unavailable,
+        True,
+        "a queue is full; nothing was stored; try again in a moment",
+        "A queue of the broker is full, or it has no thread, descriptor or memory left.",
+    ),
+    "recovering": Code(
+        Unavailable,
+        True,
+        "the topic is being opened; try again in a moment",
+        "The topic is being opened and looked through.",
+    ),
+    "stopping": Code(
+        Unavailable, True, "the broker is shutting down; nothing was stored", "The broker is shutting down."
+    ),
+    "disk_low": Code(
+        Unavailable,
+        True,
+        "free some space or trim; reads go on; writing resumes by itself",
+        "The disk is nearly full, or a file or a quota is at its limit; nothing was stored.",
+    ),
     # the broker failed
     "storage_failed": Code(
-        BrokerFailure, False, "the topic takes no writes until the broker is restarted; reads go on"
+        BrokerFailure,
+        False,
+        "the topic takes no writes until the broker is restarted; reads go on",
+        "The disk failed: whether the request was carried out is not known.",
     ),
-    "internal": Code(BrokerFailure, False, "the broker's log holds the traceback"),
+    "internal": Code(
+        BrokerFailure,
+        False,
+        "the broker's log holds the traceback",
+        "The broker met a defect of its own: whether the request was carried out is not known.",
+    ),
+    "unusable_system": Code(
+        BrokerFailure,
+        False,
+        "the system withholds what a log needs; the text says what and where it should be",
+        "The operating system, or the sandbox of the service, withholds what a log needs.",
+    ),
     # bytes that do not check
-    "damaged": Code(Damaged, False, "`quoth log dump` shows what is left"),
+    "damaged": Code(
+        Damaged,
+        False,
+        "`quoth log dump` shows what is left",
+        "Stored or received bytes do not match their checksums.",
+    ),
     # nobody answered
-    "timed_out": Code(Disconnected, True, "whether it took effect is not known"),
-    "disconnected": Code(Disconnected, True, "is a broker running there? `quoth serve` starts one"),
-    "closed": Code(Disconnected, False, "the client was closed"),
+    "timed_out": Code(
+        Disconnected,
+        True,
+        "whether it took effect is not known",
+        "The broker is connected and did not answer in time.",
+    ),
+    "disconnected": Code(
+        Disconnected,
+        True,
+        "is a broker running there? `quoth serve` starts one",
+        "No broker answers at this address.",
+    ),
+    "closed": Code(
+        Disconnected, False, "the client was closed", "The client, or the broker in this process, was closed."
+    ),
 }
 _UNKNOWN = Code(BrokerFailure, False, "a newer broker's: whether it was done is not known")
 
@@ -131,3 +281,35 @@ _UNKNOWN = Code(BrokerFailure, False, "a newer broker's: whether it was done is 
 def error(code: str, text: str, hint: str | None = None) -> QuothError:
     """Make the error of a code. One that is not known here, a newer broker's, is a `BrokerFailure`."""
     return CODES.get(code, _UNKNOWN).error(code, text, hint)
+
+
+SHOWN_MAX = 80
+"""Characters of a wrong value that an error quotes."""
+
+
+def shown(value: object) -> str:
+    """Write a value as the text of an error quotes it: short, printable, in the words of no language."""
+    match value:
+        case None:
+            return "nil"
+        case bool():
+            return "true" if value else "false"
+        case float() if not isfinite(value):
+            return "NaN" if isnan(value) else "infinity" if value > 0 else "-infinity"
+        case int() | float():
+            return str(value)[:SHOWN_MAX]
+        case str():
+            return repr(value[:SHOWN_MAX]) if value else "empty"
+        case bytes() | bytearray() | memoryview():
+            return "binary data"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "a map"
+        case _:
+            return "neither text nor number"
+
+
+def shown_frame(frame: bytes) -> str:
+    """Write a frame that should be text as the text of an error quotes it."""
+    return shown(bytes(frame[:SHOWN_MAX]).decode("utf-8", "replace"))

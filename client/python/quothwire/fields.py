@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import cache
@@ -10,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgpack
 
 from quothwire.bounds import Range
-from quothwire.errors import error
+from quothwire.errors import QuothError, error, shown
 from quothwire.message import PARTS_MAX
 
 REPLY_BYTES_MAX = 2**20
@@ -48,14 +49,15 @@ def pack(message: Any, unicode_errors: str = "strict") -> bytes:
     try:
         packed: bytes = msgpack.packb(content, unicode_errors=unicode_errors)
     except (OverflowError, TypeError, ValueError) as problem:
-        raise error("bad_request", f"{kind.__name__} cannot be encoded: {str(problem)[:200]}") from None
+        raise error("bad_request", f"{_subject(kind)} cannot be encoded: {_unpackable(problem)}") from None
     return packed
 
 
 def unpack(kind: Any, packed: bytes, *, strict: bool) -> Any:
-    """Decode one message, or raise `RequestError` ``bad_request``.
+    """Decode one message, a request if it has an operation, else a reply.
 
-    strict: a field that the message does not have is refused, else it is passed over.
+    strict: a field that the message does not have is refused, else it is passed over. Raises `RequestError`:
+    ``bad_request``; for a number above its bounds, if strict, ``too_large`` or ``bad_pointer``.
     """
     found = _unpack_flat(packed)
     if found is None:
@@ -65,12 +67,12 @@ def unpack(kind: Any, packed: bytes, *, strict: bool) -> Any:
         check = checks.get(name)
         if check is None:
             if strict:
-                raise error("bad_request", f"{kind.__name__} has no field {str(name)[:80]!r}")
+                raise error("bad_request", f"{_subject(kind)} has no field {shown(name)}", _fields_hint(kind))
         elif not check(value):
-            raise error("bad_request", f"{kind.__name__}: {name} cannot be {str(value)[:80]!r}")
+            raise _misfit(kind, name, value, strict)
     if not found.keys() >= _required(kind):
-        missing = sorted(_required(kind) - found.keys())
-        raise error("bad_request", f"{kind.__name__} lacks {', '.join(missing)}")
+        missing = ", ".join(name for name in checks if name in _required(kind) - found.keys())
+        raise error("bad_request", f"{_subject(kind)} lacks {missing}", _fields_hint(kind))
     return kind(**found) if strict else kind(**{name: found[name] for name in found if name in checks})
 
 
@@ -104,21 +106,87 @@ def _unpack_map(packed: bytes, bytes_max: int, elements_max: int, depth_max: int
             ext_hook=_refuse,
         )
     except (ValueError, RecursionError) as problem:
-        raise error("bad_request", f"arguments are no msgpack map: {str(problem)[:80]}") from None
-    if not isinstance(found, dict) or _depth(found, depth_max) > depth_max:
-        raise error("bad_request", "arguments are no plain msgpack map")
+        raise error("bad_request", f"arguments are no plain map: {_undecodable(problem)}") from None
+    if not isinstance(found, dict):
+        raise error("bad_request", f"arguments are no plain map: they are {shown(found)}")
+    if _depth(found, depth_max) > depth_max:
+        raise error("bad_request", f"arguments are no plain map: more than {depth_max} levels in each other")
     return found
+
+
+class _NotPlain(ValueError):
+    """What msgpack allows and no message has."""
 
 
 def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands there twice")
+        raise _NotPlain("a key stands there twice")
     return found
 
 
 def _refuse(code: int, _content: bytes) -> None:
-    raise ValueError(f"an extension, type {code}")
+    raise _NotPlain(f"an extension, type {code}")
+
+
+_LIMIT = re.compile(r"[0-9]+ exceeds max_(array|map|str|bin|ext)_len\(([0-9]+)\)")
+
+
+def _undecodable(problem: Exception) -> str:
+    """Why bytes are no arguments. The library's own words are empty for some, and name Python for others."""
+    match problem:
+        case _NotPlain():
+            return str(problem)
+        case UnicodeDecodeError():
+            return "a text is not UTF-8"
+        case msgpack.ExtraData():
+            return "more bytes follow it"
+        case msgpack.FormatError():
+            return "a byte that msgpack does not use"
+        case msgpack.StackError() | RecursionError():
+            return "it is nested too deeply"
+    limit = _LIMIT.search(str(problem))
+    if limit is not None and limit[1] in ("array", "map"):
+        return f"more than {limit[2]} elements in one {'list' if limit[1] == 'array' else 'map'}"
+    if limit is not None and limit[1] == "ext":
+        return "an extension"
+    if "strict_map_key" in str(problem):
+        return "a key is no text"
+    return "it is cut off"
+
+
+def _unpackable(problem: Exception) -> str:
+    """Why a message cannot be encoded, in words."""
+    match problem:
+        case OverflowError():
+            return "a number has more than 64 bits"
+        case UnicodeEncodeError():
+            return "a text is no Unicode"
+        case TypeError():
+            return "a value is neither text, number, list nor map"
+        case _:
+            return "it is nested too deeply"
+
+
+def _subject(kind: Any) -> str:
+    """What a message is called in a text: by its operation, which a reply does not have."""
+    operation = getattr(kind, "operation", None)
+    return "the reply" if operation is None else operation.name.lower()
+
+
+def _fields_hint(kind: Any) -> str:
+    names = ", ".join(_checks(kind))
+    return f"nothing was done; its fields are {names}" if names else "nothing was done; it has no fields"
+
+
+def _misfit(kind: Any, name: str, value: Any, strict: bool) -> QuothError:
+    """The error of a value that its field cannot have."""
+    hint = get_type_hints(kind, include_extras=True)[name]
+    where = f"{name} of {_subject(kind)}"
+    bounds = _bounds_of(hint)
+    if bounds is not None and type(value) is int and strict:
+        return bounds.refusal(where, value)
+    return error("bad_request", f"{where} is {shown(value)}: it must be {_words_of(hint)}")
 
 
 def _depth(value: Any, depth_max: int, level: int = 1) -> int:
@@ -147,10 +215,30 @@ def _required(kind: Any) -> frozenset[str]:
     )
 
 
+def _bounds_of(hint: Any) -> Range | None:
+    return next((extra for extra in get_args(hint) if isinstance(extra, Range)), None)
+
+
+_WORDS: dict[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    float: "a number",
+    list: "a list that fits",
+    dict: "a map whose keys are text",
+}
+
+
+def _words_of(hint: Any) -> str:
+    """What a field with this annotation takes, in words."""
+    bounds, bare = _bounds_of(hint), get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return f"an integer {bounds}" if bare is int else _WORDS[get_origin(bare) or bare]
+
+
 def _check_of(hint: Any) -> Check:
     origin = get_origin(hint)
     if origin is Annotated:
-        bounds = next(extra for extra in get_args(hint) if isinstance(extra, Range))
+        bounds = _bounds_of(hint)
+        assert bounds is not None
         if get_origin(bare := get_args(hint)[0]) is list:
             check = _check_of(bare)
             return lambda value: check(value) and bounds.low <= len(value) <= bounds.high

@@ -1,8 +1,8 @@
 """What clients and brokers say to each other: every request and every reply as a value.
 
 A field's annotation is its contract: the codec refuses whatever does not fit it before anybody looks at
-the value. A request is refused for a field that it does not have; in a reply such a field is passed over,
-so that an older client understands a newer broker.
+the value. A field without a default is required. A request is refused for a field that it does not have; in
+a reply such a field is passed over, so that an older client understands a newer broker.
 
 They are frozen, but for the four of which there is one for each call: a frozen one of six fields takes 0.65
 us longer to make. Nobody changes them either.
@@ -65,13 +65,19 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The broker's version, the protocol versions and operations it knows, its limits, where it announces."""
+    """The broker's version, the protocol versions and operations it knows, its limits, where it announces.
+
+    announcements: the URL to subscribe to; empty where the broker cannot know by which address it is reached,
+    or is not reached over tcp. announcements_port: the port, at the host by which the client reached the
+    broker; 0 where each port of the broker has its own. See `quothwire.announcement.endpoint`.
+    """
 
     server: str
     versions: list[int]
     operations: list[str]
     limits: dict[str, Any]
     announcements: str
+    announcements_port: Annotated[int, Range(0, 65_535)] = field(default=0, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +234,7 @@ class TrimTopic:
     """Remove the segments that hold only records below `before`, the active one included."""
 
     operation: ClassVar[Operation] = Operation.TRIM
-    before: Pointer = 0
+    before: Pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,10 +367,10 @@ class Stage:
     """
 
     operation: ClassVar[Operation] = Operation.STAGE
-    application: str = ""
-    version: Version = 0
-    part: Annotated[int, Range(0, PART_MAX)] = 0
-    attempt: Number = 0
+    application: str
+    version: Version
+    part: Annotated[int, Range(0, PART_MAX)]
+    attempt: Number
     number: Annotated[int, Range(0, BATCHES_MAX - 1)] = 0
 
 
@@ -386,9 +392,9 @@ class PublishStaged:
     """
 
     operation: ClassVar[Operation] = Operation.PUBLISH_STAGED
-    application: str = ""
-    version: Version = 0
-    parts: Annotated[int, Range(0, BATCHES_MAX)] = 0
+    application: str
+    version: Version
+    parts: Annotated[int, Range(0, BATCHES_MAX)]
     newest: Annotated[int, Range(ANY, VERSION_MAX)] = field(default=ANY, metadata=LATER)
 
 
@@ -397,8 +403,8 @@ class AbortTransaction:
     """Remove what is staged for a transaction; a published one stays. Answered by `TransactionInfo`."""
 
     operation: ClassVar[Operation] = Operation.ABORT
-    application: str = ""
-    version: Version = 0
+    application: str
+    version: Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,8 +412,8 @@ class GetTransaction:
     """How a transaction stands."""
 
     operation: ClassVar[Operation] = Operation.TRANSACTION
-    application: str = ""
-    version: Version = 0
+    application: str
+    version: Version
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,25 +6,23 @@ asking anybody. 0 stands before every record. A batch of n records takes n conse
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 
-from quothwire.errors import error
+from quothwire import moment_text
+from quothwire.errors import error, shown
+from quothwire.quantity import is_span, parse_span
 
 POINTER_MAX = 2**56 - 1
 """The 31st of May of the year 4253."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_UNITS_S = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6}
-_STEP = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?)(ms|us|[wdhms])")
-_SPAN = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]+)?(?:ms|us|[wdhms]))+")
 
 
 def check_pointer(value: int) -> int:
     """Return the value if it is a pointer, or raise `RequestError` with code ``bad_pointer``."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= POINTER_MAX:
-        raise error("bad_pointer", f"{value!r} is not a pointer")
+        raise error("bad_pointer", f"{shown(value)} is not a pointer: an integer from 0 to {POINTER_MAX}")
     return value
 
 
@@ -36,7 +34,9 @@ def to_datetime(pointer: int) -> datetime:
 def from_datetime(moment: datetime) -> int:
     """Tell the pointer of a time. The time must say its zone; a naive one is refused."""
     if moment.utcoffset() is None:
-        raise error("bad_pointer", f"{moment!r} has no time zone", "use datetime.now(UTC) or tzinfo=UTC")
+        raise error(
+            "bad_pointer", f"{moment.isoformat()} has no time zone", "use datetime.now(UTC) or tzinfo=UTC"
+        )
     return check_pointer((moment - _EPOCH) // _MICROSECOND)
 
 
@@ -45,33 +45,27 @@ def to_text(pointer: int) -> str:
     return to_datetime(pointer).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def seconds(text: str) -> float:
-    """Read a span of time, ``15m``, ``1d3h`` or ``2.5s``, as seconds."""
-    if not _SPAN.fullmatch(text):
-        raise error("bad_pointer", f"{text!r} is not a span of time", "like 15m, 1d3h or 2.5s")
-    return sum(float(amount) * _UNITS_S[unit] for amount, unit in _STEP.findall(text))
-
-
 def parse(text: str, now: int) -> int:
     """Read a moment as a person types it.
 
     A decimal pointer, an ISO 8601 date or time (UTC unless it says otherwise), ``now``, or a span before
     ``now`` such as ``-15m`` and ``-1d3h``; ``now`` itself is a pointer and is given by the caller. A moment
-    before 1970 is 0.
+    before 1970 is 0. Raises `RequestError` ``bad_pointer`` that says which part of a date or span is wrong.
     """
     text = text.strip()
     if text.isascii() and text.isdigit():
         return check_pointer(int(text.lstrip("0")[:20] or "0"))
     if text == "now":
         return check_pointer(now)
-    if text.startswith("-") and _SPAN.fullmatch(text[1:]):
-        return max(0, check_pointer(now) - round(seconds(text[1:]) * 1e6))
+    if text.startswith("-") and is_span(text[1:]):
+        return max(0, check_pointer(now) - round(parse_span(text[1:]) * 1e6))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
+        raise moment_text.refusal(text) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment > to_datetime(POINTER_MAX):
         raise error(
-            "bad_pointer",
-            f"{text!r} is neither a pointer nor a time",
-            "like 1767323045000001, 2026-01-02T03:04:05Z, -15m or now",
-        ) from None
-    return from_datetime(max(_EPOCH, moment if moment.tzinfo else moment.replace(tzinfo=UTC)))
+            "bad_pointer", f"{text!r} lies behind the last pointer", f"at most {to_text(POINTER_MAX)}"
+        )
+    return from_datetime(max(_EPOCH, moment))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
-from quothwire.errors import error
+from quothwire.errors import QuothError, error, shown
+from quothwire.quantity import format_size, format_span, parse_size, parse_span
+from quothwire.suggestion import nearest
 
 Durability = Literal["written", "synced"]
 """``written``: the operating system has it, it survives the death of the process. ``synced``: fsync has
@@ -16,6 +17,23 @@ returned, it survives power loss."""
 DURABILITIES: tuple[str, ...] = get_args(Durability)
 SEGMENT_BYTES_MAX = 2**40
 SECONDS_MAX = 1e10
+NO_LIMIT = "no limit"
+SPANS = frozenset({"max_age", "age_limit"})
+SIZES = frozenset({"max_bytes", "size_limit"})
+
+
+class GivenSettings(TypedDict, total=False):
+    """Settings as an application gives them; 0 and ``"infinity"`` stand for "no limit", see `TopicSettings`.
+
+    Spans are seconds or text such as ``"7d"`` and ``"1h30m"``, sizes bytes or text such as ``"1GiB"``.
+    """
+
+    durability: Durability | str
+    max_age: float | str
+    max_bytes: int | str
+    size_limit: int | str
+    count_limit: int
+    age_limit: float | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +57,65 @@ class TopicSettings:
 
     def __post_init__(self) -> None:
         if self.durability not in DURABILITIES:
-            raise error("bad_setting", f"durability is {' or '.join(DURABILITIES)}, not {self.durability!r}")
+            raise error(
+                "bad_setting", f"durability is {' or '.join(DURABILITIES)}, not {shown(self.durability)}"
+            )
         for name, (low, high, kinds) in _RANGES.items():
             value: Any = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-                raise error("bad_setting", f"{name} is a number from {low} to {high:.0f}, not {value!r}")
+                raise error("bad_setting", f"{name} is a number from {low} to {high:.0f}, not {shown(value)}")
 
     def changed(self, changes: Mapping[str, Any]) -> TopicSettings:
         """The settings with some of them changed. An unknown name raises ``bad_setting``."""
         for name in changes:
             if name not in NAMES:
-                near = difflib.get_close_matches(str(name)[:40], NAMES, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(NAMES)}"
-                raise error("bad_setting", f"{name!r} is no setting of a topic", hint)
+                near = nearest(str(name), NAMES)
+                hint = f"did you mean {near}?" if near else f"one of {', '.join(NAMES)}"
+                raise error("bad_setting", f"{shown(name)} is no setting of a topic", hint)
         return TopicSettings(**{**asdict(self), **changes})
 
     def to_map(self) -> dict[str, Any]:
         """The settings as a plain map."""
         return asdict(self)
+
+
+def as_sent(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert settings as they are given to settings as they travel: spans and sizes become numbers.
+
+    What is no setting is left as it is: a newer broker may know it; any other one suggests the right name.
+    Raises `RequestError` ``bad_setting`` that names the setting.
+    """
+    sent: dict[str, Any] = {}
+    for name, value in given.items():
+        try:
+            sent[name] = _PARSERS[name](value) if name in _PARSERS else value
+        except QuothError as problem:
+            raise error(problem.code, f"{name}: {problem.text}", problem.hint) from None
+    return sent
+
+
+def in_words(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Print each setting for people: ``7 days``, ``64 MiB``, ``no limit``; unknown ones as they are."""
+    return {name: _word(name, value) for name, value in settings.items()}
+
+
+def _word(name: str, value: Any) -> str:
+    if name in _RANGES and value == 0:
+        return NO_LIMIT
+    if name in SPANS:
+        return format_span(value)
+    if name in SIZES:
+        return format_size(value)
+    return f"{value:,}" if name in _RANGES else str(value)
+
+
+def _span(value: Any) -> float | int:
+    """Whole seconds given as such stay whole numbers."""
+    return value if type(value) is int else parse_span(value, infinity=0.0)
+
+
+def _size(value: Any) -> int:
+    return parse_size(value, infinity=0)
 
 
 NAMES: tuple[str, ...] = tuple(field.name for field in fields(TopicSettings))
@@ -67,3 +126,9 @@ _RANGES: dict[str, tuple[int, float, tuple[type[int] | type[float], ...]]] = {
     "count_limit": (0, 2**40, (int,)),
     "age_limit": (0, SECONDS_MAX, (int, float)),
 }
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(SPANS, _span),
+    "max_bytes": _size,
+    "size_limit": parse_size,
+}
+"""A segment has to end somewhere: `size_limit` alone cannot be infinite."""

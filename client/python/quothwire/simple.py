@@ -3,9 +3,10 @@
     request                                        reply
     "ping"                                         "ok" TIME
     "publish" TOPIC VALUE [VALUE ...]              "ok" FIRST LAST
-    "read" TOPIC AFTER LIMIT WAIT_MS               "ok" NEXT [POINTER VALUE ...]
+    "read" TOPIC [AFTER [LIMIT [WAIT_MS]]]         "ok" NEXT [POINTER VALUE ...]
     "topics" [AFTER]                               "ok" [TOPIC ...]
     anything that goes wrong                       "error" CODE TEXT
+    a "read" that meets what is damaged            "error" "damaged" TEXT NEXT
 
 All stand behind the empty delimiter that REQ adds by itself and DEALER sends. Numbers are decimals in ASCII.
 LIMIT is exact here. Frames before the delimiter come back with the reply, so a DEALER that pipelines can put
@@ -15,11 +16,12 @@ an id of its own there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import NamedTuple
 
-from quothwire.errors import QuothError, error
+from quothwire.bounds import POINTERS, Range
+from quothwire.errors import SHOWN_MAX, QuothError, error, shown_frame
 from quothwire.message import WAIT_MS_MAX, Operation
-from quothwire.pointer import check_pointer
 from quothwire.topic import decode_topic
 
 READ_LIMIT_MAX = 10_000
@@ -32,6 +34,21 @@ OPERATIONS: dict[bytes, Operation] = {
     b"read": Operation.FETCH,
     b"topics": Operation.LIST,
 }
+_SHAPES: dict[Operation, tuple[int, float, str]] = {
+    Operation.PING: (1, 1, "ping"),
+    Operation.PUBLISH: (3, inf, "publish TOPIC VALUE [VALUE ...]"),
+    Operation.FETCH: (2, 5, "read TOPIC [AFTER [LIMIT [WAIT_MS]]]"),
+    Operation.LIST: (1, 2, "topics [AFTER]"),
+}
+"""How many frames a request has, at least and at most, and how it is written."""
+_NUMBERS: dict[str, tuple[Range, int]] = {
+    "AFTER": (POINTERS, 0),
+    "LIMIT": (Range(1, READ_LIMIT_MAX), 100),
+    "WAIT_MS": (Range(0, WAIT_MS_MAX), 0),
+}
+"""The numbers of a read in their order, each with its default."""
+_DIGITS_MAX = 20
+"""Of a number of 64 bits."""
 
 
 class SimplePublish(NamedTuple):
@@ -55,34 +72,32 @@ def operation_of(frames: Sequence[bytes]) -> Operation:
     operation = OPERATIONS.get(frames[0])
     if operation is None:
         known = ", ".join(name.decode() for name in OPERATIONS)
-        raise error("unknown_operation", f"{frames[0][:40]!r}", f"the simple protocol knows {known}")
-    if operation in (Operation.PUBLISH, Operation.FETCH) and len(frames) < 2:
-        raise error("bad_request", f"{frames[0].decode()} needs a topic")
+        text = f"the operation is {shown_frame(frames[0])}"
+        raise error("unknown_operation", text, f"the simple protocol knows {known}")
+    low, high, shape = _SHAPES[operation]
+    if not low <= len(frames) <= high:
+        count = f"{low}" if low == high else f"{low} or more" if high == inf else f"{low} to {high}"
+        text = f"{frames[0].decode()} has {count} frames, not {len(frames)}"
+        raise error("bad_request", text, f"nothing was done; {shape}")
     return operation
 
 
 def decode_publish(frames: Sequence[bytes]) -> SimplePublish:
-    """Read a publish request, or raise ``bad_request`` or ``too_large``."""
+    """Read a publish request, or raise ``too_large``."""
     values = frames[2:]
-    if not values:
-        raise error("bad_request", "publish needs at least one value")
     if len(values) > PUBLISH_VALUES_MAX:
         raise error("too_large", f"{len(values)} values in one publish, at most {PUBLISH_VALUES_MAX}")
     return SimplePublish(values)
 
 
 def decode_read(frames: Sequence[bytes]) -> SimpleRead:
-    """Read a read request, or raise ``bad_request`` or ``bad_pointer``.
+    """Read a read request, or raise ``bad_request``, ``bad_pointer`` or ``too_large``.
 
     What is left away at the end is AFTER 0, LIMIT 100, WAIT_MS 0.
     """
-    if len(frames) > 5:
-        raise error("bad_request", "read TOPIC AFTER LIMIT WAIT_MS")
-    numbers = [_decimal(frame) for frame in frames[2:]]
-    after, limit, wait_ms = numbers + [0, 100, 0][len(numbers) :]
-    if not 1 <= limit <= READ_LIMIT_MAX or wait_ms > WAIT_MS_MAX:
-        raise error("bad_request", f"LIMIT is 1 to {READ_LIMIT_MAX}, WAIT_MS 0 to {WAIT_MS_MAX}")
-    return SimpleRead(check_pointer(after), limit, wait_ms)
+    said = [_decimal(name, frame) for name, frame in zip(_NUMBERS, frames[2:], strict=False)]
+    defaults = [default for _, default in _NUMBERS.values()]
+    return SimpleRead(*said, *defaults[len(said) :])
 
 
 def decode_topics(frames: Sequence[bytes]) -> str:
@@ -109,7 +124,22 @@ def encode_error(problem: QuothError) -> list[bytes]:
     return [b"error", problem.code.encode(), text.encode("utf-8", "replace")]
 
 
-def _decimal(frame: bytes) -> int:
-    if not (1 <= len(frame) <= 20 and frame.isdigit()):
-        raise error("bad_request", f"{frame[:40]!r} is no decimal number")
-    return int(frame)
+def encode_damaged(text: str, following: int) -> list[bytes]:
+    """Encode the error of a read that meets damaged records. following: the cursor behind all of them."""
+    problem = error("damaged", text, f"read on after {following} to step over it")
+    return [*encode_error(problem), b"%d" % following]
+
+
+def _decimal(name: str, frame: bytes) -> int:
+    """Read a number of a request: with the same codes as `quothwire.fields` has for one that does not fit."""
+    bounds = _NUMBERS[name][0]
+    digits = frame.removeprefix(b"-")
+    if not digits.isdigit():
+        text = f"{name} is {shown_frame(frame)}: it must be an integer {bounds}, in decimal digits"
+        raise error("bad_request", text, "nothing was done")
+    number = int(digits.lstrip(b"0")[: _DIGITS_MAX + 1] or b"0")
+    is_negative = len(digits) < len(frame)
+    if is_negative or not bounds.low <= number <= bounds.high:
+        written = bytes(frame[:SHOWN_MAX]).decode()
+        raise bounds.refusal(name, -number if is_negative else number, written)
+    return number

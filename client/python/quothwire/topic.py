@@ -20,7 +20,9 @@ def check_topic(name: str) -> str:
     except UnicodeEncodeError:
         raise error("bad_topic", "the topic's name is not UTF-8") from None
     if not 1 <= size <= TOPIC_BYTES_MAX:
-        raise error("bad_topic", f"the topic's name has {size} bytes")
+        raise error(
+            "bad_topic", f"the topic's name has {size} bytes: it must be 1 to {TOPIC_BYTES_MAX} of UTF-8"
+        )
     if name in (".", "..") or "/" in name:
         raise error("bad_topic", f"{name!r} is not a topic's name")
     if any(unicodedata.category(character) in _FORBIDDEN_CATEGORIES for character in name):
@@ -31,7 +33,8 @@ def check_topic(name: str) -> str:
 def decode_topic(frame: bytes) -> str:
     """Read a topic's name from a frame, or raise `RequestError` with code ``bad_topic``."""
     if len(frame) > TOPIC_BYTES_MAX:
-        raise error("bad_topic", f"the topic's name has {len(frame)} bytes")
+        text = f"the topic's name has {len(frame)} bytes: it must be 1 to {TOPIC_BYTES_MAX} of UTF-8"
+        raise error("bad_topic", text)
     return _decoded(frame)
 
 

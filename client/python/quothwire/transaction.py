@@ -58,7 +58,9 @@ def check_application(name: str) -> str:
         raise error("bad_request", "the application's name is not UTF-8") from None
     if not 1 <= size <= APPLICATION_BYTES_MAX:
         raise error(
-            "bad_request", f"an application's name of {size} bytes", f"1 to {APPLICATION_BYTES_MAX} of UTF-8"
+            "bad_request",
+            f"the application's name has {size} bytes: it must be 1 to {APPLICATION_BYTES_MAX} of UTF-8",
+            "nothing was done",
         )
     return name
 
@@ -102,7 +104,8 @@ def decode_parts(payload: Bytes, count: int) -> list[StagedPart]:
     a batch or a record; ``too_large`` above `BATCHES_MAX`.
     """
     if len(payload) != _PART.size * count:
-        raise error("bad_request", f"{len(payload)} bytes where {count} parts of {_PART.size} are named")
+        text = f"the payload has {len(payload)} bytes, {count} parts have {_PART.size * count}"
+        raise error("bad_request", text, "nothing was done; parts tells how many the payload names")
     parts = list(map(StagedPart._make, _PART.iter_unpack(payload)))
     _check_parts(parts)
     return parts
@@ -117,8 +120,13 @@ def _check_parts(parts: list[StagedPart]) -> None:
         )
     seen: set[int] = set()
     for part in parts:
-        if part.part > PART_MAX or not 1 <= part.batches <= part.records:
-            raise error("bad_request", f"{part} is no part that was staged")
+        if part.part > PART_MAX:
+            raise error(
+                "too_large", f"part is {part.part}: it must be from 0 to {PART_MAX}", "nothing was done"
+            )
+        if not 1 <= part.batches <= part.records:
+            text = f"part {part.part} has {part.batches} batches and {part.records} records"
+            raise error("bad_request", text, "a part has a batch at least, and a batch a record")
         if part.part in seen:
             raise error(
                 "bad_request", f"part {part.part} stands there twice", "name one attempt of each part"

@@ -18,7 +18,7 @@ import pytest
 
 from kit.archives import FILE_BYTES, account, files_in, of_archive, of_topic, publish, rows_of
 from kit.brokers import BrokerProcess
-from kit.damage import flip, stored_batches, zero
+from kit.damage import flip, stored_batches, with_headers, zero
 from kit.deadlines import DEADLINE_S, eventually
 from kit.limits import file_bytes, needs_prlimit
 from quoth import Client
@@ -27,10 +27,11 @@ from quoth.spark.archive.archiver import Archiver, Policy, Tally
 from quoth.spark.archive.manifest import NAME, ArchivedLog
 from quoth.spark.archive.parquet import COLUMNS, SCHEMA, ArchiveWriter, Lineage
 from quoth.spark.archive.store import ArchiveStore, read_manifest
+from quoth.spark.replay.tasks import with_pointer
 from quoth.spark.workers import Here
-from quothwire import batch as wire
 from quothwire.batch import HEADER_BYTES
 from quothwire.errors import Conflict, Damaged, NotFound, RequestError
+from quothwire.headers import decode_headers, encode_headers
 
 Archive = Callable[..., Tally]
 
@@ -250,22 +251,28 @@ def test_damage_in_front_of_all_that_is_readable_is_not_trimmed_until_it_is_gone
         assert log_of(root, topic).lost == 10
 
 
-def test_headers_that_are_none_cost_their_record_alone(
-    client: Client, archive: Archive, root: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+def test_headers_that_are_none_are_archived_as_their_bytes_and_left_out_by_a_replay(
+    client: Client, broker: BrokerProcess, archive: Archive, root: Path, topic: str
 ) -> None:
     publish(client, topic, [10, 5])
-    monkeypatch.setattr(wire, "encode_headers", lambda headers: b"\xc1" if headers else b"")
-    client.publish(topic, [b"a", b"b", b"c"], headers=[{}, {"bad": b""}, {}])
-    monkeypatch.undo()
-    with pytest.raises(Damaged):
-        archive(fail_on_loss=True)
-    tally = archive()
-    assert (tally.records, tally.lost) == (17, 1)
-    [loss] = log_of(root, topic).losses
-    assert (loss.records, loss.reason, loss.next) == (1, "damaged", client.topic(topic).last)
-    assert [row["value"] for row in rows_of(root, topic)][-2:] == [b"a", b"c"]
-    assert [row["ordinal"] for row in rows_of(root, topic)] == [*range(16), 17]
-    assert of_archive(root, topic).records == 17
+    client.publish(topic, [b"a", b"b", b"c"], headers=[{"n": b"v"}, {"bad": b""}, {}])
+    good = encode_headers({"bad": b""})
+    bad = b"\xc1" * len(good)
+    with_headers(broker.topics_directory, client.topic(topic).log, good, bad)
+    tally = archive(fail_on_loss=True)
+    assert (tally.records, tally.lost) == (18, 0)
+    rows = rows_of(root, topic)[-3:]
+    assert [row["value"] for row in rows] == [b"a", b"b", b"c"]
+    headers = [{"key": "n", "value": b"v"}], [{"key": None, "value": bad}], None
+    assert [row["headers"] for row in rows] == [*headers]
+    assert of_archive(root, topic).records == 18
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    encoded = with_pointer(pa.array(headers, kind), pa.array([5, 6, 7])).to_pylist()
+    assert list(map(decode_headers, encoded)) == [
+        {"n": b"v", "quoth-pointer": b"5"},
+        {"quoth-pointer": b"6"},
+        {"quoth-pointer": b"7"},
+    ]
 
 
 @needs_prlimit

@@ -29,7 +29,7 @@ from quoth.spark.jobs.audit import Audit, Finding, logs_in
 from quoth.spark.jobs.runs import TASK_FILES_MIN
 from quoth.spark.jobs.session import Summary
 from quothcli.application import run as run_command
-from quothlog import Log, LogOptions
+from quothlog import Log, LogOptions, layout
 from quothlog.filesystem import PosixDirectory, PosixFile, PosixFileSystem
 from quothlog.inspection import Wrong, summaries, summaries_in
 from quothlog.snapshot import listing
@@ -179,14 +179,24 @@ def fork(log: Path) -> None:
     shutil.move(path, log / path.name)
 
 
+def tear(path: Path) -> None:
+    """Cut within the last batch, of which no index says that it was synced."""
+    path.with_suffix(layout.INDEX_SUFFIX).unlink()
+    truncate(path, path.stat().st_size - 5)
+
+
 EACH: dict[str, tuple[Callable[[Path], object], list[tuple[str, bool, int, int]]]] = {
     # kind, is it damage, the row of the segment, records missing
     "a body": (lambda log: damage_batch(segments(log)[1], 1), [("body", True, 1, 4)]),
     "a missing segment": (lambda log: segments(log)[1].unlink(), [("segment", True, 1, 12)]),
     "the oldest segment is gone": (lambda log: segments(log)[0].unlink(), []),
     "a torn end": (
-        lambda log: truncate(segments(log)[3], segments(log)[3].stat().st_size - 5),
+        lambda log: tear(segments(log)[3]),
         [("unfinished", False, 3, 0)],
+    ),
+    "a synced end that is gone": (
+        lambda log: truncate(segments(log)[3], batches(segments(log)[3])[2][0]),
+        [("records", True, 3, 4)],
     ),
     "a sealed segment is cut within a batch": (
         lambda log: truncate(segments(log)[1], batches(segments(log)[1])[2][0] + 80),
@@ -196,12 +206,12 @@ EACH: dict[str, tuple[Callable[[Path], object], list[tuple[str, bool, int, int]]
         lambda log: truncate(segments(log)[1], batches(segments(log)[1])[2][0]),
         [("records", True, 1, 4)],
     ),
-    "a batch twice": (double, [("repeated", True, 1, 0), ("footer", True, 1, 0)]),
+    "a batch twice": (double, [("repeated", True, 1, 0), ("footer", False, 1, 0)]),
     "a segment twice": (copy_of_a_segment, [("misplaced", True, 2, 0)]),
     "a segment of a fork": (fork, [("overlap", True, 4, 0)]),
     "a footer": (
         lambda log: flip(segments(log)[2], segments(log)[2].stat().st_size - 30),
-        [("footer", True, 2, 0)],
+        [("footer", False, 2, 0)],
     ),
     "a header block": (lambda log: flip(segments(log)[2], 30), [("block", True, 2, 0)]),
 }
@@ -248,7 +258,7 @@ def test_what_is_not_the_logs_is_a_note(spark: Any, log: Path) -> None:
     with Log.open(log, options=LogOptions(count_limit=12)) as opened:
         fill(opened, 1)
     last = segments(log)[-1]
-    truncate(last, last.stat().st_size - 5)
+    tear(last)
     with Log.open(log):
         pass
     (log / "notes.txt").write_text("not a segment")

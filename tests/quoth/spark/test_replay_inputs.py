@@ -17,8 +17,8 @@ from kit.replays import Record, some_records, write_archive
 from quoth.spark.replay.cutting import Limits
 from quoth.spark.replay.inputs import POINTER_HEADER, Stream, Wish, input_of
 from quoth.spark.replay.tasks import rows_of, with_pointer
-from quothwire.batch import encode_headers
 from quothwire.errors import Damaged, NotFound, QuothError
+from quothwire.headers import encode_headers
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SMALL = Limits(records=40)

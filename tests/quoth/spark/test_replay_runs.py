@@ -37,6 +37,7 @@ from quoth.spark.replay.inputs import POINTER_HEADER, Wish, input_of
 from quoth.spark.replay.replayer import Replayer, Told
 from quoth.spark.workers import Here
 from quothwire.errors import Conflict, Damaged, QuothError, RequestError
+from quothwire.headers import encode_headers
 
 SMALL = Limits(records=40)
 """So that a few hundred records are several chunks."""
@@ -81,7 +82,6 @@ def test_every_record_comes_as_it_was_archived_with_its_pointer_in_a_header(
 
 
 def encoded(headers: dict[str, bytes], pointer: int) -> bytes:
-    from quothwire.batch import encode_headers
 
     return encode_headers({**headers, POINTER_HEADER: b"%d" % pointer})
 

@@ -14,12 +14,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from quoth import Damaged, Gap
-from quoth.message import OnGap
 from quoth.spark import arrow
 from quoth.spark.arrow import TYPES, record_batches
 from quoth.spark.source import COLUMNS
 from quothwire import batch as wire
 from quothwire.batch import HEADER_BYTES, Stored
+from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX, to_datetime
 
 TOPIC = "orders"
@@ -35,7 +35,7 @@ def stored(rows: Sequence[Row], base: int, ordinal: int) -> Stored:
     """A batch as a log holds it; without the columns in which nothing stands."""
     values = [value for value, _, _ in rows]
     keys = [key for _, key, _ in rows]
-    headers = [wire.encode_headers(one) for _, _, one in rows]
+    headers = [encode_headers(one) for _, _, one in rows]
     raw = wire.encode(
         values, keys if any(key is not None for key in keys) else None, headers if any(headers) else None
     )
@@ -72,10 +72,9 @@ def read(
     after: int = 0,
     until: int = POINTER_MAX,
     *columns: str,
-    on_gap: OnGap = refuse,
 ) -> list[pa.RecordBatch]:
     """All tables, each of them checked by Arrow."""
-    found = list(record_batches(batches, columns or list(TYPES), after, until, TOPIC, on_gap))
+    found = list(record_batches(batches, columns or list(TYPES), after, until, TOPIC))
     for one in found:
         one.validate(full=True)
     return found
@@ -148,18 +147,16 @@ def test_damage_is_told_before_arrow_follows_an_offset(rng: random.Random) -> No
     """Whatever stands in the offsets: rows of bytes that lie in the batch, fewer of them, or `Damaged`."""
     good = stored([(rng.randbytes(9), rng.randbytes(3), {"h": b"1"}) for _ in range(5)], 1_000, 0)
     told: list[str] = []
-    gaps: list[Gap] = []
     for _ in range(2_000):
         data = bytearray(good.data)
         at = HEADER_BYTES + rng.randrange(3 * 4 * 6)
         data[at] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
         try:
-            read([Stored(good.header, memoryview(data))], on_gap=gaps.append)
+            read([Stored(good.header, memoryview(data))])
         except Damaged as problem:
             told.append(problem.text)
     assert len(told) > 500
     assert all(text.startswith("topic 'orders', the batch at 1000: ") for text in told)
-    assert all(999 <= gap.after == gap.next - 2 for gap in gaps)
 
 
 def test_columns_that_do_not_fit_into_the_batch_are_damage() -> None:
@@ -170,24 +167,20 @@ def test_columns_that_do_not_fit_into_the_batch_are_damage() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_headers_that_are_none_cost_their_record_alone(place: int) -> None:
+def test_headers_that_are_none_are_one_without_a_name_that_holds_their_bytes(place: int) -> None:
     rows: list[Row] = [(b"%d" % row, None, {"h": b"1"}) for row in range(3)]
     bad = broken_headers(stored(rows, 1_000, 40), place)
-    gaps: list[Gap] = []
-    tables = record_batches(
-        [bad], ["offset", "value", "headers", "ordinal"], 0, POINTER_MAX, TOPIC, gaps.append
-    )
-    assert rows_of(list(tables)) == [
+    found = rows_of(read([bad], 0, POINTER_MAX, "offset", "value", "headers"))
+    assert found == [
         {
             "offset": 1_000 + row,
             "value": b"%d" % row,
-            "headers": [{"key": "h", "value": b"1"}],
-            "ordinal": 40 + row,
+            "headers": [
+                {"key": None, "value": b"\x81\xc1h\xc4\x011"} if row == place else {"key": "h", "value": b"1"}
+            ],
         }
         for row in range(3)
-        if row != place
     ]
-    assert gaps == [Gap(TOPIC, 999 + place, 1_001 + place, 1, "damaged", 40 + place)]
 
 
 def broken_headers(batch: Stored, place: int = 0) -> Stored:

@@ -17,6 +17,7 @@ from quoth.staging import BATCH_BYTES
 from quothwire import batch
 from quothwire.columns import encode_columns
 from quothwire.errors import QuothError
+from quothwire.headers import decode_headers
 
 NAMES = Names("value", "key", "headers", "topic")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -50,7 +51,7 @@ def decoded(gathering: Gathering, *portions: pa.RecordBatch) -> list[batch.Batch
 def records(batches: list[batch.Batch]) -> list[Row]:
     """The records in batches."""
     return [
-        (value, key, batch.decode_headers(headers))
+        (value, key, decode_headers(headers))
         for one in batches
         for value, key, headers in zip(
             one.values,

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quoth.spark.headers import encode_header_column
-from quothwire.batch import HEADERS_BYTES_MAX, encode_headers
 from quothwire.errors import QuothError
+from quothwire.headers import HEADERS_BYTES_MAX, encode_headers
 
 KIND = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NAMES = st.one_of(st.sampled_from(["", "own", "h" * 31, "h" * 32, "ö" * 200, "h" * 300]), st.text(max_size=5))

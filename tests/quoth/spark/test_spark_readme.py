@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import quoth.spark
 from kit.brokers import BrokerProcess
 from kit.deadlines import eventually
 from quoth import Client
 from quoth.spark import connections, options, sink
-from quothcli.application import root
+from quothcli import application
 
 FOLDER = Path(quoth.spark.__path__[0])
 README = (FOLDER / "README.md").read_text()
@@ -37,6 +36,7 @@ def run(spark: Any, broker: BrokerProcess, topic: str, tmp_path: Path) -> Run:
             "/data": str(tmp_path),
             '"orders"': f'"{topic}"',
             '"loud"': f'"{topic}-loud"',
+            '"orders-dead"': f'"{topic}-dead"',
             '"counts"': f'"{topic}-counts"',
             "'orders'": f"'{topic}'",
             "'sums'": f"'{topic}-sums'",
@@ -98,6 +98,18 @@ def test_records_come_to_the_workers_as_arrow(
     assert names["map_in_arrow"](names["ranges"], names["lengths"], "pointer LONG, bytes INT").count() == 10
 
 
+def test_a_table_of_a_time_is_read(client: Client, topic: str, run: Run) -> None:
+    client.publish(topic, [b"one", b"two"])
+    assert run("time_options")["recent"].count() == 2
+
+
+def test_json_is_parsed_and_the_rest_is_a_dead_letter(client: Client, topic: str, run: Run) -> None:
+    client.publish(topic, [b'{"id": 1, "item": "cup"}', b"{"])
+    good = run("from_json")["good"].select("json.id").collect()
+    assert [row.id for row in good] == [1]
+    assert values(client, f"{topic}-dead") == [b"{"]
+
+
 def test_the_lag_is_told(spark: Any, client: Client, topic: str, run: Run) -> None:
     client.publish(topic, [b"a"])
     before = set(spark._jsparkSession.streams().listListeners())
@@ -112,16 +124,16 @@ def test_the_lag_is_told(spark: Any, client: Client, topic: str, run: Run) -> No
 
 
 @pytest.mark.parametrize("line", SHELL)
-def test_the_shells_commands_and_their_options_exist(line: str) -> None:
+def test_the_shells_commands_and_their_options_exist(capsys: pytest.CaptureFixture[str], line: str) -> None:
     words = shlex.split(line)[1:]
-    told = CliRunner().invoke(root(), [*words[:2], "--help"])
-    assert told.exit_code == 0, told.output
-    assert [word for word in words if word.startswith("--") and word not in told.output] == []
+    assert application.run([*words[:2], "--help"]) == 0
+    told = capsys.readouterr().out
+    assert [word for word in words if word.startswith("--") and word not in told] == []
 
 
 def test_every_block_is_run_by_a_test() -> None:
-    assert len(PYTHON) == 6
-    assert len(SHELL) == 3
+    assert len(PYTHON) == 8
+    assert len(SHELL) == 4
 
 
 @pytest.mark.parametrize("of", ["source", "sink"])

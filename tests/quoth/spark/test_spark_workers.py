@@ -14,7 +14,7 @@ import pytest
 from kit.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
 from quoth.spark import connections, workers
-from quoth.spark.workers import Here, OnSpark, perform
+from quoth.spark.workers import PAUSE_MAX_S, Here, OnSpark, perform, until_next_look
 from quothwire.errors import Disconnected, error
 
 WAIT_S = 0.3
@@ -94,6 +94,16 @@ def test_what_the_broker_could_not_do_just_then_is_tried_again_and_the_rest_is_n
 
     assert perform(Here(), work, range(3), broker.url) == [0, 1, 2]
     assert tried == [0, 1, 2, 1, 1]
+
+
+def test_a_job_that_waited_in_vain_for_the_broker_looks_again_soon() -> None:
+    """However long it is between two looks else."""
+    now = time.monotonic()
+    for every in (1.0, 10.0, 60.0, 600.0):
+        assert 0.0 < until_next_look(now, every, error("disconnected", "of the test")) <= PAUSE_MAX_S <= 1.0
+        for problem in (None, error("busy", "of the test")):
+            assert every / 2 < until_next_look(now, every, problem) <= every
+    assert until_next_look(now - 60.0, 10.0, None) == 0.0
 
 
 def test_each_worker_of_spark_waits_once(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from itertools import count as numbers
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import quoth
 from quothcli.bench import load
@@ -15,6 +15,7 @@ from quothcli.bench.processes import Clients, elapsed
 from quothcli.bench.target import Target, own_broker
 from quothcli.bench.topics import fill
 from quothcli.progress import Advance
+from quothwire.settings import GivenSettings
 
 CALLS = 1_000
 """Publishes of one measurement: 100,000 records, so a small topic is made anew for each."""
@@ -38,7 +39,7 @@ class Start(NamedTuple):
     answered: float
 
 
-def create(url: str, topic: str, **settings: object) -> None:
+def create(url: str, topic: str, **settings: Unpack[GivenSettings]) -> None:
     """Make a topic."""
     with quoth.connect(url) as client:
         client.create_topic(topic, **settings)

@@ -14,6 +14,7 @@ import typer
 
 from quothcli.bench.target import Target, own_broker, running_broker
 from quothcli.chosen import Chosen
+from quothcli.quantities import size, span
 
 PAIRS_MIN = 9
 """Below that a median says little on a shared machine."""
@@ -45,10 +46,17 @@ Broker = Annotated[
     ),
 ]
 Records = Annotated[int, typer.Option("--records", metavar="N", min=1, help="Messages of a call.")]
-Size = Annotated[int, typer.Option("--size", metavar="BYTES", min=1, help="Bytes of a message.")]
+Size = Annotated[
+    int, typer.Option("--size", metavar="SIZE", parser=size("--size"), help="Bytes of a message: 100, 1KiB.")
+]
 Seconds = Annotated[
     float,
-    typer.Option("--seconds", metavar="S", min=0.01, max=SECONDS_MAX, help="How long a row is measured."),
+    typer.Option(
+        "--seconds",
+        metavar="SPAN",
+        parser=span("--seconds", 0.01, SECONDS_MAX),
+        help="How long a row is measured.",
+    ),
 ]
 
 

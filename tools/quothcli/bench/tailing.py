@@ -162,7 +162,7 @@ def _sleep_until(moment: float) -> None:
 def _subscriber(url: str, topic: str) -> Iterator[zmq.Socket[bytes]]:
     """A socket for the announcements of a topic."""
     with quoth.connect(url) as client:
-        announcements = client.hello().announcements
+        announcements = announcement.endpoint(client.url, client.hello())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
     with context.socket(zmq.SUB) as socket:
         socket.set(zmq.LINGER, 0)

@@ -11,6 +11,7 @@ from quothcli.chosen import DEFAULT, Place
 from quothcli.doctor.finding import Finding, Findings, fail, ok, warn
 from quothcli.output import printable
 from quothcli.status import damage_text
+from quothwire import announcement
 
 if TYPE_CHECKING:
     from quoth import Client, Disconnected, Status
@@ -58,10 +59,10 @@ def _versions(status: Status) -> Finding:
 
 
 def _announcements(client: Client) -> Finding:
-    where = client.hello().announcements
-    if not where:
-        return ok("announcements", "none over tcp")
-    if _speaks(*host_and_port(where, client.url)):
+    where = announcement.endpoint(client.url, client.hello())
+    if not where.startswith("tcp://"):
+        return ok("announcements", f"beside it, at {printable(where)}")
+    if _speaks(*host_and_port(where)):
         return ok("announcements", f"{where} answers")
     advice = "records are pulled without them, only later: open this port, too"
     return warn("announcements", f"nobody answers at {where}", advice)

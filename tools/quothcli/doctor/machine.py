@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from quothcli.doctor.finding import Findings, fail, ok, warn
 from quothcli.output import bytes_text
+from quothlog.clock import SystemClock
+from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
     from quothd.config import Config
@@ -26,7 +28,7 @@ _TIME_ERROR = 5
 """What adjtimex(2) returns while nobody disciplines the clock."""
 _DESCRIPTORS_BESIDE = 100
 """Sockets, the lock, the scrubber, the interpreter."""
-_PACKAGES = ("pyzmq", "msgpack", "xxhash", "click")
+_PACKAGES = ("pyzmq", "msgpack", "xxhash", "typer")
 
 
 class _Timex(ctypes.Structure):
@@ -79,6 +81,16 @@ def _ntp() -> int | None:
     if state < 0:  # a sandbox may forbid it
         return None
     return -1 if state == _TIME_ERROR else int(timex.maxerror)
+
+
+def boot() -> Findings:
+    """Does the system tell in which boot it is? Each segment says in which one it was begun."""
+    try:
+        SystemClock().boot_id()
+    except QuothError as problem:
+        yield fail("boot", problem.text, problem.hint)
+    else:
+        yield ok("boot", "the system tells which one this is, so a loss of power is noticed")
 
 
 def descriptors(config: Config, pid: int | None) -> Findings:

@@ -11,6 +11,7 @@ COMMANDS = {
     for name, (module, sentence) in {
         "audit": ("audit", "Verify every checksum of every segment, with or without a broker."),
         "archive": ("archive", "Keep topics as Parquet files, each record once."),
+        "verify": ("archive", "Compare every file of an archive with its manifest."),
         "compact": ("archive", "Merge the small files of an archive into large ones, day by day."),
         "replay": ("replay", "Put archived records, or any Parquet files, into topics, once."),
         "stats": ("stats", "Tell what topics hold, window by window."),

@@ -11,6 +11,7 @@ from quothcli.command import Run, command, spread
 from quothcli.exits import say
 from quothcli.options import Timeout, Url
 from quothcli.pipeline.running import OF_SPARK, run
+from quothcli.quantities import size
 
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job, Summary
@@ -109,7 +110,14 @@ def replay(
     bounds: dict[str, Any],
     how: dict[str, Any],
     chunk_bytes: Annotated[
-        int, typer.Option("--chunk-bytes", metavar="BYTES", min=1, help="Publish so much at once, at most.")
+        int,
+        typer.Option(
+            "--chunk-bytes",
+            metavar="SIZE",
+            parser=size("--chunk-bytes"),
+            help="Publish so much at once, at most (default: 256MiB).",
+            show_default=False,
+        ),
     ] = 256 * 2**20,
     url: Url = None,
     timeout: Timeout = None,

@@ -13,6 +13,7 @@ from quothcli.formats import Format
 from quothcli.options import Since, Timeout, Topics, Url
 from quothcli.output import Printer
 from quothcli.pipeline.running import OF_SPARK, run
+from quothcli.quantities import span
 
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job
@@ -45,7 +46,10 @@ def stats(
     follow: Annotated[
         float | None,
         typer.Option(
-            "--follow", metavar="SECONDS", min=0.1, help="Go on for ever, looking so often for ended windows."
+            "--follow",
+            metavar="SPAN",
+            parser=span("--follow", least=0.1),
+            help="Go on for ever, looking so often for ended windows.",
         ),
     ] = None,
     checkpoint: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, Unpack
 from weakref import finalize
 
 from quoth import steps
@@ -25,10 +25,11 @@ from quoth.deadline import as_seconds, deadline_in
 from quoth.exchange import Steps
 from quoth.gathering import Plan, Start
 from quoth.message import Ack, Message, OnGap, Stretch
-from quoth.moment import Moment, as_pointer, cursor
+from quoth.moment import Moment, as_pointer
 from quoth.producer import BUFFER_MAX, ProducerOptions
-from quoth.reader import NEWEST, Reader
+from quoth.reader import reader_from
 from quoth.staging import Name
+from quoth.tailing import CursorFile, Tailing
 from quothwire import batch as wire
 from quothwire.errors import Disconnected, QuothError
 from quothwire.message import (
@@ -46,25 +47,29 @@ from quothwire.message import (
     UpdateTopic,
     Welcome,
 )
+from quothwire.settings import GivenSettings, as_sent
 from quothwire.topic import check_topic
 
 T = TypeVar("T")
 
 
-def connect(broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S) -> Connecting:
+def connect(
+    broker: str | BrokerLike = DEFAULT_URL, *, timeout: float = DEFAULT_TIMEOUT_S, wait: float | None = None
+) -> Connecting:
     """Connect to a broker and check that it answers: see `quoth.connect`.
 
     Either `client = await connect(...)`, or `async with connect(...) as client`, which closes it.
     """
     url, context = address_of(broker)
-    return Connecting(url, context, timeout)
+    return Connecting(url, context, timeout, wait)
 
 
 class Connecting:
     """A client to be: await it, or enter it."""
 
-    def __init__(self, url: str, context: Context | None, timeout: float) -> None:
+    def __init__(self, url: str, context: Context | None, timeout: float, wait: float | None) -> None:
         self._broker = url, context, timeout
+        self._wait = wait
         self._client: Client | None = None
 
     def __await__(self) -> Generator[Any, None, Client]:
@@ -83,7 +88,7 @@ class Connecting:
     async def _connect(self) -> Client:
         client = Client(*self._broker)
         try:
-            await client.hello()
+            await client._greet(self._wait)
         except Exception:  # one that is cancelled ends with the last reference to it
             await client.close()
             raise
@@ -107,6 +112,10 @@ class Client:
         finalize(self, self._courier.stop)
         self._lanes = Lanes()
         self._payload_bytes_max = wire.BATCH_BYTES_MAX
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._courier.is_stopping else ""
+        return f"<quoth.aio.Client {self.url}, timeout={self.timeout}{closed}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -193,7 +202,7 @@ class Client:
         on_gap: OnGap | None = None,
     ) -> Messages:
         """Records that are there now, oldest first: see `quoth.Client.read`."""
-        reader = Reader(topic, cursor(after, since, 0), on_gap)
+        reader = reader_from(topic, after, since, on_gap)
         end = steps.last_before(until)
         return await self._run(steps.read(reader, end, limit, timeout or 0.0, self.timeout))
 
@@ -208,7 +217,7 @@ class Client:
     ) -> Batches[Batch]:
         """Batches that are there now, oldest first: see `quoth.Client.batches`."""
         self._courier.check()
-        reader = Reader(topic, cursor(after, since, 0), on_gap, steps.last_before(until))
+        reader = reader_from(topic, after, since, on_gap, steps.last_before(until))
         return Batches(self, self._courier, reader)
 
     def stored(
@@ -249,14 +258,17 @@ class Client:
         *,
         after: int | None = None,
         since: Moment | None = None,
+        cursor: CursorFile | None = None,
         on_gap: OnGap | None = None,
     ) -> Tail:
         """Records as they come, for ever: see `quoth.Client.tail`.
 
         Without a beginning it begins at about now, or exactly when `await client.tail(...)` returns it.
+
+        cursor: each time it is saved everything in the loop waits for the disk.
         """
         self._courier.check()
-        return Tail(self, self._courier, Reader(topic, cursor(after, since, NEWEST), on_gap))
+        return Tail(self, self._courier, Tailing(topic, after, since, cursor, on_gap))
 
     def read_many(
         self,
@@ -271,7 +283,8 @@ class Client:
     ) -> Reading:
         """Records of several topics that are there now: see `quoth.Client.read_many`, and `tail_many`."""
         self._courier.check()
-        plan = Plan(False, ordered, beginning(after, since, 0), steps.last_before(until), cursor)
+        begin, end = beginning(after, since, 0), steps.last_before(until)
+        plan = Plan(False, ordered, begin, end, cursor, is_time=since is not None)
         return Reading(self, self._courier, topics, plan, on_gap)
 
     def tail_many(
@@ -293,7 +306,8 @@ class Client:
         minds lets the task that reads say `await asyncio.to_thread(cursor.save)`.
         """
         self._courier.check()
-        plan = Plan(True, ordered, beginning(after, since, None), cursor=cursor)
+        begin = beginning(after, since, None)
+        plan = Plan(True, ordered, begin, cursor=cursor, is_time=since is not None)
         return Reading(self, self._courier, topics, plan, on_gap)
 
     async def get(self, topic: str, pointer: int) -> Message:
@@ -310,13 +324,13 @@ class Client:
         """Everything about one topic. Never wakes it."""
         return await self._run(steps.info(DescribeTopic(), topic, self.timeout))
 
-    async def create_topic(self, topic: str, **settings: Any) -> TopicInfo:
+    async def create_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
         """Make a topic: see `quoth.Client.create_topic`."""
-        return await self._run(steps.create_topic(topic, settings, self.timeout))
+        return await self._run(steps.create_topic(topic, as_sent(settings), self.timeout))
 
-    async def update_topic(self, topic: str, **settings: Any) -> TopicInfo:
-        """Change settings of a topic."""
-        return await self._run(steps.info(UpdateTopic(settings), topic, self.timeout))
+    async def update_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
+        """Change settings of a topic: see `quoth.Client.update_topic`."""
+        return await self._run(steps.info(UpdateTopic(as_sent(settings)), topic, self.timeout))
 
     async def delete_topic(self, topic: str) -> Trimmed:
         """Delete a topic and its records: see `quoth.Client.delete_topic`."""
@@ -335,9 +349,7 @@ class Client:
 
     async def hello(self) -> Welcome:
         """The broker's version, limits and where it announces."""
-        welcome = await self._run(steps.hello(self.timeout))
-        self._payload_bytes_max = steps.payload_bytes_max(welcome)
-        return welcome
+        return await self._greet()
 
     async def status(self) -> Status:
         """The broker as a whole, with the states of all topics. Wakes none."""
@@ -348,6 +360,11 @@ class Client:
         began = time.perf_counter()
         await self._run(steps.ask(Pong, Ping(), timeout=self.timeout))
         return time.perf_counter() - began
+
+    async def _greet(self, wait: float | None = None) -> Welcome:
+        welcome = await self._run(steps.greet(self.url, self.timeout, wait))
+        self._payload_bytes_max = steps.payload_bytes_max(welcome)
+        return welcome
 
     async def _run(self, call: Steps[T]) -> T:
         walk = Walk(self._courier, call)

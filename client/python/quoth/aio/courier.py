@@ -114,6 +114,11 @@ class Courier:
             raise error("bad_request", "this client belongs to another event loop", "connect in this one")
 
     @property
+    def is_stopping(self) -> bool:
+        """True if it takes no more requests."""
+        return self._stopping or bool(self._end)
+
+    @property
     def connected(self) -> bool:
         """Is the broker there, as far as is known?"""
         return any(line.link.connected for line in tuple(self._lines))

@@ -17,7 +17,8 @@ from quoth.aio.walk import Walk
 from quoth.batch import Batch
 from quoth.exchange import Steps
 from quoth.message import Message
-from quoth.reader import NEWEST, Passage, Reader
+from quoth.reader import Passage
+from quoth.tailing import Tailing
 from quothwire.errors import QuothError, error
 
 if TYPE_CHECKING:
@@ -130,13 +131,13 @@ class Batches(TopicIterator[B, B]):
 class Tail(TopicIterator[Message, Batch]):
     """Made by `Client.tail`. When it was awaited it has begun: all that is published later is in it."""
 
-    _reader: Reader
-
-    def __init__(self, client: Client, courier: Courier, reader: Reader) -> None:
-        super().__init__(client, courier, reader)
+    def __init__(self, client: Client, courier: Courier, tailing: Tailing) -> None:
+        super().__init__(client, courier, tailing.reader)
+        self._tailing = tailing
+        self._has_begun = False
         self._beginning: Walk[None] | None = None
-        if reader.after == NEWEST:
-            self._beginning = Walk(courier, reader.find_end(client.timeout))
+        if not tailing.is_placed:
+            self._beginning = Walk(courier, tailing.reader.find_end())
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._begun().__await__()
@@ -157,19 +158,24 @@ class Tail(TopicIterator[Message, Batch]):
         if self._beginning is not None:
             await self._beginning.end()
             self._beginning = None
+        if not self._has_begun:
+            self._has_begun = True
+            self._tailing.begin()
 
     async def _find_more(self) -> None:
         await self._begin()
+        self._tailing.save()
         reader = self._reader
         try:
-            found = await self._go_on(lambda: reader.follow(self._client.timeout))
+            found = await self._go_on(lambda: self._tailing.follow(self._client.timeout))
         except QuothError as problem:
             await sleep(reader.pause_after(problem))
             return
-        self._found = chain.from_iterable(map(reader.messages, found))
+        self._found = chain.from_iterable(map(self._tailing.messages, found))
 
     def _end(self) -> None:
         super()._end()
         beginning, self._beginning = self._beginning, None
         if beginning is not None:
             beginning.drop()
+        self._tailing.close()

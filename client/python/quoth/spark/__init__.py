@@ -9,11 +9,14 @@ quoth.spark.foreach_partition(quoth.spark.topic_ranges(spark, "orders", since="-
 `README.md` beside this file says more. Needs `pip install 'quoth[spark]'` and Java 17.
 """
 
+from quoth.spark.jsonvalues import from_json, write_corrupt
 from quoth.spark.listener import Lag, LagListener
 from quoth.spark.producing import write_partition
 from quoth.spark.rangereader import TopicRange
 from quoth.spark.ranges import foreach_partition, map_in_arrow, topic_ranges, topic_ranges_frame
 from quoth.spark.source import QuothDataSource, read_topic
+from quoth.spark.times import time_options
+from quoth.spark.views import register_views
 
 __all__ = [
     "Lag",
@@ -21,9 +24,13 @@ __all__ = [
     "QuothDataSource",
     "TopicRange",
     "foreach_partition",
+    "from_json",
     "map_in_arrow",
     "read_topic",
+    "register_views",
+    "time_options",
     "topic_ranges",
     "topic_ranges_frame",
+    "write_corrupt",
     "write_partition",
 ]

@@ -8,12 +8,12 @@ Where Python's objects become Arrow's, pyarrow imports pandas, 0.2 s of a new pr
 headers, topics and the other columns that repeat, and nowhere else.
 
 What the offsets of a batch say is checked before Arrow follows them: a wrong one would end the process.
-Headers nobody but their producer has looked at before, so they may be none: that costs their record alone.
+Headers from logs of old may be none: such a record has one header, without a name, that holds their bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from quoth.batch import StoredBatch
-from quoth.message import Gap, OnGap
-from quothwire.batch import Header, Stored, decode_headers
+from quothwire.batch import Header, Stored
 from quothwire.errors import QuothError, error
+from quothwire.headers import raw_of, readable_headers
 from quothwire.sections import Section, Sections, sections
 
 ROWS_MIN, BYTES_MIN = 20_000, 4 * 2**20
@@ -54,13 +54,12 @@ def record_batches(
     after: int,
     until: int,
     topic: str,
-    on_gap: OnGap,
 ) -> Iterator[pa.RecordBatch]:
     """The records in (after, until] of stored batches of a topic, oldest first.
 
-    stored: batches whose checksums match. columns: names of `TYPES`; no other is built. on_gap: told of
-    records that are left out because their headers are none, if these are wanted. Raises `Damaged` for a
-    batch whose offsets do not rise or do not fit into it.
+    stored: batches whose checksums match. columns: names of `TYPES`; no other is built. Headers that cannot
+    be decoded are one header with a null key and their bytes. Raises `Damaged` for a batch whose offsets do
+    not rise or do not fit into it.
     """
     schema = pa.schema([(name, TYPES[name]) for name in columns])
     constants: dict[str, str | int] = {
@@ -69,10 +68,7 @@ def record_batches(
         "timestampType": LOG_APPEND_TIME,
     }
     repeated = {name: _Repeated(constants.get(name), TYPES[name]) for name in columns}
-    found = _pieces(stored, after, until, topic)
-    if "headers" in columns:
-        found = (part for piece in found for part in piece.readable(on_gap) if part.begin < part.end)
-    for pieces in _joined(found):
+    for pieces in _joined(_pieces(stored, after, until, topic)):
         rows = sum(piece.end - piece.begin for piece in pieces)
         arrays = [
             repeated[name].times(rows)
@@ -101,14 +97,13 @@ class _Repeated:
 
 
 class _Piece(NamedTuple):
-    """The rows [begin, end) of a stored batch. decoded: their headers, None until they are wanted."""
+    """The rows [begin, end) of a stored batch."""
 
     header: Header
     sections: Sections
     begin: int
     end: int
     topic: str
-    decoded: list[dict[str, bytes]] | None = None
 
     @property
     def size(self) -> int:
@@ -127,12 +122,12 @@ class _Piece(NamedTuple):
 
     @property
     def headers(self) -> pa.Array:
-        """The headers, a list for each row, null where there are none. They are decoded, see `readable`."""
-        if self.decoded is None:
+        """The headers, a list for each row, null where there are none. They are decoded."""
+        if self.sections.headers is None:
             return pa.nulls(self.end - self.begin, TYPES["headers"])
-        rows = self.decoded
-        names = pa.array([name for row in rows for name in row], _HEADER.field("key").type)
-        values = pa.array([value for row in rows for value in row.values()], _HEADER.field("value").type)
+        rows = list(map(_pairs, self._rows(self.sections.headers).to_pylist()))
+        names = pa.array([name for row in rows for name, _ in row], _HEADER.field("key").type)
+        values = pa.array([value for row in rows for _, value in row], _HEADER.field("value").type)
         offsets = pa.array(accumulate(map(len, rows), initial=0), pa.int32())
         return pa.ListArray.from_arrays(
             offsets,
@@ -140,22 +135,6 @@ class _Piece(NamedTuple):
             type=TYPES["headers"],
             mask=pa.array([not row for row in rows], pa.bool_()),
         )
-
-    def readable(self, on_gap: OnGap) -> Iterator[_Piece]:
-        """The rows with their headers decoded, in pieces between those whose headers are none: gaps."""
-        if self.sections.headers is None:
-            yield self
-            return
-        begin, decoded = self.begin, []
-        for row, one in enumerate(self._rows(self.sections.headers).to_pylist(), self.begin):
-            try:
-                decoded.append(decode_headers(one))
-            except QuothError:
-                yield self._replace(begin=begin, end=row, decoded=decoded)
-                pointer, ordinal = self.header.base + row, self.header.ordinal + row
-                on_gap(Gap(self.topic, pointer - 1, pointer + 1, 1, "damaged", ordinal))
-                begin, decoded = row + 1, []
-        yield self._replace(begin=begin, decoded=decoded)
 
     def _rows(self, section: Section | None, validity: memoryview | None = None) -> pa.Array:
         if section is None:
@@ -167,6 +146,13 @@ class _Piece(NamedTuple):
         except pa.ArrowInvalid as problem:
             raise _damaged(self.topic, self.header, str(problem)) from None
         return array[self.begin : self.end]
+
+
+def _pairs(encoded: bytes) -> Collection[tuple[str | None, bytes]]:
+    """Names and values of one record's headers."""
+    headers = readable_headers(encoded)
+    raw = raw_of(headers)
+    return [(None, raw)] if raw else headers.items()
 
 
 def _column(pieces: Sequence[_Piece], name: str) -> pa.Array:

@@ -13,13 +13,14 @@ from typing import Self
 
 from quothlog.filesystem import TEMPORARY_SUFFIX, PosixFileSystem, durable_names, sync_directory
 from quothwire.errors import error
+from quothwire.paths import given_path
 
 _DISK = PosixFileSystem()
 
 
 def local_path(folder: str | Path) -> Path:
     """The folder of an archive or a checkpoint. Raises `RequestError` ``bad_request`` for what is no path."""
-    text = str(folder).removeprefix("file://")
+    text = os.fspath(folder).removeprefix("file://")
     if "://" in text:
         raise error(
             "bad_request",
@@ -27,7 +28,7 @@ def local_path(folder: str | Path) -> Path:
             "it has to be a folder of a local or a shared file system: its files are put in place by a "
             "rename, which stores of objects do not do atomically",
         )
-    return Path(text).absolute()
+    return given_path(text, "the folder").absolute()
 
 
 def make_directory(path: Path) -> None:
@@ -40,8 +41,11 @@ def make_directory(path: Path) -> None:
 
 
 def refuse_existing(path: str | Path | None) -> None:
-    """Raise FileExistsError for what a job would write over. None: it keeps nothing."""
-    if path is not None and os.path.exists(path):
+    """Raise FileExistsError for what a job would write over, ``bad_setting`` for an empty path.
+
+    None: the job keeps nothing.
+    """
+    if path is not None and os.path.exists(given_path(path, "the output")):
         raise FileExistsError(errno.EEXIST, "it exists already, and nothing was written", str(path))
 
 

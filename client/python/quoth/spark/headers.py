@@ -1,4 +1,4 @@
-"""Headers of many records encoded at once: the bytes that `quothwire.batch.encode_headers` makes of each.
+"""Headers of many records encoded at once: the bytes that `quothwire.headers.encode_headers` makes of each.
 
 Rows have them as Kafka's have: array<struct<key: string, value: binary>>. Joining what Arrow has side by side
 costs a tenth of a step in Python for each row.
@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quothwire.batch import HEADERS_BYTES_MAX
 from quothwire.errors import error
+from quothwire.headers import HEADERS_BYTES_MAX
 
 
 def encode_header_column(headers: Any, own: tuple[str, Any] | None = None) -> pa.Array:
@@ -46,6 +46,17 @@ def encode_header_column(headers: Any, own: tuple[str, Any] | None = None) -> pa
     if longest > HEADERS_BYTES_MAX:
         raise error("too_large", f"headers of {longest} bytes, at most {HEADERS_BYTES_MAX}")
     return encoded
+
+
+def without_undecoded(headers: Any) -> Any:
+    """The same lists of headers, null where a source shows with a null key what it could not decode."""
+    keys = headers.flatten().field("key")
+    if not keys.null_count:
+        return headers
+    rows = np.repeat(np.arange(len(headers)), np.asarray(pc.fill_null(pc.list_value_length(headers), 0)))
+    undecoded = np.zeros(len(headers), bool)
+    undecoded[rows[np.asarray(keys.is_null())]] = True
+    return pc.if_else(pa.array(undecoded), pa.scalar(None, headers.type), headers)
 
 
 def _check(pairs: Any, keys: Any, values: Any, rows: np.ndarray[Any, Any]) -> None:

@@ -18,6 +18,7 @@ from quoth.moment import now
 from quoth.spark.connections import TIMEOUT_S
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
+from quothwire.quantity import is_span, parse_span
 from quothwire.topic import check_topic
 
 EARLIEST, LATEST = -2, -1
@@ -207,11 +208,11 @@ class Given:
         return found
 
     def seconds(self, name: str, default: str) -> float:
-        """A span of time."""
-        try:
-            return pointers.seconds(self.text(name) if name in self else default)
-        except QuothError:
-            raise self.wrong(name, "a span of time like 30s, 15m or 1h30m") from None
+        """A span of time with its units: a bare number is milliseconds to Spark, seconds to Quoth."""
+        text = self.text(name) if name in self else default
+        if not is_span(text):
+            raise self.wrong(name, "a span of time like 30s, 15m or 1h30m")
+        return parse_span(text)
 
     def topic(self, name: str) -> str | None:
         """A topic's name, None if none was given."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from itertools import chain
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 import pyarrow as pa
 
@@ -57,7 +58,7 @@ class RangeReader:
     def arrow(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """The records as pyarrow RecordBatches with these columns."""
         _, topic, _, after, until, *_ = self._range
-        found = record_batches(self._stored(), columns, after, until, topic, self._gaps.append)
+        found = record_batches(self._stored(), columns, after, until, topic)
         return self._counted(found, _rows)
 
     def batches(self) -> Iterator[Batch]:
@@ -66,14 +67,13 @@ class RangeReader:
 
     def messages(self) -> Iterator[Message]:
         """The records one by one, as `Client.read` gives them."""
-        found = (one for batch in self._decoded() for one in batch.readable(self._gaps.append))
-        return self._counted(found, _one)
+        return self._counted(chain.from_iterable(self._decoded()), _one)
 
     def _stored(self) -> Iterator[StoredBatch]:
         """The stored batches. The first and the last one may reach beyond the range."""
         _, topic, log, after, until, *_ = self._range
         try:
-            for one in self._client.stored(topic, after=after, until=until, on_gap=self._gaps.append):
+            for one in self._client.stored(topic, after=after, until=until, on_gap=self._note):
                 if one.log != log:
                     self._gone = "recreated"
                     return
@@ -86,6 +86,10 @@ class RangeReader:
         for header, data, log in self._stored():
             skip = max(0, after + 1 - header.base)
             yield Batch.of(topic, wire.decode(data, log), skip).head(until + 1 - header.base - skip)
+
+    def _note(self, gap: Gap) -> None:
+        if gap.reason != "ahead":  # then nothing is there, which is found out in the end
+            self._gaps.append(gap)
 
     def _counted(self, parts: Iterable[T], size: Callable[[T], int]) -> Iterator[T]:
         """The parts. What is lost between them is told once it is known how many records that were."""
@@ -100,7 +104,7 @@ class RangeReader:
     def _tell_counted(self) -> None:
         for gap in [one for one in self._gaps if one.records >= 0]:
             self._gaps.remove(gap)
-            self._tell(gap.after, gap.next, gap.records, gap.reason)
+            self._tell(gap.after, gap.next, gap.records, cast(Reason, gap.reason))  # see `_note`
 
     def _tell_rest(self) -> None:
         """Tell what is missing in the end, by gaps of which only this tells whether they are in the range."""
@@ -109,7 +113,7 @@ class RangeReader:
         reason = self._gone or self._looked_up()
         if self._gaps and reason in ("trimmed", "damaged"):
             first = self._gaps[0]
-            self._tell(first.after, first.next, self._missing, first.reason)
+            self._tell(first.after, first.next, self._missing, cast(Reason, first.reason))
         self._tell(self._range.after, self._range.until + 1, self._missing, reason)
 
     def _tell(self, after: int, next_: int, records: int, reason: Reason) -> None:

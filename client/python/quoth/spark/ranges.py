@@ -19,6 +19,7 @@ from quoth.moment import Moment, cursor
 from quoth.reader import log_gap
 from quoth.selection import Selection
 from quoth.spark.division import split
+from quoth.spark.parallelism import context_of, parallelism
 from quoth.spark.planning import Ranges, share
 from quoth.spark.rangereader import COLUMNS, Decode, TopicRange, check_decode, records_of
 from quoth.steps import last_before
@@ -51,9 +52,12 @@ def topic_ranges(
     workers reach it. after, since, until: as `Client.batches` takes them, for each of the topics. parts:
     about so many ranges in all, at least one for each topic with records; by default as many as Spark runs
     tasks at a time. on_gap: told of records behind `after` that are gone already; a warning in the log by
-    default.
+    default. Raises ``bad_request`` for a session of Spark Connect, which has no RDDs.
     """
-    context: SparkContext = getattr(spark, "sparkContext", None) or spark  # type: ignore[assignment]
+    context: SparkContext | None = context_of(spark)
+    if context is None:
+        text = "a session of Spark Connect has no RDDs"
+        raise error("bad_request", text, "topic_ranges_frame gives the ranges as a frame, which it has")
     wanted = context.defaultParallelism if parts is None else parts
     with connect(url) as broker:
         found = planned(broker, topics, after=after, since=since, until=until, parts=wanted, on_gap=on_gap)
@@ -68,17 +72,18 @@ def topic_ranges_frame(
     after: int | None = None,
     since: Moment | None = None,
     until: Moment | None = None,
-    parts: int,
+    parts: int | None = None,
     on_gap: OnGap | None = None,
 ) -> DataFrame:
-    """`topic_ranges` as a frame with a range in each partition, for `map_in_arrow`; log: its id in hex.
+    """`topic_ranges` as a frame with a range in each partition; log: its id in hex.
 
-    It needs no RDD, which a session of Spark Connect does not have.
+    For `map_in_arrow` and `foreach_partition`. It needs no RDD: a session of Spark Connect has none.
     """
     from pyspark.sql import functions
 
+    wanted = parallelism(spark) if parts is None else parts
     with connect(url) as broker:
-        found = planned(broker, topics, after=after, since=since, until=until, parts=parts, on_gap=on_gap)
+        found = planned(broker, topics, after=after, since=since, until=until, parts=wanted, on_gap=on_gap)
     rows = [{**one._asdict(), "log": f"{one.log:016x}"} for one in found]
     listed = functions.from_json(functions.lit(json.dumps(rows)), f"array<struct<{_FRAME}>>")
     numbered = spark.range(0, len(found), 1, max(1, len(found)))
@@ -86,7 +91,7 @@ def topic_ranges_frame(
 
 
 def foreach_partition(
-    ranges: RDD[TopicRange],
+    ranges: RDD[TopicRange] | DataFrame,
     function: Callable[[TopicRange, Iterator[Any]], object],
     *,
     decode: Decode = "arrow",
@@ -94,19 +99,30 @@ def foreach_partition(
 ) -> None:
     """Call `function(range, records)` for each range, in a worker.
 
-    decode: what the iterator gives: ``arrow``, pyarrow RecordBatches with these columns; ``batches``,
-    `quoth.Batch`es; ``messages``, `quoth.Message`s. Each of its records comes once, in order, or the task
-    fails: with `NotFound` or `Damaged` if one is not there any more. Spark tries a failed task again, with
-    the same range: effects come at least once, and exactly once where the range is kept with them. Whatever
-    the function sends elsewhere has to be there when it returns: a worker may be killed right after.
+    ranges: of `topic_ranges`, or of `topic_ranges_frame`. decode: what the iterator gives: ``arrow``, pyarrow
+    RecordBatches with these columns; ``batches``, `quoth.Batch`es; ``messages``, `quoth.Message`s. Each of
+    its records comes once, in order, or the task fails: with `NotFound` or `Damaged` if one is not there any
+    more. Spark tries a failed task again, with the same range: effects come at least once, and exactly once
+    where the range is kept with them. Whatever the function sends elsewhere has to be there when it returns:
+    a worker may be killed right after.
     """
+    from pyspark.sql import DataFrame
+
     check_decode(decode)
 
     def work(found: Iterable[TopicRange]) -> None:
         for one in found:
             function(one, records_of(one, decode, columns))
 
-    ranges.foreachPartition(work)
+    def work_in_arrow(frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        work(_ranges_in(frames))
+        yield from ()
+
+    if isinstance(ranges, DataFrame):
+        done = ranges.mapInArrow(work_in_arrow, "nothing INT")
+        done.write.format("noop").mode("overwrite").save()
+    else:
+        ranges.foreachPartition(work)
 
 
 def map_in_arrow(
@@ -122,10 +138,8 @@ def map_in_arrow(
     """
 
     def work(frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for frame in frames:
-            for row in frame.to_pylist():
-                one = TopicRange(**{**row, "log": int(row["log"], 16)})
-                yield from function(one, records_of(one, "arrow", columns))
+        for one in _ranges_in(frames):
+            yield from function(one, records_of(one, "arrow", columns))
 
     return ranges.mapInArrow(work, schema)
 
@@ -155,6 +169,13 @@ def planned(
             (on_gap or log_gap)(Gap(name, begin, first, -1, "trimmed"))
         found += cut
     return found
+
+
+def _ranges_in(frames: Iterable[pa.RecordBatch]) -> Iterator[TopicRange]:
+    """The ranges of a part of `topic_ranges_frame`."""
+    for frame in frames:
+        for row in frame.to_pylist():
+            yield TopicRange(**{**row, "log": int(row["log"], 16)})
 
 
 def named(broker: Ranges, topics: str | Iterable[str]) -> list[str]:

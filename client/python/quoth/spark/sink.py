@@ -265,8 +265,9 @@ def _check_mode(overwrite: bool) -> None:
     if overwrite:
         raise error(
             "bad_request",
-            "a topic is not overwritten, what is written comes behind what is there",
-            'mode("append"), outputMode("append"); foreachBatch takes the rows of other modes',
+            "a topic cannot be overwritten, though Spark proposes it: records are appended",
+            'write.mode("append"), or writeStream.outputMode("append") and foreachBatch for other modes; '
+            "to begin anew, write into a new topic or trim this one",
         )
 
 

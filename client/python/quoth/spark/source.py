@@ -49,6 +49,7 @@ from quoth.spark.division import extents_between, extents_now, partitions
 from quoth.spark.losses import Losses
 from quoth.spark.offsets import Offset
 from quoth.spark.options import NAMES, Given, Options, parse
+from quoth.spark.parallelism import context_of
 from quoth.spark.planning import Progress
 from quoth.spark.rangereader import RangeReader
 from quothwire.errors import QuothError, error
@@ -212,9 +213,14 @@ def read_topic(
     commas between names: only ``subscribePattern`` can mean it. after: a cursor, exclusive; a topic that ends
     before it is an error. since, until: times; since is included, until is not. Without either it is read
     from the oldest record on, up to what is there when the table is used. parts: tasks, about (default: as
-    many as run at once). columns: any of `COLUMNS`; what is left out costs nothing. options: as in
-    `spark.read.option`. Raises ``bad_request`` for a column that does not exist, and for such a name; all
-    else is told when the table is used.
+    many as run at once; on Spark Connect that of the option minPartitions). options: as in
+    `spark.read.option`.
+
+    columns: any of `COLUMNS`. One that is left out is neither built nor handed to Java, but its bytes cross
+    the network: one checksum covers all columns of a stored batch, so a broker sends the whole batch.
+
+    Raises ``bad_request`` for a column that does not exist, and for such a name; all else is told when the
+    table is used.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     for name in names:
@@ -227,7 +233,10 @@ def read_topic(
     for name, moment in (("since", since), ("until", until)):
         if moment is not None:
             options[name] = str(as_pointer(moment))
-    options["minPartitions"] = str(parts or spark.sparkContext.defaultParallelism)
+    context = context_of(spark)
+    wanted = parts or (context and context.defaultParallelism)
+    if wanted:  # else the reader decides, next to the server of Spark Connect
+        options["minPartitions"] = str(wanted)
     reader = spark.read.format(QuothDataSource.name()).options(**options)
     if columns is not None:
         for name in columns:

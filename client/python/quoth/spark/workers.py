@@ -14,7 +14,7 @@ Done = TypeVar("Done")
 
 PATIENCE_S = 60.0
 """For how long parts are tried again that the broker could not do just then, unless others succeed."""
-PAUSE_S, PAUSE_MAX_S = 0.2, 5.0
+PAUSE_S, PAUSE_MAX_S = 0.2, 1.0
 GIVEN_UP_S = 2.0
 """For how long nobody else waits for a broker that has been waited for in vain."""
 
@@ -88,6 +88,15 @@ def perform(
             time.sleep(pause)
             pause = min(2 * pause, PAUSE_MAX_S)
     return [done[number] for number in range(len(parts))]
+
+
+def until_next_look(began: float, every: float, problem: QuothError | None) -> float:
+    """Seconds until the next look of a job that looks every so many seconds; began: when the last one did.
+
+    A second at most if the broker was waited for in vain: it is not left alone on top of that.
+    """
+    rest = max(0.0, began + every - time.monotonic())
+    return min(rest, PAUSE_MAX_S) if isinstance(problem, Disconnected) else rest
 
 
 _in_vain: dict[str | None, tuple[float, Disconnected]] = {}

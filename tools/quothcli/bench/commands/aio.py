@@ -18,6 +18,7 @@ from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.options import Form
 from quothcli.output import Printer
+from quothcli.quantities import span
 
 RECORDS = 1_000
 """Messages of a batch, as a producer makes them."""
@@ -34,7 +35,10 @@ def aio(
     seconds: Annotated[
         float,
         typer.Option(
-            "--seconds", metavar="S", min=0.01, max=SECONDS_MAX, help="How long each measurement takes."
+            "--seconds",
+            metavar="SPAN",
+            parser=span("--seconds", 0.01, SECONDS_MAX),
+            help="How long each measurement takes.",
         ),
     ] = 0.5,
     rounds: Annotated[

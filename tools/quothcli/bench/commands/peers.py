@@ -10,6 +10,7 @@ from quothcli.bench.options import PAIRS_MIN, Directory, Pairs, folder
 from quothcli.bench.peers import comparison
 from quothcli.chosen import chosen
 from quothcli.command import command
+from quothcli.exits import Status
 from quothcli.options import Form
 from quothcli.output import Printer
 
@@ -28,15 +29,17 @@ def peers(
     pairs: Pairs = PAIRS_MIN,
     directory: Directory = None,
     form: Form = None,
-) -> None:
+) -> int:
     """Compare with Redis Streams and RabbitMQ Streams, in turn.
 
     Their servers are started on free ports of loopback and end with the command; nothing that runs already is
     touched. One client process does the same work with each system, in the way that is its fastest. Each row
     shows messages a second, the median of the ratios with the smallest and the largest one, and what this
     project demands of itself. A peer is skipped where its server or its Python library is not installed:
-    apt install redis-server redis-tools rabbitmq-server; pip install 'quoth[bench]'.
+    apt install redis-server redis-tools rabbitmq-server; pip install 'quoth[bench]'. A row that cannot be
+    measured names its problem, the rows behind it are measured all the same, and the exit status is 1.
     """
     printer = Printer(chosen(context, form=form).format)
     with folder(directory) as made:
-        comparison.run(printer, named or list(comparison.Name), made, pairs)
+        whole = comparison.run(printer, named or list(comparison.Name), made, pairs)
+    return Status.DONE if whole else Status.FAILED

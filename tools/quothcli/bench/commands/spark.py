@@ -15,6 +15,7 @@ from quothcli.command import command
 from quothcli.options import Form
 from quothcli.output import Printer
 from quothcli.pipeline.running import installed
+from quothcli.quantities import size
 
 SIZES = (100, 1_000)
 
@@ -45,8 +46,8 @@ def spark(
         list[int] | None,
         typer.Option(
             "--size",
-            metavar="BYTES",
-            min=1,
+            metavar="SIZE",
+            parser=size("--size"),
             help="Bytes of a message; may be repeated (default: 100 and 1000).",
         ),
     ] = None,

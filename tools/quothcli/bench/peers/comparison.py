@@ -15,6 +15,7 @@ from quothcli.bench.peers.work import Side, Way, Work
 from quothcli.bench.processes import Clients
 from quothcli.bench.report import Column, Report, count, factor, goal_columns, spread
 from quothcli.output import Printer
+from quothwire.errors import QuothError
 
 
 class Name(StrEnum):
@@ -42,22 +43,34 @@ COLUMNS = (
     Column("quoth_messages", f"quoth, {quoth.DURABILITY}", count, 14),
     Column("ratio", "ratio", spread, 17),
     *goal_columns(factor, 5),
+    Column("problem", "problem", width=0),
 )
+UNKNOWN = (None, None, None)
+"""The figures of a row that could not be measured."""
 TRIALS = 5
 """Of each way: with fewer a noisy machine picks a slow one, to the favour of whoever has no choice."""
 
 
-def run(printer: Printer, named: Sequence[Name], directory: Path, pairs: int) -> None:
-    """Compare with each of the peers that are named and installed, a row for each work."""
+def run(printer: Printer, named: Sequence[Name], directory: Path, pairs: int) -> bool:
+    """Compare with each of the peers that are named and installed, a row for each work.
+
+    Returns True if every row could be measured. A row that fails names its problem; the next one follows.
+    """
+    whole = True
     reasons = {name: PEERS[name].missing() for name in dict.fromkeys(named)}
     report = Report(printer, "peers", _conditions(reasons, pairs), COLUMNS)
     for name in (name for name, reason in reasons.items() if not reason):
-        with (
-            Clients(1) as clients,
-            quoth.serving(directory / f"quoth-{name}", clients) as ours,
-            PEERS[name].serving(directory / name, clients) as theirs,
-        ):
-            Comparison(name, theirs, ours, report, pairs).run()
+        try:
+            with (
+                Clients(1) as clients,
+                quoth.serving(directory / f"quoth-{name}", clients) as ours,
+                PEERS[name].serving(directory / name, clients) as theirs,
+            ):
+                whole &= Comparison(name, theirs, ours, report, pairs).run()
+        except QuothError as problem:
+            report.row("server", name, PEERS[name].durability, None, *UNKNOWN, *Goal(), problem.text)
+            whole = False
+    return whole
 
 
 class Comparison:
@@ -70,27 +83,39 @@ class Comparison:
         self._report = report
         self._pairs = pairs
 
-    def run(self) -> None:
-        """Measure everything that there is for this peer."""
+    def run(self) -> bool:
+        """Measure every work of this peer. Returns True if all of it could be measured."""
+        whole = True
         for work, goal in GOALS.items():
             if ways := self._theirs.ways(work):
-                best = fastest(ways)
-                for way in (best, *(one for one in ways if one.alike and one is not best)):
-                    self._compare(work, goal, way)
+                whole &= self._measure(work, goal, ways)
+        return whole
 
-    def _compare(self, work: Work, goal: Goal, way: Way) -> None:
+    def _measure(self, work: Work, goal: Goal, ways: Sequence[Way]) -> bool:
+        """Print the rows of one work: the peer's fastest way, and each other way that is like Quoth's."""
+        way = None
+        try:
+            best = fastest(ways)
+            for way in (best, *(one for one in ways if one.alike and one is not best)):
+                self._row(work, way, *self._compare(work, way), *goal, None)
+        except QuothError as problem:
+            self._row(work, way, *UNKNOWN, *goal, problem.text)
+            return False
+        return True
+
+    def _compare(self, work: Work, way: Way) -> tuple[float, float, Spread]:
+        """Messages a second of the peer and of Quoth, and the ratios of the two."""
         ours = fastest(self._ours.ways(work))
         pairs = alternate(way.measure, ours.measure, self._pairs)
-        self._report.row(
-            work,
-            self._name,
-            PEERS[self._name].durability,
-            way.name,
+        return (
             Spread.of([theirs for theirs, _ in pairs]).median,
             Spread.of([ours for _, ours in pairs]).median,
             Spread.of([ours / theirs for theirs, ours in pairs]),
-            *goal,
         )
+
+    def _row(self, work: Work, way: Way | None, *figures: object) -> None:
+        durability = PEERS[self._name].durability
+        self._report.row(work, self._name, durability, way and way.name, *figures)
 
 
 def fastest(ways: Sequence[Way]) -> Way:

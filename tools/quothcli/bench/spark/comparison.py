@@ -46,6 +46,7 @@ COLUMNS = (
     Column("against", "against", width=16),
     Column("their_rows_per_second", "rows/s", count, 10),
     Column("ratio", "ratio", spread, 18),
+    Column("processor_ratio", "by processor", spread, 18),
     *goal_columns(factor, 4),
     Column("java_nanoseconds_per_row", "java ns", count, 7),
     Column("python_nanoseconds_per_row", "python ns", count, 9),
@@ -152,9 +153,15 @@ class Bench:
             f"{other.tasks} task" if other.name == way.name else other.name,
             rows / median(one[other].seconds for one in rounds),
             Spread.of([one[other].seconds / one[way].seconds for one in rounds]),
+            _by_processor([(one[way].processor, one[other].processor) for one in rounds]),
             *goal,
             *(1e9 * one / rows or None for one in costs[1:]),  # None where nobody tells
         )
+
+
+def _by_processor(used: Sequence[tuple[float, float]]) -> Spread | None:
+    """How many times the processor time of a way the other one takes; None where nobody tells."""
+    return Spread.of([theirs / ours for ours, theirs in used]) if all(map(all, used)) else None
 
 
 def conditions(plan: Plan) -> dict[str, Any]:
@@ -164,6 +171,7 @@ def conditions(plan: Plan) -> dict[str, Any]:
         "batches": f"{BATCH:,} random values without keys",
         "rounds": plan.rounds,
         "durability": "sink and archive: on the disk before they count; Parquet of Spark: not synced",
-        "processor": "time of a row, all cores together: Java, its Python workers, the broker",
+        "processor": "time of a row, all cores together: Java, its Python workers, the broker; the ratio by "
+        "processor compares these sums, which other programs on the machine disturb less than the clock",
         "spark": ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow")),
     }

@@ -110,6 +110,11 @@ class Sample(NamedTuple):
     python: float
     broker: float
 
+    @property
+    def processor(self) -> float:
+        """Seconds of all processors together; 0 where nobody tells."""
+        return self.java + self.python + self.broker
+
 
 class Meter:
     """Measures ways, each in a place of its own. folder: where those are made."""
@@ -132,7 +137,9 @@ class Meter:
         return Sample(*(now - then for now, then in zip(after, before, strict=True)))
 
     def _used(self) -> Sample:
-        java, *workers = [cpu_seconds(pid) or 0.0 for pid in family(self._java)]
+        pids = family(self._java)
+        java = cpu_seconds(pids[0]) or 0.0
+        workers = [cpu_seconds(pid, ended=True) or 0.0 for pid in pids[1:]]
         return Sample(time.perf_counter(), java, sum(workers), self._broker.cpu() or 0.0)
 
 

@@ -28,11 +28,12 @@ from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
 from quoth.spark.archive.manifest import Loss as ArchivedLoss
 from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage, check_footer
 from quoth.spark.archive.store import ArchiveStore
+from quoth.spark.archive.verification import Finding, absent, named_files
 from quoth.spark.division import split
 from quoth.spark.losses import Loss, into, refuse
 from quoth.spark.rangereader import RangeReader, TopicRange
 from quoth.spark.ranges import named
-from quoth.spark.workers import Workers, perform
+from quoth.spark.workers import Workers, perform, until_next_look
 from quothwire.errors import QuothError, error
 
 FILE_BYTES = 128 * 2**20
@@ -59,7 +60,8 @@ class Policy(NamedTuple):
 @dataclass
 class Tally:
     """What was done: records, files and their bytes that were archived, records that were lost, files without
-    a name in the manifest that were removed, records that topics let go of, commits."""
+    a name in the manifest that were removed, records that topics let go of, commits. findings: files that
+    were archived before and are missing or have another size."""
 
     topics: set[str] = field(default_factory=set)
     records: int = 0
@@ -69,6 +71,7 @@ class Tally:
     removed: int = 0
     trimmed: int = 0
     commits: int = 0
+    findings: list[Finding] = field(default_factory=list)
 
 
 class Written(NamedTuple):
@@ -128,6 +131,7 @@ class Archiver:
             self._store = store
             self.tally.removed += store.sweep(keep_replaced=self._policy.keep_replaced)
             names = named(self._broker, self._topics)
+            self._look_at_files(set(names) - self.tally.topics)
             self.tally.topics.update(names)
             ends = {name: self._broker.topic(name).last for name in names}  # producers may go on for ever
             while stretches := self._plan(ends):
@@ -135,6 +139,14 @@ class Archiver:
             if self._policy.trim:
                 for name in names:
                     self._trim(name)
+
+    def _look_at_files(self, topics: set[str]) -> None:
+        """Report which files of these topics are missing or have another size: once in the life of this."""
+        logs = [log for log in self._store.manifest.logs if log.topic in topics]
+        found = absent(self._store.root, named_files(logs))
+        self.tally.findings += found
+        for one in found:
+            self._tell(f"{one.kind}: {one.text}")
 
     def follow(self, interval: float) -> None:
         """Archive what comes, for ever: looks every so many seconds, and goes on when the broker was away.
@@ -145,12 +157,13 @@ class Archiver:
         """
         seconds = as_seconds(interval, "follow")
         while True:
-            began = time.monotonic()
+            began, failed = time.monotonic(), None
             try:
                 self.run()
             except QuothError as problem:
                 self._tell(f"{problem.code}: {problem.text}; {self._outlook(problem)}")
-            time.sleep(max(0.0, began + seconds - time.monotonic()))
+                failed = problem
+            time.sleep(until_next_look(began, seconds, failed))
 
     def _outlook(self, problem: QuothError) -> str:
         """How following goes on. Raises the problem, or another one, if it does not."""

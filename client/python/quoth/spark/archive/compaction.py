@@ -1,14 +1,14 @@
 """Compaction: the small files of a day become few large ones, with the same records.
 
-What is merged is read whole on the way, and its fingerprint has to be what the manifest says. One commit puts
-the new files in the place of the old ones; those stay for a while, for whoever has begun to read by the
-manifest before.
+What is merged is read whole on the way, and its fingerprint has to be what the manifest says. Files that are
+missing or damaged stay as they are, with their neighbours, and are reported. One commit puts the new files in
+the place of the old ones; those stay for a while, for whoever has begun to read by the manifest before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -21,8 +21,9 @@ from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Replaced
 from quoth.spark.archive.naming import day_of
 from quoth.spark.archive.parquet import ArchiveWriter, Lineage, read_file
 from quoth.spark.archive.store import ArchiveStore
+from quoth.spark.archive.verification import Finding, absent, damaged, named_files
 from quoth.spark.workers import Workers, perform
-from quothwire.errors import error
+from quothwire.errors import Damaged, error
 
 TARGET_BYTES = 128 * 2**20
 MERGES_A_SLOT = 4
@@ -39,13 +40,17 @@ class Merge(NamedTuple):
 @dataclass
 class Compacted:
     """What was done: files that were merged, those that they became with their bytes, records in them, files
-    that were no part of the archive any more and were removed."""
+    that were no part of the archive any more and were removed.
+
+    findings: files that are missing or damaged.
+    """
 
     merged: int = 0
     files: int = 0
     records: int = 0
     bytes: int = 0
     removed: int = 0
+    findings: list[Finding] = field(default_factory=list)
 
 
 class Compactor:
@@ -72,16 +77,16 @@ class Compactor:
         self._keep_replaced = keep_replaced
 
     def run(self) -> None:
-        """Merge what can be merged. Raises `Damaged` for files that are not what the manifest says, OSError.
+        """Merge what can be merged. Raises OSError; commits before that stay.
 
-        Commits before that stay.
+        What is missing or damaged is in `done.findings`. Only files that are merged are read for that; of all
+        others the presence and the size are looked at.
         """
-        merges = [
-            one
-            for log in self._store.manifest.logs
-            if self._topics.means(log.topic)
-            for one in self._merges(log)
-        ]
+        logs = [log for log in self._store.manifest.logs if self._topics.means(log.topic)]
+        self.done.findings += absent(self._store.root, named_files(logs))
+        bad = {one.name for one in self.done.findings}
+        found = [one for log in logs for one in self._merges(log)]
+        merges = [one for one in found if not any(file.name in bad for file in one.files)]
         size = MERGES_A_SLOT * self._workers.slots
         for begin in range(0, len(merges), size):
             self._replace(merges[begin : begin + size])
@@ -99,6 +104,9 @@ class Compactor:
         made = perform(self._workers, partial(merge, str(self._store.root)), merges)
         manifest, at = self._store.manifest, now()
         for one, file in zip(merges, made, strict=True):
+            if isinstance(file, Finding):
+                self.done.findings.append(file)
+                continue
             lineage = one.lineage
             log = next(log for log in manifest.logs if (log.topic, log.log) == lineage[:2])
             replaced = [Replaced(old.name, at) for old in one.files]
@@ -108,7 +116,8 @@ class Compactor:
             self.done.files += 1
             self.done.records += file.rows
             self.done.bytes += file.bytes
-        self._store.commit(manifest)
+        if manifest is not self._store.manifest:
+            self._store.commit(manifest)
 
 
 def merges_of(files: list[ArchivedFile], target_bytes: int) -> Iterator[list[ArchivedFile]]:
@@ -125,12 +134,15 @@ def merges_of(files: list[ArchivedFile], target_bytes: int) -> Iterator[list[Arc
         yield several
 
 
-def merge(root: str, part: Merge) -> ArchivedFile:
-    """The work of a task: files as one. Raises `Damaged` if they are not what the manifest says."""
-    with ArchiveWriter(Path(root), part.lineage) as writer:
-        for file in part.files:
-            for records in read_file(Path(root), file):
-                writer.write(records)
+def merge(root: str, part: Merge) -> ArchivedFile | Finding:
+    """The work of a task: files as one, or the one of them that is not what the manifest says."""
+    try:
+        with ArchiveWriter(Path(root), part.lineage) as writer:
+            for file in part.files:
+                for records in read_file(Path(root), file):
+                    writer.write(records)
+    except Damaged as problem:
+        return damaged(part.lineage, file, problem.text)
     [made] = writer.written
     files = part.files
     expected = (

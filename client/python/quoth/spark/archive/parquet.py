@@ -173,9 +173,9 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
     path = root / file.name
     try:
         found = pq.read_metadata(path)
-    except (OSError, pa.ArrowException) as problem:
+    except (OSError, ValueError, pa.ArrowException) as problem:
         raise _damaged(path, str(problem)) from None
-    said = {name: value.decode() for name, value in (found.metadata or {}).items()}
+    said = found.metadata or {}
     expected = {
         b"quoth.topic": lineage.topic,
         b"quoth.log": f"{lineage.log:016x}",
@@ -183,7 +183,7 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
         b"quoth.last": str(file.last),
         b"quoth.hash": f"{file.hash:016x}",
     }
-    if found.num_rows != file.rows or any(said.get(name) != value for name, value in expected.items()):
+    if found.num_rows != file.rows or any(said.get(name) != text.encode() for name, text in expected.items()):
         raise _damaged(path, "its footer does not say what the manifest says of it")
 
 

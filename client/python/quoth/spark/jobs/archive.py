@@ -24,6 +24,7 @@ from quoth.spark.disk import local_path
 from quoth.spark.jobs import session
 from quoth.spark.jobs.broker import awaited
 from quoth.spark.jobs.session import Summary
+from quoth.spark.jobs.verify import findings_lines
 from quoth.spark.ranges import named
 from quoth.spark.workers import OnSpark
 
@@ -65,7 +66,7 @@ def job(
 
 
 def summary_of(tally: Tally, root: Path, seconds: float) -> Summary:
-    """What was done. It is good if no record was lost."""
+    """What was done. It is good if no record was lost, and the files of runs before are there."""
     rate = tally.records / seconds if seconds else 0.0
     lines = [
         f"archived {', '.join(sorted(tally.topics))}: {tally.records:,} records, {tally.bytes:,} bytes in "
@@ -75,6 +76,7 @@ def summary_of(tally: Tally, root: Path, seconds: float) -> Summary:
         lines.append(f"{tally.lost:,} records were gone before they could be archived")
     if tally.trimmed:
         lines.append(f"the topics let go of {tally.trimmed:,} records")
+    lines += findings_lines(tally.findings)
     content = {
         "archive": str(root),
         "topics": sorted(tally.topics),
@@ -87,8 +89,9 @@ def summary_of(tally: Tally, root: Path, seconds: float) -> Summary:
         "trimmed": tally.trimmed,
         "removed_files": tally.removed,
         "commits": tally.commits,
+        "findings": [one._asdict() for one in tally.findings],
     }
-    return Summary(lines, content, good=not tally.lost)
+    return Summary(lines, content, good=not tally.lost and not tally.findings)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -97,12 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("archive", metavar="DIR", help="the archive's folder; it is made")
     parser.add_argument("topics", metavar="TOPIC", nargs="+", help="names of topics, or patterns")
     parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
-    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=DEFAULT_TIMEOUT_S)
+    parser.add_argument("--timeout", metavar="SPAN", type=session.span, default=DEFAULT_TIMEOUT_S)
     parser.add_argument("--trim", action="store_true", help="let the topics go of what is archived")
     parser.add_argument("--fail-on-loss", action="store_true", help="end if records are gone already")
-    parser.add_argument("--follow", metavar="SECONDS", type=float, help="go on, looking so often")
-    parser.add_argument("--file-bytes", metavar="BYTES", type=int, default=FILE_BYTES)
-    parser.add_argument("--keep-replaced", metavar="SECONDS", type=float, default=KEEP_REPLACED_S)
+    parser.add_argument("--follow", metavar="SPAN", type=session.span, help="go on, looking so often")
+    parser.add_argument("--file-bytes", metavar="SIZE", type=session.size, default=FILE_BYTES)
+    parser.add_argument("--keep-replaced", metavar="SPAN", type=session.span, default=KEEP_REPLACED_S)
     typed = parser.parse_args(arguments)
     policy = Policy(typed.fail_on_loss, typed.trim, typed.file_bytes, typed.keep_replaced)
 

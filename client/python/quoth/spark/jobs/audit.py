@@ -202,6 +202,10 @@ def _look(place: Place, *, named: bool) -> Log:
     except FileNotFoundError:
         if named:
             raise
+    with suppress(FileNotFoundError):
+        for name in snapshot.strays_in(place.directory, place.log_id):
+            text = "no segment of this log: the next opening sets it aside"
+            found.append(_beside(place, name, "foreign", text))
     sizes: dict[int, int] = {}
     with suppress(FileNotFoundError), os.scandir(place.directory) as entries:
         for entry in entries:
@@ -287,8 +291,9 @@ def _row(topic: str, directory: str, one: inspection.Summary) -> tuple[Any, ...]
 
 def _of_damage(topic: str, directory: str, damage: Damage) -> Finding:
     text = f"{damage.text}, for good" if damage.closed else damage.text
+    is_damage = not damage.closed and not damage.is_derived
     return Finding(
-        topic, directory, damage.kind.value, not damage.closed, str(damage.path), damage.start, damage.end,
+        topic, directory, damage.kind.value, is_damage, str(damage.path), damage.start, damage.end,
         damage.after, damage.next, damage.ordinal, damage.records, text,
     )  # fmt: skip
 

@@ -5,7 +5,8 @@
     spark-submit .../quoth/spark/jobs/compact.py DIR [TOPIC...]
 
 DIR is an archive's folder, as the driver and all executors have it. Every record on the way is compared with
-the manifest, and who reads by it meanwhile sees the files before or those after, never a mixture.
+the manifest, and who reads by it meanwhile sees the files before or those after, never a mixture. Files that
+are missing or damaged are named, are left as they are, and make the exit status 1.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 from quoth.spark.disk import local_path
 from quoth.spark.jobs import session
-from quoth.spark.jobs.session import Summary
+from quoth.spark.jobs.session import Summary, printable
+from quoth.spark.jobs.verify import findings_lines
 from quoth.spark.workers import OnSpark
 from quothwire.errors import error
 
@@ -66,7 +68,7 @@ def job(
 
 
 def summary_of(done: Compacted, root: Path, seconds: float) -> Summary:
-    """What was done."""
+    """What was done. It is good if no file was found missing or damaged."""
     line = (
         f"merged {done.merged:,} files into {done.files:,}, {done.records:,} records, {done.bytes:,} bytes, "
         f"in {seconds:.1f} s; {done.removed:,} files removed"
@@ -79,8 +81,10 @@ def summary_of(done: Compacted, root: Path, seconds: float) -> Summary:
         "bytes": done.bytes,
         "removed_files": done.removed,
         "seconds": round(seconds, 3),
+        "findings": [one._asdict() for one in done.findings],
     }
-    return Summary([line], content)
+    found = [f"{one.kind}: {printable(one.text)}" for one in done.findings]
+    return Summary([*found, line, *findings_lines(done.findings)], content, not done.findings)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -88,8 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = session.arguments(__doc__)
     parser.add_argument("archive", metavar="DIR", help="the archive's folder")
     parser.add_argument("topics", metavar="TOPIC", nargs="*", help="names of topics, or patterns; else all")
-    parser.add_argument("--target-bytes", metavar="BYTES", type=int, default=TARGET_BYTES)
-    parser.add_argument("--keep-replaced", metavar="SECONDS", type=float, default=KEEP_REPLACED_S)
+    parser.add_argument("--target-bytes", metavar="SIZE", type=session.size, default=TARGET_BYTES)
+    parser.add_argument("--keep-replaced", metavar="SPAN", type=session.span, default=KEEP_REPLACED_S)
     typed = parser.parse_args(arguments)
 
     def prepare() -> session.Job:

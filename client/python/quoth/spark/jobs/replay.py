@@ -144,11 +144,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ):
         parser.add_argument(name, metavar=metavar, help=text)
     parser.add_argument("--speed", metavar="X", type=float, help="X seconds of original time in one")
-    parser.add_argument("--chunk-bytes", metavar="BYTES", type=int, default=Limits().bytes)
+    parser.add_argument("--chunk-bytes", metavar="SIZE", type=session.size, default=Limits().bytes)
     parser.add_argument("--same-topic", action="store_true", help="even into what it was archived from")
     parser.add_argument("--dry-run", action="store_true", help="tell what would be done")
     parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
-    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=DEFAULT_TIMEOUT_S)
+    parser.add_argument("--timeout", metavar="SPAN", type=session.span, default=DEFAULT_TIMEOUT_S)
     typed = parser.parse_args(arguments)
     session.run("replay", lambda: _typed(typed), typed)
 

@@ -17,13 +17,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from quoth.deadline import SECONDS_MAX
+from quoth.spark.jobs.reasons import reason
 from quothwire.errors import QuothError, error
+from quothwire.quantity import parse_size, parse_span
+
+Quantity = TypeVar("Quantity")
 
 MASTER = "local[*,4]"
 """Where a job runs if nobody says it: here, on all cores, and a task is tried four times."""
@@ -94,7 +99,7 @@ def perform(what: str, job: Job | Summary, master: str | None = None, conf: Sett
             return job(spark)
         except (PySparkException, Py4JError) as problem:
             _leave_if_told(problem)
-            text = f"{what}: {_reason(problem)}"
+            text = f"{what}: {reason(problem, spark)}"
             raise SparkFailed("spark_failed", text, job.kept) from problem
 
 
@@ -122,7 +127,7 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
     except (PySparkException, Py4JError) as problem:
         _leave_if_told(problem)
         hint = f"look at --master and --conf; {JAVA_HINT}"
-        raise SparkFailed("no_spark", f"Spark did not start: {_reason(problem)}", hint) from problem
+        raise SparkFailed("no_spark", f"Spark did not start: {reason(problem)}", hint) from problem
     try:
         yield spark
     finally:
@@ -161,6 +166,23 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print the summary")
     return parser
+
+
+def span(text: str) -> float:
+    """Read a span of time as it is typed. Raises argparse.ArgumentTypeError."""
+    return _quantity(lambda: parse_span(text, infinity=SECONDS_MAX))
+
+
+def size(text: str) -> int:
+    """Read a size as it is typed. Raises argparse.ArgumentTypeError."""
+    return _quantity(lambda: parse_size(text))
+
+
+def _quantity(parse: Callable[[], Quantity]) -> Quantity:
+    try:
+        return parse()
+    except QuothError as problem:
+        raise argparse.ArgumentTypeError(f"{problem.text} ({problem.hint})") from None
 
 
 def setting(text: str) -> tuple[str, str]:
@@ -247,12 +269,3 @@ def _watch(spark: SparkSession, what: str, over: Event) -> None:
             done, total = sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)
             print(f"{_CLEAR}{what}: {done:,} of {total:,} tasks", end="\r", file=sys.stderr, flush=True)
         print(_CLEAR, end="", file=sys.stderr, flush=True)
-
-
-def _reason(problem: Exception) -> str:
-    """The line that says why: Java's begins with a colon, Python's is the last of its traceback."""
-    lines = [line for line in str(problem).splitlines() if line and not line[0].isspace()]
-    of_java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    if of_java or not lines:
-        return next(iter(of_java), type(problem).__name__)
-    return lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0]

@@ -32,10 +32,12 @@ from quoth.spark.jobs.session import Summary, printable, tell
 from quoth.spark.ranges import named
 from quoth.spark.statistics.following import Checkpoint, Follower
 from quoth.spark.statistics.survey import Row, Stretch, Survey, survey
-from quoth.spark.workers import OnSpark
+from quoth.spark.workers import OnSpark, until_next_look
 from quoth.steps import last_before
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
+from quothwire.paths import given_path
+from quothwire.quantity import parse_span
 
 WINDOW = "1m"
 WINDOW_MIN_US = 1_000
@@ -118,6 +120,8 @@ def following(
         text = "what is kept there needs a checkpoint, or a restart would keep the same windows again"
         raise error("bad_request", f"--out {out}: {text}", "say --checkpoint DIR, too")
     directory = None if checkpoint is None else local_path(checkpoint)
+    if out is not None:
+        given_path(out, "--out")
     with Checkpoint(directory, {"width": width, "out": out}) as begun:
         if begun.is_new:
             refuse_existing(out)
@@ -136,14 +140,15 @@ def following(
                 remembered.save()
             follower = Follower(broker, OnSpark(spark), selection, width, remembered, keep, begin)
             while True:
-                began = time.monotonic()
+                began, failed = time.monotonic(), None
                 try:
                     follower.look()
                 except QuothError as problem:
                     if not problem.retryable:
                         raise
                     tell(f"{problem.code}: {problem.text}; nothing is lost, it goes on by itself")
-                time.sleep(max(0.0, began + every - time.monotonic()))
+                    failed = problem
+                time.sleep(until_next_look(began, every, failed))
 
     return session.Job(run, "what was shown is final: run it again; it goes on where its checkpoint says")
 
@@ -151,7 +156,7 @@ def following(
 def window_us(window: str) -> int:
     """The length of a window, a span such as 1m, in microseconds. Raises `RequestError` ``bad_request``."""
     try:
-        width = round(pointers.seconds(window) * 1e6)
+        width = round(parse_span(window, infinity=None) * 1e6)
     except QuothError as problem:
         raise error("bad_request", f"window: {problem.text}", problem.hint) from None
     if not WINDOW_MIN_US <= width <= pointers.POINTER_MAX:
@@ -250,12 +255,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = session.arguments(__doc__)
     parser.add_argument("topics", metavar="TOPIC", nargs="+", help="names of topics, or patterns")
     parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
-    parser.add_argument("--timeout", metavar="SECONDS", type=float, default=DEFAULT_TIMEOUT_S)
+    parser.add_argument("--timeout", metavar="SPAN", type=session.span, default=DEFAULT_TIMEOUT_S)
     parser.add_argument("--window", metavar="SPAN", default=WINDOW, help=f"its length (default: {WINDOW})")
     parser.add_argument("--since", metavar="TIME", help="begin at this time")
     parser.add_argument("--until", metavar="TIME", help="stop before this time")
     parser.add_argument("--out", metavar="DIR", help="keep windows and gaps there, as Parquet")
-    parser.add_argument("--follow", metavar="SECONDS", type=float, help="go on, looking so often")
+    parser.add_argument("--follow", metavar="SPAN", type=session.span, help="go on, looking so often")
     parser.add_argument("--checkpoint", metavar="DIR", help="remembers how far --follow is")
     typed = parser.parse_args(arguments)
     where = {"url": typed.url, "timeout": typed.timeout, "window": typed.window}

@@ -17,7 +17,7 @@ from quoth import PartWriter, RequestError, StagedPart
 from quoth.spark.arrow import TYPES
 from quoth.spark.columns import Batch, Gathering, Names, Rows
 from quoth.spark.connections import client
-from quoth.spark.headers import encode_header_column
+from quoth.spark.headers import encode_header_column, without_undecoded
 from quoth.spark.replay.cutting import Group, Part
 from quoth.spark.replay.footers import Columns, micros
 from quoth.spark.replay.inputs import POINTER_HEADER
@@ -82,10 +82,11 @@ def rows_of(part: Part, columns: Columns) -> Iterator[Rows]:
 def with_pointer(headers: Any | None, pointers: pa.Array) -> pa.Array:
     """Encoded headers that hold the original pointers besides.
 
-    headers: an array of lists of key and value, as Kafka has them; None if there are none. pointers: int64.
+    headers: an array of lists of key and value, as Kafka has them; None if there are none. What a topic could
+    not decode, shown with a null key, no topic takes: it is left out. pointers: int64.
     One that was put there by a replay before gives way: that pointer is in what this one was replayed from.
     """
-    others = pa.nulls(len(pointers), TYPES["headers"]) if headers is None else headers
+    others = pa.nulls(len(pointers), TYPES["headers"]) if headers is None else without_undecoded(headers)
     return encode_header_column(others, (POINTER_HEADER, pointers.cast(pa.string())))
 
 

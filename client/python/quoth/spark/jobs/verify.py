@@ -1,0 +1,146 @@
+"""Is an archive whole: every file that the manifest names, read in parallel and compared with it.
+
+    quoth pipeline verify DIR [TOPIC...]
+    python -m quoth.spark.jobs.verify DIR [TOPIC...] [--master URL] [--format json]
+    spark-submit .../quoth/spark/jobs/verify.py DIR [TOPIC...]
+
+DIR is an archive's folder, as the driver and all executors have it. Of each file the presence, the size, the
+footer, the checksums of all pages, the number of records, their order and their fingerprint are verified.
+Nothing is locked and nothing is changed, so an archiving or a compaction may work on it meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from quoth.selection import Selection
+from quoth.spark.archive import manifest
+from quoth.spark.archive.manifest import ArchivedLog
+from quoth.spark.archive.reading import logs_of
+from quoth.spark.archive.store import read_manifest
+from quoth.spark.archive.verification import Finding, contradictions, named_files, verified
+from quoth.spark.disk import local_path
+from quoth.spark.jobs import session
+from quoth.spark.jobs.runs import shares
+from quoth.spark.jobs.session import Summary, printable
+from quoth.spark.workers import OnSpark, Workers, perform
+from quothwire.errors import error
+
+
+def job(archive: str | Path, topics: Sequence[str] = ()) -> session.Job:
+    """The job that verifies what is archived of some topics, of all if none is named.
+
+    Raises `RequestError` if there is no archive, or for a bad selection, `NotFound` ``unknown_topic`` for
+    topics that it does not have, `Damaged` for its manifest.
+    """
+    root, selection = local_path(archive), Selection(topics or "*")
+    if not (root / manifest.NAME).is_file():
+        raise error("bad_request", f"{root} holds no archive", "`quoth pipeline archive` makes one")
+    chosen(root, selection)
+
+    def run(spark: SparkSession) -> Summary:
+        began = time.monotonic()
+        logs, findings = verify(root, OnSpark(spark), selection)
+        return summary_of(root, logs, findings, time.monotonic() - began)
+
+    return session.Job(run, "nothing was changed: run it again")
+
+
+def chosen(root: Path, selection: Selection) -> list[ArchivedLog]:
+    """The logs of an archive that are meant, none of an empty archive. Raises `NotFound`, `Damaged`."""
+    there = read_manifest(root)
+    return logs_of(there, selection) if there.logs or selection.names else []
+
+
+def verify(root: Path, workers: Workers, selection: Selection) -> tuple[list[ArchivedLog], list[Finding]]:
+    """Verify the files of some topics; returns their logs and what is wrong, in the order of the files."""
+    logs = chosen(root, selection)
+    files = [named_files([log]) for log in logs]
+    parts = [
+        [one for run in share for one in files[run.log][run.start : run.stop]]
+        for share in shares([[file.bytes for file in log.files] for log in logs])
+    ]
+    found = [one for part in perform(workers, partial(verified, str(root)), parts) for one in part]
+    if any(one.kind == "missing" for one in found):  # a compaction may have merged and removed them
+        still = {file.name for file in read_manifest(root).files(selection.means)}
+        found = [one for one in found if one.name in still]
+    return logs, [*found, *(one for log in logs for one in contradictions(log))]
+
+
+def summary_of(
+    root: Path, logs: Sequence[ArchivedLog], findings: Sequence[Finding], seconds: float
+) -> Summary:
+    """What was verified, and what was found. It is good if nothing was."""
+    lines = [f"{one.kind:<8}  {printable(one.text)}" for one in findings]
+    told = []
+    for log in logs:
+        names = {file.name for file in log.files}
+        found = [one for one in findings if one.name in names]
+        size = sum(file.bytes for file in log.files)
+        name = log.topic if log.generation == 1 else f"{log.topic} (generation {log.generation})"
+        verdict = ", ".join(_counts(found)) or "whole"
+        lost = f"; {log.lost:,} records were lost before they could be archived" if log.lost else ""
+        amounts = f"{len(log.files):,} files, {log.rows:,} records, {size:,} bytes"
+        lines.append(f"{printable(name)}: {amounts}: {verdict}{lost}")
+        told.append({
+            "topic": log.topic, "log": f"{log.log:016x}", "generation": log.generation,
+            "files": len(log.files), "records": log.rows, "bytes": size, "lost": log.lost,
+            "missing_files": _count(found, "missing"), "damaged_files": _count(found, "damaged"),
+            "whole": not found,
+        })  # fmt: skip
+    content = {
+        "archive": str(root),
+        "logs": told,
+        "files": sum(len(log.files) for log in logs),
+        "records": sum(log.rows for log in logs),
+        "missing_files": _count(findings, "missing"),
+        "damaged_files": _count(findings, "damaged"),
+        "findings": [one._asdict() for one in findings],
+        "seconds": round(seconds, 3),
+        "whole": not findings,
+    }
+    return Summary(lines, content, not findings)
+
+
+def findings_lines(findings: Sequence[Finding]) -> list[str]:
+    """What a job says at its end that has met some of these, each named before; nothing for none."""
+    if not findings:
+        return []
+    rows = sum(one.rows for one in findings)
+    return [
+        f"{len(findings):,} files with {rows:,} records are missing or damaged and were left as they are: "
+        "put copies back; `quoth pipeline verify` reads all files"
+    ]
+
+
+def _count(findings: Sequence[Finding], kind: str) -> int:
+    return sum(one.kind == kind for one in findings)
+
+
+def _counts(findings: Sequence[Finding]) -> list[str]:
+    """How many of each kind, and how many records that concerns."""
+    kinds = [
+        f"{count:,} {kind}"
+        for kind in ("missing", "damaged", "manifest")
+        if (count := _count(findings, kind))
+    ]
+    rows = sum(one.rows for one in findings)
+    return [*kinds, f"{rows:,} records in them"] if kinds else []
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run it as a module."""
+    parser = session.arguments(__doc__)
+    parser.add_argument("archive", metavar="DIR", help="the archive's folder")
+    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="names of topics, or patterns; else all")
+    typed = parser.parse_args(arguments)
+    session.run("verify", lambda: job(typed.archive, typed.topics), typed)
+
+
+if __name__ == "__main__":
+    main()

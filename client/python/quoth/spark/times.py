@@ -1,0 +1,67 @@
+"""A condition on the time of records as the options `since` and `until`: the broker skips the rest."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from quothwire.errors import QuothError, error
+from quothwire.pointer import POINTER_MAX
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMN = "timestamp"
+_BETWEEN = re.compile(r"\bBETWEEN\b(?P<low>.+?)\bAND\b(?P<high>.+?)(?=\bAND\b|$)", re.IGNORECASE | re.DOTALL)
+_AND = re.compile(r"\bAND\b", re.IGNORECASE)
+_COMPARED = re.compile(r"\s*(?P<column>`?\w+`?)\s*(?P<sign>>=|<=|==|=|>|<)(?P<time>[^<>=].*)", re.DOTALL)
+_HINT = (
+    "like \"timestamp >= '2026-01-02' AND timestamp < '2026-01-03'\": comparisons of timestamp with =, "
+    "<, <=, >, >= or BETWEEN, joined by AND; put all else into where()"
+)
+
+
+def time_options(spark: SparkSession, condition: str) -> dict[str, Any]:
+    """The options ``since`` and ``until`` for a condition on the column timestamp.
+
+        times = time_options(spark, "timestamp >= current_timestamp() - INTERVAL 1 HOUR")
+        read_topic(spark, "orders", url=url, **times)
+
+    condition: SQL, comparisons of timestamp with constants, joined by AND. Spark evaluates the constants,
+    once and now, in the time zone of the session. A table with these options has exactly the rows that
+    `where` of the condition would leave; the broker finds the first one and does not send the others. Raises
+    ``bad_request`` for a condition of another kind, and what Spark raises for one that is no SQL.
+    """
+    parts = [_compared(part, condition) for part in _AND.split(_without_between(condition))]
+    columns = [f"unix_micros(CAST(({time}) AS TIMESTAMP)) AS t{n}" for n, (_, time) in enumerate(parts)]
+    found = spark.sql(f"SELECT {', '.join(columns)}").collect()[0]
+    since, until = [0], [POINTER_MAX]
+    for (sign, time), at in zip(parts, found, strict=True):
+        if at is None:
+            raise error("bad_request", f"{time.strip()} is no time", _HINT)
+        if ">" in sign or sign == "=":
+            since.append(at + (sign == ">"))
+        if "<" in sign or sign == "=":
+            until.append(at + (sign != "<"))
+    ends = {"since": max(since), "until": max(0, min(until))}
+    return {name: str(at) for name, at in ends.items() if at not in (0, POINTER_MAX)}
+
+
+def _without_between(condition: str) -> str:
+    return _BETWEEN.sub(rf">= \g<low> AND {COLUMN} <= \g<high>", condition)
+
+
+def _compared(part: str, condition: str) -> tuple[str, str]:
+    """The sign of a comparison, and the time as SQL."""
+    found = _COMPARED.fullmatch(part)
+    if found is None or found["column"].strip("`").lower() != COLUMN or _has_or(part):
+        raise _refused(condition)
+    return found["sign"].replace("==", "="), found["time"]
+
+
+def _has_or(part: str) -> bool:
+    return re.search(r"\b(OR|NOT)\b", part, re.IGNORECASE) is not None
+
+
+def _refused(condition: str) -> QuothError:
+    return error("bad_request", f"{condition!r:.200} is no condition on the time alone", _HINT)

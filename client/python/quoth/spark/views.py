@@ -1,0 +1,51 @@
+"""Topics as temporary views, so that SQL finds all of them by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from quoth.client import DEFAULT_URL, connect
+from quoth.moment import Moment
+from quoth.spark.ranges import named
+from quoth.spark.source import read_topic
+from quothwire.errors import error
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register_views(
+    spark: SparkSession,
+    topics: str | Iterable[str] = "*",
+    *,
+    url: str = DEFAULT_URL,
+    prefix: str = "",
+    since: Moment | None = None,
+    until: Moment | None = None,
+    columns: Sequence[str] | None = None,
+    **options: str,
+) -> list[str]:
+    """Create or replace a temporary view for each topic; returns the names of the views.
+
+    topics: names and patterns; all by default. A view has the topic's name behind `prefix`, to be written in
+    backticks where it has dots or signs: SELECT * FROM `orders.eu`. since, until, columns, options: as for
+    `read_topic`. A view has the records of its first use: call this again to see what has come, and topics
+    that are new. A pattern passes over topics with a comma or a backtick in their names.
+
+    Raises `NotFound` ``unknown_topic`` if no topic is meant, ``bad_request`` for two topics whose names
+    differ only in case, which Spark does not tell apart.
+    """
+    with connect(url) as broker:
+        found = [name for name in named(broker, topics) if not set(name) & set(",`")]
+    views: dict[str, str] = {}
+    for name in found:
+        other = views.setdefault(name.lower(), name)
+        if other != name:
+            text = f"topics {other!r} and {name!r} would be one view, because Spark ignores case"
+            raise error("bad_request", text, "name the topics, in two calls with another prefix")
+    for name in found:
+        bounds: dict[str, Any] = {"since": since, "until": until, "columns": columns, **options}
+        frame = read_topic(spark, name, url=url, **bounds)
+        frame.createOrReplaceTempView(f"`{prefix}{name}`")
+    return [prefix + name for name in found]

@@ -1,0 +1,48 @@
+"""The environment variables of Quoth: all begin with ``QUOTH_``, and one that does not exist is a mistake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from quothwire.errors import error
+from quothwire.suggestion import nearest
+
+PREFIX = "QUOTH_"
+OTHERS = MappingProxyType(
+    {
+        "QUOTH_URL": "where the broker is, for the command",
+        "QUOTH_CONTEXT": "the context that names the broker, for the command",
+        "QUOTH_PYTHON": "the interpreter that the scripts in tools/ take",
+        "QUOTH_SEED": "what random tests begin with",
+        "QUOTH_LONG": "tests run in their long form",
+        "QUOTH_SYSTEM_SUITE": "tests boot a whole system",
+    }
+)
+"""Every variable that is no key of the daemon's configuration, and what it is for."""
+_OF_KUBERNETES = re.compile(r"QUOTH_(SERVICE_(HOST|PORT(_\w+)?)|PORT_[0-9]+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)")
+"""What Kubernetes sets in every container beside a service of the name quoth."""
+
+
+def check_variables(environment: Mapping[str, str], keys: Callable[[], Iterable[str]]) -> None:
+    """Raise `RequestError` ``bad_setting`` for a variable with the prefix that does not exist.
+
+    keys: gives the names of the daemon's keys, each of which is a variable, too; asked only if needed.
+    """
+    doubtful = [name for name in environment if name.startswith(PREFIX) and name not in OTHERS]
+    doubtful = [name for name in doubtful if not _OF_KUBERNETES.fullmatch(name)]
+    if not doubtful:
+        return
+    known = [*(variable(key) for key in keys()), *OTHERS]
+    for name in doubtful:
+        if name not in known:
+            near = nearest(name.removeprefix(PREFIX).upper(), [one.removeprefix(PREFIX) for one in known])
+            unknown = f"names with {PREFIX} are Quoth's own: unset it"
+            hint = f"did you mean {PREFIX}{near}?" if near else unknown
+            raise error("bad_setting", f"{name}: there is no such variable", hint)
+
+
+def variable(key: str) -> str:
+    """Return the variable of a key of the configuration."""
+    return PREFIX + key.upper()

@@ -1,0 +1,91 @@
+"""The fast client in C that stands in PROTOCOL.md, built as it stands there, against a real broker."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kit.brokers import BrokerProcess
+from kit.commands import COMMAND_S
+from kit.peers import FastPeer, Peers
+from quothwire.message import DeleteTopic
+
+PROTOCOL = Path(__file__).resolve().parents[2] / "client" / "PROTOCOL.md"
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g")
+SANITIZERS = "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
+LINES_MAX = 40
+
+
+def build(source: str, program: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Compile a program."""
+    command = ["cc", *STRICT, *options, "-x", "c", "-", "-o", str(program), "-lzmq"]
+    return subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def example() -> str:
+    """The program, as it stands in the document."""
+    (block,) = re.findall(r"```c\n(.*?)```", PROTOCOL.read_text(), re.DOTALL)
+    return str(block)
+
+
+@pytest.fixture(scope="module")
+def program(example: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, built; with sanitizers, if this machine has them."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler; on Debian type: apt-get install gcc libc6-dev")
+    for header, package in (("zmq.h", "libzmq3-dev"), ("xxhash.h", "libxxhash-dev")):
+        if build(f"#include <{header}>", Path(os.devnull), "-E").returncode:
+            pytest.skip(f"no {header}; on Debian type: apt-get install {package}")
+    program = tmp_path_factory.mktemp("c") / "fast"
+    can_sanitize = build("int main(void) { return 0; }", program, *SANITIZERS).returncode == 0
+    done = build(example, program, *(SANITIZERS if can_sanitize else ()))
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def run(program: Path, url: str) -> subprocess.CompletedProcess[str]:
+    """Run it; what it leaves to the end of the process is no leak."""
+    return subprocess.run(
+        [program, url],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+        env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
+    )
+
+
+def test_the_fast_client_in_the_protocol_is_short_and_uses_nothing_of_ours(example: str) -> None:
+    lines = example.splitlines()
+    assert len(lines) <= LINES_MAX
+    assert max(map(len, lines)) <= 110
+    assert "quoth" not in example
+    assert set(re.findall(r"#include <(.*)>", example)) == {"stdio.h", "string.h", "xxhash.h", "zmq.h"}
+
+
+def test_the_fast_client_in_the_protocol_publishes_a_batch_and_checks_what_it_fetches(
+    program: Path, broker: BrokerProcess, peers: Peers
+) -> None:
+    fast: FastPeer = peers.fast(broker)
+    first, second = (run(program, broker.url) for _ in range(2))
+    assert (first.returncode, first.stderr, second.returncode) == (0, "", 0)
+    pointers = [record.pointer for record in fast.read_all("from-c")]
+    assert first.stdout == f"published {pointers[0]}\n{pointers[0]} hello\n"
+    assert second.stdout == f"published {pointers[1]}\n{pointers[0]} hello\n"
+    assert fast.fetch("from-c").values == [b"hello", b"hello"]
+
+
+def test_the_fast_client_in_the_protocol_refuses_a_batch_that_is_not_its_own(
+    program: Path, broker: BrokerProcess, peers: Peers
+) -> None:
+    fast: FastPeer = peers.fast(broker)
+    run(program, broker.url)
+    fast.call(DeleteTopic(), "from-c")
+    fast.publish("from-c", [b"two", b"records"])
+    assert run(program, broker.url).returncode == 4, "the body's checksum is of more bytes"

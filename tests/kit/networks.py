@@ -1,0 +1,97 @@
+"""A network of three hosts on this machine, in namespaces of the kernel: a client's, a router, a broker's.
+
+    this process -- router -- the broker
+
+The router can swallow all packets without a word to either side, as a cable does that is pulled further away:
+so the operating systems of both ends go through their own pauses between attempts. Nothing of it is seen or
+reached from outside, and it goes when the processes go that hold it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+OF_ITS_OWN = ("unshare", "--map-root-user", "--net")
+"""Runs a command in a network of its own, which only has a loopback interface, and that one is down."""
+_CLIENT, _ROUTER_HERE, _ROUTER_THERE, _BROKER = "10.7.1.2", "10.7.1.1", "10.7.2.1", "10.7.2.2"
+
+
+def can_be_had() -> bool:
+    """Can a network be made here? It takes unshare, ip of iproute2, and a kernel that lets us."""
+    try:
+        made = [*OF_ITS_OWN, "ip", "link", "add", "one", "type", "veth", "peer", "name", "other"]
+        return subprocess.run(made, check=False, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+class Network:
+    """Made within `OF_ITS_OWN`. address: the broker's. prefix: runs a command on the broker's host."""
+
+    address = _BROKER
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._router = self._host()
+        broker = self._host()
+        self.prefix = _on(broker)
+        _run(f"ip link set lo up; ip link add near type veth peer name near netns {self._router}")
+        _run(
+            f"ip address add {_CLIENT}/24 dev near; ip link set near up;"
+            f"ip route add default via {_ROUTER_HERE}"
+        )
+        _run(
+            f"ip link add far type veth peer name far netns {broker};"
+            f"ip address add {_ROUTER_HERE}/24 dev near; ip link set near up;"
+            f"ip address add {_ROUTER_THERE}/24 dev far; ip link set far up",
+            _on(self._router),
+        )
+        _run(
+            f"ip link set lo up; ip address add {_BROKER}/24 dev far; ip link set far up;"
+            f"ip route add default via {_ROUTER_THERE}",
+            self.prefix,
+        )
+        self.mend()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def cut(self) -> None:
+        """From now on the router swallows everything."""
+        self._forward(0)
+
+    def mend(self) -> None:
+        """From now on it passes everything."""
+        self._forward(1)
+
+    def _forward(self, number: int) -> None:
+        _run(f"echo {number} > /proc/sys/net/ipv4/ip_forward", _on(self._router))
+
+    def _host(self) -> int:
+        """A host with a network of its own, as long as this process lives; returns the id of its process."""
+        holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._stack.enter_context(holder)
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        self._stack.callback(holder.stdin.close)
+        assert holder.stdout.readline() == b"\n", "it has a network of its own once it says so"
+        return holder.pid
+
+
+def _on(host: int) -> tuple[str, ...]:
+    return "nsenter", f"--net={Path('/proc') / str(host) / 'ns' / 'net'}", "--"
+
+
+def _run(script: str, prefix: tuple[str, ...] = ()) -> None:
+    subprocess.run([*prefix, "sh", "-ec", script], check=True)

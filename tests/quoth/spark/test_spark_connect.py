@@ -1,0 +1,82 @@
+"""Spark Connect: a client without a SparkContext reads and writes topics, and works on their ranges."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from kit.brokers import BrokerProcess
+from kit.sparks import JAVA_OPTIONS, JOB_S, starts_spark
+
+JOB = """\
+import json, sys
+from pathlib import Path
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from quoth import QuothError
+from quoth.spark import (
+    foreach_partition, from_json, map_in_arrow, read_topic, register_views, time_options, topic_ranges,
+    topic_ranges_frame,
+)
+
+url, topic, folder = sys.argv[1:]
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+
+def refusal():
+    try:
+        topic_ranges(spark, topic, url=url)
+    except QuothError as problem:
+        return problem.hint
+
+def lengths(one, batches):
+    for batch in batches:
+        yield pa.RecordBatch.from_pylist([{"rows": batch.num_rows}])
+
+def keep(one, batches):
+    Path(folder, f"{one.after}").write_text(str(sum(batch.num_rows for batch in batches)))
+
+rows = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+rows.write.format("quoth").options(url=url, topic=topic).mode("append").save()
+ranges = topic_ranges_frame(spark, topic, url=url)
+foreach_partition(ranges, keep)
+times = time_options(spark, "timestamp > current_timestamp() - INTERVAL 1 HOUR")
+print(json.dumps({
+    "session": type(spark).__module__,
+    "read": read_topic(spark, topic, url=url, **times).count(),
+    "ranges": [row.rows for row in map_in_arrow(ranges, lengths, "rows LONG").collect()],
+    "kept": [int(path.read_text()) for path in Path(folder).iterdir()],
+    "views": register_views(spark, url=url),
+    "refusal": refusal(),
+    "parsed": from_json(read_topic(spark, topic, url=url), "id LONG").where("_corrupt IS NOT NULL").count(),
+}))
+spark.stop()
+"""
+
+
+@starts_spark
+def test_client_of_spark_connect_reads_writes_and_works_on_ranges(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    (tmp_path / "job.py").write_text(JOB)
+    variables = {
+        "SPARK_TESTING": "1",  # the server listens on a port that is free
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
+    }
+    done = subprocess.run(
+        [sys.executable, "job.py", broker.url, topic, str(folder)], cwd=tmp_path,
+        env={**os.environ, **variables}, capture_output=True, text=True, timeout=2 * JOB_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["session"] == "pyspark.sql.connect.session"
+    assert (said["read"], sum(said["ranges"]), sum(said["kept"]), said["parsed"]) == (100, 100, 100, 100)
+    assert len(said["kept"]) == 2, "as many ranges as tasks run at once"
+    assert topic in said["views"]
+    assert said["refusal"].startswith("topic_ranges_frame ")

@@ -1,0 +1,184 @@
+"""Views of all topics, options of a time condition, JSON by a schema, ranges of a frame without an RDD."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quoth import Client, NotFound, RequestError
+from quoth.spark import (
+    foreach_partition,
+    from_json,
+    read_topic,
+    register_views,
+    time_options,
+    topic_ranges_frame,
+    write_corrupt,
+)
+from quothwire.pointer import to_text
+
+BAD = [b"{", b"", b"\xff", b"7", b"null", b"[1]", b'[{"id": 1}]', b'{"id": "x"}', b'{"id": 1} x', b'"text"']
+"""Values that are no object, no JSON, or have another type."""
+
+
+@pytest.fixture
+def utc(spark: Any) -> Iterator[Any]:
+    """The session, which a test may give another time zone."""
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def values(rows: Any) -> list[bytes]:
+    """The values of a table, sorted."""
+    return sorted(bytes(row.value) for row in rows.collect())
+
+
+# -- views --------------------------------------------------------------------------------------------------
+
+
+def test_each_topic_is_a_view_by_its_name(spark: Any, client: Client, topic: str) -> None:
+    for name, count in ((f"{topic}.eu", 2), (f"{topic}.us-1", 3)):
+        client.publish(name, [b"x"] * count)
+    client.publish(f"{topic}.a,b", b"x")
+    made = register_views(spark, f"{topic}.*", url=client.url, columns=["value"])
+    try:
+        assert made == [f"{topic}.eu", f"{topic}.us-1"]
+        counts = [spark.sql(f"SELECT count(value) FROM `{name}`").first()[0] for name in made]
+        assert counts == [2, 3]
+        client.publish(f"{topic}.eu", b"x")
+        register_views(spark, f"{topic}.eu", url=client.url)
+        assert spark.sql(f"SELECT count(*) FROM `{topic}.eu`").first()[0] == 3
+    finally:
+        for name in made:
+            spark.catalog.dropTempView(f"`{name}`")
+
+
+def test_views_that_spark_would_not_tell_apart_are_refused(spark: Any, client: Client, topic: str) -> None:
+    for name in (f"{topic}.eu", f"{topic}.EU"):
+        client.publish(name, b"x")
+    with pytest.raises(RequestError, match="Spark ignores case"):
+        register_views(spark, f"{topic}.*", url=client.url)
+    with pytest.raises(NotFound):
+        register_views(spark, f"{topic}.none", url=client.url)
+
+
+# -- times --------------------------------------------------------------------------------------------------
+
+
+def test_options_of_a_condition_give_the_rows_that_the_condition_leaves(
+    utc: Any, client: Client, topic: str, rng: random.Random
+) -> None:
+    pointers = [client.publish(topic, b"%d" % number).first for number in range(8)]
+    table = read_topic(utc, topic, url=client.url)
+    utc.conf.set("spark.sql.session.timeZone", "America/New_York")
+    for _ in range(4):
+        low, high = sorted(rng.choices(pointers, k=2))
+        first, last = (f"TIMESTAMP '{to_text(at)}'" for at in (low, high))
+        for condition in (
+            f"timestamp >= {first} AND timestamp < {last}",
+            f"`timestamp` > {first} and TIMESTAMP <= {last}",
+            f"timestamp BETWEEN {first} AND {last} AND timestamp > {first}",
+            f"timestamp = {first}",
+        ):
+            read = read_topic(utc, topic, url=client.url, **time_options(utc, condition))
+            assert values(read) == values(table.where(condition)), condition
+
+
+def test_constants_of_a_condition_are_those_of_the_session(utc: Any) -> None:
+    utc.conf.set("spark.sql.session.timeZone", "America/New_York")
+    assert time_options(utc, "timestamp >= '2026-01-02'") == {"since": "1767330000000000"}
+    assert time_options(utc, "timestamp < '2026-01-02' + INTERVAL 1 DAY") == {"until": "1767416400000000"}
+    assert set(time_options(utc, "timestamp > current_timestamp() - INTERVAL 1 HOUR")) == {"since"}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "value = 'x'",
+        "timestamp > '2026-01-02' OR timestamp < '2025-01-01'",
+        "NOT timestamp > '2026-01-02'",
+        "'2026-01-02' < timestamp",
+        "timestamp <> '2026-01-02'",
+        "timestamp > NULL",
+        "",
+    ],
+)
+def test_condition_that_is_none_on_the_time_is_refused(spark: Any, condition: str) -> None:
+    with pytest.raises(RequestError):
+        time_options(spark, condition)
+
+
+# -- JSON ---------------------------------------------------------------------------------------------------
+
+
+def test_json_values_are_columns_and_bad_ones_stand_apart(spark: Any, client: Client, topic: str) -> None:
+    good = [{"id": 1, "item": "cup"}, {"item": "tea"}, {}, {"id": 2, "more": [1]}]
+    client.publish(topic, [*(json.dumps(one).encode() for one in good), b'  {"id": 3}', *BAD])
+    rows = from_json(read_topic(spark, topic, url=client.url), "id LONG, item STRING").orderBy("offset")
+    found = [(row.json and row.json.asDict(), row._corrupt) for row in rows.collect()]
+    assert [(one, bad) for one, bad in found if one is not None] == [
+        ({"id": 1, "item": "cup"}, None),
+        ({"id": None, "item": "tea"}, None),
+        ({"id": None, "item": None}, None),
+        ({"id": 2, "item": None}, None),
+        ({"id": 3, "item": None}, None),
+    ]
+    assert [bytes(bad) for one, bad in found if one is None] == BAD
+
+
+def test_bad_values_go_to_a_topic_once_with_where_they_were(spark: Any, client: Client, topic: str) -> None:
+    values = [b'{"id": 1}', b"bad", b'{"id": 2}']
+    first = client.publish(topic, values, key=[b"a", b"b", b"c"]).first
+    for _ in range(2):
+        rows = from_json(read_topic(spark, topic, url=client.url), "id LONG")
+        good = write_corrupt(rows, f"{topic}-dead", url=client.url, application="clean", version=7)
+        assert sorted(row.id for row in good.select("json.id").collect()) == [1, 2]
+        assert "_corrupt" not in good.columns
+    [dead] = client.read(f"{topic}-dead")
+    assert (dead.value, dead.key) == (b"bad", b"b")
+    assert dead.headers == {"topic": topic.encode(), "pointer": b"%d" % (first + 1)}
+
+
+# -- ranges of a frame, and the mode ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decode", ["arrow", "messages"])
+def test_function_is_called_for_each_range_of_a_frame(
+    spark: Any, client: Client, topic: str, tmp_path: Path, decode: Any
+) -> None:
+    for _ in range(4):
+        client.publish(topic, [b"x"] * 5)
+    folder = str(tmp_path)
+
+    def count(one: Any, records: Any) -> None:
+        rows = sum(getattr(found, "num_rows", 1) for found in records)
+        Path(folder, f"{one.after}-{one.until}").write_text(str(rows))
+
+    foreach_partition(topic_ranges_frame(spark, topic, url=client.url), count, decode=decode)
+    counts = [int(path.read_text()) for path in tmp_path.iterdir()]
+    assert (len(counts), sum(counts)) == (2, 20)
+
+
+def test_overwriting_is_refused_with_the_mode_that_works(spark: Any, client: Client, topic: str) -> None:
+    rows = spark.range(1).selectExpr("CAST(id AS STRING) AS value")
+    write = rows.write.format("quoth").options(url=client.url, topic=topic)
+    with pytest.raises(Exception, match=r"\"Append\" or \"Overwrite\""):
+        write.save()  # what Spark says before it asks any source: the next one has to say more
+    with pytest.raises(Exception, match=r"cannot be overwritten.*mode\(\"append\"\)"):
+        write.mode("overwrite").save()
+
+
+def test_the_largest_record_is_the_one_of_the_page(spark: Any, client: Client, topic: str) -> None:
+    def write(size: int) -> None:
+        rows = spark.range(1).selectExpr(f"repeat('x', {size}) AS value")
+        rows.write.format("quoth").options(url=client.url, topic=topic).mode("append").save()
+
+    write(16 * 2**20 - 2**10)
+    with pytest.raises(Exception, match="too_large"):
+        write(16 * 2**20)
+    assert client.topic(topic).count == 1

@@ -1,0 +1,167 @@
+"""Outages: however long a broker was away, its clients are served again within two seconds of its return."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.effort import long_form
+from kit.networks import OF_ITS_OWN, can_be_had
+from quoth import Ack, forwarder
+from quoth.exchange import BACKOFF_MAX_S, RESEND_S, Exchange
+from quoth.forwarder import Forwarder
+from quoth.gathering import ROUND_REST_MAX_S, Gathering, Plan
+from quoth.outgoing import Failure, Outgoing
+from quoth.patience import PATIENCE_MAX_S, PATIENCE_S, Patience
+from quoth.pipeline import Pipeline
+from quothwire.codec import Answer
+from quothwire.errors import error
+from quothwire.message import Ping, Pong, Publish, Topics
+
+RESUMED_S = 2.0
+"""In which every client is served again."""
+SECONDS = {"killed": 1.5, "frozen": 1.5, "cut": 4.0}
+"""Outages that are short, and long enough for what doubles its pauses to be late."""
+KINDS = tuple(SECONDS) if can_be_had() else ("killed", "frozen")
+LONG_S = 600.0
+NOW = 1_000.0
+LENGTHS = pytest.mark.parametrize("seconds", [1.0, 10.0, 60.0, 600.0])
+
+
+def start(kind: str, seconds: float, directory: Path) -> subprocess.Popen[bytes]:
+    """Begin an outage of a broker with all kinds of clients; see `kit.outages`."""
+    directory.mkdir()
+    command = [sys.executable, "-W", "error", "-m", "kit.outages", kind, str(seconds), str(directory)]
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [*(OF_ITS_OWN if kind == "cut" else ()), *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def late(kind: str, trial: subprocess.Popen[bytes], seconds: float) -> dict[str, float]:
+    """Which clients were served too late, and after how many seconds."""
+    out, _ = trial.communicate(timeout=seconds + 120)
+    assert trial.returncode == 0
+    figures: dict[str, float] = json.loads(out)
+    print(kind, {name: round(waited, 3) for name, waited in figures.items()})
+    assert len(figures) > 20, "all kinds of clients are there"
+    return {name: waited for name, waited in figures.items() if waited > RESUMED_S}
+
+
+def all_late(seconds: Mapping[str, float], directory: Path) -> dict[str, dict[str, float]]:
+    """Which clients are served too late, by the kind of the outage; all kinds run at the same time."""
+    trials = {kind: start(kind, seconds[kind], directory / kind) for kind in KINDS}
+    found = {kind: late(kind, trial, seconds[kind]) for kind, trial in trials.items()}
+    return {kind: times for kind, times in found.items() if times}
+
+
+@pytest.mark.alone
+def test_every_client_is_served_within_two_seconds_of_the_brokers_return(tmp_path: Path) -> None:
+    assert all_late(SECONDS, tmp_path) == {}
+
+
+@long_form
+@pytest.mark.alone
+@pytest.mark.timeout(LONG_S + 240)
+def test_so_it_is_after_ten_minutes(tmp_path: Path) -> None:
+    assert all_late(dict.fromkeys(KINDS, LONG_S), tmp_path) == {}
+
+
+# -- what waits, by a clock of the test ---------------------------------------------------------------------
+
+
+@LENGTHS
+def test_a_merge_rests_no_longer_for_an_outage_within_a_round(seconds: float) -> None:
+    merge = Gathering(["*"], Plan(follow=True, ordered=True), None, 3.0)
+    (listing,) = merge.ask(NOW, math.inf)
+    merge.take(listing, Answer(0, Topics([]), b""), NOW)
+    asked = {one.what: one for one in merge.ask(NOW, 0.0)}
+    merge.waited(seconds)
+    back = NOW + seconds
+    merge.take(asked["ping"], Answer(0, Pong(50), b""), back)
+    for listing in merge.ask(back, 0.0):  # of the round, and whether there are new topics by now
+        merge.take(listing, Answer(0, Topics([]), b""), back)
+    assert "ping" in {one.what for one in merge.ask(back + ROUND_REST_MAX_S, 0.0)}
+
+
+@LENGTHS
+def test_a_request_is_sent_again_as_soon_as_the_broker_is_found_again(seconds: float) -> None:
+    exchange = Exchange(Ping())
+    exchange.begin(1, NOW)
+    now = NOW
+    while now < NOW + seconds:
+        now = min(exchange.due, NOW + seconds)
+        assert not exchange.is_to_be_sent(now, found=False, connected=False)
+    assert exchange.is_to_be_sent(now, found=True, connected=True)
+    assert exchange.due == now + RESEND_S
+
+
+@LENGTHS
+def test_a_request_that_was_refused_all_the_time_is_sent_again_soon(seconds: float) -> None:
+    exchange = Exchange(Ping())
+    exchange.begin(1, NOW)
+    now = NOW
+    while now < NOW + seconds:
+        assert not exchange.is_settled_by(Answer(1, error("busy", "of the test"), b""), now)
+        assert exchange.due <= now + BACKOFF_MAX_S
+        now = exchange.due
+        assert exchange.is_to_be_sent(now, found=False, connected=True)
+
+
+@LENGTHS
+def test_batches_that_were_refused_all_the_time_are_sent_again_soon(seconds: float) -> None:
+    settled: list[Ack | Failure] = []
+    pipeline: Pipeline[Outgoing] = Pipeline("topic", Publish(), lambda _, outcome: settled.append(outcome))
+    batch = Outgoing(0, values=[b"value"])
+    pipeline.launch(batch)
+    now = NOW
+    while now < NOW + seconds:
+        refusal = error("busy", "of the test")
+        pipeline.take(Answer(batch.round * 2**32 + batch.sequence, refusal, b""), now)
+        assert pipeline.again_at is not None
+        assert now < pipeline.again_at <= now + BACKOFF_MAX_S
+        now = pipeline.again_at
+        assert len(list(pipeline.next_round())) == 1
+    assert (settled, batch.copies > seconds) == ([], True)
+
+
+@LENGTHS
+def test_an_acknowledgement_that_took_long_makes_patient_within_limits(seconds: float) -> None:
+    learnt = Patience()
+    learnt.acknowledged(100 * seconds)
+    assert PATIENCE_S <= learnt.seconds <= PATIENCE_MAX_S
+    learnt.acknowledged(0.01)
+    assert learnt.seconds == PATIENCE_S
+
+
+class Remembering(Patience):
+    """Remembers what it was taught."""
+
+    taught: list[float]
+
+    def acknowledged(self, seconds: float) -> None:
+        """See `Patience`."""
+        self.taught.append(seconds)
+        super().acknowledged(seconds)
+
+
+def test_a_forwarder_learns_nothing_from_a_batch_that_was_sent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Remembering, "taught", [], raising=False)
+    monkeypatch.setattr(forwarder, "Patience", Remembering)
+    nothing: Any = None
+    carrying = Forwarder(nothing, nothing, "copy", standing=None, save=nothing, events=nothing)
+    for copies in (1, 2):
+        parcel = forwarder._Parcel(header=nothing, payload=b"", begins=False, copies=copies)
+        carrying._settle(parcel, Ack(1, 1, 1, "synced", duplicate=False))
+    assert len(Remembering.taught) == 1

@@ -1,0 +1,38 @@
+"""A file that may not grow is told apart from a full disk: its limit is named, and how to raise it."""
+
+from __future__ import annotations
+
+import pytest
+
+import quoth
+from kit.brokers import StartBroker
+from kit.limits import file_bytes, needs_prlimit
+from quoth import Unavailable
+
+LIMIT = 64 * 2**10
+
+
+@needs_prlimit
+def test_the_limit_on_the_size_of_a_file_is_no_full_disk(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with quoth.connect(broker.url) as client:
+        client.publish("t", b"before")
+        with file_bytes(broker.pid, LIMIT):
+            with pytest.raises(Unavailable) as caught:
+                client.publish("t", b"x" * 2 * LIMIT)
+            assert caught.value.code == "disk_low"
+            assert "a file of this process holds at most 64 KiB (RLIMIT_FSIZE)" in caught.value.text
+            assert "the disk is not full" in caught.value.text
+            assert "bytes are free" not in caught.value.text
+            assert "LimitFSIZE=" in str(caught.value.hint)
+        client.publish("t", b"x" * 2 * LIMIT)
+        assert [len(message.value) for message in client.read("t")] == [6, 2 * LIMIT]
+
+
+@needs_prlimit
+def test_nor_is_it_one_for_a_new_topic(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with quoth.connect(broker.url) as client, file_bytes(broker.pid, 0):
+        with pytest.raises(Unavailable, match="RLIMIT_FSIZE") as caught:
+            client.create_topic("t")
+        assert caught.value.code == "disk_low"

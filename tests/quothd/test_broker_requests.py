@@ -1,0 +1,286 @@
+"""What a request must say and must not: each field and each frame of every operation, in both protocols.
+
+The tables come from the messages' declarations and from PROTOCOL.md, which have to agree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+import msgpack
+import pytest
+
+from kit.brokers import BrokerProcess
+from kit.effort import times
+from kit.logs import encoded
+from kit.peers import FastPeer, Peers, SimplePeer, code_of
+from kit.requests import example, required
+from kit.transactions import Job, staged
+from kit.wording import names_python
+from quothwire import codec
+from quothwire.dialogue import REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC
+from quothwire.errors import QuothError, error
+from quothwire.message import Operation, TopicInfo
+
+every_operation = pytest.mark.parametrize("operation", Operation, ids=lambda one: one.name.lower())
+REQUIRED = [(operation, name) for operation in Operation for name in required(operation)]
+OPTIONAL = [
+    (operation, field.name)
+    for operation in Operation
+    for field in dataclasses.fields(REQUESTS[operation])
+    if field.name not in required(operation)
+]
+
+
+def payload_of(operation: Operation) -> list[bytes]:
+    """The fourth frame of an example, if it has one."""
+    payloads = {
+        Operation.PUBLISH: encoded([b"x"]),
+        Operation.STAGE: staged([b"x"], 3),
+        Operation.PUBLISH_STAGED: b"",
+    }
+    return [payloads[operation]] if operation in WITH_PAYLOAD else []
+
+
+def frames_of(operation: Operation, topic: str, arguments: dict[str, Any]) -> list[bytes]:
+    """A request with these arguments."""
+    header = codec.encode_request(example(operation), 7)[0]
+    name = b"" if operation in WITHOUT_TOPIC else topic.encode()
+    return [header, name, msgpack.packb(arguments), *payload_of(operation)]
+
+
+def answer_to(fast: FastPeer, frames: list[bytes]) -> QuothError | None:
+    """The refusal of a request, None if it was granted."""
+    fast.send_frames([b"", *frames])
+    reply = fast.receive().reply
+    return reply if isinstance(reply, QuothError) else None
+
+
+def filled(fast: FastPeer, topic: str) -> Job:
+    """Records in two segments, and a part of version 3 of the application that the examples name."""
+    for _ in range(2):
+        fast.publish(topic, [b"kept"])
+        fast.call(REQUESTS[Operation.ROLL](), topic)
+    job = Job(fast, topic)
+    job.stage(3, 0, [[b"staged"]], attempt=9)
+    return job
+
+
+def standing(fast: FastPeer, topic: str, job: Job) -> tuple[Any, ...]:
+    """What a request could have changed."""
+    found: TopicInfo = fast.describe(topic)
+    return found.log, found.count, found.first, found.segments, found.settings, job.standing(3)
+
+
+# -- fields ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("operation", "name"), REQUIRED, ids=lambda part: getattr(part, "name", part))
+def test_a_request_without_a_required_field_does_nothing_and_is_told_which(
+    fast: FastPeer, topic: str, operation: Operation, name: str
+) -> None:
+    job = filled(fast, topic)
+    before = standing(fast, topic, job)
+    arguments = dataclasses.asdict(example(operation))
+    problem = answer_to(fast, frames_of(operation, topic, {k: v for k, v in arguments.items() if k != name}))
+    assert problem is not None, "it was done"
+    assert (problem.code, problem.text) == ("bad_request", f"{operation.name.lower()} lacks {name}")
+    assert standing(fast, topic, job) == before
+    assert answer_to(fast, frames_of(operation, topic, arguments)) is None, "with the field it is done"
+
+
+@pytest.mark.parametrize("operation", dict.fromkeys(operation for operation, _ in REQUIRED))
+def test_a_request_without_any_of_its_required_fields_names_them_all(
+    fast: FastPeer, topic: str, operation: Operation
+) -> None:
+    job = filled(fast, topic)
+    before = standing(fast, topic, job)
+    header, name, _, *payload = frames_of(operation, topic, {})
+    for frames in ([header, name, b"\x80", *payload], [header, name]):
+        problem = answer_to(fast, frames)
+        assert problem is not None
+        assert problem.text == f"{operation.name.lower()} lacks {', '.join(required(operation))}"
+    assert standing(fast, topic, job) == before
+
+
+@pytest.mark.parametrize(("operation", "name"), OPTIONAL, ids=lambda part: getattr(part, "name", part))
+def test_a_request_may_leave_out_what_has_a_default(
+    fast: FastPeer, topic: str, operation: Operation, name: str
+) -> None:
+    if operation is not Operation.CREATE:
+        filled(fast, topic)
+    arguments = dataclasses.asdict(example(operation))
+    del arguments[name]
+    assert answer_to(fast, frames_of(operation, topic, arguments)) is None
+
+
+# -- frames ----------------------------------------------------------------------------------------------
+
+
+@every_operation
+def test_a_frame_that_an_operation_does_not_have_is_refused(
+    fast: FastPeer, topic: str, operation: Operation
+) -> None:
+    if operation is not Operation.CREATE:
+        filled(fast, topic)
+    frames = frames_of(operation, topic, dataclasses.asdict(example(operation)))
+    for surplus in (b"", b"x"):
+        problem = answer_to(fast, [*frames, surplus])
+        assert problem is not None
+        assert problem.code == "bad_request"
+        count = f"{operation.name.lower()} has 2 to {len(frames)} frames, not {len(frames) + 1}"
+        assert problem.text == count
+    if operation in WITHOUT_TOPIC:
+        problem = answer_to(fast, [frames[0], topic.encode(), *frames[2:]])
+        assert problem is not None
+        assert (problem.code, problem.text) == ("bad_request", f"{operation.name.lower()} has no topic")
+    assert answer_to(fast, frames) is None
+
+
+# -- the same mistake has the same code in both protocols ---------------------------------------------------
+
+SAME: dict[str, tuple[list[object], Operation, dict[str, Any], str]] = {
+    "pointer 2^56": (["read", "t", 2**56], Operation.FETCH, {"after": 2**56}, "bad_pointer"),
+    "pointer 2^63": (["read", "t", 2**63], Operation.FETCH, {"after": 2**63}, "bad_pointer"),
+    "pointer 2^64 - 1": (["read", "t", 2**64 - 1], Operation.FETCH, {"after": 2**64 - 1}, "bad_pointer"),
+    "pointer -1": (["read", "t", -1], Operation.FETCH, {"after": -1}, "bad_request"),
+    "a pointer that is empty": (["read", "t", ""], Operation.FETCH, {"after": ""}, "bad_request"),
+    "a pointer that is text": (["read", "t", "now"], Operation.FETCH, {"after": "now"}, "bad_request"),
+    "a pointer that is a float": (["read", "t", "1.0"], Operation.FETCH, {"after": 1.0}, "bad_request"),
+    "a limit too high": (["read", "t", 0, 10_001], Operation.LIST, {"limit": 1_001}, "too_large"),
+    "records_max too high": (["read", "t", 0, 2**33], Operation.FETCH, {"records_max": 2**33}, "too_large"),
+    "a limit of 0": (["read", "t", 0, 0], Operation.FETCH, {"records_max": 0}, "bad_request"),
+    "a limit below 0": (["read", "t", 0, -1], Operation.LIST, {"limit": -1}, "bad_request"),
+    "a wait too long": (["read", "t", 0, 1, 600_001], Operation.FETCH, {"wait_ms": 600_001}, "too_large"),
+    "a wait below 0": (["read", "t", 0, 1, -1], Operation.FETCH, {"wait_ms": -1}, "bad_request"),
+    "no name to go on after": (["topics", "a/b"], Operation.LIST, {"after": "a/b"}, "bad_topic"),
+    "none in a status": (["topics", "."], Operation.STATUS, {"after": "."}, "bad_topic"),
+    "nothing there": (["read", "no such topic"], Operation.FETCH, {}, "unknown_topic"),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_mistake_has_the_same_code_in_both_protocols(
+    fast: FastPeer, simple: SimplePeer, name: str
+) -> None:
+    frames, operation, arguments, code = SAME[name]
+    fast.publish("t", [b"x"])
+    status, told, text = simple.ask(*map(str, frames))
+    topic = "no such topic" if code == "unknown_topic" else "t"
+    problem = answer_to(fast, frames_of(operation, topic, arguments))
+    assert problem is not None
+    assert (status, told.decode(), problem.code) == (b"error", code, code)
+    if code in ("bad_request", "too_large", "bad_pointer"):
+        for words in (text.decode(), problem.text):
+            assert "it must be an integer from " in words
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        (Operation.SPLIT, {"parts": 10_001}),
+        (Operation.LIST, {"limit": 1_001}),
+        (Operation.STATUS, {"limit": 1_001}),
+        (Operation.STAGE, {"number": 16_384}),
+        (Operation.STAGE, {"part": 1_000_000}),
+        (Operation.STAGE, {"version": 2**62 + 1}),
+        (Operation.PUBLISH_STAGED, {"parts": 16_385}),
+        (Operation.ADVANCE, {"records_max": 2**63}),
+        (Operation.FETCH, {"bytes_max": 2**32 + 1}),
+    ],
+    ids=str,
+)
+def test_a_number_above_its_limit_is_too_large(
+    fast: FastPeer, topic: str, request_: tuple[Operation, dict[str, Any]]
+) -> None:
+    operation, wrong = request_
+    fast.publish(topic, [b"x"])
+    arguments = {**dataclasses.asdict(example(operation)), **wrong}
+    problem = answer_to(fast, frames_of(operation, topic, arguments))
+    assert problem is not None
+    ((name, value),) = wrong.items()
+    assert problem.code == "too_large"
+    said = f"{name} of {operation.name.lower()} is {value}: it must be an integer from "
+    assert problem.text.startswith(said)
+
+
+# -- the words of errors -----------------------------------------------------------------------------------
+
+WRONG: tuple[Any, ...] = (
+    None, True, False, -1, 0, 1, 2**56, 2**63, 2**64 - 1, -(2**63), 1.0, float("nan"), float("inf"), "", "x",
+    "no\nline", b"", b"-1", b"\xff", [], [1], [[]], {}, {"a": 1}, {"a": None}, {1: 2},
+    {"durability": b"x"}, {"max_age": "x"}, {"max_age": None}, {"size_limit": [1]}, {"max_bytes": -1},
+    {"max_agee": 1}, {"a": {"b": {"c": {}}}}, msgpack.ExtType(5, b"x"), msgpack.Timestamp(1, 2), ["x"] * 65,
+)  # fmt: skip
+RAW = (
+    b"", b"\xc1", b"\x90", b"\xc0", b"\x81", b"\x81\xa1a", b"\x80\x80", b"\x81\xa1\xff\x01", b"\x81\x01\x01",
+    b"\xdf\xff\xff\xff\xff", b"\x81\xa5after\xdd\xff\xff\xff\xff", b"\x91" * 2_000, b"\x81\x80\x01",
+    b"\x82\xa5after\x01\xa5after\x02", bytes(9_000), b"\x81\xa5after\xc6\xff\xff\xff\xff",
+    b"\x81\xa5after\xdb\xff\xff\xff\xff",
+)  # fmt: skip
+SIMPLE = (
+    b"", b"-1", b"+1", b"1_000", b" 1", "\uff11".encode(), b"1e3", b"9" * 40, b"\xff\xfe", b"a/b", b".",
+    b"\0", b"x" * 300, b"72057594037927936", b"0", b"10001",
+)  # fmt: skip
+
+
+def fast_refusals(fast: FastPeer, topic: str, rng: random.Random) -> list[QuothError]:
+    """Refusals of many a wrong fast request."""
+    found: list[QuothError | None] = []
+    for operation in Operation:
+        right = dataclasses.asdict(example(operation))
+        frames = frames_of(operation, topic, right)
+        wrongs = [
+            msgpack.packb({**right, name: wrong})
+            for name in right
+            for wrong in rng.sample(WRONG, times(12, len(WRONG)))
+        ]
+        for packed in (*wrongs, *RAW, msgpack.packb({**right, "other": 1}), msgpack.packb({b"after": 1})):
+            found.append(answer_to(fast, [*frames[:2], packed, *frames[3:]]))
+        for name in (b"", b".", b"a/b", b"\xff", b"\0", b"x" * 201, "\u2028".encode()):
+            found.append(answer_to(fast, [frames[0], name, *frames[2:]]))
+        for payload in (b"", b"x", bytes(64), bytes(96), rng.randbytes(200)):
+            found.append(answer_to(fast, [*frames[:3], payload]))
+    return [problem for problem in found if problem is not None]
+
+
+def simple_refusals(simple: SimplePeer, rng: random.Random) -> list[QuothError]:
+    """Refusals of many a wrong simple request."""
+    requests: list[list[bytes]] = [[], [b""], [b"PING"], [b"\xff"], [b"x" * 1_000]]
+    for word in (b"ping", b"read", b"topics", b"publish"):
+        requests += [[word], *([word, part] for part in SIMPLE)]
+        requests += [[word, *rng.choices(SIMPLE, k=rng.randrange(1, 6))] for _ in range(60)]
+        requests += [[word, b"words", *rng.choices(SIMPLE, k=rng.randrange(1, 4))] for _ in range(60)]
+    found = []
+    for frames in requests:
+        simple.send_frames([b"", *frames])
+        status, *rest = simple.receive()
+        if status == b"error":
+            found.append(error(rest[0].decode(), rest[1].decode(), ""))
+    return found
+
+
+def test_no_error_names_python_or_is_without_a_reason(
+    fast: FastPeer, simple: SimplePeer, topic: str, rng: random.Random, seed: int
+) -> None:
+    """It is read by people who write clients in any language."""
+    fast.publish(topic, [b"x"])
+    fast.publish("words", [b"x"])
+    problems = [*fast_refusals(fast, topic, rng), *simple_refusals(simple, rng)]
+    assert len(problems) > 500
+    said = {f"{problem.code}: {problem.text}": problem for problem in problems}
+    assert [found for found in map(names_python, said.values()) if found] == [], f"QUOTH_SEED={seed}"
+    assert [text for text in said if not text.isprintable() or text.endswith(": ")] == []
+    assert {problem.code for problem in problems} >= {"bad_request", "bad_topic", "bad_pointer", "too_large"}
+
+
+def test_clients_of_this_version_send_all_that_is_required(peers: Peers, broker: BrokerProcess) -> None:
+    """What the Python client sends it writes down whole, but for fields that came later."""
+    fast = peers.fast(broker)
+    fast.publish("whole", [b"x"])
+    for operation in Operation:
+        packed = codec.encode_request(example(operation), 1)[2]
+        assert set(required(operation)) <= set(msgpack.unpackb(packed)), operation
+    assert code_of(fast.request(example(Operation.ABORT), "whole")) == ""

@@ -1,0 +1,192 @@
+"""A backup that somebody has changed: it is restored as it says, or refused in one sentence.
+
+The manifest's checksum is made anew each time, as whoever changes it can do.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xxhash import xxh3_64_hexdigest
+
+from kit.effort import times
+from kit.logs import fill
+from kit.processes import listing
+from quothd import backup as saving
+from quothd import catalog, manifest
+from quothd import restore as restoring
+from quothd.topicfile import TopicFile
+from quothlog import Log
+from quothwire.errors import QuothError
+from quothwire.settings import TopicSettings
+
+VALUES: tuple[Any, ...] = (
+    *(
+        None,
+        True,
+        0,
+        -1,
+        1,
+        2**56,
+        2**56 - 1,
+        2**63,
+        2**64,
+        2**200,
+        -(2**70),
+        1.5,
+        float("nan"),
+        float("inf"),
+    ),
+    *("", ".", "..", "../../outside", "/etc", "a/b", "x\0y", "\ud800", "x" * 10_000, "0" * 16),
+    *("t~0000000000000001", "../t~0000000000000001", ".new~0000000000000001"),
+    *([], {}, [1], {"bytes": 1}, {"": {}}),
+)
+CODES = {"damaged", "unsupported_version", "bad_setting", "topic_exists", "pointers_exhausted", "disk_low"}
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    """A backup of a topic with two segments and one without any."""
+    data, to = tmp_path / "data", tmp_path / "backup"
+    data.mkdir()
+    for number, name in enumerate(("full", "empty"), start=1):
+        path = catalog.make(data, TopicFile(name, number, TopicSettings()))
+        if name == "full":
+            with Log.open(path, log_id=number, others=("topic.json",)) as log:
+                fill(log, 2)
+                log.roll()
+                fill(log, 1)
+    folders = catalog.scan(data).folders
+    list(saving.backup(folders, to, 2**56 - 1, lambda _bytes: None, exact=False))
+    shutil.rmtree(data)
+    return to
+
+
+def restored(backup: Path, to: Path) -> list[str]:
+    """Restore all of it; returns the names of the topics that are there."""
+    wanted = restoring.chosen(backup, (), None)
+    restoring.check(backup, wanted, lambda _bytes: None)
+    return [one.name for one in restoring.restore(backup, wanted, to, "", None, lambda _bytes: None)]
+
+
+def outcome_of(backup: Path, to: Path) -> list[str] | str:
+    """The same, or the code of the refusal."""
+    try:
+        return restored(backup, to)
+    except QuothError as refusal:
+        return refusal.code
+
+
+def content_of(backup: Path) -> Any:
+    return json.loads((backup / manifest.NAME).read_bytes().splitlines()[0])
+
+
+def write(backup: Path, content: Any) -> None:
+    line = json.dumps(content).encode()
+    (backup / manifest.NAME).write_bytes(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n")
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where anything stands in a value of JSON."""
+    rows = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in rows:
+        yield (*path, name)
+        yield from places(inner, (*path, name))
+
+
+def changed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """The same with another value there, or with nothing."""
+    content = copy.deepcopy(content)
+    inner = content
+    for name in path[:-1]:
+        inner = inner[name]
+    if value is LEFT_OUT:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return content
+
+
+LEFT_OUT = object()
+
+
+def test_any_change_is_refused_in_a_sentence_or_restored(backup: Path, tmp_path: Path) -> None:
+    """Nothing is written anywhere else, nothing of a topic that is refused, and nothing hangs."""
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    content = content_of(backup)
+    changes = [(path, value) for path in places(content) for value in (LEFT_OUT, *VALUES)]
+    random.Random(seed).shuffle(changes)
+    to, outcomes = tmp_path / "restored", set()
+    for path, value in changes[: times(400, len(changes))]:
+        write(backup, changed(content, path, value))
+        before = listing(backup)
+        outcome = outcome_of(backup, to)
+        there = {folder.topic.name for folder in catalog.scan(to).folders} if to.exists() else set()
+        if isinstance(outcome, str):
+            assert (outcome in CODES, there) == (True, set()), (path, value, outcome)
+        else:
+            assert there == {*outcome}
+        outcomes.add(type(outcome))
+        assert {one.name for one in tmp_path.iterdir()} <= {"backup", "restored"}, (path, value)
+        assert listing(backup) == before
+        shutil.rmtree(to, ignore_errors=True)
+    assert outcomes == {str, list}
+
+
+def link(path: Path) -> None:
+    target = path.with_name("target")
+    path.rename(target)
+    path.symlink_to(target)
+
+
+def fifo(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    path.mkdir()
+
+
+def nothing(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def endless(path: Path) -> None:
+    os.truncate(path, 2**42)
+
+
+@pytest.mark.parametrize("harm", [link, fifo, folder, nothing, endless])
+@pytest.mark.parametrize("which", ["backup.json", "full~0000000000000001", "*.seg", "*.idx"])
+def test_what_is_no_file_of_a_backup_is_refused(
+    backup: Path, tmp_path: Path, harm: Callable[[Path], None], which: str
+) -> None:
+    path = next(backup.rglob(which))
+    if path.is_dir() and harm is endless:
+        return
+    harm(path)
+    with pytest.raises((QuothError, FileNotFoundError)) as refusal:
+        restored(backup, tmp_path / "restored")
+    if isinstance(refusal.value, QuothError):
+        assert refusal.value.code == "damaged"
+    else:
+        assert (harm, which) == (nothing, "backup.json")
+    assert not (tmp_path / "restored").exists()
+
+
+def test_a_manifest_of_many_levels_is_refused(backup: Path, tmp_path: Path) -> None:
+    line = b'{"version": 1, "topics": ' + b"[" * 10**5 + b"]" * 10**5 + b"}"
+    (backup / manifest.NAME).write_bytes(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n")
+    with pytest.raises(QuothError) as refusal:
+        restored(backup, tmp_path / "restored")
+    assert refusal.value.code == "damaged"

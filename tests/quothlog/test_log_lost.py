@@ -1,0 +1,215 @@
+"""Records that were synced and are gone, and what a crash may take without a loss: two things, told apart.
+
+An index is written about synced bytes only. So where the last segment ends before its checkpoint, records are
+lost, even if the file ends where a batch does. A footer or an index that a loss of power took is no loss.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import HOUR, ManualClock
+from kit.damage import flip, truncate, zero
+from kit.logs import boundaries, fill, segments
+from kit.storage import FaultyDisk
+from quothlog import Log, LogOptions, inspection, layout
+from quothlog.inspection import Damage, Wrong
+from quothlog.pointers import HORIZON_US
+from quothlog.repair import repair
+from quothwire.record import Record
+
+OpenLog = Callable[..., Log]
+
+LOG_ID = 0x5151
+BATCHES, RECORDS = 4, 3
+
+
+@pytest.fixture
+def told(open_log: OpenLog) -> list[Record]:
+    """The records of a log that was closed, two batches in a sealed segment and four in the last one."""
+    with open_log(log_id=LOG_ID) as log:
+        told = fill(log, 2, RECORDS)
+        log.roll()
+        return told + fill(log, BATCHES, RECORDS)
+
+
+def lost_in(directory: Path) -> list[tuple[int, int]]:
+    """(ordinal, records) of everything that is missing and that no repair has dealt with."""
+    return [(one.ordinal, one.records) for one in damages(directory) if not one.closed]
+
+
+def damages(directory: Path) -> list[Damage]:
+    return [damage for one in inspection.summaries(directory) for damage in one.damages]
+
+
+def cut_and_harm(path: Path, end: int) -> None:
+    truncate(path, end)
+    flip(path, 20)
+
+
+def take_index(path: Path) -> None:
+    path.with_suffix(layout.INDEX_SUFFIX).unlink()
+
+
+def empty_index(path: Path) -> None:
+    path.with_suffix(layout.INDEX_SUFFIX).write_bytes(bytes(200))
+
+
+def empty_footer(path: Path) -> None:
+    zero(path, path.stat().st_size - layout.FOOTER_BYTES, path.stat().st_size)
+
+
+def take_both(path: Path) -> None:
+    take_index(path)
+    empty_footer(path)
+
+
+HARMS: dict[str, Callable[[Path, int], None]] = {
+    "cut where a batch ends": truncate,
+    "cut within a batch": lambda path, end: truncate(path, end + 70),
+    "zeros": lambda path, end: zero(path, end, path.stat().st_size),
+    "cut where a batch ends, and no header block": cut_and_harm,
+}
+
+
+@pytest.mark.parametrize("kept", range(BATCHES))
+@pytest.mark.parametrize("harm", HARMS)
+def test_synced_records_that_are_gone_are_told_and_never_replaced(
+    open_log: OpenLog, directory: Path, clock: ManualClock, told: list[Record], harm: str, kept: int
+) -> None:
+    """By whoever looks, by the opening, and afterwards by the gap in the ordinals: until it is repaired."""
+    path = segments(directory)[-1]
+    HARMS[harm](path, boundaries(path, LOG_ID)[kept])
+    lost = (BATCHES - kept) * RECORDS
+    left, first = told[:-lost], told[-lost]
+    if "header block" not in harm:
+        assert lost_in(directory) == [(len(left), lost)]
+    clock.step(-HOUR)  # or the clock alone would keep the pointers apart
+    log = open_log(log_id=LOG_ID)
+    assert log.findings.lost_records == log.info().counters["lost_records"] == lost
+    assert log.findings.lost_after < first.pointer <= told[-1].pointer == log.findings.lost_until
+    more = fill(log, 1)
+    assert more[0].pointer > told[-1].pointer
+    assert list(log.read()) == left + more
+    found = log.fetch(left[-1].pointer)
+    assert found is not None
+    assert found.ordinal == len(told)
+    assert log.loss(left[-1].pointer, len(left), found) == (lost, lost)
+    assert log.loss(left[-1].pointer, -1, found).damaged >= lost
+    log.close()
+    again = open_log(log_id=LOG_ID)
+    assert again.findings.lost_records == 0, "told once by an opening"
+    again.close()
+    assert sum(records for _, records in lost_in(directory)) == lost, "and by verifying until it is repaired"
+    list(repair(directory, log_id=LOG_ID))
+    assert [(one.records, one.closed) for one in damages(directory)] == [(lost, True)]
+
+
+def test_a_full_disk_keeps_the_proof(directory: Path, clock: ManualClock, told: list[Record]) -> None:
+    """Where there is no room to go on above what is lost, closing the log does not hide it."""
+    path = segments(directory)[-1]
+    truncate(path, boundaries(path, LOG_ID)[2])
+    clock.step(-HOUR)
+    disk = FaultyDisk()
+    disk.fail("write", problem=errno.ENOSPC, lasting=True)
+    for _ in range(2):
+        with Log.open(directory, filesystem=disk, clock=clock) as log:
+            assert log.findings.lost_records == 2 * RECORDS
+            assert list(log.read()) == told[: -2 * RECORDS]
+    disk.heal()
+    with Log.open(directory, filesystem=disk, clock=clock) as log:
+        assert log.append(b"above").first > told[-1].pointer + HORIZON_US
+
+
+def test_an_index_of_another_segment_proves_nothing(
+    open_log: OpenLog, directory: Path, told: list[Record]
+) -> None:
+    first, last = (path.with_suffix(layout.INDEX_SUFFIX) for path in segments(directory))
+    path = segments(directory)[-1]
+    truncate(path, boundaries(path, LOG_ID)[1])
+    last.write_bytes(first.read_bytes())
+    assert lost_in(directory) == []
+    assert open_log().findings.lost_records == 0
+
+
+def test_a_log_that_is_closed_while_somebody_looks_has_lost_nothing(
+    open_log: OpenLog, directory: Path
+) -> None:
+    """Its index tells of records that were not there when the looking began."""
+    log = open_log()
+    fill(log, 2)
+    looking = inspection.steps(directory)
+    next(looking)
+    fill(log, 2)
+    log.close()
+    assert not [step for _, step in looking if isinstance(step, Damage)]
+
+
+# -- what is derived ----------------------------------------------------------------------------------------
+
+CUTS: dict[str, Callable[[Path], None]] = {
+    "no footer": lambda path: truncate(path, path.stat().st_size - layout.FOOTER_BYTES),
+    "a piece of the footer": lambda path: truncate(path, path.stat().st_size - 40),
+    "zeros in place of the footer": empty_footer,
+    "no index": take_index,
+    "an index of zeros": empty_index,
+    "neither": take_both,
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_what_a_power_cut_takes_of_derived_parts_is_no_damage_and_is_made_again(
+    open_log: OpenLog, directory: Path, clock: ManualClock, cut: str
+) -> None:
+    log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
+    told = fill(log, 9, 2)
+    log.discard()
+    sealed = segments(directory)[:-1]
+    whole = [path.read_bytes() for path in sealed]
+    assert len(sealed) == 2
+    for path in sealed:
+        CUTS[cut](path)
+    found = list(inspection.summaries(directory))
+    assert [one.unmended for one in found] == [[]] * 3
+    assert {damage.kind for one in found for damage in one.damages} <= {Wrong.FOOTER}
+    if cut != "no footer":  # a reader does without, and cannot tell that there has to be one
+        assert [one.derived for one in found] == [2 if cut == "neither" else 1] * 2 + [0]
+    clock.reboot()
+    with open_log(log_id=LOG_ID) as log:
+        assert list(log.read()) == told
+    assert [path.read_bytes() for path in sealed] == whole
+    again = list(inspection.summaries(directory))
+    assert [(one.damages, one.derived, one.indexed) for one in again[:2]] == [((), 0, True)] * 2
+
+
+def test_what_a_process_leaves_that_dies_in_a_roll_is_made_again(open_log: OpenLog, directory: Path) -> None:
+    log = open_log(options=LogOptions(count_limit=6))
+    fill(log, 6, 2)
+    log.discard()
+    path = segments(directory)[-2]
+    CUTS["neither"](path)
+    truncate(path, path.stat().st_size - 30)
+    open_log().close()
+    found = list(inspection.summaries(directory))
+    assert [(one.damages, one.derived) for one in found] == [((), 0)] * 2
+
+
+def test_a_segment_with_damage_gets_no_new_footer(
+    open_log: OpenLog, directory: Path, clock: ManualClock
+) -> None:
+    """What is made anew says what the log says: where records are missing, only a repair knows what to do."""
+    log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
+    fill(log, 6, 2)
+    log.discard()
+    path = segments(directory)[0]
+    flip(path, boundaries(path, LOG_ID)[1] + 5)
+    CUTS["neither"](path)
+    left = path.read_bytes()
+    clock.reboot()
+    open_log(log_id=LOG_ID).close()
+    assert path.read_bytes() == left
+    assert (2, 2) in lost_in(directory)

@@ -1,0 +1,152 @@
+"""A file that is called like a segment, and cannot be one: it moves no clock, hides nothing, and is kept."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import ManualClock
+from kit.damage import zero
+from kit.logs import boundaries, fill, segments, values
+from quothlog import Log, LogOptions, Reader, inspection, layout, snapshot
+from quothlog.archive import Archiver
+from quothlog.repair import repair
+from quothwire.pointer import POINTER_MAX
+
+OpenLog = Callable[..., Log]
+
+LOG_ID = 0x5151
+FAR = "01999999999999999.seg"
+
+
+def empty(path: Path, directory: Path) -> None:
+    path.touch()
+
+
+def zeros(path: Path, directory: Path) -> None:
+    path.write_bytes(bytes(5_000))
+
+
+def rubbish(path: Path, directory: Path) -> None:
+    path.write_bytes(b"x" * 2**20)
+
+
+def copy_of_another(path: Path, directory: Path) -> None:
+    shutil.copy(segments(directory)[0], path)
+
+
+def of_another_log(path: Path, directory: Path) -> None:
+    with Log.open(directory.with_name("another"), log_id=7) as log:
+        fill(log, 2)
+    shutil.copy(segments(directory.with_name("another"))[0], path)
+
+
+STRAYS = [empty, zeros, rubbish, copy_of_another, of_another_log]
+
+
+@pytest.mark.parametrize("name", [FAR, f"{POINTER_MAX}.seg"])
+@pytest.mark.parametrize("stray", STRAYS)
+def test_a_stray_file_moves_no_clock(
+    open_log: OpenLog, directory: Path, tmp_path: Path, name: str, stray: Callable[[Path, Path], None]
+) -> None:
+    """It is set aside once; looking at the log without its lock passes over it before that, and names it."""
+    with open_log(log_id=LOG_ID, options=LogOptions(count_limit=4)) as log:
+        told = fill(log, 5, 2)
+    stray(directory / name, directory)
+    content = (directory / name).read_bytes()
+
+    assert snapshot.strays_in(directory, LOG_ID) == [name]
+    found = list(inspection.summaries(directory, log_id=LOG_ID))
+    assert [(one.damages, one.sealed) for one in found] == [((), True), ((), True), ((), False)]
+    archiver = Archiver(directory, LOG_ID, tmp_path / "archive", told[-1].pointer, exact=False)
+    assert (list(archiver.run(lambda _bytes: None)), archiver.archive.newest) == ([], told[-1].pointer)
+
+    with open_log(log_id=LOG_ID) as log:
+        more = fill(log, 1)
+        assert more[0].pointer - told[-1].pointer < 60_000_000
+        assert log.findings.strays_set_aside == [f"{name}.1.damaged"]
+        assert list(log.read()) == told + more
+    assert (directory / f"{name}.1.damaged").read_bytes() == content
+    with open_log(log_id=LOG_ID) as log:
+        assert log.findings.strays_set_aside == []
+        assert log.info().gauges["set_aside_bytes"] == len(content)
+    assert snapshot.strays_in(directory, LOG_ID) == []
+
+
+@pytest.mark.parametrize("stray", STRAYS)
+def test_a_reader_beside_the_writer_passes_over_it(
+    open_log: OpenLog, directory: Path, stray: Callable[[Path, Path], None]
+) -> None:
+    """Which grows in the segment before it all the while."""
+    log = open_log(log_id=LOG_ID)
+    told = fill(log, 2)
+    with Reader(directory) as reader:
+        assert reader.read() == told
+        stray(directory / FAR, directory)
+        more = fill(log, 2)
+        assert reader.read() == more
+    with Reader(directory) as reader:
+        assert reader.read() == told + more
+
+
+def test_a_name_above_all_pointers_is_told(open_log: OpenLog, directory: Path) -> None:
+    open_log().close()
+    (directory / "99999999999999999.seg").touch()
+    assert open_log().findings.strays == ["99999999999999999.seg"]
+
+
+def test_a_stray_alone_in_the_folder_of_a_topic_is_no_log(open_log: OpenLog, directory: Path) -> None:
+    directory.mkdir()
+    empty(directory / FAR, directory)
+    log = open_log(log_id=LOG_ID)
+    assert fill(log, 1)[0].pointer < int(FAR[:17])
+    assert log.findings.strays_set_aside == [f"{FAR}.1.damaged"]
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_an_empty_file_between_the_segments_changes_nothing(
+    open_log: OpenLog, directory: Path, row: int
+) -> None:
+    with open_log(log_id=LOG_ID, options=LogOptions(count_limit=4)) as log:
+        told = fill(log, 5, 2)
+    name = layout.segment_name(int(segments(directory)[row].stem) + (1 if row else -1))
+    (directory / name).touch()
+    assert [one.damages for one in inspection.summaries(directory, log_id=LOG_ID)] == [()] * 3
+    with open_log(log_id=LOG_ID) as log:
+        assert (log.first_ordinal, list(log.read())) == (0, told)
+    assert not (directory / name).exists()
+
+
+@pytest.mark.parametrize("batches", [0, 2])
+@pytest.mark.parametrize("harm", ["a byte", "the block", "all of it, and an index beside it"])
+def test_a_segment_whose_header_block_rots_is_no_stray(
+    open_log: OpenLog, directory: Path, clock: ManualClock, harm: str, batches: int
+) -> None:
+    """The log goes on above its name, since somebody may have seen what it held."""
+    log = open_log(log_id=LOG_ID)
+    told = fill(log, 2)
+    log.roll()
+    told += fill(log, batches)
+    log.close()
+    path = segments(directory)[-1]
+    if harm == "a byte":
+        path.write_bytes(path.read_bytes()[:20] + b"x" + path.read_bytes()[21:])
+    elif batches:
+        zero(path, 0, boundaries(path, LOG_ID)[0] if harm == "the block" else path.stat().st_size)
+    elif harm == "the block":
+        return  # nothing is left that tells of it
+    with open_log(log_id=LOG_ID) as log:
+        assert log.findings.strays_set_aside == []
+        assert fill(log, 1)[0].pointer > int(path.stem)
+        assert values(log)[:2] == [one.value for one in told[:2]]
+
+
+def test_a_repair_tells_what_it_set_aside(open_log: OpenLog, directory: Path) -> None:
+    with open_log(log_id=LOG_ID) as log:
+        fill(log, 2)
+    rubbish(directory / FAR, directory)
+    (mended,) = repair(directory, log_id=LOG_ID)
+    assert mended[:3] == (directory / FAR, directory / f"{FAR}.1.damaged", 2**20)

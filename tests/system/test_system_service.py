@@ -1,0 +1,318 @@
+"""The service on a Debian that has booted: installed by the README's lines, in the sandbox of the unit.
+
+Each test has a topic of its own. What a test changes of the service it puts back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from kit.deadlines import eventually
+from kit.machines import PROJECT, needs_machine
+from kit.services import CONFIG, DROP_IN, START_S, Service, readme_lines
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900), needs_machine]
+EXPOSURE_MAX = 2.0
+"""As `systemd-analyze security` counts: 0 sees nothing of the machine, 10 all of it."""
+
+
+def test_it_is_started_by_the_lines_of_the_readme_and_with_every_boot(service: Service) -> None:
+    assert service.show("ActiveState") == "active"
+    assert service.show("UnitFileState") == "enabled"
+    assert service.show("NRestarts") == "0"
+    assert "tcp://127.0.0.1:5555 answers" in service.quoth("ping").lines[0]
+    assert service.run('stat --format=%U:%a /var/lib/quoth "/proc/$1"', str(service.pid)).lines == [
+        "quoth:700",
+        "quoth:555",
+    ]
+
+
+@pytest.mark.parametrize("level", ["written", "synced"])
+def test_a_publish_reaches_its_level_and_is_read(service: Service, topic: str, level: str) -> None:
+    told = service.quoth("pub", topic, "--durability", level, "--format", "json", stdin=b"one\ntwo\n")
+    assert told.objects[-1]["durability"] == level
+    assert service.values(topic) == ["one", "two"]
+
+
+def test_a_topic_is_rolled_trimmed_and_deleted(service: Service, topic: str) -> None:
+    told = service.python(
+        """
+topic = sys.argv[1]
+with quoth.connect() as client:
+    client.publish(topic, b"old")
+    client.roll(topic)
+    new = client.publish(topic, b"new")
+    removed = client.trim(topic, new.first).records
+    left = [message.value.decode() for message in client.read(topic)]
+    client.delete_topic(topic)
+    print(json.dumps([removed, left, topic in client.topics()]))
+""",
+        topic,
+    )
+    assert told == [1, ["new"], False]
+
+
+def test_a_transaction_is_published_whole(service: Service, topic: str) -> None:
+    told = service.python(
+        """
+topic = sys.argv[1]
+with quoth.connect() as client:
+    client.create_topic(topic)
+    transaction = client.transaction(topic, "etl", 1)
+    part = transaction.part(0)
+    part.write([b"%d" % number for number in range(1_000)])
+    staged = part.finish()
+    before = len(client.read(topic))
+    transaction.publish([staged])
+    print(json.dumps([before, len(client.read(topic, limit=2_000))]))
+""",
+        topic,
+    )
+    assert told == [0, 1_000]
+
+
+def test_the_other_lines_of_the_readme_do_what_they_say(service: Service, topic: str) -> None:
+    """Looked at by its doctor, told how it is configured, reloaded, backed up; and restored from that."""
+    service.quoth("pub", topic, stdin=b"kept\n")
+    lines = readme_lines()
+    for line in lines[lines.index("systemctl enable --now quothd") + 1 :]:
+        service.run(line)
+    service.quoth("restore", "/mnt/backup", "/mnt/restored", "--topic", topic)
+    assert "1 record" in service.quoth("log", "verify", "/mnt/restored").lines[0]
+
+
+def test_a_reload_takes_what_has_changed(service: Service) -> None:
+    cursor = service.cursor()
+    with service.changed(CONFIG, "worker_timeout = 7.5\nport = 6666\n"):
+        pid = service.pid
+        service.run("systemctl reload quothd")
+        eventually(lambda: "restart_needed" in service.journal(cursor), "the reload is told", START_S)
+        assert "event=reloaded file=/etc/quoth/quothd.toml changed=worker_timeout" in service.journal(cursor)
+        assert service.pid == pid
+
+
+def test_a_reload_of_a_wrong_file_fails_and_changes_nothing(service: Service) -> None:
+    with service.changed(CONFIG, "worker_timout = 7.5\n"):
+        pid = service.pid
+        assert service.machine.run("systemctl reload quothd").status != 0
+        assert (service.show("ActiveState"), service.pid) == ("active", pid)
+        service.quoth("ping")
+
+
+def test_a_daemon_that_is_killed_is_started_again_with_all_records(service: Service, topic: str) -> None:
+    values = [f"{number}" for number in range(10_000)]
+    service.quoth("pub", topic, stdin="\n".join(values).encode())
+    pid = service.pid
+    service.run('kill -KILL "$1"', str(pid))
+    eventually(lambda: service.pid not in (0, pid), "there is another process", START_S)
+    service.eventually_serves()
+    assert service.quoth("read", topic, "--limit", "20000", "--format", "raw").lines == values
+    service.quoth("pub", topic, stdin=b"more\n")
+
+
+def test_the_watchdog_starts_a_daemon_again_that_stands_still(service: Service) -> None:
+    """And none that is idle for longer than its time."""
+    with service.changed(DROP_IN, "[Service]\nWatchdogSec=1\n"):
+        assert service.restart().status == 0
+        pid, began = service.pid, int(service.show("WatchdogTimestampMonotonic"))
+        cursor = service.cursor()
+        eventually(
+            lambda: int(service.show("WatchdogTimestampMonotonic")) > began + 2_500_000, "it says it is alive"
+        )
+        assert service.pid == pid
+        service.run('kill -STOP "$1"', str(pid))
+        eventually(lambda: service.pid not in (0, pid), "there is another process", START_S)
+        service.eventually_serves()
+        assert "result 'watchdog'" in service.journal(cursor)
+
+
+LOAD = """
+topic, acknowledged = sys.argv[1], 0
+try:
+    with quoth.connect(timeout=1) as client:
+        while True:
+            client.publish(topic, [b"%d" % (acknowledged + row) for row in range(100)])
+            acknowledged += 100
+            if acknowledged == 1_000:
+                print("going", flush=True)
+except quoth.QuothError as problem:
+    print(json.dumps([acknowledged, problem.code]))
+"""
+
+
+def test_a_stop_in_the_middle_of_load_loses_nothing(service: Service, topic: str) -> None:
+    load = service.machine.start(
+        'exec /opt/quoth/bin/python -c "$@"', f"import json, sys, quoth\n{LOAD}", topic
+    )
+    with load:
+        assert load.stdout is not None
+        assert load.stdout.readline() == b"going\n"
+        service.run("systemctl stop quothd")
+        acknowledged, code = json.loads(load.stdout.read())
+    assert code in ("stopping", "timed_out", "disconnected", "busy")
+    assert service.show("Result") == "success"
+    assert service.restart().status == 0
+    kept = service.python(
+        """
+with quoth.connect() as client:
+    print(json.dumps([int(one.value) for one in client.read(sys.argv[1], limit=10_000_000)]))
+""",
+        topic,
+    )
+    assert acknowledged > 0
+    assert kept[:acknowledged] == list(range(acknowledged))
+    assert len(kept) in (acknowledged, acknowledged + 100), (
+        "what was on its way is there whole, or not at all"
+    )
+
+
+READ_ALL_AND_PUBLISH = """
+with quoth.connect() as client:
+    told = {
+        topic: [
+            [one.pointer, one.value.decode("latin-1")]
+            for one in client.read(topic, on_gap=lambda gap: None)
+        ]
+        for topic in client.topics()
+    }
+    print(json.dumps([told, {topic: client.publish(topic, b"new").last for topic in told}]))
+"""
+
+
+def test_an_older_versions_data_directory_is_served(service: Service) -> None:
+    """The files of version 1: every record that it says, and new ones above them."""
+    said = json.loads((PROJECT / "tests/golden/v1/said.json").read_text())["topics"]
+    wanted = {
+        one["name"]: [[record["pointer"], record["value"]] for record in one["records"]] for one in said
+    }
+    golden = (
+        "systemctl stop quothd; mv /var/lib/quoth /var/lib/mine; mkdir --mode=700 /var/lib/quoth; "
+        "cp -r tests/golden/v1/data/. /var/lib/quoth; chown -R quoth: /var/lib/quoth"
+    )
+    mine = "systemctl stop quothd; rm -r /var/lib/quoth; mv /var/lib/mine /var/lib/quoth"
+    with service.changed(CONFIG, "staged_max_age = 1e9\n"):
+        service.run(golden)
+        try:
+            assert service.restart().status == 0
+            told, newest = service.python(READ_ALL_AND_PUBLISH)
+            assert told == wanted
+            for name, records in wanted.items():
+                assert newest[name] > max((pointer for pointer, _ in records), default=0)
+        finally:
+            service.run(mine)
+
+
+def test_sealed_segments_are_checked_within_the_sandbox(service: Service, topic: str) -> None:
+    """By a process of its own, which the daemon starts and nices."""
+    with service.changed(CONFIG, "scrub_interval = 0.5\n"):
+        assert service.restart().status == 0
+        rounds = """
+with quoth.connect() as client:
+    print(json.dumps(client.status().counters.get("scrub_rounds", 0)))
+"""
+        service.quoth("pub", topic, "x")
+        service.quoth("topic", "roll", topic)
+        eventually(lambda: service.python(rounds) > 0, "a round is done", START_S)
+
+
+def test_a_socket_of_the_file_system_is_served_beside_tcp(service: Service, topic: str) -> None:
+    with service.changed(CONFIG, 'listen = ["ipc:///run/quoth/quoth"]\n'):
+        assert service.restart().status == 0
+        service.quoth("pub", topic, "x", "--url", "ipc:///run/quoth/quoth")
+        assert service.values(topic) == ["x"]
+
+
+def test_the_sandbox_is_tight_where_it_is_used(service: Service) -> None:
+    told = service.run("systemd-analyze security --no-pager quothd").out.decode()
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", told)
+    assert found is not None, told
+    assert float(found[1]) <= EXPOSURE_MAX, told
+
+
+# -- what a publish would need ------------------------------------------------------------------------------
+
+
+def test_a_sandbox_that_hides_the_boot_id_is_told_at_the_start(service: Service) -> None:
+    """Not by each publish, of a broker that said that it is ready."""
+    with service.changed(DROP_IN, "[Service]\nProcSubset=pid\nRestart=no\n"):
+        cursor = service.cursor()
+        assert service.restart().status != 0
+        said = service.journal(cursor)
+        assert "unusable_system: /proc/sys/kernel/random/boot_id: No such file or directory" in said
+        assert "ProcSubset=all" in said
+        assert service.show("ActiveState") == "failed"
+
+
+BREAKS: dict[str, tuple[str, str]] = {
+    "a folder of root's": ("chown root: {}", "chown quoth: {}"),
+    "a mount that is read-only": (
+        "mount --bind {0} {0} && mount -o remount,bind,ro {0}",
+        "umount {}",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_a_directory_that_takes_no_files_is_told_at_the_start(service: Service, how: str) -> None:
+    topics = "/var/lib/quoth/topics"
+    spoil, mend = (script.format(topics) for script in BREAKS[how])
+    with service.changed(DROP_IN, "[Service]\nRestart=no\n"):
+        service.run(f"systemctl stop quothd; {spoil}")
+        try:
+            cursor = service.cursor()
+            assert service.restart().status != 0
+            assert f"storage_failed: {topics}" in service.journal(cursor)
+        finally:
+            service.run(mend)
+
+
+# -- a service of one user ----------------------------------------------------------------------------------
+
+USER_MANAGER = r"""
+useradd --create-home dev
+cd /run/systemd/system
+mkdir user@.service.d
+cat > user-runtime-dir@.service <<'END'
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=install --directory --owner=%i --mode=700 /run/user/%i
+END
+printf '[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%%i\n' > user@.service.d/test.conf
+systemctl daemon-reload
+systemctl start "user@$(id --user dev)"
+"""
+"""What logind does for whoever logs in; a minimal Debian has none."""
+AS_USER = r"""
+cat > /run/as-user
+exec su dev -c 'cd; export XDG_RUNTIME_DIR=/run/user/$(id --user); sh -e /run/as-user'
+"""
+
+
+def test_a_user_has_a_service_of_their_own(service: Service) -> None:
+    """Started, published to, reloaded, killed and started again by their own manager."""
+    service.run(USER_MANAGER)
+    told = service.run(
+        AS_USER,
+        stdin=b"""
+quoth service install --user > /dev/null
+printf 'port = 5600\\n' > .config/quoth/quothd.toml
+systemctl --user daemon-reload
+systemctl --user enable --now quothd 2> /dev/null
+export QUOTH_URL=tcp://127.0.0.1:5600
+quoth pub t one --durability synced > /dev/null
+pid=$(systemctl --user show --property=MainPID --value quothd)
+systemctl --user reload quothd
+test "$(systemctl --user show --property=MainPID --value quothd)" = "$pid"
+kill -KILL "$pid"
+quoth pub t two --timeout 60 > /dev/null
+quoth read t --format raw
+ls .local/share/quoth
+systemctl --user disable --now quothd 2> /dev/null
+quoth service uninstall --user > /dev/null
+""",
+    )
+    assert told.lines == ["one", "two", "lock", "topics"]

@@ -1,0 +1,100 @@
+"""What is built is whole: the licence, what an index shows, the pages, and no link that leads nowhere."""
+
+from __future__ import annotations
+
+import email
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from email.message import Message
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from quothcli.pages import FILES
+
+ROOT = Path(__file__).parents[1]
+LICENSE = (ROOT / "LICENSE").read_text("utf-8")
+
+
+class Built(NamedTuple):
+    """What was built, unpacked."""
+
+    wheel: Path
+    sdist: Path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A wheel and an sdist, built from this tree."""
+    at = tmp_path_factory.mktemp("built")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(at)],
+        cwd=ROOT, capture_output=True, timeout=110, check=True,
+    )  # fmt: skip
+    (wheel,) = at.glob("*.whl")
+    shutil.unpack_archive(wheel, at / "wheel", "zip")
+    (sdist,) = at.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(at / "sdist", filter="data")
+    (unpacked,) = (at / "sdist").iterdir()
+    return Built(at / "wheel", unpacked)
+
+
+@pytest.fixture
+def metadata(built: Built) -> Message:
+    """What an index and an installer read."""
+    (file,) = built.wheel.glob("*.dist-info/METADATA")
+    return email.message_from_string(file.read_text("utf-8"))
+
+
+def test_the_licence_is_in_all_that_is_built(built: Built, metadata: Message) -> None:
+    assert "Apache License\n                           Version 2.0, January 2004" in LICENSE
+    (in_wheel,) = built.wheel.glob("*.dist-info/licenses/LICENSE")
+    assert in_wheel.read_text("utf-8") == (built.sdist / "LICENSE").read_text("utf-8") == LICENSE
+    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
+
+
+def test_an_index_can_say_what_it_is(metadata: Message) -> None:
+    assert metadata["Author"]
+    assert "zeromq" in metadata["Keywords"].split(",")
+    classifiers = metadata.get_all("Classifier") or []
+    for minor in (11, 12, 13, 14):
+        assert f"Programming Language :: Python :: 3.{minor}" in classifiers
+    assert "Typing :: Typed" in classifiers
+    for url in metadata.get_all("Project-URL") or []:
+        assert re.match(r"[\w ]+, https://", url), url
+
+
+def test_the_sdist_has_the_changes_and_the_documents(built: Built) -> None:
+    for name in ("CHANGELOG.md", "README.md", *FILES.values()):
+        assert (built.sdist / name).read_text("utf-8") == (ROOT / name).read_text("utf-8")
+
+
+def test_an_installed_command_has_its_pages(built: Built, tmp_path: Path) -> None:
+    """Far from any checkout."""
+    code = f"from quothcli import pages; print(pages.__file__, *map(pages.page, {list(FILES)}), sep='')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(built.wheel)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    pages = [(ROOT / path).read_text("utf-8") for path in FILES.values()]
+    assert done.stdout == "".join([str(built.wheel / "quothcli" / "pages.py"), *pages, "\n"])
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
+def test_links_work_on_an_index(name: str) -> None:
+    """A link is absolute or leads to a heading: an index has no other files."""
+    text = (ROOT / name).read_text("utf-8")
+    links = re.findall(r"\]\(([^)\s]+)|^\[[^\]]+\]:\s*(\S+)|(?:src|href)=\"([^\"]+)", text, re.MULTILINE)
+    found = ["".join(one) for one in links]
+    assert [link for link in found if not link.startswith(("https://", "#"))] == []
+
+
+def test_the_changes_name_the_version(metadata: Message) -> None:
+    assert f"\n## {metadata['Version']}" in (ROOT / "CHANGELOG.md").read_text("utf-8")

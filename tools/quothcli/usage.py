@@ -1,0 +1,54 @@
+"""What was typed wrongly, in plain words: the library that parses options speaks of ranges and parameters."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+_CHOICE = re.compile(r"'(?P<typed>.*)' is not one of (?P<choices>'.*')\.?", re.DOTALL)
+_NUMBER = re.compile(r"'(?P<typed>.*)' is not a valid (?P<kind>int|float)\w*( range)?\.?", re.DOTALL)
+_RANGE = re.compile(r"(?P<typed>\S+) is not in the range .*", re.DOTALL)
+_KINDS = {"int": "a whole number", "float": "a number"}
+
+
+class Mistake(NamedTuple):
+    """What is wrong, and what to do; hint: empty if the command's help has to say it."""
+
+    text: str
+    hint: str
+
+
+def mistake(problem: Any) -> Mistake:
+    """Put the error of the library that parses options into plain words; a text that is unknown stays."""
+    names = getattr(getattr(problem, "param", None), "opts", None)
+    message = str(getattr(problem, "message", ""))
+    if not names:
+        return Mistake(problem.format_message(), "")
+    name = _of_argument(problem.param) or max(names, key=len)
+    if (choice := _CHOICE.fullmatch(message)) is not None:
+        return _no_choice(name, choice["typed"], re.findall(r"'([^']*)'", choice["choices"]))
+    if (number := _NUMBER.fullmatch(message)) is not None:
+        return Mistake(f"{name} is {_KINDS[number['kind']]}, not {number['typed']!r}", "")
+    if (beyond := _RANGE.fullmatch(message)) is not None:
+        return Mistake(f"{name} is {_allowed(problem.param.type)}, not {beyond['typed']}", "")
+    return Mistake(problem.format_message(), "")
+
+
+def _of_argument(param: Any) -> str:
+    """The name of an argument as the help shows it; empty for an option."""
+    return str(param.metavar or param.name).upper() if param.param_type_name == "argument" else ""
+
+
+def _allowed(kind: Any) -> str:
+    low, high = kind.min, kind.max
+    if high is None:
+        return f"at least {low}"
+    return f"at most {high}" if low is None else f"{low} to {high}"
+
+
+def _no_choice(name: str, typed: str, choices: list[str]) -> Mistake:
+    *others, last = choices
+    near = get_close_matches(typed, choices, n=1)
+    wanted = f"{', '.join(others)} or {last}" if others else last
+    return Mistake(f"{name} is {wanted}, not {typed!r}", f"did you mean {near[0]}?" if near else "")
