@@ -105,7 +105,7 @@ Until = Annotated[
 ]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", "--first", metavar="N", min=0, help="End after N records (default: go on)."),
+    typer.Option("--limit", "--first", metavar="N", min=0, help="End after N records (default: no limit)."),
 ]
 
 
