@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from quoth import Message
 from quothcli.formats import Format
 from quothwire import pointer as pointers
+from quothwire.quantity import format_size
 
 _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
     ord("\t"): "\\t",
@@ -148,12 +149,8 @@ def ordinals_text(first: int, count: int) -> str:
 
 
 def bytes_text(size: float) -> str:
-    """A number of bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1_000
-    return f"{size:,.0f} TB"
+    """A measured number of bytes for people, three digits of it."""
+    return format_size(size, rough=True)
 
 
 def _line(text: str) -> bytes:
