@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from quothcli import progress
 from quothcli.formats import Format
 from quothwire import pointer as pointers
+from quothwire.quantity import format_size
 
 if TYPE_CHECKING:
     from quoth import Message
@@ -176,12 +177,8 @@ def ordinals_text(first: int, count: int) -> str:
 
 
 def bytes_text(size: float) -> str:
-    """A number of bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1_000
-    return f"{size:,.0f} TB"
+    """A measured number of bytes for people, three digits of it."""
+    return format_size(size, rough=True)
 
 
 def _line(text: str) -> bytes:
