@@ -114,4 +114,4 @@ def _save(
 
 
 _AFTER_A_LOSS = "the topic stays in the backup as it was: restore it"
-_AFTER_A_FULL_DISK = "the last backup there is as it was; free some space and try again, it goes on"
+_AFTER_A_FULL_DISK = "the last backup there is as it was, and the next one goes on from here"

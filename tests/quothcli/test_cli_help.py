@@ -51,7 +51,7 @@ def test_the_tree_is_the_one_that_is_documented() -> None:
     service = ["install", "uninstall"]
     ctx = ["add", "use", "ls", "rm"]
     bench = ["ratio", "table", "api", "aio", "latency", "memory", "steps", "spark", "peers"]
-    pipeline = ["audit", "archive", "compact", "replay", "stats"]
+    pipeline = ["audit", "archive", "verify", "compact", "replay", "stats"]
     groups = {
         "topic": topic,
         "log": log,

@@ -48,7 +48,10 @@ for line in sys.stdin:
 HEAVY = {"asyncio", "concurrent", "email", "http", "logging", "multiprocessing", "pydantic", "rich", "ssl"}
 """Packages that no client's command needs unless it does what they are for."""
 LIGHT = frozenset(("annotated_doc", "click", "quothcli", "shellingham", "typer"))
-_FEW = "defaults message moment", "bounds errors pointer quantity settings topic transaction"
+_FEW = (
+    "deadline defaults message moment",
+    "bounds errors moment_text paths pointer quantity settings suggestion topic transaction variables",
+)
 FEW = frozenset(f"quoth.{name}" for name in _FEW[0].split()) | {
     f"quothwire.{name}" for name in _FEW[1].split()
 }
