@@ -72,9 +72,9 @@ def test_no_broker_is_a_failure_only_if_one_was_named(
     text = found(named)["broker"]["text"]
     assert url in text
     assert text.endswith("(from --url)")
-    monkeypatch.setattr("quothcli.options.DEFAULT_URL", url)
-    with pytest.raises(Disconnected) as problem:
-        Chosen(timeout=0.05).connect()
+    monkeypatch.setattr("quothcli.chosen.DEFAULT_URL", url)
+    with pytest.raises(Disconnected) as problem, Chosen(timeout=0.05).connect():
+        pass
     (first, *ports) = broker_checks.silent(Chosen().place, problem.value)
     assert first.verdict == "warn"
     assert [one.verdict for one in ports] == ["ok", "ok"]

@@ -135,10 +135,10 @@ def test_a_missing_segment(alone: Command, directory: Path) -> None:
 
 def test_a_torn_end_is_no_damage(alone: Command, directory: Path) -> None:
     last = segments(directory)[-1]
-    raw = last.read_bytes()
-    last.write_bytes(raw + raw[-40:-10])
+    last.write_bytes(last.read_bytes()[:-10])
+    last.with_suffix(".idx").unlink()  # it claims that the end was synced
     told = alone("log", "dump", str(directory), "--format", "raw")
-    assert (told.status, told.lines) == (0, VALUES)
+    assert (told.status, told.lines) == (0, VALUES[:25])
     assert "are no whole batch" in told.err
 
 

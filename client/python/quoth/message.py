@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from quothwire import pointer as pointers
-from quothwire.headers import problem_of, raw_of
 
 
 class Message(NamedTuple):
@@ -27,11 +26,15 @@ class Message(NamedTuple):
     @property
     def raw_headers(self) -> bytes:
         """The headers as stored if they cannot be decoded and `headers` is empty for that; else no bytes."""
+        from quothwire.headers import raw_of  # few look at it, and it takes long to load
+
         return raw_of(self.headers)
 
     @property
     def headers_problem(self) -> str:
         """Why the headers cannot be decoded; empty if they can."""
+        from quothwire.headers import problem_of
+
         return problem_of(self.headers)
 
     @property
