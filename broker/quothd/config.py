@@ -150,13 +150,13 @@ class Config:
     max_age: Span = _topic(
         0.0,
         "Seconds after which records are removed; 0: never.",
-        "Nothing is removed that nobody limited.",
+        "Without a limit nothing is removed.",
         infinity=0,
     )
     max_bytes: Size = _topic(
         0,
         "Bytes of a topic above which its oldest records are removed; 0: never.",
-        "Nothing is removed that nobody limited.",
+        "Without a limit nothing is removed.",
         infinity=0,
     )
     size_limit: Size = _topic(

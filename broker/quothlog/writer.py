@@ -234,7 +234,7 @@ def _open(directory: str | Path, options: LogOptions) -> Log:
 
 
 def _told(opened: Log) -> Log:
-    """Warn of what somebody should look at who cares for this log."""
+    """Log a warning for each finding of the opening that needs a person's attention."""
     ahead, found = opened.ahead_us, opened.findings
     if ahead > AHEAD_US:
         log.warning("%s: pointers run %d s ahead of the clock", opened.directory, ahead // 1_000_000)

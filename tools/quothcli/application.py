@@ -101,7 +101,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _keys() -> Iterable[str]:
-    """The daemon's keys, for whoever has set a variable that is none of the command's."""
+    """The daemon's keys, which an unknown variable is compared with."""
     from quothd.config import KEYS
 
     return KEYS

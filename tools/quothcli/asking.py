@@ -15,7 +15,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 def is_confirmed(deed: str, what: str, *, yes: bool) -> bool:
     """Ask at the terminal, unless `yes` was typed; False, and said, if the answer is no.
 
-    deed, what: "delete" and "topic 'orders' with 7 records". Raises `BadParameter` where nobody can be asked.
+    deed, what: "delete" and "topic 'orders' with 7 records". Raises `BadParameter` without a terminal.
     """
     if yes:
         return True

@@ -125,7 +125,7 @@ def tail(
 ) -> int | None:
     """Print records as they come, until Ctrl-C.
 
-    It begins now unless it is told where, and goes on from there. It waits for a topic that does not exist
+    It begins now, or where an option says, and goes on from there. It waits for a topic that does not exist
     yet, and for a broker that is not there yet or goes away for a while. A terminal shows the time, the key
     and the value in columns, with a line where the date changes; a pipe gets what --format text prints.
 

@@ -156,8 +156,8 @@ def trim(
     """Remove old records, a whole segment at a time.
 
     The segments go that hold nothing but records before the given time; a segment that holds a younger one
-    stays whole, so fewer records may go than are older. It asks first; where nobody can be asked, --yes is
-    needed.
+    stays whole, so fewer records may go than are older. It asks first; without a terminal it needs
+    --yes.
     """
     asked = chosen(context, url, timeout, form)
     limit = moment(before) or 0

@@ -45,8 +45,8 @@ from quothwire.message import Publish
 from quothwire.topic import check_topic
 
 PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
-"""Between two attempts; longer each time, unless something was stored in between, or nobody was there: who
-was waited for in vain is not left alone on top of that."""
+"""Between two attempts. The pause grows, unless something was stored in between, or no broker answered: then
+the attempt itself has waited."""
 SAVE_S = 0.2
 """How often the standing is saved while batches are acknowledged."""
 AHEAD_BYTES = 8 * 2**20
@@ -344,7 +344,7 @@ class Forwarder:
             data, wrong = repaired(one.data, self._source.log_id)
             if wrong:
                 records = f"{len(wrong)} records from pointer {one.header.base + wrong[0]} on"
-                self._events.began_anew(f"{records} had headers that nobody can decode: sent without them")
+                self._events.began_anew(f"{records} had headers that cannot be decoded: sent without them")
             return data
         return one.data
 
@@ -443,7 +443,7 @@ class Forwarder:
             self._problem = self._problem or self._judge(parcel, outcome.error)
             return
         parcel.acknowledged = outcome.last
-        if parcel.copies == 1:  # else nobody knows which copy is meant, and what lay between them
+        if parcel.copies == 1:  # else it is not known which copy is meant
             self._patience.acknowledged(time.monotonic() - parcel.began)
         while self._sent and self._sent[0].acknowledged:
             done = self._sent.popleft()

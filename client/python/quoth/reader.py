@@ -133,8 +133,8 @@ class Passage(ABC, Generic[T]):
     def first_wait(self, wait: float) -> float:
         """Seconds that the broker may keep the next question of a tail.
 
-        It answers the first one at once if the cursor may lie above the newest record: that is told then, and
-        not after a long silence.
+        It answers the first one at once if the cursor may lie above the newest record: the reader reports
+        that first, not after a long silence.
         """
         is_sure = self._has_asked or self.seen or self.is_time or not self.after
         self._has_asked = True

@@ -19,8 +19,8 @@ on disk, travel to every consumer and are checked there again. All integers are 
 
 The record i of a batch has the pointer base + i and the ordinal base ordinal + i. Offsets begin at 0, never
 fall and end at the length of their heap, so values and keys are Arrow arrays as they lie there (a bit of the
-bitmap is 1 where there is a key, least significant bit first). A record's headers are told by
-`quothwire.headers`. Zeros are never a batch. What else a new batch has to be `quothwire.ingest` checks.
+bitmap is 1 where there is a key, least significant bit first). `quothwire.headers` defines a
+record's headers. Zeros are never a batch. What else a new batch has to be `quothwire.ingest` checks.
 """
 
 from __future__ import annotations

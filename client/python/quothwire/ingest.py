@@ -1,7 +1,7 @@
 """What a new batch has to be, beyond what makes it one: checked once, before a log stores it.
 
 A batch whose checksums match and whose offsets rise is whole, `quothwire.batch.check`, and readers take it as
-it is. What is checked here are mistakes of its producer, which must be told to it at once. Logs may hold such
+it is. What is checked here are mistakes of its producer, which it learns at once. Logs may hold such
 batches from brokers that did not check; a reader, a recovery or a backup does not refuse them.
 """
 

@@ -219,7 +219,7 @@ def read_topic(
     columns: any of `COLUMNS`. One that is left out is neither built nor handed to Java, but its bytes cross
     the network: one checksum covers all columns of a stored batch, so a broker sends the whole batch.
 
-    Raises ``bad_request`` for a column that does not exist, and for such a name; all else is told when the
+    Raises ``bad_request`` for a column that does not exist, and for such a name; other errors come when the
     table is used.
     """
     names = [topics] if isinstance(topics, str) else list(topics)

@@ -160,7 +160,7 @@ class Bench:
 
 
 def _by_processor(used: Sequence[tuple[float, float]]) -> Spread | None:
-    """How many times the processor time of a way the other one takes; None where nobody tells."""
+    """How many times the processor time of a way the other one takes; None where it is unknown."""
     return Spread.of([theirs / ours for ours, theirs in used]) if all(map(all, used)) else None
 
 

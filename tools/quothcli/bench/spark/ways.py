@@ -112,7 +112,7 @@ class Sample(NamedTuple):
 
     @property
     def processor(self) -> float:
-        """Seconds of all processors together; 0 where nobody tells."""
+        """Seconds of all processors together; 0 where it is unknown."""
         return self.java + self.python + self.broker
 
 

@@ -2,7 +2,7 @@
 
 What is merged is read whole on the way, and its fingerprint has to be what the manifest says. Files that are
 missing or damaged stay as they are, with their neighbours, and are reported. One commit puts the new files in
-the place of the old ones; those stay for a while, for whoever has begun to read by the manifest before.
+the place of the old ones; those stay for a while, for readers that have begun by the manifest before.
 """
 
 from __future__ import annotations
