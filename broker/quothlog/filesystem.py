@@ -131,6 +131,14 @@ def open_regular(path: Path, flags: int) -> int:
     raise OSError(errno.EINVAL, STRANGE[errno.EINVAL], str(path))
 
 
+def refuse_other_kinds(state: os.stat_result, path: str) -> None:
+    """Raise the OSError that opening it would, unless this is the state of a regular file."""
+    if not stat.S_ISREG(state.st_mode):
+        kinds = {stat.S_IFLNK: errno.ELOOP, stat.S_IFDIR: errno.EISDIR}
+        code = kinds.get(stat.S_IFMT(state.st_mode), errno.EINVAL)
+        raise OSError(code, STRANGE[code], path)
+
+
 class PosixFile:
     """A regular file of the operating system."""
 
