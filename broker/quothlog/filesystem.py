@@ -6,6 +6,7 @@ failing or a forgetting file system in their place.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import fcntl
@@ -94,6 +95,9 @@ class FileSystem(Protocol):
     def list(self, path: Path) -> dict[str, int]:
         """The files of a directory with their sizes. FileNotFoundError if there is no such directory."""
 
+    def strange(self, path: Path) -> builtins.list[str]:
+        """The names in a directory that are not those of regular files."""
+
     def create(self, path: Path) -> File:
         """Make an empty file, in place of one of that name, open for reading and appending."""
 
@@ -129,14 +133,6 @@ def open_regular(path: Path, flags: int) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EINVAL, STRANGE[errno.EINVAL], str(path))
-
-
-def refuse_other_kinds(state: os.stat_result, path: str) -> None:
-    """Raise the OSError that opening it would, unless this is the state of a regular file."""
-    if not stat.S_ISREG(state.st_mode):
-        kinds = {stat.S_IFLNK: errno.ELOOP, stat.S_IFDIR: errno.EISDIR}
-        code = kinds.get(stat.S_IFMT(state.st_mode), errno.EINVAL)
-        raise OSError(code, STRANGE[code], path)
 
 
 class PosixFile:
@@ -249,6 +245,11 @@ class PosixFileSystem:
                 for entry in entries
                 if entry.is_file(follow_symlinks=False)
             }
+
+    def strange(self, path: Path) -> builtins.list[str]:
+        """See `FileSystem.strange`."""
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
 
     def create(self, path: Path) -> File:
         """See `FileSystem.create`."""

@@ -75,8 +75,11 @@ def open_directory(
     """Open the log in a directory, or begin one if there is none.
 
     log_id: 0 takes the id that the segments say, or a new one for a log that is begun. Raises `Damaged` if no
-    segment says an id, or all that say one say another.
+    segment says an id, or all that say one say another; OSError if a segment or the plan is no regular file.
     """
+    for name in filesystem.strange(directory):
+        if layout.floor_of(name) or name == layout.PLAN_NAME:
+            filesystem.open(directory / name).close()  # raises: what it stands for would be missing
     files = filesystem.list(directory)
     strays = sorted(name for name in files if not layout.is_ours(name) and name not in others)
     findings = Findings(strays=strays)

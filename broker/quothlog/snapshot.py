@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from quothlog import layout, segment
 from quothlog.clock import SystemClock
-from quothlog.filesystem import File, PosixFileSystem, refuse_other_kinds
+from quothlog.filesystem import File, PosixFileSystem
 from quothlog.layout import Block, Footer, Position
 from quothlog.plan import Plan, read_plan
 from quothlog.segment import Segment
@@ -258,9 +258,9 @@ def _listed(directory: Path) -> dict[int, int]:
             if not floor:
                 continue
             with contextlib.suppress(FileNotFoundError):
-                state = entry.stat(follow_symlinks=False)
-                refuse_other_kinds(state, entry.path)
-                sizes[floor] = state.st_size
+                if not entry.is_file(follow_symlinks=False):
+                    DISK.open(Path(entry.path)).close()
+                sizes[floor] = entry.stat(follow_symlinks=False).st_size
     return sizes
 
 
