@@ -17,6 +17,7 @@ from kit.damage import flip, truncate, zero
 from kit.logs import boundaries, fill, segments, values
 from kit.storage import FaultyDisk
 from quothlog import Log, LogOptions, inspection, layout
+from quothlog.archive import Archiver
 from quothlog.inspection import Damage, Wrong
 from quothlog.pointers import HORIZON_US
 from quothlog.repair import repair
@@ -112,7 +113,7 @@ def test_synced_records_that_are_gone_are_told_and_never_replaced(
 
 @pytest.mark.parametrize("row", range(3))
 def test_an_emptied_segment_is_no_stray(
-    open_log: OpenLog, directory: Path, clock: ManualClock, row: int
+    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, row: int
 ) -> None:
     """What it held is told before the opening, by it, and by the gap: no ordinal is given out twice."""
     with open_log(log_id=LOG_ID, options=LogOptions(count_limit=6)) as log:
@@ -129,6 +130,8 @@ def test_an_emptied_segment_is_no_stray(
         return [one.records for one in wrong] == [-1 if row == 0 else 6]
 
     assert is_told()
+    archiver = Archiver(directory, LOG_ID, tmp_path / "archive", told[-1].pointer, exact=False)
+    assert path in {damage.path for damage in archiver.run(lambda _bytes: None)}
     for _ in range(2):
         with open_log(log_id=LOG_ID) as log:
             assert log.findings.strays_set_aside == []
@@ -146,6 +149,10 @@ def test_an_emptied_segment_is_no_stray(
         assert found is not None
         assert found.ordinal == 18
     assert is_told()
+    list(repair(directory, log_id=LOG_ID))
+    with open_log(log_id=LOG_ID) as log:
+        assert (log.findings.strays_set_aside, list(log.read())) == ([], [*left, more])
+    assert [(one.records, one.closed) for one in damages(directory)] == ([(6, True)] if row else [])
 
 
 def test_an_emptied_segment_without_an_index_keeps_its_damage(
