@@ -155,6 +155,26 @@ def test_an_emptied_segment_is_no_stray(
     assert [(one.records, one.closed) for one in damages(directory)] == ([(6, True)] if row else [])
 
 
+def test_a_last_segment_that_another_one_was_written_over_is_no_stray(
+    open_log: OpenLog, directory: Path, clock: ManualClock, told: list[Record]
+) -> None:
+    """Its index still says what was synced of it."""
+    first, last = segments(directory)
+    last.write_bytes(first.read_bytes())
+    clock.step(-HOUR)
+    left = told[: -BATCHES * RECORDS]
+    assert [one.path for one in damages(directory)] == [last]
+    for lost in (BATCHES * RECORDS, 0):
+        with open_log(log_id=LOG_ID) as log:
+            assert (log.findings.strays_set_aside, log.findings.lost_records) == ([], lost)
+            assert log.append(b"above").first > told[-1].pointer
+            assert [one for one in log.read() if one.value != b"above"] == left
+            found = log.fetch(left[-1].pointer)
+            assert found is not None
+            assert found.ordinal == len(told)
+    assert sum(max(one.records, 0) for one in damages(directory)) == BATCHES * RECORDS
+
+
 def test_an_emptied_segment_without_an_index_keeps_its_damage(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
