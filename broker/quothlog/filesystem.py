@@ -6,6 +6,7 @@ failing or a forgetting file system in their place.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import fcntl
@@ -93,6 +94,9 @@ class FileSystem(Protocol):
 
     def list(self, path: Path) -> dict[str, int]:
         """The files of a directory with their sizes. FileNotFoundError if there is no such directory."""
+
+    def strange(self, path: Path) -> builtins.list[str]:
+        """The names in a directory that are not those of regular files."""
 
     def create(self, path: Path) -> File:
         """Make an empty file, in place of one of that name, open for reading and appending."""
@@ -241,6 +245,11 @@ class PosixFileSystem:
                 for entry in entries
                 if entry.is_file(follow_symlinks=False)
             }
+
+    def strange(self, path: Path) -> builtins.list[str]:
+        """See `FileSystem.strange`."""
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
 
     def create(self, path: Path) -> File:
         """See `FileSystem.create`."""

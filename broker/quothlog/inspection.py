@@ -145,7 +145,7 @@ def summaries(
 ) -> Iterator[Summary]:
     """Tell the segments of a log, oldest first.
 
-    log_id: that of the log, if the directory holds segments of several; 0 for that of the newest. Every byte
+    log_id: that of the log, if the directory holds segments of several; 0 for that of the oldest. Every byte
     is read and every checksum verified. quick: a sealed segment is believed its header block and its footer,
     and of the others only the headers are read. sealed_only: the last segment, which may be written to, is
     left out. advance: called again and again while bytes are verified. Raises FileNotFoundError if there is

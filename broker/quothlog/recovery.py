@@ -30,7 +30,7 @@ from quothlog.producers import ProducerTable
 from quothlog.scan import Found, Hole, is_open, is_zero, newest_pointer_in, settled, walk
 from quothlog.sealed import SealedSegments
 from quothlog.segment import ActiveSegment, Segment
-from quothlog.strays import is_stray, strays_behind
+from quothlog.strays import strays_among
 from quothlog.successor import Successor, cut, finish_cuts
 from quothwire import batch
 from quothwire.errors import Damaged, QuothError, error
@@ -75,8 +75,11 @@ def open_directory(
     """Open the log in a directory, or begin one if there is none.
 
     log_id: 0 takes the id that the segments say, or a new one for a log that is begun. Raises `Damaged` if no
-    segment says an id, or all that say one say another.
+    segment says an id, or all that say one say another; OSError if a segment or the plan is no regular file.
     """
+    for name in filesystem.strange(directory):
+        if layout.floor_of(name) or name == layout.PLAN_NAME:
+            filesystem.open(directory / name).close()  # raises: what it stands for would be missing
     files = filesystem.list(directory)
     strays = sorted(name for name in files if not layout.is_ours(name) and name not in others)
     findings = Findings(strays=strays)
@@ -86,7 +89,7 @@ def open_directory(
             filesystem.remove(directory / name)
     sync_directory(filesystem, directory)  # who gave a file its name may have died before that was durable
     finish_plan(filesystem, directory, files)
-    log_id = _without_strays(filesystem, directory, files, log_id, findings)
+    log_id = _without_strays(filesystem, directory, files, log_id, findings, clock.now())
     files = finish_cuts(filesystem, directory, files)
     staged = {name: size for name, size in files.items() if layout.staged_name_of(name)}
     findings.set_aside_bytes = sum(size for name, size in files.items() if layout.is_set_aside(name))
@@ -108,29 +111,24 @@ def open_directory(
 
 
 def _without_strays(
-    filesystem: FileSystem, directory: Path, files: dict[str, int], log_id: int, findings: Findings
+    filesystem: FileSystem, directory: Path, files: dict[str, int], log_id: int, findings: Findings, now: int
 ) -> int:
     """Set aside what cannot be a segment of the log; returns the id of the log, 0 if there is none yet.
 
-    files: names and sizes, kept true. Raises as `open_directory` does, before anything is renamed.
+    files: names and sizes, kept true. now: the time. Raises as `open_directory` does, before it renames.
     """
-    floors = sorted(floor for name, size in files.items() if size and (floor := layout.floor_of(name)))
-    if floors:
-        log_id = _log_id(filesystem, directory, floors, log_id)
+    floors = sorted(floor for name in files if (floor := layout.floor_of(name)))
+    log_id = _log_id(filesystem, directory, floors, log_id)
 
-    def is_one(floor: int) -> bool:
-        one = Segment(filesystem, directory, floor, log_id, files[layout.segment_name(floor)])
-        file = filesystem.open(one.path)
-        try:
-            return is_stray(one, file)
-        finally:
-            file.close()
+    def make(floor: int) -> Segment:
+        return Segment(filesystem, directory, floor, log_id, files[layout.segment_name(floor)])
 
-    strays = [name for name, size in files.items() if not size and layout.floor_of(name)]
-    strays += map(layout.segment_name, strays_behind(floors, is_one))
+    strays = strays_among(floors, make, now)
+    if not log_id and len(strays) < len(floors):
+        raise error("damaged", f"no segment in {directory} has a header block that checks")
     if strays:
         with durable_names(filesystem, directory):
-            for name in strays:
+            for name in map(layout.segment_name, strays):
                 aside = next(one for n in count(1) if (one := layout.damaged_name(name, n)) not in files)
                 filesystem.rename(directory / name, directory / aside)
                 files[aside] = files.pop(name)
@@ -144,9 +142,12 @@ def new_log_id() -> int:
 
 
 def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: int) -> int:
-    """The wanted id if a segment says it, or if none says any; the newest one that is said if any will do."""
+    """The wanted id if a segment says it or none says any; 0 wanted: the oldest one that is said, 0 if none.
+
+    The oldest, since a file of another log that gets into a directory would stand behind it as a rule.
+    """
     said = 0
-    for floor in reversed(floors):
+    for floor in floors if not wanted else reversed(floors):
         try:
             said = Segment(filesystem, directory, floor, 0, 0).block.log_id
         except Damaged:
@@ -155,8 +156,6 @@ def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: 
             return said
     if said:
         raise error("damaged", f"{directory} holds log {said}, not log {wanted}", "open it by its own id")
-    if not wanted:
-        raise error("damaged", f"no segment in {directory} has a header block that checks")
     return wanted
 
 

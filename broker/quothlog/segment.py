@@ -56,6 +56,10 @@ class Segment:
         self._stop = 0
         self._view: View | None = None
 
+    def open(self) -> File:
+        """Open its file for reading. Raises OSError."""
+        return self._filesystem.open(self.path)
+
     @property
     def index_path(self) -> Path:
         """The index file beside it."""
@@ -71,7 +75,7 @@ class Segment:
         """The header block. Raises `Damaged`, or ``unsupported_version``."""
         block = self._block
         if block is None:
-            file = self._filesystem.open(self.path)
+            file = self.open()
             block = read_block(file)
             file.close()
             if self.log_id and block.log_id != self.log_id:
@@ -98,7 +102,7 @@ class Segment:
             self._misplaced = not self._is_named() and self._named() != _NOBODY
             if self._misplaced:
                 try:
-                    read_block(self._filesystem.open(self.path))
+                    read_block(self.open())
                 except QuothError:
                     self._misplaced = False
         return self._misplaced
@@ -121,7 +125,7 @@ class Segment:
         """
         if self._head is None:
             try:
-                file = self._filesystem.open(self.path)
+                file = self.open()
                 self._head = layout.named_in(file.read(layout.BLOCK_BYTES, 0))
                 file.close()
             except QuothError:
@@ -165,7 +169,7 @@ class Segment:
     def stop(self) -> int:
         """The offset behind its last batch: where its footer lies, or its end if it has none."""
         if not self._stop:
-            file = self._filesystem.open(self.path)
+            file = self.open()
             footer = self.footer(file)
             file.close()
             self._stop = footer.end.offset if footer else self.size
@@ -230,7 +234,7 @@ class Segment:
             file.close()
         except (OSError, QuothError):
             return None
-        return point if (point.log_id, point.floor) == (self.log_id, self.floor) else None
+        return point if point.floor == self.floor and self.log_id in (0, point.log_id) else None
 
     def footer(self, file: File) -> Footer | None:
         """The footer of the file, if there is one and it belongs here.
@@ -252,10 +256,10 @@ class Segment:
 
     def _peek(self) -> File:
         view = self._view
-        return view.file if view else self._filesystem.open(self.path)
+        return view.file if view else self.open()
 
     def _load(self) -> View:
-        file = self._filesystem.open(self.path)
+        file = self.open()
         point = self.checkpoint()
         if point is not None and last_batch_agrees(file, point):
             index, here = SparseIndex(point.entries), point.end
@@ -407,7 +411,7 @@ class ActiveSegment(Segment):
     def as_of(self, end: Position) -> Segment:
         """The same up to a boundary, to be looked at by any thread, whatever becomes of this one."""
         seen = self._twin(end.offset, end.offset)
-        file = self._filesystem.open(self.path)
+        file = self.open()
         seen._view = View(file, self.index, Marks(), end, POINTER_MAX + 1, end.offset)
         return seen
 

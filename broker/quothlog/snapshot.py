@@ -12,16 +12,17 @@ import contextlib
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from quothlog import layout, segment
+from quothlog.clock import SystemClock
 from quothlog.filesystem import File, PosixFileSystem
 from quothlog.layout import Block, Footer, Position
 from quothlog.plan import Plan, read_plan
 from quothlog.segment import Segment
-from quothlog.strays import is_stray, strays_behind
+from quothlog.strays import strays_among
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
@@ -39,7 +40,7 @@ def holds(directory: Path, log_id: int) -> bool:
 def logs_in(directory: Path) -> set[int]:
     """The ids that the header blocks of a directory's segments say."""
     said = set()
-    for floor in floors_in(directory):
+    for floor in _listed(directory):
         file = _open(directory, floor)
         if file is not None:
             with contextlib.suppress(QuothError):
@@ -198,44 +199,37 @@ def floors_in(directory: Path, log_id: int = 0) -> list[int]:
     So a listing counts if no plan was there behind it, and no other one has found what this one has missed.
     log_id: that of the log, 0 if it is not known.
     """
-    floors = _listed(directory)
+    listed = _listed(directory)
     while True:
         plan = _plan_in(directory)
         again = _listed(directory)
-        if not floors or not {floor for floor in again if floor < floors[-1]} - {*floors}:
-            floors = [floor for floor in floors if plan is None or floor < plan.names[0][1]]
-            return floors[: len(floors) - len(_strays_behind(directory, floors, log_id))]
-        floors = again
+        newest = max(listed, default=0)
+        if not listed or not {floor for floor in again if floor < newest} - {*listed}:
+            if plan is not None:
+                listed = {floor: size for floor, size in listed.items() if floor < plan.names[0][1]}
+            return sorted({*listed} - {*_strays_among(directory, listed, log_id)})
+        listed = again
 
 
 def strays_in(directory: Path, log_id: int = 0) -> list[str]:
     """The names of files that are called like segments, and that an opening would set aside, see `strays`."""
-    with os.scandir(directory) as entries:
-        names = sorted(one.name for one in entries if one.is_file(follow_symlinks=False) and _is_empty(one))
-    strays = [name for name in names if layout.floor_of(name)]
-    return [*strays, *map(layout.segment_name, _strays_behind(directory, _listed(directory), log_id))]
+    return [*map(layout.segment_name, _strays_among(directory, _listed(directory), log_id))]
 
 
-def _strays_behind(directory: Path, floors: list[int], log_id: int) -> list[int]:
-    """The floors at the end of a listing whose files are strays; none if there is nothing of the log then."""
-    log_id = log_id or _said_last(directory, floors)
+def _strays_among(directory: Path, sizes: Mapping[int, int], log_id: int) -> list[int]:
+    """The floors, lowest first, whose files are strays. sizes: of all segments' files, by their floors."""
+    floors = sorted(sizes)
+    log_id = log_id or _said_first(directory, floors)
 
-    def is_one(floor: int) -> bool:
-        file = _open(directory, floor)
-        if file is None:
-            return False
-        try:
-            return is_stray(Segment(DISK, directory, floor, log_id, file.size()), file)
-        finally:
-            file.close()
+    def make(floor: int) -> Segment:
+        return Segment(DISK, directory, floor, log_id, sizes[floor])
 
-    strays = strays_behind(floors, is_one) if log_id else []
-    return strays if len(strays) < len(floors) else []
+    return strays_among(floors, make, SystemClock().now())
 
 
-def _said_last(directory: Path, floors: list[int]) -> int:
-    """The id of the log that the last segment says which says its own name, 0 if none does."""
-    for floor in reversed(floors):
+def _said_first(directory: Path, floors: list[int]) -> int:
+    """The id of the log that the oldest segment says which says its own name, 0 if none does."""
+    for floor in floors:
         with contextlib.suppress(QuothError, FileNotFoundError):
             log_id, said, _ = layout.named_in(
                 DISK.open(directory / layout.segment_name(floor)).read(layout.BLOCK_BYTES, 0)
@@ -252,17 +246,22 @@ def _plan_in(directory: Path) -> Plan | None:
         return None
 
 
-def _listed(directory: Path) -> list[int]:
+def _listed(directory: Path) -> dict[int, int]:
+    """The floors and sizes of the files that are called like segments.
+
+    Raises OSError if one is no regular file: what it stands for would be missing without a word.
+    """
+    sizes: dict[int, int] = {}
     with os.scandir(directory) as entries:
-        files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
-    return sorted(floor for one in files if (floor := layout.floor_of(one.name)) and not _is_empty(one))
-
-
-def _is_empty(entry: os.DirEntry[str]) -> bool:
-    try:
-        return not entry.stat(follow_symlinks=False).st_size
-    except FileNotFoundError:
-        return True
+        for entry in entries:
+            floor = layout.floor_of(entry.name)
+            if not floor:
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                if not entry.is_file(follow_symlinks=False):
+                    DISK.open(Path(entry.path)).close()
+                sizes[floor] = entry.stat(follow_symlinks=False).st_size
+    return sizes
 
 
 def _first_row(listed: Listing, after: int) -> int:
@@ -308,18 +307,18 @@ def _open(directory: Path, floor: int) -> Steady | None:
 
 
 def _log_id(directory: Path, floors: list[int], wanted: int) -> int | None:
-    """The id that is wanted if a header block says it, else the one that the newest readable one says; None
-    if none of the segments is there any more."""
+    """The id that is wanted if a header block says it, else that of the oldest one which names its own file,
+    else the oldest one that is said; None if none of the segments is there any more."""
     said, damaged = None, False
-    for floor in reversed(floors):
+    for floor in floors:
         file = _open(directory, floor)
         if file is None:
             continue
         try:
-            found = segment.read_block(file).log_id
-            said = said or found
-            if wanted in (0, found):
-                return found
+            block = segment.read_block(file)
+            said = said or block.log_id
+            if block.log_id == wanted or (not wanted and block.floor == floor):
+                return block.log_id
         except Damaged:
             damaged = True
         finally:

@@ -7,6 +7,7 @@ of a name on its own. `CertainDisk.images` puts these together in every way, or 
 
 from __future__ import annotations
 
+import builtins
 import errno
 import os
 import random
@@ -148,6 +149,10 @@ class CertainDisk:
     def list(self, path: Path) -> dict[str, int]:
         """See `FileSystem.list`."""
         return {file.name: len(it.now) for file, it in self._now.items() if file.parent == path}
+
+    def strange(self, path: Path) -> builtins.list[str]:
+        """See `FileSystem.strange`: there is nothing but files here."""
+        return []
 
     def create(self, path: Path) -> File:
         """See `FileSystem.create`."""

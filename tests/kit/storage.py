@@ -7,6 +7,7 @@ been synced, and `lose_power` leaves of all the rest what chance leaves of it on
 
 from __future__ import annotations
 
+import builtins
 import errno
 import os
 import random
@@ -118,6 +119,10 @@ class FaultyDisk:
     def list(self, path: Path) -> dict[str, int]:
         """See `FileSystem.list`. Never fails here."""
         return self._below.list(path)
+
+    def strange(self, path: Path) -> builtins.list[str]:
+        """See `FileSystem.strange`. Never fails here."""
+        return self._below.strange(path)
 
     def create(self, path: Path) -> File:
         """See `FileSystem.create`."""
@@ -264,6 +269,10 @@ class MemoryDisk:
     def list(self, path: Path) -> dict[str, int]:
         """See `FileSystem.list`."""
         return {file.name: len(it.now) for file, it in self._files.items() if file.parent == path}
+
+    def strange(self, path: Path) -> builtins.list[str]:
+        """See `FileSystem.strange`: there is nothing but files here."""
+        return []
 
     def create(self, path: Path) -> File:
         """See `FileSystem.create`."""

@@ -117,6 +117,17 @@ def test_synced_records_that_are_gone_make_it_fail(alone: Command, directory: Pa
     assert (found["whole"], found["missing"], found["derived"]) == (False, 5, 0)
 
 
+def test_an_emptied_last_segment_makes_it_fail_before_the_opening_and_after_it(
+    alone: Command, directory: Path
+) -> None:
+    truncate(segments(directory)[-1], 0)
+    for _ in range(2):
+        told = alone("log", "verify", str(directory))
+        assert told.status == 1
+        assert "10 records missing, ordinals 20 to 29" in told.err
+        Log.open(directory).close()
+
+
 def test_what_a_power_cut_takes_of_derived_parts_is_no_damage(alone: Command, directory: Path) -> None:
     path = segments(directory)[0]
     truncate(path, path.stat().st_size - 20)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from kit.logs import fill, values
+from kit.logs import fill, segments, values
 from kit.storage import FaultyDisk
 from quoth.filelock import FileLock
-from quothlog import Log, marks
+from quothlog import Log, Reader, inspection, layout, marks
 from quothwire.errors import Conflict, Damaged, QuothError
 
 OpenLog = Callable[..., Log]
@@ -261,7 +261,7 @@ def test_what_is_no_file_is_no_lock_file(directory: Path, tmp_path: Path, kind: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("suffix", [".seg", ".idx", ".seg.tmp", ".forward"])
+@pytest.mark.parametrize("suffix", [".idx", ".seg.tmp", ".forward"])
 def test_what_is_no_file_is_neither_read_nor_written(
     open_log: OpenLog, directory: Path, tmp_path: Path, kind: str, suffix: str
 ) -> None:
@@ -278,5 +278,33 @@ def test_what_is_no_file_is_neither_read_nor_written(
         more = fill(again, 1)
         again.roll()
         assert marks.released(directory) == 0
-        assert list(again.read()) == (more if suffix == ".seg" else told + more)
+        assert list(again.read()) == told + more
     assert target.read_bytes() == b"of somebody else"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["the last segment", "the first segment", layout.PLAN_NAME])
+def test_what_is_no_file_hides_neither_a_segment_nor_a_plan(
+    open_log: OpenLog, directory: Path, tmp_path: Path, kind: str, name: str
+) -> None:
+    """The opening and a reader without the lock raise the same error, and what proves the records stays."""
+    with open_log() as log:
+        told = fill(log, 2)
+        log.roll()
+        told += fill(log, 2)
+    row = {"the first segment": 0, "the last segment": -1}.get(name)
+    path = directory / name if row is None else segments(directory)[row]
+    target = tmp_path / "another file"
+    if path.exists():
+        path.rename(target)
+    strange(path, kind, target)
+    before = sorted(one.name for one in directory.iterdir())
+    for look in (open_log, lambda: Reader(directory).read(), lambda: list(inspection.summaries(directory))):
+        with pytest.raises(OSError, match="stands where a file has to be"):
+            look()
+    assert sorted(one.name for one in directory.iterdir()) == before
+    path.rmdir() if kind == "directory" else path.unlink()
+    if target.exists():
+        target.rename(path)
+    with open_log() as log:
+        assert list(log.read()) == told

@@ -14,12 +14,14 @@ import pytest
 
 from kit.clocks import HOUR, ManualClock
 from kit.damage import flip, truncate, zero
-from kit.logs import boundaries, fill, segments
+from kit.logs import boundaries, fill, segments, values
 from kit.storage import FaultyDisk
 from quothlog import Log, LogOptions, inspection, layout
+from quothlog.archive import Archiver
 from quothlog.inspection import Damage, Wrong
 from quothlog.pointers import HORIZON_US
 from quothlog.repair import repair
+from quothwire.errors import Damaged
 from quothwire.record import Record
 
 OpenLog = Callable[..., Log]
@@ -107,6 +109,109 @@ def test_synced_records_that_are_gone_are_told_and_never_replaced(
     assert sum(records for _, records in lost_in(directory)) == lost, "and by verifying until it is repaired"
     list(repair(directory, log_id=LOG_ID))
     assert [(one.records, one.closed) for one in damages(directory)] == [(lost, True)]
+
+
+@pytest.mark.parametrize("row", range(3))
+def test_an_emptied_segment_is_no_stray(
+    open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, row: int
+) -> None:
+    """What it held is told before the opening, by it, and by the gap: no ordinal is given out twice."""
+    with open_log(log_id=LOG_ID, options=LogOptions(count_limit=6)) as log:
+        told = fill(log, 9, 2)
+    path = segments(directory)[row]
+    index = path.with_suffix(layout.INDEX_SUFFIX).read_bytes()
+    truncate(path, 0)
+    left = told[: row * 6] + told[row * 6 + 6 :]
+    clock.step(-HOUR)
+
+    def is_told() -> bool:
+        wrong = [one for one in damages(directory) if not one.closed]
+        assert {one.path for one in wrong} == {path}
+        return [one.records for one in wrong] == [-1 if row == 0 else 6]
+
+    assert is_told()
+    archiver = Archiver(directory, LOG_ID, tmp_path / "archive", told[-1].pointer, exact=False)
+    assert path in {damage.path for damage in archiver.run(lambda _bytes: None)}
+    for _ in range(2):
+        with open_log(log_id=LOG_ID) as log:
+            assert log.findings.strays_set_aside == []
+            told_lost = log.findings.lost_records
+            assert log.end_ordinal == 18
+            assert list(log.read()) == left
+            if row < 2:
+                assert path.with_suffix(layout.INDEX_SUFFIX).read_bytes() == index
+        assert told_lost == 0 or (told_lost, row) == (6, 2)
+        assert is_told()
+    with open_log(log_id=LOG_ID) as log:
+        (more,) = fill(log, 1)
+        assert more.pointer > told[-1].pointer
+        found = log.fetch(more.pointer - 1)
+        assert found is not None
+        assert found.ordinal == 18
+    assert is_told()
+    list(repair(directory, log_id=LOG_ID))
+    with open_log(log_id=LOG_ID) as log:
+        assert (log.findings.strays_set_aside, list(log.read())) == ([], [*left, more])
+    assert [(one.records, one.closed) for one in damages(directory)] == ([(6, True)] if row else [])
+
+
+def test_a_last_segment_that_another_one_was_written_over_is_no_stray(
+    open_log: OpenLog, directory: Path, clock: ManualClock, told: list[Record]
+) -> None:
+    """Its index still says what was synced of it."""
+    first, last = segments(directory)
+    last.write_bytes(first.read_bytes())
+    clock.step(-HOUR)
+    left = told[: -BATCHES * RECORDS]
+    assert [one.path for one in damages(directory)] == [last]
+    for lost in (BATCHES * RECORDS, 0):
+        with open_log(log_id=LOG_ID) as log:
+            assert (log.findings.strays_set_aside, log.findings.lost_records) == ([], lost)
+            assert log.append(b"above").first > told[-1].pointer
+            assert [one for one in log.read() if one.value != b"above"] == left
+            found = log.fetch(left[-1].pointer)
+            assert found is not None
+            assert found.ordinal == len(told)
+    assert sum(max(one.records, 0) for one in damages(directory)) == BATCHES * RECORDS
+
+
+def test_an_emptied_segment_without_an_index_keeps_its_damage(
+    open_log: OpenLog, directory: Path, clock: ManualClock
+) -> None:
+    """As a kill leaves the last one: the log goes on above its name, and verifying tells of it for good."""
+    log = open_log(log_id=LOG_ID)
+    told = fill(log, 2)
+    log.roll()
+    lost = fill(log, 2)
+    log.discard()
+    path = segments(directory)[-1]
+    truncate(path, 0)
+    clock.step(-HOUR)
+    for _ in range(2):
+        with open_log(log_id=LOG_ID) as log:
+            assert log.findings.strays_set_aside == []
+            more = fill(log, 1)
+            assert more[0].pointer > lost[-1].pointer
+            assert values(log)[:2] == [one.value for one in told]
+        assert [(one.path, one.kind) for one in damages(directory)] == [(path, Wrong.BLOCK)]
+
+
+@pytest.mark.parametrize("log_id", [0, LOG_ID])
+def test_the_only_segment_of_an_embedded_log_begins_no_other_log_when_emptied(
+    open_log: OpenLog, directory: Path, log_id: int
+) -> None:
+    with open_log(log_id=LOG_ID) as log:
+        told = fill(log, 2)
+    (path,) = segments(directory)
+    truncate(path, 0)
+    if not log_id:
+        with pytest.raises(Damaged, match=r"no segment in .* has a header block"):
+            open_log()
+        assert path.exists()
+        return
+    with open_log(log_id=log_id) as log:
+        assert (log.findings.lost_records, log.end_ordinal) == (2, 2)
+        assert fill(log, 1)[0].pointer > told[-1].pointer
 
 
 def test_a_full_disk_keeps_the_proof(directory: Path, clock: ManualClock, told: list[Record]) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kit.clocks import ManualClock
-from kit.damage import zero
-from kit.logs import boundaries, fill, segments, values
+from kit.clocks import DAY, HOUR, ManualClock
+from kit.damage import flip, overwrite, zero
+from kit.logs import fill, segments, values
 from quothlog import Log, LogOptions, Reader, inspection, layout, snapshot
 from quothlog.archive import Archiver
+from quothlog.inspection import Wrong
 from quothlog.repair import repair
 from quothwire.pointer import POINTER_MAX
 
@@ -120,28 +122,96 @@ def test_an_empty_file_between_the_segments_changes_nothing(
     assert not (directory / name).exists()
 
 
+def whole(path: Path) -> None:
+    zero(path, 0, path.stat().st_size)
+
+
+def whole_and_no_index(path: Path) -> None:
+    whole(path)
+    path.with_suffix(layout.INDEX_SUFFIX).unlink(missing_ok=True)
+
+
+ROT: dict[str, Callable[[Path], None]] = {
+    "a byte": lambda path: flip(path, 20),
+    "the block": lambda path: zero(path, 0, layout.block_size(path.read_bytes()[: layout.BLOCK_BYTES])),
+    "all of it": whole,
+    "all of it, and no index": whole_and_no_index,
+    "all of it, and it is no zeros": lambda path: overwrite(path, 0, b"x" * path.stat().st_size),
+}
+
+
+@pytest.mark.parametrize("earlier", [0, 2])
 @pytest.mark.parametrize("batches", [0, 2])
-@pytest.mark.parametrize("harm", ["a byte", "the block", "all of it, and an index beside it"])
+@pytest.mark.parametrize("harm", ROT)
 def test_a_segment_whose_header_block_rots_is_no_stray(
-    open_log: OpenLog, directory: Path, clock: ManualClock, harm: str, batches: int
+    open_log: OpenLog, directory: Path, clock: ManualClock, harm: str, batches: int, earlier: int
 ) -> None:
-    """The log goes on above its name, since somebody may have seen what it held."""
+    """The log goes on above its name, since a reader may have seen what it held, and `verify` goes on telling
+    of it. It may be the only one of its log."""
     log = open_log(log_id=LOG_ID)
-    told = fill(log, 2)
+    told = fill(log, earlier)
     log.roll()
     told += fill(log, batches)
     log.close()
     path = segments(directory)[-1]
-    if harm == "a byte":
-        path.write_bytes(path.read_bytes()[:20] + b"x" + path.read_bytes()[21:])
-    elif batches:
-        zero(path, 0, boundaries(path, LOG_ID)[0] if harm == "the block" else path.stat().st_size)
-    elif harm == "the block":
-        return  # nothing is left that tells of it
+    ROT[harm](path)
+    clock.step(-HOUR)
+    for _ in range(2):
+        with open_log(log_id=LOG_ID) as log:
+            assert log.findings.strays_set_aside == []
+            assert fill(log, 1)[0].pointer > max(int(path.stem), *(one.pointer for one in told), 0)
+            assert values(log)[:earlier] == [one.value for one in told[:earlier]]
+        found = [damage for one in inspection.summaries(directory, log_id=LOG_ID) for damage in one.damages]
+        assert (path, Wrong.BLOCK) in [(one.path, one.kind) for one in found]
+
+
+@pytest.mark.parametrize("stray", [empty, zeros, rubbish])
+@pytest.mark.parametrize("days", [0.9, 1.1])
+def test_only_a_name_far_ahead_of_the_clock_and_of_the_log_is_that_of_a_stray(
+    open_log: OpenLog, directory: Path, days: float, stray: Callable[[Path, Path], None]
+) -> None:
+    """Where nothing else tells a stray from a segment that has rotted, the damage is told and not removed."""
+    now = time.time_ns() // 1000
+    clock = ManualClock(now - 400 * DAY)
+    with open_log(log_id=LOG_ID, clock=clock) as log:
+        fill(log, 1)
+        clock.set(now)
+        told = fill(log, 1)
+    clock.set(now - 300 * DAY)
+    name = f"{told[0].pointer + int(days * DAY):017d}.seg"
+    stray(directory / name, directory)
+    assert snapshot.strays_in(directory, LOG_ID) == ([name] if days > 1 else [])
+    with open_log(log_id=LOG_ID, clock=clock) as log:
+        assert log.findings.strays_set_aside == ([f"{name}.1.damaged"] if days > 1 else [])
+        assert (fill(log, 1)[0].pointer > int(name[:17])) == (days < 1)
+
+
+def test_the_only_segment_is_no_stray_whatever_its_name(open_log: OpenLog, directory: Path) -> None:
+    directory.mkdir()
+    zeros(directory / FAR, directory)
     with open_log(log_id=LOG_ID) as log:
         assert log.findings.strays_set_aside == []
-        assert fill(log, 1)[0].pointer > int(path.stem)
-        assert values(log)[:2] == [one.value for one in told[:2]]
+        assert fill(log, 1)[0].pointer > int(FAR[:17])
+
+
+@pytest.mark.parametrize("name", ["its own", FAR])
+def test_a_log_is_not_taken_over_by_a_later_segment_of_another_one(
+    open_log: OpenLog, directory: Path, name: str
+) -> None:
+    """The one who opens it without an id gets the log of the oldest segment."""
+    with open_log() as log:
+        told, log_id = fill(log, 2), log.log_id
+    with Log.open(directory.with_name("another"), clock=ManualClock(told[-1].pointer + HOUR)) as log:
+        fill(log, 2)
+    (foreign,) = segments(directory.with_name("another"))
+    name = foreign.name if name == "its own" else name
+    shutil.copy(foreign, directory / name)
+    assert [one.log_id for one in inspection.summaries(directory)] == [log_id]
+    with Reader(directory) as reader:
+        assert reader.read() == told
+    with open_log() as log:
+        assert (log.log_id, list(log.read())) == (log_id, told)
+        assert log.findings.strays_set_aside == [f"{name}.1.damaged"]
 
 
 def test_a_repair_tells_what_it_set_aside(open_log: OpenLog, directory: Path) -> None:
