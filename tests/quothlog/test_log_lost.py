@@ -150,6 +150,21 @@ def test_a_log_that_is_closed_while_somebody_looks_has_lost_nothing(
     assert not [step for _, step in looking if isinstance(step, Damage)]
 
 
+def test_a_segment_that_is_removed_while_somebody_looks_has_lost_nothing(
+    open_log: OpenLog, directory: Path
+) -> None:
+    """Its index may still be there, and tells of records that were not there when the looking began."""
+    log = open_log()
+    fill(log, 2)
+    looking = inspection.steps(directory)
+    next(looking)
+    fill(log, 2)
+    log.close()
+    (path,) = segments(directory)
+    path.unlink()
+    assert not [step for _, step in looking if isinstance(step, Damage)]
+
+
 # -- what is derived ----------------------------------------------------------------------------------------
 
 CUTS: dict[str, Callable[[Path], None]] = {
