@@ -2,8 +2,9 @@
 
 A roll writes both without waiting for the disk, so a loss of power may take either or leave a part of it, and
 no record is missing. After another boot an opening looks at the segments that were sealed in the boot before
-it, else only at the one before the last, in whose roll the process may have died. What it makes is durable
-before the log goes on, because the next opening does not look there again.
+it, the last one of an earlier boot among them, else only at the one before the last, in whose roll the
+process may have died. What it makes is durable before the log goes on, because the next opening does not look
+there again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from quothlog.scan import Hole, walk
 from quothlog.segment import ActiveSegment, Segment
 from quothwire import batch
 from quothwire.batch import Flag
-from quothwire.errors import Damaged, QuothError
+from quothwire.errors import QuothError
 
 
 def rebuild(filesystem: FileSystem, segments: Sequence[Segment], clock: Clock) -> Iterator[str]:
@@ -30,9 +31,11 @@ def rebuild(filesystem: FileSystem, segments: Sequence[Segment], clock: Clock) -
     segments: all of the log, oldest first. A segment stays as it is where records are damaged or missing, or
     where it cannot be read or written now: readers do without.
     """
-    with suppress(OSError, QuothError):
-        for one, following in _sealed_lately(segments, clock.boot_id()):
-            if not _is_complete(filesystem, one) and _Rebuilding(filesystem, one, following).run(clock):
+    for one, following in _sealed_lately(segments, clock.boot_id()):
+        with suppress(OSError, QuothError):
+            if not _is_complete(filesystem, one, following) and _Rebuilding(filesystem, one, following).run(
+                clock
+            ):
                 yield one.path.name
 
 
@@ -48,29 +51,35 @@ def _sealed_lately(segments: Sequence[Segment], boot_id: bytes) -> Iterator[tupl
     """The segments that were sealed in the boot in which the last one was begun, and what follows each.
 
     Only the newest of them if that boot still goes on: what older ones lack, the page cache would have.
+    Segments without a header block are passed over: they, and what they follow, cannot be made anew.
     """
-    last = _boot_of(segments[-1])
-    for following, one in pairwise(reversed(segments)):
-        if last is None or _boot_of(one) != last:
+    boots = ((one, boot) for one in reversed(segments) if (boot := _boot_of(one)) is not None)
+    last: bytes | None = None
+    for (following, boot), (one, _) in pairwise(boots):
+        last = last or boot
+        if boot != last:
             return
         yield one, following
-        if last == boot_id:
+        if boot == boot_id:
             return
 
 
 def _boot_of(one: Segment) -> bytes | None:
+    """The boot in which a segment was begun; None if its header block does not check, or cannot be read."""
     try:
         return one.block.boot_id
-    except Damaged:
+    except (OSError, QuothError):
         return None
 
 
-def _is_complete(filesystem: FileSystem, one: Segment) -> bool:
-    """Has a segment a footer, and an index that agrees with it?"""
+def _is_complete(filesystem: FileSystem, one: Segment, following: Segment) -> bool:
+    """Has a segment a footer, and an index that agrees with it? One that a loss of power ended has no footer
+    from the log that went on behind it."""
     file = filesystem.open(one.path)
     try:
         point = one.checkpoint()
-        return one.footer(file) is not None and point is not None and segment.last_batch_agrees(file, point)
+        is_closed = one.footer(file) is not None or _boot_of(one) != _boot_of(following)
+        return is_closed and point is not None and segment.last_batch_agrees(file, point)
     finally:
         file.close()
 

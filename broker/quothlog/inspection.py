@@ -12,7 +12,6 @@ The checkpoint of an index covers synced bytes only. Where the last segment ends
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +24,7 @@ from quothlog.scan import Found, Hole, is_open, is_zero, same_bytes, settled, wa
 from quothlog.segment import Segment
 from quothlog.snapshot import DISK, Listing, Part, segments, segments_in
 from quothwire import batch
-from quothwire.errors import QuothError
+from quothwire.errors import BrokerFailure, QuothError
 from quothwire.record import Record, records_of
 
 Advance = Callable[[int], None]
@@ -259,9 +258,11 @@ def _claimed(part: Part, ordinal: int) -> Position | None:
     if point is None or point.end.ordinal <= ordinal:
         return None
     if part.size < point.end.offset:
-        with suppress(FileNotFoundError):
+        try:
             if DISK.open(part.path).size() >= point.end.offset:
                 return None  # it has grown since it was opened here, and was closed by its owner
+        except FileNotFoundError:
+            return None  # its owner has removed it meanwhile: nothing is claimed of it any more
     return point.end
 
 
@@ -326,7 +327,7 @@ def _checks(part: Part, found: Found) -> bool:
 def _is_cut(part: Part, here: Position, hole: Hole) -> bool:
     """Do the bytes up to the end of the file begin a batch, a transaction or a footer that is not all there,
     or nothing? After a loss of power they may be anything: they were not synced."""
-    if part.block is not None and part.block.boot_id != SystemClock().boot_id():
+    if part.block is not None and part.block.boot_id != _boot_id():
         return True
     size = hole.end - hole.start
     head = part.file.read(min(size, batch.HEADER_BYTES), hole.start)
@@ -341,6 +342,14 @@ def _is_cut(part: Part, here: Position, hole: Hole) -> bool:
     except QuothError:
         return False
     return header.base > here.pointer and (header.size > size or is_open(header))
+
+
+def _boot_id() -> bytes | None:
+    """The boot that goes on; None where the system hides it, as /proc/sys may be: looking needs no more."""
+    try:
+        return SystemClock().boot_id()
+    except BrokerFailure:
+        return None
 
 
 def _records_of(part: Part, found: Found, after: int) -> Iterator[Record | Damage | Unfinished]:

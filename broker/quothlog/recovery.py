@@ -200,7 +200,7 @@ class _Tail:
         if torn is not None:
             highest = max(highest, newest_pointer_in(self._file, torn.start, torn.end, active.log_id))
         return Successor(
-            self._filesystem, self._segment, self._file, end, highest, active.chain, torn,
+            self._filesystem, self._segment, self._file, end, highest, active, torn,
             empty=not active.records and not self._findings.lost_records,
         )  # fmt: skip
 
@@ -283,7 +283,7 @@ class _Tail:
         here = self._end_for_readers(self._segment.start, here._replace(pointer=max(here.pointer, newest)))
         here = self._behind_the_lost(here)
         return Successor(
-            self._filesystem, self._segment, self._file, here, here.pointer, 0, torn, empty=False
+            self._filesystem, self._segment, self._file, here, here.pointer, None, torn, empty=False
         )
 
     def _is_open_at(self, offset: int) -> bool:

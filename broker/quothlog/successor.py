@@ -9,6 +9,7 @@ whatever breaks off in between leaves a log that goes on above them at the next 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +29,9 @@ from quothwire.pointer import POINTER_MAX
 class Successor:
     """What has to be done before the log takes more. `begin` may be tried again if it fails.
 
-    end: where the last segment's batches end. highest: a pointer above all that may have been seen. torn:
-    what is to be set aside from its end. empty: it holds no records, so nobody needs it.
+    end: where the log goes on behind the last segment. highest: a pointer above all that may have been seen.
+    replayed: the last segment as it was read, None without its header block. torn: what is to be set aside
+    from its end. empty: it holds no records, so nobody needs it.
     """
 
     filesystem: FileSystem
@@ -37,7 +39,7 @@ class Successor:
     file: File
     end: Position
     highest: int
-    chain: int
+    replayed: ActiveSegment | None
     torn: Hole | None
     empty: bool
 
@@ -65,7 +67,7 @@ class Successor:
             floor=floor,
             previous=self.end.pointer,
             ordinal=self.end.ordinal,
-            chain=self.chain,
+            chain=self.replayed.chain if self.replayed is not None else 0,
             boot_id=clock.boot_id(),
             producers=producers,
         )
@@ -77,6 +79,9 @@ class Successor:
         self.file.close()
         if self.empty:
             self.last.remove()
+        elif self.replayed is not None and self.replayed.end == self.end:  # else its index proves a loss
+            with suppress(OSError):
+                self.replayed.leave_index(producers)
         return [] if self.empty else [self.last], active
 
     def _copy(self, torn: Hole, findings: Findings) -> None:

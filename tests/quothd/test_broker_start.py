@@ -24,6 +24,7 @@ from kit.deadlines import eventually
 from kit.peers import FastPeer, Peers, refused
 from kit.processes import listing
 from quothd import topicfile
+from quothlog import Log
 from quothlog.layout import LOCK_NAME
 from quothwire.message import ListTopics, Ping, UpdateTopic
 from quothwire.settings import TopicSettings
@@ -97,6 +98,23 @@ def test_a_program_that_embeds_one_is_told_the_same(tmp_path: Path, code: str) -
     )  # fmt: skip
     assert f"BrokerFailure: unusable_system: {BOOT_ID}: No such file" in done.stderr
     assert not (tmp_path / "data").exists()
+
+
+@needs_mounts
+def test_a_log_is_verified_where_the_boot_cannot_be_known(tmp_path: Path) -> None:
+    """Only what writes needs it. A cut batch at the end is what a crash leaves, of whatever boot."""
+    with Log.open(tmp_path / "log") as log:
+        log.append([b"x" * 100] * 10)
+    (path,) = (tmp_path / "log").glob("*.seg")
+    path.with_suffix(".idx").unlink()
+    with path.open("ab") as file:
+        file.write(path.read_bytes()[-200:])
+    done = subprocess.run(
+        [*WITHOUT_BOOT_ID, Path(sys.executable).with_name("quoth"), "log", "verify", tmp_path / "log"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, "unusable_system" in done.stderr) == (0, False), done.stderr
+    assert "10" in done.stdout
 
 
 @needs_mounts

@@ -18,6 +18,7 @@ from kit.logs import fill, segments, values
 from kit.storage import FaultyDisk
 from quoth.filelock import FileLock
 from quothlog import Log, Reader, inspection, layout, marks
+from quothlog.dirlock import DirectoryLock
 from quothwire.errors import Conflict, Damaged, QuothError
 
 OpenLog = Callable[..., Log]
@@ -308,3 +309,85 @@ def test_what_is_no_file_hides_neither_a_segment_nor_a_plan(
         target.rename(path)
     with open_log() as log:
         assert list(log.read()) == told
+
+
+# -- a topic's folder in a data directory -------------------------------------------------------------------
+
+BROKER = """
+import sys
+from pathlib import Path
+from quothlog import Log, LogOptions
+from quothlog.dirlock import DirectoryLock
+topic = Path(sys.argv[1])
+lock = DirectoryLock(topic.parents[1])
+log = Log.open(topic, options=LogOptions(count_limit=1))
+log.append(b"released")
+log.append(b"from a broker")
+print("owns it", flush=True)
+sys.stdin.read()
+"""
+
+
+def as_broker(topic: Path) -> subprocess.Popen[str]:
+    """Another process that owns a data directory and opens a topic in it, as a broker does."""
+    return subprocess.Popen(
+        [sys.executable, "-c", BROKER, str(topic)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Path:
+    """A topic's folder in a data directory."""
+    topic = tmp_path / "data" / "topics" / "x"
+    topic.mkdir(parents=True)
+    return topic
+
+
+def test_deleted_lock_file_of_a_topic_lets_nobody_in_beside_its_broker(topic: Path) -> None:
+    process = as_broker(topic)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "owns it\n"
+        (topic / "lock").unlink()
+        with pytest.raises(Conflict, match=f"process {process.pid}"):
+            Log.open(topic)
+        marks.write_mark(topic / "m.forward", {"pointer": 2**55, "trim": True})
+        before = sorted(topic.glob("*.seg"))
+        assert (len(before), marks.trim_unowned(topic)) == (2, 0)
+        assert sorted(topic.glob("*.seg")) == before
+    finally:
+        end(process)
+    assert marks.trim_unowned(topic) > 0
+    with Log.open(topic) as log:
+        assert values(log) == [b"from a broker"]
+
+
+def test_deleted_lock_file_of_a_topic_lets_no_broker_in(topic: Path) -> None:
+    with Log.open(topic) as log:
+        fill(log, 1)
+        (topic / "lock").unlink()
+        said = as_broker(topic).communicate(timeout=30)
+        assert said[0] == ""
+        assert f"locked: {topic} is in use by process" in said[1]
+
+
+def test_logs_in_one_data_directory_without_a_broker_do_not_exclude_each_other(topic: Path) -> None:
+    with Log.open(topic) as log, Log.open(topic.with_name("y")) as other:
+        assert fill(log, 1)
+        assert fill(other, 1)
+        lock = DirectoryLock(topic.parents[1])
+        with pytest.raises(Conflict):
+            Log.open(topic)
+        lock.release()
+
+
+def test_a_path_that_leads_out_of_an_owned_directory_is_below_it_no_more(tmp_path: Path) -> None:
+    """What counts is where the directory is, and not how its path is written."""
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    lock = DirectoryLock(own)
+    with Log.open(own / ".." / "other"):
+        (other / "lock").unlink()
+        assert "is in use by process" in in_child(lambda: Log.open(other))
+    lock.release()

@@ -18,6 +18,7 @@ from kit.logs import boundaries, fill, segments, values
 from kit.storage import FaultyDisk
 from quothlog import Log, LogOptions, inspection, layout
 from quothlog.archive import Archiver
+from quothlog.filesystem import File, PosixFileSystem
 from quothlog.inspection import Damage, Wrong
 from quothlog.pointers import HORIZON_US
 from quothlog.repair import repair
@@ -254,6 +255,21 @@ def test_a_log_that_is_closed_while_somebody_looks_has_lost_nothing(
     assert not [step for _, step in looking if isinstance(step, Damage)]
 
 
+def test_a_segment_that_is_removed_while_somebody_looks_has_lost_nothing(
+    open_log: OpenLog, directory: Path
+) -> None:
+    """Its index may still be there, and tells of records that were not there when the looking began."""
+    log = open_log()
+    fill(log, 2)
+    looking = inspection.steps(directory)
+    next(looking)
+    fill(log, 2)
+    log.close()
+    (path,) = segments(directory)
+    path.unlink()
+    assert not [step for _, step in looking if isinstance(step, Damage)]
+
+
 # -- what is derived ----------------------------------------------------------------------------------------
 
 CUTS: dict[str, Callable[[Path], None]] = {
@@ -318,3 +334,98 @@ def test_a_segment_with_damage_gets_no_new_footer(
     open_log(log_id=LOG_ID).close()
     assert path.read_bytes() == left
     assert (2, 2) in lost_in(directory)
+
+
+def lose_power(log: Log, clock: ManualClock) -> None:
+    """Let the owner die and the machine boot again; what was written had reached the disk."""
+    log.discard()
+    clock.reboot()
+
+
+def test_the_segment_that_a_power_cut_ends_gets_its_index_when_the_log_goes_on(
+    open_log: OpenLog, directory: Path, clock: ManualClock
+) -> None:
+    log = open_log(options=LogOptions(count_limit=6))
+    told = fill(log, 5, 2)
+    lose_power(log, clock)
+    log = open_log()
+    told += fill(log, 1)
+    found = list(inspection.summaries(directory))
+    assert [(one.damages, one.derived) for one in found] == [((), 0)] * 3
+    assert list(log.read()) == told
+
+
+def test_the_next_opening_makes_what_a_second_power_cut_took_of_a_segment_that_the_first_one_ended(
+    open_log: OpenLog, directory: Path, clock: ManualClock
+) -> None:
+    """Its index is written without a sync, and it is of another boot than the segment behind it."""
+    log = open_log()
+    told = fill(log, 5, 2)
+    lose_power(log, clock)
+    log = open_log()
+    told += fill(log, 1)
+    empty_index(segments(directory)[0])
+    lose_power(log, clock)
+    log = open_log()
+    assert log.findings.rebuilt == [segments(directory)[0].name]
+    told += fill(log, 1)
+    assert [(one.damages, one.derived) for one in inspection.summaries(directory)] == [((), 0)] * 3
+    assert list(log.read()) == told
+
+
+def test_an_index_that_proves_a_loss_stays_where_the_log_goes_on(
+    open_log: OpenLog, directory: Path, told: list[Record]
+) -> None:
+    path = segments(directory)[-1]
+    proof = path.with_suffix(layout.INDEX_SUFFIX).read_bytes()
+    truncate(path, boundaries(path, LOG_ID)[2])
+    log = open_log()
+    told[-2 * RECORDS :] = fill(log, 1)
+    assert list(log.read()) == told
+    assert path.with_suffix(layout.INDEX_SUFFIX).read_bytes() == proof
+
+
+class UnwritableFile(PosixFileSystem):
+    """A disk on which one file cannot be opened to be written over."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def open(self, path: Path, *, append: bool = False, overwrite: bool = False) -> File:
+        """See `FileSystem.open`."""
+        if overwrite and path.name == self._name:
+            raise OSError(errno.EACCES, "Permission denied", str(path))
+        return super().open(path, append=append, overwrite=overwrite)
+
+
+@pytest.mark.parametrize(("row", "whole"), [(2, 1), (-1, 2)])
+def test_a_damaged_header_block_keeps_no_other_segment_from_what_is_made_again(
+    open_log: OpenLog, directory: Path, clock: ManualClock, row: int, whole: int
+) -> None:
+    """Only the segment in front of it has to do without: nothing tells where that one ended."""
+    log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
+    told = fill(log, 13, 2)
+    paths = segments(directory)
+    flip(paths[row], 20)
+    for path in paths[:2]:
+        take_both(path)
+    lose_power(log, clock)
+    log = open_log(log_id=LOG_ID)
+    assert log.findings.rebuilt == [path.name for path in reversed(paths[:whole])]
+    assert list(log.read()) == told
+    assert [one.derived for one in inspection.summaries(directory)][:whole] == [0] * whole
+
+
+def test_a_segment_that_cannot_be_opened_keeps_no_other_one_from_what_is_made_again(
+    open_log: OpenLog, directory: Path, clock: ManualClock
+) -> None:
+    """The newest one is tried first."""
+    log = open_log(options=LogOptions(count_limit=6))
+    fill(log, 13, 2)
+    paths = segments(directory)
+    for path in paths[:-1]:
+        take_both(path)
+    lose_power(log, clock)
+    disk = UnwritableFile(paths[-2].name)
+    log = open_log(filesystem=disk)
+    assert log.findings.rebuilt == [path.name for path in reversed(paths[:-2])]
