@@ -19,7 +19,7 @@ from quothwire.errors import QuothError, error, quoted
 from quothwire.paths import given_path
 from quothwire.quantity import parse_size, parse_span
 from quothwire.suggestion import nearest
-from quothwire.variables import check_variables, variable
+from quothwire.variables import check_variables, is_of_kubernetes, variable
 
 FILE_HELP = "A TOML file with these keys; no file is read unless it is named here. SIGHUP reads it again."
 CHECK_HELP = "Do not start: say whether it could, and in what it differs from the defaults."
@@ -115,8 +115,9 @@ def _line_of(name: str, text: str) -> str:
 
 def _in_environment(environment: Mapping[str, str]) -> Iterator[_Given]:
     for name in KEYS:
-        if (named := variable(name)) in environment:
-            yield _Given(name, environment[named], named)
+        value = environment.get(named := variable(name))
+        if value is not None and not is_of_kubernetes(named, value):
+            yield _Given(name, value, named)
 
 
 def _in_arguments(arguments: Mapping[str, Any]) -> Iterator[_Given]:
