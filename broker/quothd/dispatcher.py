@@ -38,7 +38,7 @@ from quothd.lifecycle import Happening, State
 from quothd.logbook import note
 from quothd.outbox import Outbox
 from quothd.place import Place, topic_info
-from quothd.publishing import glance
+from quothd.publishing import check_first
 from quothd.readers import Readers
 from quothd.retention import RETRY_US
 from quothd.standin import StandIn
@@ -170,7 +170,7 @@ class Dispatcher:
         if job.operation is Operation.CREATE:
             settings = settings.changed(job.decode().settings)
         else:
-            glance(job)  # so that a publish that is refused does not leave an empty topic behind
+            check_first(job)  # so that a publish that is refused does not leave an empty topic behind
         if len(self._entries) >= self._config.topics_max:
             raise error("topics_max", f"there are {len(self._entries)} topics already")
         entry = Entry(Place(None, TopicFile(job.topic, new_log_id(), settings)), is_new=True)

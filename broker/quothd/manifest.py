@@ -74,12 +74,11 @@ def load(directory: Path) -> Manifest | None:
     if check != xxh3_64_hexdigest(line).encode() + b"\n":
         raise error("damaged", f"{path} does not check", _HINT)
     try:
-        content = json.loads(line)
-        version, rows = content["version"], content["topics"]
-        if version != layout.VERSION:
-            raise layout.of_another_version(f"{path} is a backup", version)
-        topics = [_saved(row) for row in _all_checked(rows, _TOPIC)]
-    except (ValueError, KeyError, TypeError, RecursionError) as problem:
+        content = _checked(_parsed(line), _VERSION)
+        if content["version"] != layout.VERSION:
+            raise layout.of_another_version(f"{path} is a backup", content["version"])
+        topics = [_saved(row) for row in _checked(content, _TOPICS)["topics"]]
+    except (ValueError, KeyError) as problem:
         raise error("damaged", f"{path} is no manifest: {_said(problem)}", _HINT) from None
     except QuothError as problem:
         if problem.code in ("unsupported_version", "bad_setting"):
@@ -101,6 +100,14 @@ def _content(path: Path) -> bytes | None:
     if (size := file.size()) > BYTES_MAX:
         raise error("damaged", f"{path} has {size} bytes, at most {BYTES_MAX}", _HINT)
     return file.read(size, 0)
+
+
+def _parsed(line: bytes) -> object:
+    """Parse JSON. Raises ValueError without the words of Python's parser."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("its first line is no JSON") from None
 
 
 def _said(problem: Exception) -> str:
@@ -152,6 +159,9 @@ _TOPIC: dict[str, _Check] = {
     "end_ordinal": _COUNT,
     "segments": lambda value: isinstance(_all_checked(value, _SEGMENT), list),
 }
+_VERSION: dict[str, _Check] = {"version": lambda value: type(value) is int}
+"""Checked by itself: what else stands in a manifest of another version is not known."""
+_TOPICS: dict[str, _Check] = {"topics": lambda value: isinstance(_all_checked(value, _TOPIC), list)}
 
 
 def _checked(value: object, checks: Mapping[str, _Check]) -> dict[str, Any]:

@@ -94,14 +94,7 @@ def restore(
     filesystem.make_directory(directory)
     lock = DirectoryLock(directory)
     try:
-        taken = {folder.topic.name for folder in catalog.scan(directory).folders}
-        for one in topics:
-            name = check_topic(rename or one.topic.name)
-            place = catalog.place_of(directory, replace(one.topic, name=name))
-            if name in taken or place.exists():  # one whose settings are damaged may go by another name
-                text = f"there is a topic {name!r} for {directory} already; nothing was restored"
-                raise error("topic_exists", text, _AFTER_A_NAME_THAT_IS_TAKEN)
-            taken.add(name)
+        _check_places(directory, [replace(one.topic, name=rename or one.topic.name) for one in topics])
         need_room(filesystem, directory, sum(one.archive.bytes for one in topics))
         for one in topics:
             topic = replace(one.topic, name=rename or one.topic.name)
@@ -110,6 +103,23 @@ def restore(
             yield restored
     finally:
         lock.release()
+
+
+def _check_places(directory: Path, topics: Sequence[TopicFile]) -> None:
+    """Raise `Conflict` ``topic_exists`` if a name, or the folder that belongs to it, is taken.
+
+    Two topics of one log have the same folder if only the end of their long names differs.
+    """
+    names = {folder.topic.name for folder in catalog.scan(directory).folders}
+    places: set[Path] = set()
+    for topic in topics:
+        place = catalog.place_of(directory, topic)
+        taken = place in places or place.exists()  # a topic whose settings are damaged may have another name
+        if check_topic(topic.name) in names or taken:
+            text = f"there is a topic {topic.name!r} for {directory} already; nothing was restored"
+            raise error("topic_exists", text, _AFTER_A_NAME_THAT_IS_TAKEN)
+        names.add(topic.name)
+        places.add(place)
 
 
 def _put(

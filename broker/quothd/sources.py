@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quothd.config import KEYS, Config, Key, Size, Span
-from quothwire.errors import QuothError, error
+from quothwire.errors import QuothError, error, quoted
 from quothwire.paths import given_path
 from quothwire.quantity import parse_size, parse_span
 from quothwire.suggestion import nearest
-from quothwire.variables import check_variables, variable
+from quothwire.variables import check_variables, is_of_kubernetes, variable
 
 FILE_HELP = "A TOML file with these keys; no file is read unless it is named here. SIGHUP reads it again."
 CHECK_HELP = "Do not start: say whether it could, and in what it differs from the defaults."
@@ -89,6 +89,9 @@ def _in_file(file: Path) -> Iterator[_Given]:
         raise error(
             "bad_setting", f"{file} is no TOML: {problem}", 'a line is KEY = VALUE, text in "..."'
         ) from None
+    except (ValueError, RecursionError):  # of thousands of digits or brackets, which is valid TOML
+        text = f"{file} holds a number or a nested list that is too long to be read"
+        raise error("bad_setting", text, "no key takes one: correct the file") from None
     for name, value in content.items():
         yield _Given(name, value, f"{file}{_line_of(name, text)}")
 
@@ -112,8 +115,9 @@ def _line_of(name: str, text: str) -> str:
 
 def _in_environment(environment: Mapping[str, str]) -> Iterator[_Given]:
     for name in KEYS:
-        if (named := variable(name)) in environment:
-            yield _Given(name, environment[named], named)
+        value = environment.get(named := variable(name))
+        if value is not None and not is_of_kubernetes(named, value):
+            yield _Given(name, value, named)
 
 
 def _in_arguments(arguments: Mapping[str, Any]) -> Iterator[_Given]:
@@ -141,7 +145,7 @@ def _converted(key: Key, given: _Given) -> Any:
     except QuothError as problem:
         raise error(problem.code, f"{given.origin}: {problem.text}", problem.hint) from None
     except (ValueError, KeyError, TypeError, OverflowError, RuntimeError):
-        text = f"{given.origin}: {key.name} cannot be {given.value!r}"
+        text = f"{given.origin}: {key.name} cannot be {quoted(given.value)}"
         raise error("bad_setting", text, f"it is {_KINDS[key.kind]}") from None
     return value
 
@@ -184,6 +188,8 @@ _KINDS: dict[Any, str] = {
     int: "a whole number",
     Path: "a path",
     str: "a text",
+    Span: "a span of time",
+    Size: "a size",
     tuple[str, ...]: "a list of texts",
 }
 _TRUTH = {

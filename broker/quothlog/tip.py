@@ -25,9 +25,9 @@ from quothlog.segment import ActiveSegment
 from quothlog.ticket import SyncTicket
 from quothlog.trouble import Trouble
 from quothwire import batch
-from quothwire.batch import Flag, Header, Parsed
+from quothwire.batch import Header, Parsed
 from quothwire.errors import QuothError, error
-from quothwire.ingest import check_new
+from quothwire.ingest import check_new, check_published
 
 
 class Tip:
@@ -265,13 +265,7 @@ class Tip:
         self.check_writable()
         self._finish_opening()
         parsed = batch.parse(raw)
-        header = parsed.header
-        if header.base or header.ordinal:
-            raise error("bad_batch", "a producer leaves pointer and ordinal to the log")
-        if bool(header.producer) != bool(header.sequence):
-            raise error("bad_batch", "a producer id and a sequence go together")
-        if header.flags & Flag.TRANSACTION:
-            raise error("bad_batch", "the batches of a transaction are staged, then published together")
+        check_published(parsed.header)
         return parsed
 
     def _must_roll(self, header: Header, burst: Burst) -> bool:

@@ -7,15 +7,19 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
-from kit.effort import long_form
+from kit.deadlines import eventually
+from kit.effort import long_form, times
 from kit.networks import OF_ITS_OWN, can_be_had
 from quoth import Ack, forwarder
+from quoth.channel import Link
 from quoth.exchange import BACKOFF_MAX_S, RESEND_S, Exchange
 from quoth.forwarder import Forwarder
 from quoth.gathering import ROUND_REST_MAX_S, Gathering, Plan
@@ -32,6 +36,7 @@ SECONDS = {"killed": 1.5, "frozen": 1.5, "cut": 4.0}
 """Outages that are short, and long enough for what doubles its pauses to be late."""
 KINDS = tuple(SECONDS) if can_be_had() else ("killed", "frozen")
 LONG_S = 600.0
+STALLED_S = times(4, 12)
 NOW = 1_000.0
 LENGTHS = pytest.mark.parametrize("seconds", [1.0, 10.0, 60.0, 600.0])
 
@@ -76,6 +81,25 @@ def test_every_client_is_served_within_two_seconds_of_the_brokers_return(tmp_pat
 @pytest.mark.timeout(LONG_S + 240)
 def test_so_it_is_after_ten_minutes(tmp_path: Path) -> None:
     assert all_late(dict.fromkeys(KINDS, LONG_S), tmp_path) == {}
+
+
+def test_a_broker_that_reads_nothing_for_a_while_does_not_lose_its_clients() -> None:
+    """Its host acknowledges no byte either, for its window is closed, but it is there."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as stalled:
+        stalled.set(zmq.RCVHWM, 1)
+        link = Link(context, f"tcp://127.0.0.1:{stalled.bind_to_random_port('tcp://127.0.0.1')}")
+        try:
+            eventually(lambda: link.wait(0.1) or link.connected, "the link is there")
+            for _ in range(40):
+                link.send([bytes(2**20)])
+            until = time.monotonic() + STALLED_S
+            while time.monotonic() < until:
+                link.wait(until - time.monotonic())
+            assert (link.connected, link.reconnects) == (True, 0)
+            stalled.set(zmq.RCVTIMEO, 20_000)
+            assert len([stalled.recv_multipart() for _ in range(40)]) == 40
+        finally:
+            link.close()
 
 
 # -- what waits, by a clock of the test ---------------------------------------------------------------------

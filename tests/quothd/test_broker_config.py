@@ -319,6 +319,29 @@ def test_other_variables_are_left_alone(variable: str) -> None:
     assert read({}, {variable: "5"}).config == Config()
 
 
+KUBERNETES = {
+    "QUOTH_SERVICE_HOST": "10.96.0.7",
+    "QUOTH_SERVICE_PORT": "5555",
+    "QUOTH_PORT": "tcp://10.96.0.7:5555",
+    "QUOTH_PORT_5555_TCP": "tcp://10.96.0.7:5555",
+    "QUOTH_PORT_5555_TCP_PROTO": "tcp",
+    "QUOTH_BROKER_SERVICE_HOST": "10.96.0.8",
+    "QUOTH_BROKER_SERVICE_PORT_FAST": "5555",
+    "QUOTH_BROKER_PORT": "udp://10.96.0.8:53",
+    "QUOTH_BROKER_PORT_53_UDP_ADDR": "10.96.0.8",
+}
+"""What a container has in its environment beside the services ``quoth`` and ``quoth-broker``."""
+
+
+def test_the_services_of_a_cluster_do_not_configure_the_broker() -> None:
+    assert read({}, KUBERNETES).config == Config()
+    assert read({}, {**KUBERNETES, "QUOTH_PORT": "7000"}).config == Config(port=7000)
+    with refused("bad_setting"):
+        read({}, {"QUOTH_PORT": "tcp:5555"})
+    with refused("bad_setting"):
+        read({}, {"QUOTH_BROKER_PORT": "5555"})
+
+
 def test_every_variable_of_the_project_is_known() -> None:
     """Whoever adds one adds it to the table."""
     root = Path(__file__).parents[2]

@@ -335,10 +335,27 @@ def test_batch_above_the_limit_is_too_large_in_both_protocols(
     assert code_of(fast.request(Publish(), topic, forge(body, 1))) == code.decode()
 
 
-def test_hidden_mistakes_of_a_first_publish_leave_no_topic(fast: FastPeer, topic: str) -> None:
-    """As far as they show in the header."""
+FIRST = {
+    "a header": LIES["START alone"],
+    "a pointer": LIES["a pointer"],
+    "a sequence alone": batch.encode([b"1"], sequence=1),
+    "the headers of a record": batch.encode([b"1", b"2"], headers=[b"", b"\x81\xa1a\xa1b"]),
+    "a checksum of the body": batch.encode([b"x" * 64])[:-1] + b"y",
+}
+
+
+@pytest.mark.parametrize("raw", FIRST.values(), ids=FIRST)
+def test_mistakes_of_a_first_publish_leave_no_topic(fast: FastPeer, topic: str, raw: bytes) -> None:
     with refused("bad_batch"):
-        fast.call(Publish(), topic, LIES["START alone"])
+        fast.call(Publish(), topic, raw)
+    with refused("unknown_topic"):
+        fast.describe(topic)
+
+
+def test_a_first_simple_publish_that_is_too_large_leaves_no_topic(
+    fast: FastPeer, simple: SimplePeer, topic: str
+) -> None:
+    assert simple.ask("publish", topic, bytes(16 * 2**20))[:2] == [b"error", b"too_large"]
     with refused("unknown_topic"):
         fast.describe(topic)
 

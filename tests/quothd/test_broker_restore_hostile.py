@@ -190,3 +190,50 @@ def test_a_manifest_of_many_levels_is_refused(backup: Path, tmp_path: Path) -> N
     with pytest.raises(QuothError) as refusal:
         restored(backup, tmp_path / "restored")
     assert refusal.value.code == "damaged"
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [
+        ([1, 2], "damaged", "'[1, 2]' stands where a map has to be"),
+        ("version", "damaged", "'version' stands where a map has to be"),
+        ({}, "damaged", "it lacks 'version'"),
+        ({"version": 1}, "damaged", "it lacks 'topics'"),
+        ({"version": 1, "topics": {}}, "damaged", "'{}' stands where a list has to be"),
+        ({"version": "1", "topics": []}, "damaged", "version cannot be '1'"),
+        ({"version": 1.0, "topics": []}, "damaged", "version cannot be '1.0'"),
+        ({"version": True, "topics": []}, "damaged", "version cannot be 'True'"),
+        ({"version": 2, "topics": {}}, "unsupported_version", "of version 2, this program knows version 1"),
+    ],
+)
+def test_a_manifest_of_another_form_is_refused_in_words_of_its_own(
+    backup: Path, content: object, code: str, said: str
+) -> None:
+    write(backup, content)
+    with pytest.raises(QuothError) as refusal:
+        manifest.load(backup)
+    assert (refusal.value.code, said in refusal.value.text) == (code, True), refusal.value.text
+
+
+@pytest.mark.parametrize("line", [b"{", b"\xff", b"[" * 10**5, b"1" * 5_000])
+def test_a_manifest_that_is_no_json_is_refused_without_the_words_of_a_parser(
+    backup: Path, line: bytes
+) -> None:
+    (backup / manifest.NAME).write_bytes(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n")
+    with pytest.raises(QuothError) as refusal:
+        manifest.load(backup)
+    assert refusal.value.text.endswith("is no manifest: its first line is no JSON")
+
+
+def test_topics_of_one_log_that_need_the_same_folder_are_refused(backup: Path, tmp_path: Path) -> None:
+    """The folder has the log's id and the name, which is cut: these two differ behind that."""
+    content = content_of(backup)
+    (empty,) = [row for row in content["topics"] if row["name"] == "empty"]
+    content["topics"] = [
+        {**empty, "name": "\u00e9" * 90 + end, "folder": f"{end}~{1:016x}"} for end in ("1", "2")
+    ]
+    for row in content["topics"]:
+        (backup / row["folder"]).mkdir()
+    write(backup, content)
+    assert outcome_of(backup, tmp_path / "restored") == "topic_exists"
+    assert catalog.scan(tmp_path / "restored").folders == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kit.peers import refused
-from quothwire.errors import QuothError
+from quothwire.errors import QuothError, shown
 from quothwire.quantity import format_size, format_span, is_span, parse_size, parse_span
 
 SPANS: dict[Any, float] = {
@@ -52,6 +52,8 @@ NO_SPANS: dict[Any, str] = {
     "9" * 400 + "w": "it has 401 characters",
     "1s" * 50_000: "it has 100,000 characters",
     math.nan: "it is not a number",
+    10**400: "it is too large",
+    -(16**5_000): "it is too large",
     True: "it is neither a number nor text",
     None: "it is neither a number nor text",
     b"5s": "it is neither a number nor text",
@@ -80,6 +82,8 @@ NO_SIZES: dict[Any, str] = {
     "infinity": "it has to be finite here",
     math.inf: "it has to be finite here",
     math.nan: "it is not a number",
+    10**400: "it is too large",
+    -(16**5_000): "it is too large",
     False: "it is neither a number nor text",
     None: "it is neither a number nor text",
 }
@@ -96,7 +100,7 @@ def test_a_size_is_read_as_bytes(given: Any, size: int) -> None:
     assert type(parse_size(given)) is int
 
 
-@pytest.mark.parametrize(("given", "reason"), NO_SPANS.items(), ids=lambda value: str(value)[:9])
+@pytest.mark.parametrize(("given", "reason"), NO_SPANS.items(), ids=lambda value: shown(value)[:9])
 def test_what_is_no_span_is_refused_with_the_reason(given: Any, reason: str) -> None:
     with pytest.raises(QuothError) as caught:
         parse_span(given)
@@ -108,7 +112,7 @@ def test_what_is_no_span_is_refused_with_the_reason(given: Any, reason: str) -> 
     assert len(caught.value.text) < 200, "it says all that was typed"
 
 
-@pytest.mark.parametrize(("given", "reason"), NO_SIZES.items(), ids=lambda value: str(value)[:9])
+@pytest.mark.parametrize(("given", "reason"), NO_SIZES.items(), ids=lambda value: shown(value)[:9])
 def test_what_is_no_size_is_refused_with_the_reason(given: Any, reason: str) -> None:
     with pytest.raises(QuothError) as caught:
         parse_size(given)

@@ -8,10 +8,11 @@ to two minutes: it doubles its pauses between attempts. So each phase of a conne
 
     connecting      an attempt ends after `CONNECT_MS`, the next one begins `RECONNECT_MAX_MS` later
     handshake       ends after `HANDSHAKE_MS`, as at the broker: a peer that is frozen takes connections, too
-    established     bytes that the other host does not acknowledge end it after `UNACKNOWLEDGED_S`, and there
-                    are some to acknowledge every `HEARTBEAT_MS`: so a network that swallows them is noticed.
-                    It ends before TCP's pause between two attempts exceeds 1.2 s
-    silent          a host that acknowledges bytes for a process that says nothing: `HEARTBEAT_TIMEOUT_S`
+    established     a host that acknowledges nothing ends it after `UNACKNOWLEDGED_S`, and there are bytes to
+                    acknowledge every `HEARTBEAT_MS`: so a network that swallows them is noticed. It ends
+                    before TCP's pause between two attempts exceeds 1.6 s; see `quoth.tcp_watch`
+    silent          a host that acknowledges bytes for a process that says nothing, or reads nothing:
+                    `HEARTBEAT_TIMEOUT_S`
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from quoth.attempts import Attempts
 from quoth.exchange import Exchange, Steps
 from quoth.patience import bounded
 from quoth.sequences import Sequences
+from quoth.tcp_watch import TcpWatch
 from quothwire import codec
 from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
@@ -43,6 +45,8 @@ CONNECT_MS = 1_500
 HANDSHAKE_MS = 3_000
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_S = 1_000, 15.0
 UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S = 2.5, 30.0
+WATCH_S = 0.5
+"""How often a link that is used is looked at for that."""
 UNACKNOWLEDGED_PART = 1 / 12
 """Of the silence that a link bears: one that is known to be slow may be so for TCP, too."""
 TERMINATE_S = 1.0
@@ -74,6 +78,8 @@ class Link:
         except zmq.ZMQError as problem:
             raise _no_socket(problem) from None
         self._attempts = Attempts(url)
+        self._watch = TcpWatch(url, _unacknowledged(silence))
+        self._watch_at = 0.0
         self._poller = zmq.Poller()
         self._poller.register(self.socket, zmq.POLLIN)
         self._poller.register(self.monitor, zmq.POLLIN)
@@ -99,9 +105,21 @@ class Link:
         send(last, _NOW, copy=len(last) < COPY_BELOW_BYTES)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for something to happen; True if a lost connection was found again meanwhile."""
-        ready = dict(self._poller.poll(math.ceil(max(0.0, seconds) * 1_000)))
-        return self.monitor in ready and self.look()
+        """Wait for something to happen; True if a lost connection was found again meanwhile.
+
+        It may return earlier, after `WATCH_S`, when nothing has happened.
+        """
+        seconds = max(0.0, min(seconds, WATCH_S))
+        ready = dict(self._poller.poll(math.ceil(seconds * 1_000)))
+        found = self.monitor in ready and self.look()
+        self.watch(time.monotonic())
+        return found
+
+    def watch(self, now: float) -> None:
+        """End the connection if the other host acknowledges nothing; looks every `WATCH_S` at most."""
+        if now >= self._watch_at:
+            self._watch_at = now + WATCH_S
+            self._watch.end_if_dead()
 
     def look(self) -> bool:
         """Take note of what the monitor tells; True if a lost connection was found again."""
@@ -109,7 +127,8 @@ class Link:
         with suppress(zmq.Again):
             while True:
                 told, _ = self.monitor.recv_multipart(zmq.NOBLOCK)
-                event = _EVENT.unpack_from(told)[0]
+                event, value = _EVENT.unpack_from(told)
+                self._watch.note(event, value)
                 if event & attempts.EVENTS:
                     self._attempts.note(event)
                     continue
@@ -146,7 +165,7 @@ class Link:
             self.socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
             self.socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
             self.socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-            self.socket.set(zmq.TCP_MAXRT, math.ceil(_unacknowledged(self._silence) * 1_000))
+            self.socket.set(zmq.TCP_MAXRT, math.ceil(self._silence * 1_000))
             self.socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
             self.socket.set(zmq.HEARTBEAT_TIMEOUT, math.ceil(self._silence * 1_000))
             self.socket.set(zmq.IPV6, int("[" in self.url))
@@ -164,7 +183,7 @@ class Link:
 
 
 def _unacknowledged(silence: float) -> float:
-    """Seconds after which a link is given up whose bytes are not acknowledged."""
+    """Seconds after which a link is given up whose host acknowledges nothing."""
     return bounded(UNACKNOWLEDGED_PART * silence, UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S)
 
 

@@ -296,6 +296,8 @@ def shown(value: object) -> str:
             return "true" if value else "false"
         case float() if not isfinite(value):
             return "NaN" if isnan(value) else "infinity" if value > 0 else "-infinity"
+        case int() if abs(value) >= 10**SHOWN_MAX:  # Python refuses to write one of thousands of digits
+            return f"a number of more than {SHOWN_MAX} digits"
         case int() | float():
             return str(value)[:SHOWN_MAX]
         case str():
@@ -308,6 +310,15 @@ def shown(value: object) -> str:
             return "a map"
         case _:
             return "neither text nor number"
+
+
+def quoted(value: object) -> str:
+    """Write a value of a setting as Python does, or as `shown` does if that is long or impossible."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of thousands of digits
+        return shown(value)
+    return text if len(text) <= 2 * SHOWN_MAX else shown(value)
 
 
 def shown_frame(frame: bytes) -> str:

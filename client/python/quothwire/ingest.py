@@ -51,6 +51,19 @@ def repaired(raw: Bytes, log_id: int) -> tuple[bytes, list[int]]:
     return encode(values, keys, headers), wrong
 
 
+def check_published(header: Header) -> None:
+    """Check that the header of a published batch leaves to the log what the log decides.
+
+    Raises ``bad_batch``.
+    """
+    if header.base or header.ordinal:
+        raise error("bad_batch", "a producer leaves pointer and ordinal to the log")
+    if bool(header.producer) != bool(header.sequence):
+        raise error("bad_batch", "a producer id and a sequence go together")
+    if header.flags & Flag.TRANSACTION:
+        raise error("bad_batch", "the batches of a transaction are staged, then published together")
+
+
 def check_numbering(header: Header) -> None:
     """Check that the flags of a producer's numbering make sense together. Raises ``bad_batch``."""
     flags = header.flags

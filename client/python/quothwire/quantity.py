@@ -12,13 +12,15 @@ import math
 import re
 from decimal import Decimal
 
-from quothwire.errors import QuothError, error
+from quothwire.errors import QuothError, error, quoted
 
 SPAN_EXAMPLES = "like 7d, 1h30m, 90s, 500ms or infinity"
 SIZE_EXAMPLES = "like 1GiB, 64MiB, 10MB, 4096 or infinity"
 
 _TEXT_LENGTH_MAX = 100
 """Longer text is refused before it is looked at."""
+_WHOLE_MAX = 10**100
+"""A larger number is refused: above 10**308 there is no float of it."""
 _INFINITY = frozenset({"infinity", "inf", "never", "no limit", "unlimited"})
 _NUMBER = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,19})?(?:e\+?[0-9]{1,2})?", re.IGNORECASE)
 _DIGITS_GROUPED = re.compile(r"(?<=[0-9])_(?=[0-9])")
@@ -149,6 +151,8 @@ def _number(given: object, noun: str, hint: str) -> float | None:
         if not _NUMBER.fullmatch(text):
             return None
         return int(text) if text.isdigit() else float(text)
+    if isinstance(given, int) and abs(given) > _WHOLE_MAX:
+        raise _wrong(given, noun, "it is too large", hint)
     if math.isnan(given):
         raise _wrong(given, noun, "it is not a number", hint)
     if given < 0:
@@ -212,7 +216,7 @@ def _check_begin(text: str, noun: str, hint: str) -> None:
 
 
 def _wrong(given: object, noun: str, reason: str, hint: str) -> QuothError:
-    return error("bad_setting", f"{given!r} is not a {noun}: {reason}", hint)
+    return error("bad_setting", f"{quoted(given)} is not a {noun}: {reason}", hint)
 
 
 # -- printing -------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ OTHERS = MappingProxyType(
     }
 )
 """Every variable that is no key of the daemon's configuration, and what it is for."""
-_OF_KUBERNETES = re.compile(r"QUOTH_(SERVICE_(HOST|PORT(_\w+)?)|PORT_[0-9]+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)")
-"""What Kubernetes sets in every container beside a service of the name quoth."""
+_OF_A_SERVICE = re.compile(r"QUOTH_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)")
+_ADDRESS_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://")
 
 
 def check_variables(environment: Mapping[str, str], keys: Callable[[], Iterable[str]]) -> None:
@@ -30,8 +30,11 @@ def check_variables(environment: Mapping[str, str], keys: Callable[[], Iterable[
 
     keys: gives the names of the daemon's keys, each of which is a variable, too; asked only if needed.
     """
-    doubtful = [name for name in environment if name.startswith(PREFIX) and name not in OTHERS]
-    doubtful = [name for name in doubtful if not _OF_KUBERNETES.fullmatch(name)]
+    doubtful = [
+        name
+        for name, value in environment.items()
+        if name.startswith(PREFIX) and name not in OTHERS and not is_of_kubernetes(name, value)
+    ]
     if not doubtful:
         return
     known = [*(variable(key) for key in keys()), *OTHERS]
@@ -41,6 +44,17 @@ def check_variables(environment: Mapping[str, str], keys: Callable[[], Iterable[
             unknown = f"names with {PREFIX} are Quoth's own: unset it"
             hint = f"did you mean {PREFIX}{near}?" if near else unknown
             raise error("bad_setting", f"{name}: there is no such variable", hint)
+
+
+def is_of_kubernetes(name: str, value: str) -> bool:
+    """True for a variable that Kubernetes sets beside a service ``quoth`` or ``quoth-NAME``.
+
+    Of these ``QUOTH_PORT`` has the name of a key, and an address as its value: ``tcp://10.0.0.7:5555``.
+    """
+    if _OF_A_SERVICE.fullmatch(name):
+        return True
+    is_port = name.startswith(PREFIX) and name.endswith("_PORT")
+    return is_port and _ADDRESS_OF_A_SERVICE.match(value) is not None
 
 
 def variable(key: str) -> str:

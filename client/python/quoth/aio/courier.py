@@ -187,6 +187,7 @@ class Courier:
                     self._take_inbox()
                 for line in self._lines:
                     self._take_answers(line, ready)
+                    line.link.watch(now)
                 self._look_at_clock(now)
                 for line in [line for line in self._lines if line.is_stale]:
                     self._renew(line)
