@@ -22,6 +22,10 @@ class Caller(Protocol):
     def operation(self) -> Operation:
         """What it asks for."""
 
+    @property
+    def sees_records_alone(self) -> bool:
+        """True if a reply tells it nothing of how far the log reaches behind the records in it."""
+
     def request(self) -> Any:
         """Its request, decoded: a `Request`, or a `SimplePublish`. To be asked for once."""
 
@@ -49,6 +53,11 @@ class FastCaller:
     def operation(self) -> Operation:
         """See `Caller.operation`."""
         return self._operation
+
+    @property
+    def sees_records_alone(self) -> bool:
+        """See `Caller.sees_records_alone`."""
+        return False
 
     def request(self) -> Any:
         """See `Caller.request`."""
@@ -85,6 +94,11 @@ class SimpleCaller:
     def operation(self) -> Operation:
         """See `Caller.operation`."""
         return self._operation
+
+    @property
+    def sees_records_alone(self) -> bool:
+        """See `Caller.sees_records_alone`."""
+        return True
 
     def request(self) -> Any:
         """See `Caller.request`."""
@@ -130,6 +144,9 @@ class SimpleCaller:
         """Exactly as many records as were asked for; damage in front of them, or in the first batch, is an
         error that tells where to read on, and damage behind them ends the reply."""
         read = simple.decode_read(self._frames)
+        if fetched.damaged and not payload:
+            text = f"the {fetched.damaged} records up to {fetched.next}, the last ones, do not check"
+            return simple.encode_damaged(text, fetched.next)
         if fetched.damaged and read.after < (base := batch.parse_header(payload, fetched.log).base) - 1:
             text = f"up to {fetched.damaged} records in front of {base} do not check"
             return simple.encode_damaged(text, base - 1)

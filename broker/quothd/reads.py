@@ -143,6 +143,12 @@ class Reads:
     def _nothing(self, job: Job) -> None:
         """There is nothing yet, or nothing more up to the end."""
         request, newest = job.request, self._log.newest
+        if job.caller.sees_records_alone and (damaged := self._unreadable(request.after)):
+            end = self._log.end_ordinal
+            self._voice.answer(
+                job, job.caller.reply(Fetched(self._log.log_id, newest, newest, damaged, end, damaged))
+            )
+            return
         is_over = 0 < request.until <= newest
         if job.deadline and not is_over:
             job.after = max(job.after, newest)  # what lies below is gone, so it is no news
@@ -151,3 +157,10 @@ class Reads:
         following = max(request.after, request.until) if is_over else request.after
         reply = Fetched(self._log.log_id, following, newest, 0, self._log.end_ordinal)
         self._voice.answer(job, job.caller.reply(reply))
+
+    def _unreadable(self, after: int) -> int:
+        """How many records are stored above a pointer, given that none of them can be read."""
+        if after >= self._log.newest:
+            return 0
+        found, _ = self._log.survey(after).count(after, self._log.newest)
+        return found.records

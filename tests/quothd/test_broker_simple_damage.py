@@ -39,6 +39,11 @@ def zeroed(first: int, last: int) -> Damage:
     return damage
 
 
+def headers_of(first: int, last: int) -> Damage:
+    """The headers of batches, each by itself."""
+    return both(*(in_batch(number, 20) for number in range(first, last + 1)))
+
+
 def wild_offset(scene: Scene) -> None:
     """An offset that leads out of the batch."""
     overwrite(scene.stored[5].path, scene.stored[5].start + 68, b"\xff\xff\xff\x7f")
@@ -91,6 +96,9 @@ LOST: dict[str, tuple[Damage, set[int]]] = {
     "the last header of a segment": (in_batch(7, 20), {7}),
     "a header in the active segment": (in_batch(ACTIVE + 1, 20), {ACTIVE + 1}),
     "a body in the active segment": (in_batch(ACTIVE + 1, 110), {ACTIVE + 1}),
+    "the headers of the last batches": (headers_of(ACTIVE + 1, ACTIVE + 3), {*range(ACTIVE + 1, ACTIVE + 4)}),
+    "the headers of the active segment": (headers_of(ACTIVE, ACTIVE + 3), {*range(ACTIVE, ACTIVE + 4)}),
+    "the headers of all batches": (headers_of(0, ACTIVE + 3), ALL),
     "zeros over two batches": (zeroed(5, 6), {5, 6}),
     "zeros over a whole segment but its first batch": (zeroed(4, 7), {4, 5, 6, 7}),
     "a batch taken out": (taken_out, {5}),
@@ -144,6 +152,16 @@ def test_simple_reader_is_told_of_damage_and_reads_everything_else(
             assert not any(before < one <= after for before, after in told for one, _ in records), limit
 
 
+def test_a_read_that_would_wait_is_told_of_damage_at_once(left: Left, tmp_path: Path, peers: Peers) -> None:
+    """What comes behind the damage does not make it any better."""
+    scene = Scene(left, tmp_path / "data")
+    headers_of(0, ACTIVE + 3)(scene)
+    with Broker(scene.directory, host="127.0.0.1") as broker:
+        status, code, text, following = peers.simple(broker, zmq.REQ).ask("read", "t", 0, 10, 60_000)
+    assert (status, code, int(following)) == (b"error", b"damaged", left.published[-1].pointer)
+    assert f"the {len(left.published)} records up to" in text.decode()
+
+
 def test_what_retention_removed_is_no_damage(peers: Peers, tmp_path: Path) -> None:
     with Broker(tmp_path / "data", host="127.0.0.1") as broker:
         simple = peers.simple(broker, zmq.REQ)
@@ -151,6 +169,7 @@ def test_what_retention_removed_is_no_damage(peers: Peers, tmp_path: Path) -> No
         with peers.fast(broker) as fast:
             simple.publish("t", b"older")
             fast.call(TrimTopic(2**56 - 1), "t")
+        assert simple.ask("read", "t", 0) == [b"ok", b"0"]
         _, last = simple.publish("t", b"new")
         for after in (0, first):
             assert simple.ask("read", "t", after)[1:] == [b"%d" % last, b"%d" % last, b"new"]
