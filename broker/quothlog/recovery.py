@@ -22,7 +22,15 @@ from pathlib import Path
 from quothlog import layout, segment
 from quothlog.clock import Clock
 from quothlog.derived import has_no_table, rebuild
-from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem, durable_names, sync_directory, sync_file
+from quothlog.filesystem import (
+    TEMPORARY_SUFFIX,
+    File,
+    FileSystem,
+    durable_names,
+    refuse_strange,
+    sync_directory,
+    sync_file,
+)
 from quothlog.findings import Findings
 from quothlog.layout import Block, Checkpoint, Position
 from quothlog.plan import finish_plan
@@ -75,11 +83,12 @@ def open_directory(
     """Open the log in a directory, or begin one if there is none.
 
     log_id: 0 takes the id that the segments say, or a new one for a log that is begun. Raises `Damaged` if no
-    segment says an id, or all that say one say another; OSError if a segment or the plan is no regular file.
+    segment says an id, or all that say one say another; ``storage_failed`` if a segment or the plan is no
+    regular file.
     """
     for name in filesystem.strange(directory):
         if layout.floor_of(name) or name == layout.PLAN_NAME:
-            filesystem.open(directory / name).close()  # raises: what it stands for would be missing
+            refuse_strange(filesystem, directory / name)
     files = filesystem.list(directory)
     strays = sorted(name for name in files if not layout.is_ours(name) and name not in others)
     findings = Findings(strays=strays)
