@@ -224,7 +224,7 @@ def _strays_among(directory: Path, sizes: Mapping[int, int], log_id: int) -> lis
     def make(floor: int) -> Segment:
         return Segment(DISK, directory, floor, log_id, sizes[floor])
 
-    return strays_among(floors, make, SystemClock().now())
+    return strays_among(floors, make, SystemClock())
 
 
 def _said_first(directory: Path, floors: list[int]) -> int:
