@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from quothwire.errors import error
+
 Buffer = bytes | bytearray | memoryview
 
 DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -133,6 +135,17 @@ def open_regular(path: Path, flags: int) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EINVAL, STRANGE[errno.EINVAL], str(path))
+
+
+def refuse_strange(filesystem: FileSystem, path: Path) -> None:
+    """Raise ``storage_failed`` if what stands there is no regular file, or cannot be opened."""
+    try:
+        filesystem.open(path).close()
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        hint = "put the file back in its place, or move that away"
+        raise error("storage_failed", f"{path}: {problem.strerror}", hint) from problem
 
 
 class PosixFile:

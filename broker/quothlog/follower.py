@@ -189,7 +189,7 @@ class Follower:
         if self._names.may_differ():
             try:
                 self._floors = floors_in(self.directory, self.log_id)
-            except OSError:
+            except (OSError, QuothError):
                 self._names.forget()
                 raise
         return self._floors

@@ -22,7 +22,15 @@ from pathlib import Path
 from quothlog import layout, segment
 from quothlog.clock import Clock
 from quothlog.derived import has_no_table, rebuild
-from quothlog.filesystem import TEMPORARY_SUFFIX, File, FileSystem, durable_names, sync_directory, sync_file
+from quothlog.filesystem import (
+    TEMPORARY_SUFFIX,
+    File,
+    FileSystem,
+    durable_names,
+    refuse_strange,
+    sync_directory,
+    sync_file,
+)
 from quothlog.findings import Findings
 from quothlog.layout import Block, Checkpoint, Position
 from quothlog.plan import finish_plan
@@ -75,11 +83,12 @@ def open_directory(
     """Open the log in a directory, or begin one if there is none.
 
     log_id: 0 takes the id that the segments say, or a new one for a log that is begun. Raises `Damaged` if no
-    segment says an id, or all that say one say another; OSError if a segment or the plan is no regular file.
+    segment says an id, or all that say one say another; ``storage_failed`` if a segment or the plan is no
+    regular file.
     """
     for name in filesystem.strange(directory):
         if layout.floor_of(name) or name == layout.PLAN_NAME:
-            filesystem.open(directory / name).close()  # raises: what it stands for would be missing
+            refuse_strange(filesystem, directory / name)
     files = filesystem.list(directory)
     strays = sorted(name for name in files if not layout.is_ours(name) and name not in others)
     findings = Findings(strays=strays)
@@ -89,7 +98,7 @@ def open_directory(
             filesystem.remove(directory / name)
     sync_directory(filesystem, directory)  # who gave a file its name may have died before that was durable
     finish_plan(filesystem, directory, files)
-    log_id = _without_strays(filesystem, directory, files, log_id, findings, clock.now())
+    log_id = _without_strays(filesystem, directory, files, log_id, findings, clock)
     files = finish_cuts(filesystem, directory, files)
     staged = {name: size for name, size in files.items() if layout.staged_name_of(name)}
     findings.set_aside_bytes = sum(size for name, size in files.items() if layout.is_set_aside(name))
@@ -111,11 +120,16 @@ def open_directory(
 
 
 def _without_strays(
-    filesystem: FileSystem, directory: Path, files: dict[str, int], log_id: int, findings: Findings, now: int
+    filesystem: FileSystem,
+    directory: Path,
+    files: dict[str, int],
+    log_id: int,
+    findings: Findings,
+    clock: Clock,
 ) -> int:
     """Set aside what cannot be a segment of the log; returns the id of the log, 0 if there is none yet.
 
-    files: names and sizes, kept true. now: the time. Raises as `open_directory` does, before it renames.
+    files: names and sizes, kept true. Raises as `open_directory` does, before it renames.
     """
     floors = sorted(floor for name in files if (floor := layout.floor_of(name)))
     log_id = _log_id(filesystem, directory, floors, log_id)
@@ -123,7 +137,7 @@ def _without_strays(
     def make(floor: int) -> Segment:
         return Segment(filesystem, directory, floor, log_id, files[layout.segment_name(floor)])
 
-    strays = strays_among(floors, make, now)
+    strays = strays_among(floors, make, clock)
     if not log_id and len(strays) < len(floors):
         raise error("damaged", f"no segment in {directory} has a header block that checks")
     if strays:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from quothlog import layout, segment
 from quothlog.clock import SystemClock
-from quothlog.filesystem import File, PosixFileSystem
+from quothlog.filesystem import File, PosixFileSystem, refuse_strange
 from quothlog.layout import Block, Footer, Position
 from quothlog.plan import Plan, read_plan
 from quothlog.segment import Segment
@@ -224,7 +224,7 @@ def _strays_among(directory: Path, sizes: Mapping[int, int], log_id: int) -> lis
     def make(floor: int) -> Segment:
         return Segment(DISK, directory, floor, log_id, sizes[floor])
 
-    return strays_among(floors, make, SystemClock().now())
+    return strays_among(floors, make, SystemClock())
 
 
 def _said_first(directory: Path, floors: list[int]) -> int:
@@ -244,12 +244,14 @@ def _plan_in(directory: Path) -> Plan | None:
         return read_plan(DISK, directory)
     except Damaged:
         return None
+    except OSError as problem:
+        raise error("storage_failed", f"{directory / layout.PLAN_NAME}: {problem.strerror}") from problem
 
 
 def _listed(directory: Path) -> dict[int, int]:
     """The floors and sizes of the files that are called like segments.
 
-    Raises OSError if one is no regular file: what it stands for would be missing without a word.
+    Raises ``storage_failed`` if one is no regular file, or OSError.
     """
     sizes: dict[int, int] = {}
     with os.scandir(directory) as entries:
@@ -259,7 +261,7 @@ def _listed(directory: Path) -> dict[int, int]:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 if not entry.is_file(follow_symlinks=False):
-                    DISK.open(Path(entry.path)).close()
+                    refuse_strange(DISK, Path(entry.path))
                 sizes[floor] = entry.stat(follow_symlinks=False).st_size
     return sizes
 

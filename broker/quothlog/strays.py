@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from quothlog import layout, segment
+from quothlog.clock import Clock
 from quothlog.scan import newest_pointer_in
 from quothlog.segment import Segment
 from quothwire.errors import Damaged, QuothError
@@ -30,15 +31,15 @@ AHEAD_MAX_US = 86_400_000_000
 was set to another time zone."""
 
 
-def strays_among(floors: Sequence[int], make: Callable[[int], Segment], now: int) -> list[int]:
+def strays_among(floors: Sequence[int], make: Callable[[int], Segment], clock: Clock) -> list[int]:
     """The floors, lowest first, whose files are strays.
 
     floors: of all files that are called like segments, lowest first. make: gives the segment of a floor.
-    now: the time in microseconds. A file that cannot be read now is no stray.
+    clock: asked only where its time decides. A file that cannot be read now is no stray.
     """
     row = [make(floor) for floor in floors]
     behind: list[int] = []
-    while row and _is_sure(partial(_is_behind, row[-1], row[:-1], now)):
+    while row and _is_sure(partial(_is_behind, row[-1], row[:-1], clock)):
         behind.insert(0, row.pop().floor)
     between = (
         one.floor
@@ -56,7 +57,7 @@ def _is_sure(ask: Callable[[], bool]) -> bool:
         return False
 
 
-def _is_behind(one: Segment, earlier: Sequence[Segment], now: int) -> bool:
+def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
     """Is the file with the highest name a stray?"""
     file = one.open()
     try:
@@ -69,7 +70,7 @@ def _is_behind(one: Segment, earlier: Sequence[Segment], now: int) -> bool:
         try:
             return bool(segment.read_block(file))
         except Damaged:
-            return not _tells_of_it(one) and not _is_plausible(one, known, now)
+            return not _tells_of_it(one) and not _is_plausible(one, known, clock)
     finally:
         file.close()
 
@@ -91,10 +92,10 @@ def _is_between(one: Segment, earlier: Sequence[Segment], following: Segment) ->
     return known is not None and _end_of(known) == (begin.previous, begin.ordinal)
 
 
-def _is_plausible(one: Segment, known: Segment | None, now: int) -> bool:
+def _is_plausible(one: Segment, known: Segment | None, clock: Clock) -> bool:
     """Can this be the name of the segment behind the last one that is known?"""
     pointer, _ = _end_of(known) if known is not None else (0, 0)
-    return pointer < one.floor <= max(now, pointer) + AHEAD_MAX_US
+    return pointer < one.floor <= max(clock.now(), pointer) + AHEAD_MAX_US
 
 
 def _last_known(row: Sequence[Segment]) -> Segment | None:

@@ -26,6 +26,7 @@ from kit.processes import listing
 from quothd import topicfile
 from quothlog import Log
 from quothlog.layout import LOCK_NAME
+from quothwire.errors import QuothError
 from quothwire.message import ListTopics, Ping, UpdateTopic
 from quothwire.settings import TopicSettings
 
@@ -262,6 +263,31 @@ def test_a_data_directory_may_be_a_link_and_settings_that_are_no_file_are_waited
     fast = peers.fast(broker.restart())
     assert "cannot be read" in fast.describe("t").problem
     assert [one.value for one in fast.read_all("t")] == [b"x"]
+
+
+def test_a_link_in_place_of_a_segment_stops_its_topic_and_no_other(
+    start_broker: StartBroker, peers: Peers, tmp_path: Path
+) -> None:
+    """The topic goes on with the next ordinal once the file is back."""
+    broker = start_broker()
+    fast = peers.fast(broker)
+    for name in ("t", "u"):
+        fast.publish(name, [b"x"])
+    fast.close()
+    assert broker.terminate() == 0
+    (path,) = broker.topics_directory.glob("t~*/*.seg")
+    path.rename(tmp_path / "moved")
+    path.symlink_to(tmp_path / "moved")
+    fast = peers.fast(broker.restart())
+    fast.publish("u", [b"y"])
+    with pytest.raises(QuothError, match=r"storage_failed: .*a symbolic link stands where a file has to be"):
+        fast.publish("t", [b"y"])
+    fast.close()
+    assert broker.terminate() == 0
+    (tmp_path / "moved").replace(path)
+    fast = peers.fast(broker.restart())
+    fast.publish("t", [b"z"])
+    assert [one.value for one in fast.read_all("t")] == [b"x", b"z"]
 
 
 def test_a_directory_is_free_again_at_once(start_broker: StartBroker, peers: Peers) -> None:

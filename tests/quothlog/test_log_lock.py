@@ -301,7 +301,7 @@ def test_what_is_no_file_hides_neither_a_segment_nor_a_plan(
     strange(path, kind, target)
     before = sorted(one.name for one in directory.iterdir())
     for look in (open_log, lambda: Reader(directory).read(), lambda: list(inspection.summaries(directory))):
-        with pytest.raises(OSError, match="stands where a file has to be"):
+        with pytest.raises(QuothError, match=r"storage_failed: .* stands where a file has to be"):
             look()
     assert sorted(one.name for one in directory.iterdir()) == before
     path.rmdir() if kind == "directory" else path.unlink()
