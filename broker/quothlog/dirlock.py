@@ -22,6 +22,7 @@ from pathlib import Path
 from quothlog.filesystem import open_regular
 from quothlog.layout import LOCK_NAME
 from quothwire.errors import error
+from quothwire.paths import is_at
 
 _NO_DIRECTORY_LOCKS = frozenset((errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP))
 """What a network file system says that has locks for files only; the lock file is the lock there."""
@@ -77,7 +78,7 @@ class DirectoryLock:
         while not is_locked:
             self._fds.append(open_regular(path, os.O_RDWR | os.O_CREAT))
             _lock(self._fds[-1], directory)
-            is_locked = _is_at(self._fds[-1], path)
+            is_locked = is_at(self._fds[-1], path)
             if not is_locked:  # it was deleted after it was opened
                 os.close(self._fds.pop())
         os.ftruncate(self._fds[-1], 0)
@@ -137,14 +138,6 @@ def _owner(directory: Path) -> str:
         return os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
     finally:
         os.close(fd)
-
-
-def _is_at(fd: int, path: Path) -> bool:
-    """Is this open file still the one of that name?"""
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
 
 
 _held: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()

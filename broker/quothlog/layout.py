@@ -55,7 +55,6 @@ from __future__ import annotations
 
 import re
 import struct
-from array import array
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -94,7 +93,8 @@ _OURS = re.compile(
 _BLOCK = struct.Struct("<8sIIQQQQQ16sQQQ")
 _FOOTER = struct.Struct("<8sQQQQQQQ")
 _INDEX = struct.Struct("<8sIIQQQQQQQQQ")
-_ENTRY_BYTES = 24
+_ENTRY = struct.Struct("<3Q")
+_ENTRY_BYTES = _ENTRY.size
 _ROW = struct.Struct("<QII")
 _CHECK = struct.Struct("<Q")
 _BLOCK_MAGIC, FOOTER_MAGIC, _INDEX_MAGIC = b"QUOTHLOG", b"QUOTHEND", b"QUOTHIDX"
@@ -381,7 +381,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         raise error("damaged", "this is no index file of this version")
     if len(data) != _INDEX.size + count * _ENTRY_BYTES + table + 8:
         raise error("damaged", "the index file's parts do not add up")
-    numbers = array("Q", struct.unpack_from(f"<{3 * count}Q", data, _INDEX.size))
-    *entries, end = [Position(*numbers[i : i + 3]) for i in range(0, 3 * count, 3)]
-    producers = data[_INDEX.size + count * _ENTRY_BYTES : -8]
+    table_at = _INDEX.size + count * _ENTRY_BYTES
+    *entries, end = map(Position._make, _ENTRY.iter_unpack(memoryview(data)[_INDEX.size : table_at]))
+    producers = data[table_at:-8]
     return Checkpoint(log_id, floor, end, chain, last_offset, last_check, entries, producers)

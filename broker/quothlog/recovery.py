@@ -16,6 +16,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, count, islice, pairwise
 from pathlib import Path
 
@@ -218,12 +219,17 @@ class _Tail:
             empty=not active.records and not self._findings.lost_records,
         )  # fmt: skip
 
+    @cached_property
+    def _claim(self) -> Checkpoint | None:
+        """What its index says: decoded once, because that takes most of the time of an opening."""
+        return self._segment.claim()
+
     def _behind_the_lost(self, end: Position) -> Position:
         """Where the log has to go on if the segment ends before its checkpoint, which covers synced bytes.
 
         The ordinals and pointers of what is lost are not used again, so readers find the gap.
         """
-        point = self._segment.claim()
+        point = self._claim
         if point is None or point.end.ordinal <= end.ordinal:
             return end
         found = self._findings
@@ -248,7 +254,7 @@ class _Tail:
     def _replay(self, active: ActiveSegment, is_sealed: bool, *, lost_power: bool) -> Hole | None:
         """Walk from the checkpoint to the end of the file; returns what follows the last whole batch."""
         size, log_id = self._segment.size, active.log_id
-        point = _checkpoint(self._segment)
+        point = _told(self._segment, self._claim)
         if point is not None and segment.last_batch_agrees(self._file, point):
             active.resume(point)
             self.producers = ProducerTable.decode(point.producers)
@@ -335,8 +341,14 @@ class _Tail:
 def _checkpoint(one: Segment) -> Checkpoint | None:
     """The checkpoint of a segment, if it has one that tells the producer table: of those of a large
     transaction only the last one does."""
-    point = one.checkpoint()
-    return point if point is not None and (point.producers or not has_no_table(one)) else None
+    return _told(one, one.claim())
+
+
+def _told(one: Segment, claim: Checkpoint | None) -> Checkpoint | None:
+    """The same of what its index says."""
+    if claim is None or claim.end.offset > one.size:
+        return None
+    return claim if claim.producers or not has_no_table(one) else None
 
 
 def _is_covered(one: Segment) -> bool:

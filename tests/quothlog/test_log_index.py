@@ -10,6 +10,7 @@ import pytest
 
 from kit.clocks import ManualClock
 from kit.logs import copy, encoded, fill, outcome_of, put, salvaged, segments, values
+from kit.storage import FaultyDisk
 from quothlog import Appended, Log, LogOptions, layout
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
 from quothlog.layout import Position
@@ -283,3 +284,16 @@ def test_sparse_index_finds_the_boundary_before_every_pointer() -> None:
         offset, ordinal = rng.randrange(96, positions[-1].offset), rng.randrange(positions[-1].ordinal + 9)
         below = [one for one in positions if one.offset <= offset and one.ordinal <= ordinal]
         assert index.leap(offset, ordinal) == max(below)
+
+
+def test_an_opening_reads_each_index_once(open_log: OpenLog, directory: Path) -> None:
+    """Decoding them takes most of its time: that of the last segment, and that of the one before it."""
+    with open_log() as log:
+        fill(log, 3)
+        log.roll()
+        fill(log, 3)
+    disk = FaultyDisk()
+    open_log(filesystem=disk)
+    names = sorted(path.name for path in directory.glob("*.idx"))
+    opened = [name for kind, name in disk.operations if kind == "open" and name.endswith(".idx")]
+    assert sorted(opened) == names

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quothwire.errors import error
+from quothwire.paths import is_at
 
 SUFFIX = ".lock"
 
@@ -50,7 +51,7 @@ class FileLock:
                 f"{path} is in use by process {owner}",
                 "one program at a time goes on with it: stop that one, or give this one a file of its own",
             ) from None
-        if not _is_at(self._fd, beside):
+        if not is_at(self._fd, beside):
             self.release()
             self._take(beside, path)
 
@@ -90,14 +91,6 @@ def _opened(beside: Path, path: Path) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EINVAL, f"{beside.name} is no file", str(path))
-
-
-def _is_at(fd: int, path: Path) -> bool:
-    """Is this open file still the one of that name?"""
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
 
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
