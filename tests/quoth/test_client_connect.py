@@ -207,7 +207,7 @@ def test_closed_client_refuses_everything(broker: BrokerProcess, call: str) -> N
     client.close()
 
 
-@pytest.mark.parametrize(("of", "step"), [(zmq.Socket, "get_monitor_socket"), (Link, "wait")])
+@pytest.mark.parametrize(("of", "step"), [(zmq.Socket, "monitor"), (Link, "wait")])
 def test_ctrl_c_while_a_connection_is_made_ends_the_call_and_leaves_no_socket(
     broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, of: type, step: str
 ) -> None:

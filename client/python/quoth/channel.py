@@ -28,7 +28,6 @@ from typing import TypeVar
 
 import zmq
 
-from quoth import attempts
 from quoth.attempts import Attempts
 from quoth.exchange import Exchange, Steps
 from quoth.patience import bounded
@@ -57,7 +56,7 @@ _GONE = (zmq.ETERM, errno.EFAULT, errno.ENOTSUP)
 """What libzmq and its binding say about a context that was terminated."""
 _EVENT = struct.Struct("=Hi")
 """What a monitor tells. pyzmq's own way to read it imports asyncio, which takes longer than all of this."""
-_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | attempts.EVENTS
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECTED
 
 Context = zmq.Context[zmq.Socket[bytes]]
 T = TypeVar("T")
@@ -129,8 +128,7 @@ class Link:
                 told, _ = self.monitor.recv_multipart(zmq.NOBLOCK)
                 event, value = _EVENT.unpack_from(told)
                 self._watch.note(event, value)
-                if event & attempts.EVENTS:
-                    self._attempts.note(event)
+                if event == zmq.EVENT_CONNECTED:
                     continue
                 here = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 found = here and (found or self.connected is False)
@@ -157,6 +155,19 @@ class Link:
         tried, hint = self._attempts.told()
         return error("disconnected", f"{what}: no broker answers at {self.url}: {tried}", hint)
 
+    def _monitored(self) -> zmq.Socket[bytes]:
+        """Begin to monitor the socket. The monitor holds any number of events.
+
+        libzmq's own thread waits for a monitor that is full, and an idle client reads none: all other sockets
+        of the context would stand still with it.
+        """
+        address = f"inproc://quoth-monitor-{self.socket.FD}"
+        self.socket.monitor(address, _EVENTS)
+        monitor: zmq.Socket[bytes] = self.socket.context.socket(zmq.PAIR)
+        monitor.set(zmq.RCVHWM, 0)
+        monitor.connect(address)
+        return monitor
+
     def _set_up(self) -> zmq.Socket[bytes]:
         """Set all options; returns the monitor."""
         try:
@@ -169,7 +180,7 @@ class Link:
             self.socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
             self.socket.set(zmq.HEARTBEAT_TIMEOUT, math.ceil(self._silence * 1_000))
             self.socket.set(zmq.IPV6, int("[" in self.url))
-            return self.socket.get_monitor_socket(_EVENTS)
+            return self._monitored()
         except BaseException:
             self.socket.close(linger=0)
             raise
