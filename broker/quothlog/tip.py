@@ -26,7 +26,7 @@ from quothlog.ticket import SyncTicket
 from quothlog.trouble import Trouble
 from quothwire import batch
 from quothwire.batch import Header, Parsed
-from quothwire.errors import QuothError, error
+from quothwire.errors import Conflict, QuothError, error
 from quothwire.ingest import check_new, check_published
 
 
@@ -242,11 +242,12 @@ class Tip:
     # -- inside -------------------------------------------------------------------------------------------
 
     def _begin(self) -> ActiveSegment:
-        """The segment to go on with; on a full disk the old one, for reading, until there is room."""
+        """The segment to go on with; without room or pointers for a new one the old one, for reading."""
         try:
             return self._opened.go_on(self.clock)
-        except OSError as problem:
-            if problem.errno not in DISK_FULL or self._opened.active is None:
+        except (OSError, Conflict) as problem:
+            is_full = isinstance(problem, Conflict) or problem.errno in DISK_FULL
+            if not is_full or self._opened.active is None:
                 raise
             return self._opened.active
 

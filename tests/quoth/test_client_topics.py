@@ -179,7 +179,7 @@ def test_making_a_topic_twice_is_a_conflict(client: Client, topic: str) -> None:
         client.create_topic(topic)
     assert caught.value.code == "topic_exists"
     assert topic in caught.value.text
-    assert "update" in caught.value.hint
+    assert "quoth topic set" in caught.value.hint
 
 
 NEEDS_TOPIC: dict[str, Callable[[Client, str], object]] = {

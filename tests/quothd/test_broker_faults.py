@@ -79,7 +79,8 @@ class Plot:
 
     def only_reads(self, call: Call) -> bool:
         """Does nothing become durable by it?"""
-        return call.name == "pread64" or (call.name == "openat" and "O_RDONLY|O_NOFOLLOW" in call.text)
+        reads = "O_RDONLY|" in call.text and "O_NOFOLLOW" in call.text
+        return call.name == "pread64" or (call.name == "openat" and reads)
 
     def writes_log(self, call: Call) -> bool:
         """Does it change a segment, or the name of one, of a topic that is awake?"""

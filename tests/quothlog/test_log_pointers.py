@@ -192,7 +192,8 @@ def test_end_of_the_pointers_is_refused_and_never_wrapped(open_log: OpenLog, clo
         assert list(log.read()) == told
         assert list(log.read(POINTER_MAX)) == []
         assert outcome_of(log, encoded([b"d"])) == "pointers_exhausted"
-        log.roll()
+        with pytest.raises(Conflict, match="pointers_exhausted"):
+            log.roll()
         assert list(log.read()) == told
         log.close()
 

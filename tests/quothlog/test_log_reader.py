@@ -184,8 +184,9 @@ def test_tails_a_process_that_is_killed_again_and_again(
 def test_torn_end_of_a_dead_writer_is_the_end_until_it_is_cut_off(open_log: OpenLog, directory: Path) -> None:
     log = open_log()
     log.append([b"whole"])
+    log.sync()
     log.append([b"torn" * 100])
-    log.close()
+    log.discard()
     path = segments(directory)[-1]
     for cut in (1, 50, 300):
         os.truncate(path, path.stat().st_size - cut)

@@ -161,7 +161,7 @@ def test_followed_through_kills_each_window_is_kept_once(
     [
         (("no-such-topic",), 3, "unknown_topic"),
         (("no/topic",), 2, "bad_topic"),
-        (("orders", "--window", "5"), 2, "bad_request"),
+        (("orders", "--window", "5x"), 2, "bad_request"),
         (("orders", "--window", "0s"), 2, "bad_request"),
         (("orders", "--since", "yesterday"), 2, "bad_pointer"),
         (("orders", "--follow", "1", "--until", "now"), 2, "bad_request"),
