@@ -82,7 +82,7 @@ class DirectoryLock:
             if not is_locked:  # it was deleted after it was opened
                 os.close(self._fds.pop())
         os.ftruncate(self._fds[-1], 0)
-        with suppress(OSError):  # it is told to whoever is refused; a full disk has no room for it
+        with suppress(OSError):  # the next opener names it in its refusal; a full disk has no room for it
             os.pwrite(self._fds[-1], b"%d\n" % os.getpid(), 0)
 
     def _take_itself(self, directory: Path) -> None:

@@ -1,6 +1,6 @@
 """Files that bear the name of a segment, and cannot be one of this log.
 
-The last segment says above which pointer a log goes on, its name included. So a file that somebody has put
+The last segment says above which pointer a log goes on, its name included. So a file that a person has put
 there would move the log's clock for good, an empty one as well. What is neither read nor written that way:
 
 - behind the last segment, a file whose header block names another segment or another log;

@@ -31,7 +31,7 @@ class Successor:
 
     end: where the log goes on behind the last segment. highest: a pointer above all that may have been seen.
     replayed: the last segment as it was read, None without its header block. torn: what is to be set aside
-    from its end. empty: it holds no records, so nobody needs it.
+    from its end. empty: it holds no records and can be removed.
     """
 
     filesystem: FileSystem

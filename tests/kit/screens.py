@@ -63,5 +63,5 @@ class Screen:
         return _COLOUR.sub("", self.seen).replace("\r\n", "\n").splitlines()
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """Close the screen."""
         os.close(self._ours)

@@ -29,7 +29,7 @@ def last(client: Client, topic: str) -> int:
 
 
 def ahead(topic: str, newest: int, cursor: int, ordinal: int = 3) -> Gap:
-    """What is told."""
+    """The gap that is reported."""
     return Gap(topic, newest, cursor + 1, 0, "ahead", ordinal)
 
 
@@ -59,7 +59,7 @@ class Stop(Exception):
 
 @pytest.mark.timeout(QUICK_S)
 @pytest.mark.parametrize("how", ["tail", "tail_many", "merge"])
-def test_whoever_follows_is_told_before_it_waits(client: Client, topic: str, last: int, how: str) -> None:
+def test_a_follower_gets_the_gap_before_it_waits(client: Client, topic: str, last: int, how: str) -> None:
     gaps: list[Gap] = []
 
     def stop(gap: Gap) -> None:

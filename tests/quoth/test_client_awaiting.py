@@ -1,4 +1,4 @@
-"""A broker that is not there yet: whoever says for how long waits for it, and a tail waits by itself."""
+"""A broker that is not there yet: a client waits as long as it is asked to, a tail without a limit."""
 
 from __future__ import annotations
 

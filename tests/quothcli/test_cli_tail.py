@@ -47,7 +47,7 @@ def test_tail_begins_with_the_last_records_and_goes_on(quoth: Command, client: C
 
 
 def test_fewer_records_than_asked_for_and_none(quoth: Command, client: Client, topic: str) -> None:
-    """What was trimmed is not told as a gap: nobody asked for it."""
+    """Trimmed records are not reported as a gap: the tail did not ask for them."""
     client.publish(topic, b"old")
     client.roll(topic)
     client.trim(topic, client.publish(topic, numbers(3)).first)

@@ -100,7 +100,7 @@ def test_rm_asks_a_person(
     assert quoth("topic", "info", topic).status == left
 
 
-def test_trim_needs_yes_where_nobody_can_be_asked(quoth: Command, topic: str, fill: Fill) -> None:
+def test_trim_needs_yes_without_a_terminal(quoth: Command, topic: str, fill: Fill) -> None:
     fill(b"one", b"two")
     assert quoth("topic", "roll", topic).status == 0
     (last,) = fill(b"three")

@@ -343,7 +343,7 @@ def test_the_services_of_a_cluster_do_not_configure_the_broker() -> None:
 
 
 def test_every_variable_of_the_project_is_known() -> None:
-    """Whoever adds one adds it to the table."""
+    """A new variable has to be added to the table."""
     root = Path(__file__).parents[2]
     files = [
         one for folder in ("broker", "client", "tools", "tests/kit") for one in (root / folder).rglob("*.py")

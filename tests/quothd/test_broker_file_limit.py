@@ -1,4 +1,4 @@
-"""A file that may not grow is told apart from a full disk: its limit is named, and how to raise it."""
+"""A file that may not grow is not reported as a full disk: the error names its limit and how to raise it."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ def test_a_simple_reader_steps_over_a_damaged_batch(start_broker: StartBroker, p
 def test_headers_that_are_none_are_refused_at_once_and_the_record_is_named(
     fast: FastPeer, topic: str
 ) -> None:
-    """The producer made the mistake, so the producer is told, and no reader loses the record."""
+    """The producer made the mistake, so the producer gets the error, and no reader loses the record."""
     wrong = batch.encode([b"1", b"2", b"3"], headers=[b"", b"", b"\x81\xa1a\xa1b"], producer=5, sequence=1)
     with pytest.raises(QuothError, match=r"record 2 of 3, .*the value of 'a' is text, not binary"):
         fast.call(Publish(), topic, wrong)

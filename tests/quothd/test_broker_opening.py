@@ -99,7 +99,7 @@ def test_torn_bytes_are_known_to_the_topic_and_to_the_broker(start_broker: Start
 
 
 def test_synced_records_that_are_gone_are_known_to_all(start_broker: StartBroker, peers: Peers) -> None:
-    """To the log book, to the topic and to the broker, and to whoever reads on."""
+    """The daemon's log, the topic, the broker and each reader report it."""
     broker = start_broker()
     fast = peers.fast(broker)
     first, *_, last = [fast.publish("t", [b"x", b"y"]) for _ in range(3)]

@@ -1,6 +1,6 @@
-"""A backup that somebody has changed: it is restored as it says, or refused in one sentence.
+"""A changed backup: it is restored as it says, or refused in one sentence.
 
-The manifest's checksum is made anew each time, as whoever changes it can do.
+The manifest's checksum is made anew each time, as an attacker can do.
 """
 
 from __future__ import annotations

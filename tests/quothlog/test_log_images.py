@@ -81,7 +81,7 @@ class Life:
                 self.check(image)
 
     def look_at(self, image: Image) -> None:
-        """Whoever looks at it without opening it finds nothing damaged but what nobody had synced."""
+        """An inspection without opening finds no damage but in what no sync had reached."""
         directory = self.directory.with_name("looked at")
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()

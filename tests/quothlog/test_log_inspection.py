@@ -198,7 +198,7 @@ def log_of_now(open_log: OpenLog, directory: Path) -> Path:
 
 
 def test_rubbish_at_the_end_is_unfinished_after_a_loss_of_power(told: list[Record], directory: Path) -> None:
-    """Of bytes that nobody had synced anything may be there: nothing that was promised is missing."""
+    """Of bytes that no sync had reached anything may be there: nothing that was promised is missing."""
     path = segments(directory)[-1]
     size = path.stat().st_size
     path.write_bytes(path.read_bytes() + b"x" * 100)

@@ -84,7 +84,7 @@ HARMS: dict[str, Callable[[Path, int], None]] = {
 def test_synced_records_that_are_gone_are_told_and_never_replaced(
     open_log: OpenLog, directory: Path, clock: ManualClock, told: list[Record], harm: str, kept: int
 ) -> None:
-    """By whoever looks, by the opening, and afterwards by the gap in the ordinals: until it is repaired."""
+    """Inspection and opening report it, and afterwards the gap in the ordinals does, until it is repaired."""
     path = segments(directory)[-1]
     HARMS[harm](path, boundaries(path, LOG_ID)[kept])
     lost = (BATCHES - kept) * RECORDS
@@ -116,7 +116,7 @@ def test_synced_records_that_are_gone_are_told_and_never_replaced(
 def test_an_emptied_segment_is_no_stray(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock, row: int
 ) -> None:
-    """What it held is told before the opening, by it, and by the gap: no ordinal is given out twice."""
+    """Inspection, opening and the gap report what it held: no ordinal is given out twice."""
     with open_log(log_id=LOG_ID, options=LogOptions(count_limit=6)) as log:
         told = fill(log, 9, 2)
     path = segments(directory)[row]

@@ -170,7 +170,7 @@ def test_a_segment_whose_header_block_rots_is_no_stray(
 def test_only_a_name_far_ahead_of_the_clock_and_of_the_log_is_that_of_a_stray(
     open_log: OpenLog, directory: Path, days: float, stray: Callable[[Path, Path], None]
 ) -> None:
-    """Where nothing else tells a stray from a segment that has rotted, the damage is told and not removed."""
+    """Where nothing tells a stray from a rotted segment, the damage is reported and not removed."""
     now = time.time_ns() // 1000
     clock = ManualClock(now - 400 * DAY)
     with open_log(log_id=LOG_ID, clock=clock) as log:

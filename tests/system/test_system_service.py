@@ -285,7 +285,7 @@ printf '[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%%i\n' > user@.service.
 systemctl daemon-reload
 systemctl start "user@$(id --user dev)"
 """
-"""What logind does for whoever logs in; a minimal Debian has none."""
+"""What logind does at a login; a minimal Debian has none."""
 AS_USER = r"""
 cat > /run/as-user
 exec su dev -c 'cd; export XDG_RUNTIME_DIR=/run/user/$(id --user); sh -e /run/as-user'

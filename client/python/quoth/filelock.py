@@ -32,7 +32,7 @@ class FileLock:
         beside = path.with_name(path.name + SUFFIX)
         self._take(beside, path)
         os.ftruncate(self._fd, 0)
-        with suppress(OSError):  # it is told to whoever is refused; a full disk has no room for it
+        with suppress(OSError):  # the next opener names it in its refusal; a full disk has no room for it
             os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
         _held.add(self)
 
