@@ -23,10 +23,11 @@ from quothd import catalog, topicfile
 from quothd.topicfile import TopicFile
 from quothlog import layout
 from quothlog.archive import Archive, Kept, KeptSegment
-from quothlog.filesystem import STRANGE, PosixFileSystem, write_durably
+from quothlog.filesystem import PosixFileSystem, write_durably
 from quothlog.pointers import HORIZON_US
 from quothlog.snapshot import DISK
 from quothwire.errors import QuothError, error
+from quothwire.paths import STRANGE
 from quothwire.pointer import POINTER_MAX
 from quothwire.settings import TopicSettings
 from quothwire.topic import check_topic

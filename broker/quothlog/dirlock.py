@@ -19,10 +19,9 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
-from quothlog.filesystem import open_regular
 from quothlog.layout import LOCK_NAME
 from quothwire.errors import error
-from quothwire.paths import is_at
+from quothwire.paths import is_at, open_regular
 
 _NO_DIRECTORY_LOCKS = frozenset((errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP))
 """What a network file system says that has locks for files only; the lock file is the lock there."""

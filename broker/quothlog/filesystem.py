@@ -11,13 +11,13 @@ import contextlib
 import errno
 import fcntl
 import os
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from quothwire.errors import error
+from quothwire.paths import open_regular
 
 Buffer = bytes | bytearray | memoryview
 
@@ -26,14 +26,6 @@ DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 PROCESS_SHORT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """The errors of a call that was refused for want of descriptors or memory: nothing has been done."""
-
-STRANGE = {
-    errno.ELOOP: "a symbolic link stands where a file has to be",
-    errno.EISDIR: "a directory stands where a file has to be",
-    errno.EINVAL: "something else stands where a file has to be",
-    errno.ENXIO: "something else stands where a file has to be",
-}
-"""What is said of a name that is not that of a regular file, by the error of opening it."""
 
 TEMPORARY_SUFFIX = ".tmp"
 """Behind the name of a file that is not whole yet."""
@@ -117,24 +109,6 @@ class FileSystem(Protocol):
 
     def free_bytes(self, path: Path) -> int:
         """Bytes that may still be written below this directory."""
-
-
-def open_regular(path: Path, flags: int) -> int:
-    """Open or make a regular file of the operating system; returns the descriptor.
-
-    Raises OSError for anything else of that name: follows no symbolic link, waits for no FIFO.
-    """
-    try:
-        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    except OSError as problem:
-        what = STRANGE.get(problem.errno or 0)
-        if what is None:
-            raise
-        raise OSError(problem.errno, what, str(path)) from None
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    raise OSError(errno.EINVAL, STRANGE[errno.EINVAL], str(path))
 
 
 def refuse_strange(filesystem: FileSystem, path: Path) -> None:

@@ -250,15 +250,15 @@ KINDS = ("symbolic link", "FIFO", "directory")
 def test_what_is_no_file_is_no_lock_file(directory: Path, tmp_path: Path, kind: str) -> None:
     """Nothing is written through a link, and nothing is waited for."""
     target = tmp_path / "another file"
-    target.write_text("of somebody else")
+    target.write_text("of another program")
     directory.mkdir()
     strange(directory / "lock", kind, target)
     with pytest.raises(OSError, match="stands where a file has to be"):
         Log.open(directory)
     strange(directory / "cursor.lock", kind, target)
-    with pytest.raises(OSError, match=r"symbolic link|no file|directory"):
+    with pytest.raises(OSError, match="stands where a file has to be"):
         FileLock(directory / "cursor")
-    assert target.read_text() == "of somebody else"
+    assert target.read_text() == "of another program"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -268,7 +268,7 @@ def test_what_is_no_file_is_neither_read_nor_written(
 ) -> None:
     """In place of any file of a log: the log does without it, or says so."""
     target = tmp_path / "another file"
-    target.write_bytes(b"of somebody else")
+    target.write_bytes(b"of another program")
     log = open_log()
     told = fill(log, 1)
     (path,) = directory.glob("*.seg")
@@ -280,7 +280,7 @@ def test_what_is_no_file_is_neither_read_nor_written(
         again.roll()
         assert marks.released(directory) == 0
         assert list(again.read()) == told + more
-    assert target.read_bytes() == b"of somebody else"
+    assert target.read_bytes() == b"of another program"
 
 
 @pytest.mark.parametrize("kind", KINDS)

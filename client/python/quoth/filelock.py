@@ -7,17 +7,15 @@ be written over. A forked child does not keep the lock alive: it closes its copy
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
-import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quothwire.errors import error
-from quothwire.paths import is_at
+from quothwire.paths import is_at, open_regular
 
 SUFFIX = ".lock"
 
@@ -38,7 +36,7 @@ class FileLock:
 
     def _take(self, beside: Path, path: Path) -> None:
         """Lock the file of that name; another one if it is deleted meanwhile."""
-        self._fd = _opened(beside, path)
+        self._fd = open_regular(beside, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
@@ -77,20 +75,6 @@ class FileLock:
         fd, self._fd = getattr(self, "_fd", -1), -1
         if fd >= 0:
             os.close(fd)
-
-
-def _opened(beside: Path, path: Path) -> int:
-    """Open or make the lock file of a path. Raises OSError with the path's name."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        fd = os.open(beside, flags, 0o666)
-    except OSError as problem:
-        text = problem.strerror if problem.errno != errno.ELOOP else f"{beside.name} is a symbolic link"
-        raise OSError(problem.errno, text, str(path)) from None
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    raise OSError(errno.EINVAL, f"{beside.name} is no file", str(path))
 
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()

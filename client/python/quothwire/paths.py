@@ -1,11 +1,21 @@
-"""Paths: as they are given, and whether an open file is still the one of its name."""
+"""Paths: as they are given, regular files by name, and whether an open file is still the one of its name."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 from quothwire.errors import error
+
+STRANGE = {
+    errno.ELOOP: "a symbolic link stands where a file has to be",
+    errno.EISDIR: "a directory stands where a file has to be",
+    errno.EINVAL: "something else stands where a file has to be",
+    errno.ENXIO: "something else stands where a file has to be",
+}
+"""What is said of a name that is not that of a regular file, by the error of opening it."""
 
 
 def given_path(given: str | os.PathLike[str], what: str) -> Path:
@@ -17,6 +27,24 @@ def given_path(given: str | os.PathLike[str], what: str) -> Path:
     if not os.fspath(given):
         raise error("bad_setting", f"{what} is an empty path", 'the current directory is "."')
     return Path(given)
+
+
+def open_regular(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open a regular file, or make one if the flags say so; returns the descriptor.
+
+    Raises OSError for anything else of that name: follows no symbolic link, waits for no FIFO.
+    """
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
+    except OSError as problem:
+        what = STRANGE.get(problem.errno or 0)
+        if what is None:
+            raise
+        raise OSError(problem.errno, what, str(path)) from None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, STRANGE[errno.EINVAL], str(path))
 
 
 def is_at(fd: int, path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""An outage of a broker under a job: it goes on within two seconds of its return."""
+"""Outages of a broker under a job and under a stream: both go on within two seconds of its return."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ import pytest
 
 from kit.archives import of_archive, of_topic
 from kit.brokers import StartBroker
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually, pause
+from kit.effort import times
+from kit.queries import Queries
 from quoth import Client
 from quoth.spark.archive import archiver as archiver_module
 from quoth.spark.archive.archiver import Archiver, Policy
 from quoth.spark.workers import Here
 
 RESUMED_S = 2.0
+OUTAGE_S = times(3, 600)
+TIMEOUT = "900s"
+"""How long the broker may be away before the query fails: by default a minute."""
 
 
 @pytest.mark.alone
@@ -53,3 +58,27 @@ def test_a_job_that_follows_goes_on_soon_though_it_looks_once_an_hour(
     with pytest.raises(InterruptedError):
         following.result()
     assert of_archive(tmp_path / "archive") == of_topic(client, "orders")
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(OUTAGE_S + 120)
+def test_a_stream_goes_on_within_two_seconds_of_the_brokers_return(
+    spark: Any, start_broker: StartBroker, connect: Any, queries: Queries
+) -> None:
+    broker = start_broker()
+    client: Client = connect(broker)
+    client.publish("orders", b"before")
+    options = {"url": broker.url, "subscribe": "orders", "timeout": TIMEOUT}
+    stream = spark.readStream.format("quoth").options(**options, startingOffsets="earliest").load()
+    query = queries.start(stream.select("topic", "offset", "value"), processingTime="100 milliseconds")
+    eventually(lambda: queries.values == [b"before"], "it runs", 3 * DEADLINE_S)
+    broker.kill()
+    pause(OUTAGE_S)
+    broker.restart()
+    began = time.monotonic()
+    client.publish("orders", b"after")
+    eventually(lambda: queries.values == [b"before", b"after"], "it goes on")
+    waited = time.monotonic() - began
+    print(f"the stream waited {waited:.2f} s after an outage of {OUTAGE_S} s")
+    query.stop()
+    assert waited < RESUMED_S
