@@ -9,7 +9,7 @@ It offers `url` and `context`, which is all that a client needs.
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +51,7 @@ class Broker:
         self.config = config or load({"host": "", "port": 0, **settings, "dir": directory}, environment={})
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._notifier = notifier or Notifier()
-        self._inproc = f"inproc://quoth-{secrets.token_hex(8)}"
+        self._inproc = f"inproc://quoth-{os.urandom(8).hex()}"
         self._front_end: FrontEnd | None = None
         self._ended: FrontEnd | None = None
         self._lock: DirectoryLock | None = None

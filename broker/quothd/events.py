@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from quothd.job import Job
@@ -10,6 +9,7 @@ from quothd.place import Place
 from quothlog import LogInfo
 from quothwire.codec import Frames
 from quothwire.errors import QuothError
+from quothwire.value import Value, value
 
 
 class Sender(Protocol):
@@ -28,23 +28,23 @@ class Answered(NamedTuple):
     frames: Frames
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+@value
+class Due(Value):
     """Something was brought to its inbox that may be quick to do."""
 
     worker: Sender
 
 
-@dataclass(frozen=True, slots=True)
-class Parked:
+@value
+class Parked(Value):
     """A fetch found nothing yet and is willing to wait."""
 
     worker: Sender
     job: Job
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+@value
+class Opening(Value):
     """The log is being opened: bytes that have been looked through, of those that have to be."""
 
     worker: Sender
@@ -52,8 +52,8 @@ class Opening:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+@value
+class Opened(Value):
     """The log is open. place: where it lives now. retention_due: see `Log.retention_due`."""
 
     worker: Sender
@@ -62,8 +62,8 @@ class Opened:
     retention_due: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+@value
+class Progress(Value):
     """Readers may see records up to here."""
 
     worker: Sender
@@ -71,8 +71,8 @@ class Progress:
     end_ordinal: int
 
 
-@dataclass(frozen=True, slots=True)
-class Informed:
+@value
+class Informed(Value):
     """How the log stands, told now and then."""
 
     worker: Sender
@@ -80,30 +80,30 @@ class Informed:
     retention_due: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+@value
+class Changed(Value):
     """The topic has other settings now."""
 
     worker: Sender
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
-class DiskLow:
+@value
+class DiskLow(Value):
     """A publish was refused, since too little of the disk is free."""
 
     worker: Sender
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+@value
+class Idle(Value):
     """Nothing was asked of the worker for a while."""
 
     worker: Sender
 
 
-@dataclass(frozen=True, slots=True)
-class Slept:
+@value
+class Slept(Value):
     """The log is closed and the thread ends."""
 
     worker: Sender
@@ -112,8 +112,8 @@ class Slept:
     retention_due: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+@value
+class Deleted(Value):
     """The topic is deleted and the thread ends; the frames go to who asked for it, once the topic is gone."""
 
     worker: Sender
@@ -121,8 +121,8 @@ class Deleted:
     frames: Frames
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+@value
+class Failed(Value):
     """The thread ends for a reason that it did not choose; jobs that it had not answered get the problem."""
 
     worker: Sender

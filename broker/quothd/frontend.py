@@ -14,7 +14,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from importlib.metadata import version
 from pathlib import Path
 
 import zmq
@@ -49,6 +48,7 @@ from quothwire.message import (
     Welcome,
 )
 from quothwire.topic import TOPIC_BYTES_MAX, check_topic, decode_topic
+from quothwire.version import VERSION
 
 TURN_S = 0.005
 """Requests, answers and what is kept of them have so long each, then the next is looked at: a reply of 20,000
@@ -67,7 +67,7 @@ UNSYNCED_HINT = (
     "the next start looks through these topics as after a crash"
 )
 
-SERVER = f"quothd {version('quoth')}"
+SERVER = f"quothd {VERSION}"
 
 
 class FrontEnd:

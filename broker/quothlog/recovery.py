@@ -12,7 +12,7 @@ disk has no room for it, what is there can be read all the same, and the segment
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -153,7 +153,7 @@ def _without_strays(
 
 def new_log_id() -> int:
     """A random id, never 0."""
-    return secrets.randbits(63) + 1
+    return (int.from_bytes(os.urandom(8)) >> 1) + 1
 
 
 def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: int) -> int:

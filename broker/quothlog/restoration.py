@@ -7,7 +7,7 @@ loss of power.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -107,4 +107,4 @@ class _AnotherBoot:
 
     def boot_id(self) -> bytes:
         """See `Clock.boot_id`."""
-        return secrets.token_bytes(16)
+        return os.urandom(16)

@@ -21,7 +21,7 @@ from kit.commands import COMMAND_S
 from kit.deadlines import DEADLINE_S
 from quothcli.application import COMMANDS, tree
 from quothcli.command import Group
-from quothcli.version import VERSION
+from quothwire.version import VERSION
 
 LOADED = """
 import json, sys
@@ -50,7 +50,8 @@ HEAVY = {"asyncio", "concurrent", "email", "http", "logging", "multiprocessing",
 LIGHT = frozenset(("annotated_doc", "click", "quothcli", "shellingham", "typer"))
 _FEW = (
     "deadline defaults message moment",
-    "bounds errors moment_text paths pointer quantity settings suggestion topic transaction variables",
+    "bounds errors moment_text paths pointer quantity settings suggestion topic transaction variables"
+    " version",
 )
 FEW = frozenset(f"quoth.{name}" for name in _FEW[0].split()) | {
     f"quothwire.{name}" for name in _FEW[1].split()

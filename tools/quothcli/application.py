@@ -15,8 +15,8 @@ from quothcli.command import Group, Meant, Row, UsageError, app, built, examples
 from quothcli.exits import Status, complain, guarded, open_streams
 from quothcli.options import Ctx, Form, Timeout, Url
 from quothcli.usage import mistake
-from quothcli.version import VERSION
 from quothwire.variables import check_variables
+from quothwire.version import VERSION
 
 COMMANDS = {
     name: Row(f"quothcli.{module}", sentence)
