@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kit.deadlines import DEADLINE_S
+from kit.forkserver import start
 from kit.processes import python_of
 
 READY = "quothd: ready "
@@ -66,7 +67,7 @@ class BrokerProcess:
         assert self._process is None or self.exit_status is not None, "it is running"
         self._lines.clear()
         arguments = "--dir", str(self.directory), *options(self.settings), *self._arguments
-        process = subprocess.Popen(
+        process = start(
             [*self.prefix, *_COMMAND, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

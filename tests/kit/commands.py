@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from kit.forkserver import start
 from kit.processes import python_of
 
 COMMAND = python_of("quothcli.main")
@@ -82,7 +83,7 @@ class Command:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("QUOTH_")}
         url = {"QUOTH_URL": self.url} if self.url else {}
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(
+        process = start(
             [*COMMAND, *arguments], env={**kept, **url, **(environment or {})}, **{**streams, **popen}
         )
         self._running.append(Running(process))
