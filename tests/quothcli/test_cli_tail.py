@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import zmq
 
 import quoth as library
 from kit.brokers import BrokerProcess, StartBroker, free_port
 from kit.commands import Command, Running
 from kit.deadlines import DEADLINE_S, eventually
+from kit.peers import Context
 from kit.screens import Screen
 from quoth import Client, Cursor
 
@@ -164,11 +166,15 @@ def test_tail_does_not_wait_if_that_is_not_wanted(alone: Command) -> None:
     assert told.err.startswith("quoth: disconnected: ")
 
 
-def test_a_tail_that_waits_for_a_broker_is_interrupted(alone: Command) -> None:
-    tail = alone.start("tail", "t", "--url", f"tcp://127.0.0.1:{free_port()}")
+def test_a_tail_that_waits_for_a_broker_is_interrupted(alone: Command, context: Context) -> None:
+    port = free_port()
+    tail = alone.start("tail", "t", "--url", f"tcp://127.0.0.1:{port}")
     assert tail.process.stderr is not None
     assert b"waiting for it" in tail.process.stderr.readline()
-    assert tail.end(signal.SIGINT) == (0, b"", "")
+    with context.socket(zmq.ROUTER) as silent:
+        silent.bind(f"tcp://127.0.0.1:{port}")
+        assert silent.poll(DEADLINE_S * 1_000), "it asks, so it has made all of its sockets"
+        assert tail.end(signal.SIGINT) == (0, b"", "")
 
 
 # -- a terminal -------------------------------------------------------------------------------------
