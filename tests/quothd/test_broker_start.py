@@ -247,6 +247,15 @@ def test_a_lock_file_that_is_a_link_is_not_followed(refuse: Refuse, tmp_path: Pa
     assert target.read_text() == "of somebody else"
 
 
+def test_a_start_does_not_wait_for_a_pipe_in_place_of_the_folder_that_it_tries_out(
+    refuse: Refuse, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data" / "topics" / ".new~ffffffffffffffff"
+    folder.parent.mkdir(parents=True)
+    os.mkfifo(folder)
+    assert str(folder) in refuse(CANNOT, directory=tmp_path / "data")
+
+
 def test_a_data_directory_may_be_a_link_and_settings_that_are_no_file_are_waited_for_by_nobody(
     start_broker: StartBroker, peers: Peers, tmp_path: Path
 ) -> None:
