@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -80,10 +81,10 @@ def scan(directory: Path) -> Catalog:
     sync_directory(filesystem, topics)  # who named a folder may have died before that was durable
     for path in sorted(topics.iterdir()):
         text, log_id = path.name.rpartition("~")[0], log_id_of(path)
-        if not log_id or not path.is_dir() or path.is_symlink():
+        if not log_id or not _is_folder(path):
             catalog.strays.append(path.name)
         elif text in (_NEW, _GONE):
-            shutil.rmtree(path, ignore_errors=True)
+            _discard(path)
         else:
             catalog.folders.append(_folder(path, text, log_id))
     _tell_apart(catalog.folders)
@@ -102,7 +103,7 @@ def try_writing(directory: Path) -> None:
         write_durably(PosixFileSystem(), folder / topicfile.NAME, [b"what the start tries out\n"])
         shutil.rmtree(folder)
     except OSError as problem:
-        shutil.rmtree(folder, ignore_errors=True)
+        _discard(folder)
         if problem.errno not in DISK_FULL | PROCESS_SHORT:
             raise storage_failed(problem, folder) from problem
 
@@ -132,8 +133,9 @@ def make(
     assert not path.exists(), "what lies there would be removed if this went wrong"
     topics = path.parent
     beside = topics / f"{_NEW}~{topic.log_id:016x}"
-    if beside.is_symlink():
-        raise OSError(errno.ELOOP, "a symbolic link stands where a topic's folder has to be", str(beside))
+    if os.path.lexists(beside) and not _is_folder(beside):
+        what = "a symbolic link" if beside.is_symlink() else "something else"
+        raise OSError(errno.ENOTDIR, f"{what} stands where a topic's folder has to be", str(beside))
     filesystem.make_directory(beside)
     try:
         save(beside, topic)
@@ -142,8 +144,8 @@ def make(
         with durable_names(filesystem, topics):
             filesystem.rename(beside, path)
     except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        shutil.rmtree(path, ignore_errors=True)
+        _discard(beside)
+        _discard(path)
         raise
     return path
 
@@ -171,7 +173,18 @@ def retire(path: Path) -> Path:
 
 def remove(gone: Path) -> None:
     """Remove a retired folder; what cannot be removed now is removed at the next start."""
-    shutil.rmtree(gone, ignore_errors=True)
+    _discard(gone)
+
+
+def _is_folder(path: Path) -> bool:
+    """Is it a directory itself, and not a link to one?"""
+    return path.is_dir() and not path.is_symlink()
+
+
+def _discard(path: Path) -> None:
+    """Remove a folder as far as it can be removed, and nothing else of that name: rmtree waits for a FIFO."""
+    if _is_folder(path):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _folder(path: Path, text: str, log_id: int) -> Folder:

@@ -134,9 +134,14 @@ def _owner(directory: Path) -> str:
     except OSError:
         return "unknown"
     try:
-        return os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        return owner_in(fd)
     finally:
         os.close(fd)
+
+
+def owner_in(fd: int) -> str:
+    """Read the process id in an open lock file, "unknown" if there is none. Raises OSError."""
+    return os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
 
 
 _held: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()

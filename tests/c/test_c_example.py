@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shlex
 import shutil
 import signal
 import subprocess
@@ -19,51 +18,15 @@ import zmq
 import quoth
 from kit.brokers import BrokerProcess, StartBroker, free_port
 from kit.commands import COMMAND_S, Ended, Running
+from kit.cprograms import make
 from kit.damage import flip, stored_batches
 from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import Context
 
-SOURCES = Path(__file__).resolve().parents[2] / "client" / "c" / "examples"
 SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 LINES = 100_000
 
 Start = Callable[..., Running]
-
-
-def compiles(source: str, *options: str) -> bool:
-    """Does the compiler take this, with the options of the Makefile for libzmq?"""
-    found = subprocess.run(["pkg-config", "--cflags", "libzmq"], capture_output=True, text=True, check=False)
-    command = ["cc", *shlex.split(found.stdout), *options, "-x", "c", "-", "-o", os.devnull]
-    return subprocess.run(command, input=source.encode(), capture_output=True, check=False).returncode == 0
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example's sources, in a folder of their own."""
-    if shutil.which("cc") is None or shutil.which("make") is None:
-        pytest.skip("no C compiler or no make; on Debian type: apt-get install gcc libc6-dev make")
-    if not compiles("#include <zmq.h>", "-E"):
-        pytest.skip("no headers of libzmq; on Debian type: apt-get install libzmq3-dev")
-    folder = tmp_path_factory.mktemp("c") / "examples"
-    shutil.copytree(SOURCES, folder, ignore=shutil.ignore_patterns("quothpipe", "quothpipe-sanitized"))
-    return folder
-
-
-def make(folder: Path, *targets: str) -> str:
-    """Run make; returns what it says."""
-    done = subprocess.run(["make", *targets], cwd=folder, capture_output=True, text=True, timeout=COMMAND_S)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def program(folder: Path) -> Path:
-    """The example; with sanitizers, if this machine has them."""
-    if compiles("int main(void) { return 0; }", "-fsanitize=address,undefined"):
-        make(folder, "sanitize")
-        return folder / "quothpipe-sanitized"
-    make(folder)
-    return folder / "quothpipe"
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """A broker that goes away for a while, all kinds of clients that use it at the same time, and when each of
 them is served again: seconds from the broker's return.
 
-As a program, `python -m kit.outages KIND SECONDS DIRECTORY`, it prints these as an object of JSON.
+As a program, `python -m kit.outages KIND SECONDS DIRECTORY [PROGRAM]`, it prints these as an object of JSON;
+with the path of quothpipe, the example in C, that is the only client.
 
     killed     it is killed and started again on the same port: until then connections are refused
     frozen     it is stopped where it stands, and goes on: the operating system takes connections meanwhile
     cut        the network between it and its clients swallows every packet; see `kit.networks`
+    gone       it is killed, and then all packets are swallowed, as if its host were off
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -34,10 +37,14 @@ from quoth.stored import StoredSource
 from quothcli.forward import LogSource
 from quothlog import Log
 
+OF_A_NETWORK = ("cut", "gone")
 FED = ("fed.one", "fed.two")
 """Topics that get records as long as the broker is there, each of which says when it was published."""
 EVERY_S = 0.05
 """How often each of the clients does something, and the topics are fed."""
+REFUSED_S = 0.5
+"""How long a broker that is gone refuses connections before its host does not react any more: clients have
+noticed its end by then, and try to connect."""
 PATIENCE_S = 30.0
 """Far beyond what is asked for."""
 
@@ -245,9 +252,17 @@ def _outage(kind: str, broker: BrokerProcess, network: Network | None) -> Iterat
             broker.freeze()
             yield
             os.kill(broker.pid, signal.SIGCONT)
-        case _:
+        case "cut":
             assert network is not None
             network.cut()
+            yield
+            network.mend()
+        case _:
+            assert network is not None
+            broker.kill()
+            pause(REFUSED_S)
+            network.cut()
+            broker.restart()
             yield
             network.mend()
 
@@ -255,13 +270,20 @@ def _outage(kind: str, broker: BrokerProcess, network: Network | None) -> Iterat
 class Trial:
     """A broker and its clients, in a directory; they are served from the beginning, or it hangs."""
 
-    def __init__(self, directory: Path, stack: ExitStack, network: Network | None) -> None:
+    def __init__(
+        self, directory: Path, stack: ExitStack, network: Network | None, program: str | None = None
+    ) -> None:
+        """program: the example in C; then that is the only client."""
         self.served = Served()
         self._stack = stack
         self._directory = directory
         self._names: set[str] = set()
         self._threads: list[threading.Thread] = []
         self._running: list[Running] = []
+        self._feeds: list[Running] = []
+        """Processes whose input is fed, too."""
+        self._written: list[str] = []
+        """Topics that processes write to; at the end they are fed, too, so that their readers end."""
         self._beside = f"ipc://{directory}/beside"
         """A way to the broker that no outage takes: who feeds is not tried."""
         at: dict[str, Any] = {"host": network.address, "insecure": True} if network is not None else {}
@@ -271,7 +293,14 @@ class Trial:
         stack.callback(self.broker.close)
         self.broker.start()
         self._log = stack.enter_context(Log.open(directory / "log"))
-        self._begin()
+        with quoth.connect(self.broker.url) as client:
+            for topic in FED:
+                client.create_topic(topic)
+        if program is None:
+            self._begin_clients()
+            self._begin_commands()
+        else:
+            self._begin_program(program)
         stack.callback(self._end)
 
     def go_through(self, outage: Any, seconds: float) -> dict[str, float]:
@@ -282,10 +311,7 @@ class Trial:
         self._feed_until_served()
         return self.served.times
 
-    def _begin(self) -> None:
-        with quoth.connect(self.broker.url) as client:
-            for topic in FED:
-                client.create_topic(topic)
+    def _begin_clients(self) -> None:
         for kind, connect in TWINS.items():
             client = self._stack.enter_context(connect(self.broker.url))
             for what, use in USES.items():
@@ -297,8 +323,30 @@ class Trial:
             "forward.topic": StoredSource(client, FED[0]),
         }.items():
             self._start(name, _forward, client, source, self.served, name)
-        tail = Command(self.broker.url, self._running).start("tail", *FED, "--format", "raw")
-        self._start("command.tail", self._watch, "command.tail", tail)
+
+    def _begin_commands(self) -> None:
+        command = Command(self.broker.url, self._running)
+        self._watch_output("command.tail", command.start("tail", *FED, "--format", "raw"))
+        typed = "pub", "command.pub", "--timeout", "1h"
+        self._feeds.append(command.start(*typed, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
+        self._watch_topic("command.pub", self._feeds[-1])
+        forward = "forward", str(self._directory / "log"), self.broker.url, "--topic", "command.forward"
+        self._watch_topic("command.forward", command.start(*forward, stdout=subprocess.DEVNULL))
+
+    def _begin_program(self, program: str) -> None:
+        def start(*arguments: str, stdin: int, stdout: int) -> Running:
+            process = subprocess.Popen(
+                [program, *arguments], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE
+            )
+            self._running.append(Running(process))
+            return self._running[-1]
+
+        url = self.broker.url
+        tail = start("tail", url, FED[0], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        self._watch_output("c.tail", tail)
+        typed = "publish", "-t", "3600", url, "c.publish"
+        self._feeds.append(start(*typed, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
+        self._watch_topic("c.publish", self._feeds[-1])
 
     def _start(self, name: str, use: Callable[..., None], *arguments: Any) -> None:
         def run() -> None:
@@ -311,10 +359,30 @@ class Trial:
         self._threads.append(threading.Thread(target=run, name=name, daemon=True))
         self._threads[-1].start()
 
-    def _watch(self, name: str, tail: Running) -> None:
-        while line := tail.line():
-            self.served.served(name, float(line))
-        tail.end()
+    def _watch_output(self, name: str, running: Running) -> None:
+        """Read the lines of a process that follows the topics that are fed."""
+
+        def watch() -> None:
+            while line := running.line():
+                self.served.served(name, float(line))
+            running.end()
+
+        self._start(name, watch)
+
+    def _watch_topic(self, name: str, running: Running) -> None:
+        """Read the topic that a process writes to, on the way that no outage takes."""
+
+        def watch() -> None:
+            with quoth.connect(self._beside) as client:
+                _follow(self.served, name, client.tail(name))
+            if (stdin := running.process.stdin) is not None:
+                running.process.stdin = None
+                with suppress(BrokenPipeError):
+                    stdin.close()
+            running.end()
+
+        self._written.append(name)
+        self._start(name, watch)
 
     def _feed_until_served(self) -> None:
         """Feed the topics until each client was served with something of the time since this was called."""
@@ -325,9 +393,12 @@ class Trial:
         with quoth.connect(self._beside) as client:
 
             def fed() -> bool:
-                for topic in FED:
-                    client.publish(topic, b"%f" % time.monotonic())
-                self._log.append(b"value")
+                now = b"%f" % time.monotonic()
+                for topic in (*FED, *self._written) if self.served.over else FED:
+                    client.publish(topic, now)
+                self._log.append(now)
+                for one in self._feeds:
+                    _write_line(one, now)
                 pause(EVERY_S)
                 return bool(self.served.problems) or enough()
 
@@ -346,13 +417,21 @@ class Trial:
         self._feed_until(lambda: not any(thread.is_alive() for thread in self._threads))
 
 
-def figures(kind: str, seconds: float, directory: Path) -> dict[str, float]:
+def _write_line(running: Running, line: bytes) -> None:
+    """Write a line to the input of a process, unless that is closed."""
+    if (stdin := running.process.stdin) is not None:
+        with suppress(BrokenPipeError, ValueError):
+            stdin.write(line + b"\n")
+            stdin.flush()
+
+
+def figures(kind: str, seconds: float, directory: Path, program: str | None = None) -> dict[str, float]:
     """Seconds from the broker's return until each of its clients was served again, the longest first."""
     with ExitStack() as stack:
-        network = stack.enter_context(Network()) if kind == "cut" else None
-        trial = Trial(directory, stack, network)
+        network = stack.enter_context(Network()) if kind in OF_A_NETWORK else None
+        trial = Trial(directory, stack, network, program)
         return trial.go_through(_outage(kind, trial.broker, network), seconds)
 
 
 if __name__ == "__main__":
-    print(json.dumps(figures(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]))))
+    print(json.dumps(figures(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:])))

@@ -45,7 +45,9 @@ def listen(client: Client, topic: str, how: str, after: int, gaps: list[Gap]) ->
 
 
 @pytest.mark.parametrize("how", ["read", "batches", "read_many"])
-def test_a_cursor_above_the_newest_record_is_told(client: Client, topic: str, last: int, how: str) -> None:
+def test_a_cursor_above_the_newest_record_is_reported(
+    client: Client, topic: str, last: int, how: str
+) -> None:
     gaps: list[Gap] = []
     listen(client, topic, how, last, gaps)
     assert gaps == []
@@ -75,7 +77,7 @@ def test_a_follower_gets_the_gap_before_it_waits(client: Client, topic: str, las
     assert gaps == [ahead(topic, last, POINTER_MAX)]
 
 
-def test_it_is_told_once_and_reading_goes_on_above_it(client: Client, topic: str, last: int) -> None:
+def test_it_is_reported_once_and_reading_goes_on_above_it(client: Client, topic: str, last: int) -> None:
     gaps: list[Gap] = []
     tail = client.tail(topic, after=last + 1_000, on_gap=gaps.append)  # a millisecond
     client.publish(topic, [b"d", b"e"])
@@ -104,7 +106,7 @@ def test_it_is_logged_unless_the_application_listens(
     ]
 
 
-def test_a_consumer_of_a_topic_that_was_put_back_is_told(
+def test_a_consumer_of_a_topic_that_was_put_back_gets_an_error(
     start_broker: StartBroker, connect: Connect, tmp_path: Path
 ) -> None:
     """Its records behind those that were put back are gone, though it has had them."""

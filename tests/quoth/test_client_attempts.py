@@ -61,7 +61,7 @@ def test_what_listens_is_no_broker() -> None:
         eventually(told(url, "what accepts connections there is no broker"), "it was connected")
 
 
-def test_a_name_that_is_unknown_is_told_apart_from_silence() -> None:
+def test_an_unknown_name_and_silence_have_different_texts() -> None:
     url = "tcp://no-such-host.invalid:5555"
     eventually(told(url, "the name no-such-host.invalid cannot be resolved"), "the name was resolved")
     assert "spelled" in str(refusal(url).hint)

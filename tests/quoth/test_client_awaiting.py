@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import pytest
 
 from kit.brokers import BrokerProcess, StartBroker, free_port
 from kit.deadlines import DEADLINE_S, hold
-from kit.proxies import Wire
+from kit.proxies import Meddler, Wire
 from quoth import Client, Disconnected, RequestError
 
 Connect = Callable[..., Client]
@@ -28,7 +29,7 @@ def away(start_broker: StartBroker) -> BrokerProcess:
     return broker
 
 
-def test_connecting_waits_as_long_as_it_is_told_to(
+def test_connecting_waits_for_the_given_time(
     away: BrokerProcess, connect: Connect, pool: ThreadPoolExecutor
 ) -> None:
     connecting = pool.submit(connect, away, timeout=BRIEF_S, wait=DEADLINE_S)
@@ -39,26 +40,45 @@ def test_connecting_waits_as_long_as_it_is_told_to(
     assert client.topics() == []
 
 
-def test_who_has_waited_in_vain_is_told_what_was_tried_and_for_how_long(connect: Connect) -> None:
+def test_a_client_that_waited_in_vain_reports_what_it_found_and_for_how_long(connect: Connect) -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
     began = time.monotonic()
-    with pytest.raises(Disconnected) as told:
-        connect(url, timeout=30.0, wait=0.3)
-    assert 0.3 <= time.monotonic() - began < 10
-    problem = told.value
-    assert (problem.code, problem.text, problem.hint) == (
-        "disconnected",
-        f"no broker answered a hello at {url} for 0.3 s: no connection was made",
-        "start a broker there, or wait longer",
-    )
+    with pytest.raises(Disconnected) as found:
+        connect(url, timeout=30.0, wait=1.2)
+    assert 1.2 <= time.monotonic() - began < 10
+    reason, _, tried = found.value.text.partition(", tried for ")
+    assert reason == f"hello: no broker answers at {url}: nothing accepts connections there"
+    assert re.fullmatch(r"1(\.\d)? seconds?", tried)
+    assert found.value.hint == "is a broker running there? `quoth serve` starts one"
 
 
-def test_who_takes_connections_and_says_nothing_is_told_apart(wire: Wire, connect: Connect) -> None:
+def test_a_wait_for_a_name_that_is_unknown_reports_that(connect: Connect) -> None:
+    """It is not silence: the hint asks for the name, and not for a broker."""
+    with pytest.raises(Disconnected) as found:
+        connect("tcp://no.invalid:5555", wait=1.5)
+    assert re.search(r"the name no\.invalid (cannot be|is still being) resolved", found.value.text)
+    assert found.value.hint == "is the name spelled right, and known to this machine?"
+
+
+def test_a_wait_for_a_peer_that_answers_nothing_reports_that(wire: Wire, connect: Connect) -> None:
     client = connect(wire.url)
     wire.turn_deaf()
-    with pytest.raises(Disconnected, match=r"for 0\.3 s: no connection was made"):
+    with pytest.raises(Disconnected, match="what accepts connections there is no broker") as found:
         connect(wire.url, wait=0.3)
+    assert found.value.hint is not None
+    assert "is it the port of something else?" in found.value.hint
     assert client.url == wire.url
+
+
+def test_a_wait_for_a_broker_that_does_not_answer_its_hello_reports_the_span(
+    meddler: Meddler, connect: Connect
+) -> None:
+    meddler.on_request = lambda _: True
+    with pytest.raises(Disconnected) as found:
+        connect(meddler.url, wait=0.3)
+    assert found.value.code == "timed_out"
+    assert found.value.text.endswith(": it takes connections, and has answered nothing for 300 milliseconds")
+    assert found.value.hint == "whether it took effect is not known"
 
 
 @pytest.mark.parametrize("wait", ["long", float("nan"), True])

@@ -401,7 +401,7 @@ def test_a_new_cursor_begins_where_it_is_told(client: Client, path: Path, topic:
             cursor.save()
 
 
-def test_a_cursor_behind_everything_waits_and_is_told(client: Client, path: Path, topic: str) -> None:
+def test_a_cursor_behind_everything_waits_and_is_reported(client: Client, path: Path, topic: str) -> None:
     last = client.publish(topic, b"1").last
     with Cursor(path) as cursor:
         cursor.advance(topic, POINTER_MAX)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +13,8 @@ import zmq
 
 from kit.deadlines import eventually
 from kit.effort import long_form, times
-from kit.networks import OF_ITS_OWN, can_be_had
+from kit.networks import can_be_had
+from kit.trials import late, served_after
 from quoth import Ack, forwarder
 from quoth.channel import Link
 from quoth.exchange import BACKOFF_MAX_S, RESEND_S, Exchange
@@ -41,34 +38,11 @@ NOW = 1_000.0
 LENGTHS = pytest.mark.parametrize("seconds", [1.0, 10.0, 60.0, 600.0])
 
 
-def start(kind: str, seconds: float, directory: Path) -> subprocess.Popen[bytes]:
-    """Begin an outage of a broker with all kinds of clients; see `kit.outages`."""
-    directory.mkdir()
-    command = [sys.executable, "-W", "error", "-m", "kit.outages", kind, str(seconds), str(directory)]
-    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
-    return subprocess.Popen(
-        [*(OF_ITS_OWN if kind == "cut" else ()), *command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-
-
-def late(kind: str, trial: subprocess.Popen[bytes], seconds: float) -> dict[str, float]:
-    """Which clients were served too late, and after how many seconds."""
-    out, _ = trial.communicate(timeout=seconds + 120)
-    assert trial.returncode == 0
-    figures: dict[str, float] = json.loads(out)
-    print(kind, {name: round(waited, 3) for name, waited in figures.items()})
-    assert len(figures) > 20, "all kinds of clients are there"
-    return {name: waited for name, waited in figures.items() if waited > RESUMED_S}
-
-
 def all_late(seconds: Mapping[str, float], directory: Path) -> dict[str, dict[str, float]]:
     """Which clients are served too late, by the kind of the outage; all kinds run at the same time."""
-    trials = {kind: start(kind, seconds[kind], directory / kind) for kind in KINDS}
-    found = {kind: late(kind, trial, seconds[kind]) for kind, trial in trials.items()}
-    return {kind: times for kind, times in found.items() if times}
+    figures = served_after({kind: seconds[kind] for kind in KINDS}, directory)
+    assert min(map(len, figures.values())) > 24, "all kinds of clients are there"
+    return late(figures, RESUMED_S)
 
 
 @pytest.mark.alone

@@ -19,7 +19,7 @@ import quoth
 from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command
 from kit.damage import flip
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
 from kit.logs import segments
 from kit.processes import listing
 from quoth import Message
@@ -352,6 +352,73 @@ def test_a_manifest_that_is_a_pipe_is_not_waited_for(place: Place, tmp_path: Pat
     os.mkfifo(place.to / "backup.json")
     told = place.command("restore", str(place.to), str(tmp_path / "restored"))
     assert (told.status, "quoth: damaged: " in told.err) == (1, True)
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Iterator[Path]:
+    """A file that links lead to; it is as it was at the end."""
+    path = tmp_path / "precious"
+    path.write_text("of another user")
+    yield path
+    assert path.read_text() == "of another user"
+
+
+def put_no_file(path: Path, kind: str, precious: Path) -> None:
+    """Put something at a path that is no regular file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(precious) if kind == "link" else os.mkfifo(path)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+@pytest.mark.parametrize("which", ["lock", "backup.json.tmp", "*.seg.tmp"])
+def test_nothing_is_written_through_what_is_no_file_in_a_backups_folder(
+    place: Place, client: quoth.Client, precious: Path, which: str, kind: str
+) -> None:
+    client.publish("orders", b"x")
+    place.backup()
+    (segment,) = place.to.glob("*/*.seg")
+    path = segment.with_name(segment.name + ".tmp") if which == "*.seg.tmp" else place.to / which
+    path.unlink(missing_ok=True)
+    (place.to / "backup.json").unlink()
+    segment.unlink()
+    put_no_file(path, kind, precious)
+    told = place.command("backup", str(place.data), str(place.to), seconds=DEADLINE_S)
+    assert told.status == 1
+    assert str(path) in told.err
+    assert "stands where a file has to be" in told.err
+    assert not (place.to / "backup.json").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+@pytest.mark.parametrize("which", ["lock", "topics/.new~LOG"])
+def test_nothing_is_written_through_what_is_no_file_in_a_restores_target(
+    place: Place, client: quoth.Client, precious: Path, tmp_path: Path, which: str, kind: str
+) -> None:
+    client.publish("orders", b"x")
+    place.backup()
+    (folder,) = place.data.glob("topics/*")
+    path = tmp_path / "restored" / which.replace("LOG", folder.name.rpartition("~")[2])
+    put_no_file(path, kind, precious)
+    told = place.command("restore", str(place.to), str(tmp_path / "restored"), seconds=DEADLINE_S)
+    assert told.status == 1
+    assert "stands where a" in told.err
+    assert str(path) in told.err
+    assert list(tmp_path.glob("restored/topics/*~*")) == [path for _ in range(which != "lock")]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+@pytest.mark.parametrize("which", ["topic.json.tmp", "*.seg.tmp"])
+def test_what_an_unfinished_restore_left_is_cleared_away_and_not_written_to(
+    place: Place, client: quoth.Client, precious: Path, tmp_path: Path, which: str, kind: str
+) -> None:
+    client.publish("orders", b"x")
+    place.backup()
+    (segment,) = place.data.glob("topics/*/*.seg")
+    left = tmp_path / "restored" / "topics" / f".new~{segment.parent.name.rpartition('~')[2]}"
+    put_no_file(left / which.replace("*.seg", segment.name), kind, precious)
+    (row,) = place.restore(tmp_path / "restored")
+    assert row["records"] == 1
+    assert not left.exists()
 
 
 def test_nothing_is_written_over(place: Place, client: quoth.Client, source: BrokerProcess) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from kit.brokers import BrokerProcess, StartBroker, free_port
 from kit.commands import Command, Ended, Running
+from kit.deadlines import DEADLINE_S
 from kit.processes import listing, needs_proc
 from quoth import Disconnected
 from quoth import connect as quoth_connect
@@ -135,6 +136,20 @@ def test_a_file_where_the_directory_should_be(quoth: Command, tmp_path: Path) ->
     (tmp_path / "file").touch()
     told = quoth("doctor", str(tmp_path / "file"), "--format", "json")
     assert (told.status, verdicts(told)["directory"]) == (1, "fail")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_lock_that_is_no_file_is_neither_read_nor_waited_for(
+    quoth: Command, tmp_path: Path, kind: str
+) -> None:
+    data, secret = tmp_path / "data", tmp_path / "secret"
+    data.mkdir()
+    secret.write_text("of another user")
+    (data / "lock").symlink_to(secret) if kind == "link" else os.mkfifo(data / "lock")
+    told = quoth("doctor", str(data), "--format", "json", seconds=DEADLINE_S)
+    assert (told.status, verdicts(told)["lock"]) == (1, "fail")
+    assert str(data / "lock") in found(told)["lock"]["text"]
+    assert b"of another user" not in told.out
 
 
 def test_a_directory_that_others_may_write(quoth: Command, tmp_path: Path) -> None:

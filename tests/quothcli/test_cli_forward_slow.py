@@ -1,22 +1,29 @@
-"""Forwarding over a slow link: a batch that takes longer than is waited for arrives in the end, and once."""
+"""Forwarding over a slow link, or to a broker that refuses for a while: all arrives in the end, and once."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import quoth
 from kit.brokers import BrokerProcess
-from kit.proxies import Wire
-from quoth import Client, QuothError, patience
+from kit.peers import Context
+from kit.proxies import Meddler, Wire
+from quoth import Client, QuothError, forwarder, patience
 from quoth.forwarder import Forwarder, Losses, Standing
 from quoth.patience import PATIENCE_MAX_S, PATIENCE_S, WINDOW_BYTES, WINDOW_BYTES_MAX, Patience
 from quothcli.forward import LogSource
 from quothlog import Log
+from quothwire.codec import Call
+from quothwire.errors import error
+from quothwire.message import Operation
 
 SIZE = 300_000
+REFUSALS = 15
 RATE = 150_000
 
 
@@ -25,6 +32,7 @@ class Watching:
 
     def __init__(self) -> None:
         self.waited: list[str] = []
+        self.pauses: list[float] = []
         self.records = 0
 
     def forwarded(self, records: int, size: int) -> None:
@@ -34,6 +42,7 @@ class Watching:
     def waits(self, problem: QuothError, seconds: float) -> None:
         """See `Events`."""
         self.waited.append(problem.code)
+        self.pauses.append(seconds)
 
     def lost(self, losses: Losses) -> None:
         """See `Events`."""
@@ -63,15 +72,48 @@ def test_batches_that_take_longer_than_is_waited_for_arrive_once(
     watching = Watching()
     saved: list[Standing] = []
     with Client(wire.url, None, 20.0) as slow:
-        forwarder = Forwarder(
+        Forwarder(
             LogSource(tmp_path / "log"), slow, topic, standing=None, save=saved.append, events=watching
-        )
-        forwarder.run(until_end=True)
+        ).run(until_end=True)
     assert watching.waited, "it was slow"
     assert saved[-1].ordinal == 3
     assert wire.passed < 3 * SIZE * len(values)
     with quoth.connect(broker.url) as client:
         assert [message.value for message in client.read(topic)] == values
+
+
+@pytest.mark.parametrize("code", ["busy", "recovering", "stopping", "disk_low"])
+def test_the_pauses_stay_short_after_refusals_that_end_with_an_outage(
+    context: Context,
+    broker: BrokerProcess,
+    tmp_path: Path,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+) -> None:
+    """Those after others grow: to ask often does not end a full disk."""
+    clock = SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic)
+    monkeypatch.setattr(forwarder, "time", clock)
+    with Log.open(tmp_path / "log") as log:
+        log.append(b"value")
+    watching = Watching()
+
+    def refuse(call: Call) -> QuothError | bool:
+        if call.operation is not Operation.HELLO and len(watching.pauses) < REFUSALS:
+            return error(code, "of the test")
+        return False
+
+    with Meddler(context, broker.url) as meddler, Client(meddler.url, None, 0.1) as client:
+        meddler.on_request = refuse
+        Forwarder(
+            LogSource(tmp_path / "log"), client, topic, standing=None, save=lambda _: None, events=watching
+        ).run(until_end=True)
+    assert code in watching.waited
+    assert {*watching.waited} <= {code, "timed_out"}, "the deadline may pass while a copy is on its way"
+    most = 5.0 if code == "disk_low" else 1.0
+    assert most / 2 <= max(watching.pauses) <= most
+    with quoth.connect(broker.url) as reader:
+        assert [message.value for message in reader.read(topic)] == [b"value"]
 
 
 def test_quick_answers_open_the_window_and_slow_ones_make_patient() -> None:

@@ -183,6 +183,26 @@ def test_without_pyspark(alone: Command, directory: Path, tmp_path: Path) -> Non
 
 
 @starts_spark
+def test_archive_and_compact_fail_where_a_file_of_the_manifest_is_missing_or_damaged(
+    quoth: Command, topic: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "archive"
+    values = [[Record(BEGAN + number, b"k", b"v", {})] for number in range(2)]
+    write_archive(root, topic, values, log=LOG)
+    with connect(quoth.url) as client:
+        client.publish(topic, b"value")
+    missing, damaged = sorted(root.rglob("*.parquet"))
+    missing.unlink()
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    for job in (("archive", str(root), topic), ("compact", str(root))):
+        ended = quoth("pipeline", *job, "--master", "local[1]", seconds=JOB_S)
+        assert ended.status == 1, ended
+        said = ended.out.decode() + ended.err
+        assert missing.name in said
+        assert damaged.name in said
+
+
+@starts_spark
 def test_job_that_is_ended_together_with_its_java_ends_as_the_signal_says(
     quoth: Command, topic: str, tmp_path: Path
 ) -> None:

@@ -60,7 +60,7 @@ def test_read_from_and_up_to(quoth: Command, topic: str, fill: Fill) -> None:
     assert read("--limit", "0") == ""
 
 
-def test_a_cursor_above_the_newest_record_is_told_and_a_time_there_is_not(
+def test_a_cursor_above_the_newest_record_is_reported_and_a_time_there_is_not(
     quoth: Command, topic: str, fill: Fill
 ) -> None:
     (pointer,) = fill(b"value")

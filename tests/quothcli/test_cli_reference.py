@@ -72,7 +72,7 @@ def groups(above: Group) -> Iterator[Group]:
             yield from groups(below)
 
 
-def test_what_is_told_of_a_command_that_is_not_loaded_is_true() -> None:
+def test_the_help_of_a_command_that_is_not_loaded_is_its_own() -> None:
     """The help of a group lists its commands without loading them, which would take long."""
     for listed in groups(tree()):
         assert not listed.rows or set(listed.rows) == set(listed.commands)

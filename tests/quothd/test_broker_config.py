@@ -210,7 +210,7 @@ def test_what_is_wrong_with_a_quantity_is_said(tmp_path: Path) -> None:
     assert caught.value.hint == "like 7d, 1h30m, 90s, 500ms or infinity"
 
 
-def test_a_range_is_told_in_words() -> None:
+def test_a_range_is_written_in_words() -> None:
     for key, given, said in (
         ("sync_interval", "0", "sync_interval is at least 1 millisecond, not 0.0"),
         ("request_bytes_max", "5", "request_bytes_max is at least 16 MiB, not 5"),

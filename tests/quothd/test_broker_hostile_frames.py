@@ -3,16 +3,15 @@ go on as before."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import msgpack
 import pytest
 
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
+from kit.frames import header, packed, refusal_of
 from kit.peers import FastPeer, Peers, SimplePeer, refused
 from kit.processes import listing, needs_proc, resident_bytes
 from kit.requests import example
@@ -21,35 +20,6 @@ from quothwire.codec import Answer
 from quothwire.dialogue import REQUESTS, WITHOUT_TOPIC
 from quothwire.errors import QuothError
 from quothwire.message import CreateTopic, Operation, Ping, Pong, Publish
-
-
-def header(
-    operation: int = Operation.PING,
-    *,
-    magic: bytes = codec.MAGIC,
-    version: int = codec.VERSION,
-    status: int = 0,
-    zeros: bytes = bytes(3),
-    correlation: int = 77,
-) -> bytes:
-    """A header of the fast protocol, right or wrong."""
-    return struct.pack("<2sBBB3sQ", magic, version, operation, status, zeros, correlation)
-
-
-class Refusal(NamedTuple):
-    """An error as it lies in its frames; `codec.decode_answer` would refuse one to an unknown operation."""
-
-    code: str
-    correlation: int
-
-
-def refusal_of(fast: FastPeer, *frames: bytes) -> Refusal:
-    """Send frames behind the delimiter; returns the error that comes, code empty if it is none."""
-    fast.send_frames([b"", *frames])
-    _, head, arguments, *_ = fast.receive_frames()
-    magic, version, _, status, zeros, correlation = struct.unpack("<2sBBB3sQ", head)
-    assert (magic, version, zeros) == (codec.MAGIC, codec.VERSION, bytes(3))
-    return Refusal(msgpack.unpackb(arguments)["code"] if status == 2 else "", correlation)
 
 
 def problem_of(answer: Answer) -> QuothError:
@@ -188,11 +158,6 @@ def test_text_that_looks_nearly_fast_is_simple(simple: SimplePeer) -> None:
 
 
 # -- arguments ------------------------------------------------------------------------------------------
-
-
-def packed(**arguments: Any) -> bytes:
-    """Arguments as msgpack."""
-    return bytes(msgpack.packb(arguments))
 
 
 ARGUMENTS: dict[str, bytes] = {

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from kit.brokers import StartBroker
+from kit.clocks import ManualClock
 from kit.damage import truncate
 from kit.deadlines import eventually
 from kit.logs import boundaries, encoded, segments
 from kit.peers import FastPeer, Peers
-from quothd import Broker, opening
+from quothd import Broker, opening, topicfile
 from quothlog import Log
+from quothlog.layout import FOOTER_BYTES
 from quothwire.errors import QuothError
 from quothwire.message import DeleteTopic, RollTopic
 
@@ -114,3 +117,63 @@ def test_synced_records_that_are_gone_are_known_to_all(start_broker: StartBroker
     found = fast.fetch("t", first.last, ordinal=2)
     assert (found.reply.gone, found.reply.damaged) == (4, 4)
     assert "event=records_lost topic=t records=4" in broker.stderr
+
+
+@pytest.mark.parametrize("name", ["01999999999999999.seg", "72057594037927935.seg"])
+def test_a_stray_file_of_a_late_name_is_set_aside_and_moves_no_pointer(
+    start_broker: StartBroker, peers: Peers, name: str
+) -> None:
+    broker = start_broker()
+    fast = peers.fast(broker)
+    before = fast.publish("t", [b"x"])
+    fast.close()
+    assert broker.terminate() == 0
+    (folder,) = broker.topics_directory.iterdir()
+    (folder / name).write_bytes(bytes(5_000))
+    fast = peers.fast(broker.restart())
+    after = fast.publish("t", [b"y"])
+    assert before.last < after.first < before.last + 60_000_000
+    assert [one.value for one in fast.read_all("t")] == [b"x", b"y"]
+    assert f"event=stray_set_aside topic=t file={name}.1.damaged" in broker.stderr
+    assert "event=pointers_ahead" not in broker.stderr
+    assert (folder / f"{name}.1.damaged").read_bytes() == bytes(5_000)
+
+
+def test_a_topic_whose_pointers_run_ahead_of_the_clock_says_so(
+    start_broker: StartBroker, peers: Peers
+) -> None:
+    broker = start_broker()
+    fast = peers.fast(broker)
+    fast.publish("t", [b"x"])
+    fast.close()
+    assert broker.terminate() == 0
+    (folder,) = broker.topics_directory.iterdir()
+    late = ManualClock(time.time_ns() // 1_000 + 3_600_000_000)
+    with Log.open(folder, others=(topicfile.NAME,), clock=late) as log:
+        newest = log.append([b"y"]).last
+    fast = peers.fast(broker.restart())
+    assert fast.publish("t", [b"z"]).first > newest
+    line = broker.wait_for("event=pointers_ahead topic=t ")
+    assert 3_500 < int(line.rpartition("seconds=")[2].split()[0]) <= 3_620
+
+
+def test_footer_and_index_that_are_missing_are_rebuilt_and_told(
+    start_broker: StartBroker, peers: Peers
+) -> None:
+    broker = start_broker()
+    fast = peers.fast(broker)
+    fast.publish("t", [b"x"])
+    fast.call(RollTopic(), "t")
+    fast.publish("t", [b"y"])
+    fast.close()
+    broker.kill()
+    (folder,) = broker.topics_directory.iterdir()
+    sealed = segments(folder)[0]
+    content = sealed.read_bytes()
+    truncate(sealed, len(content) - FOOTER_BYTES)
+    sealed.with_suffix(".idx").unlink()
+    fast = peers.fast(broker.restart())
+    assert [one.value for one in fast.read_all("t")] == [b"x", b"y"]
+    broker.wait_for(f"event=derived_rebuilt topic=t segments={sealed.name}")
+    assert sealed.read_bytes() == content
+    assert sealed.with_suffix(".idx").exists()

@@ -78,7 +78,7 @@ def standing(fast: FastPeer, topic: str, job: Job) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("operation", "name"), REQUIRED, ids=lambda part: getattr(part, "name", part))
-def test_a_request_without_a_required_field_does_nothing_and_is_told_which(
+def test_a_request_without_a_required_field_does_nothing_and_the_error_names_it(
     fast: FastPeer, topic: str, operation: Operation, name: str
 ) -> None:
     job = filled(fast, topic)

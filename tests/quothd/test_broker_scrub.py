@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from kit.brokers import BrokerProcess, StartBroker
-from kit.damage import flip
+from kit.damage import flip, truncate
 from kit.deadlines import eventually
 from kit.logs import segments
 from kit.peers import FastPeer, Peers
 from kit.processes import children, needs_proc, runs
 from quothd.scrub import Pace, scrub
+from quothlog.layout import FOOTER_BYTES
 from quothlog.repair import repair
 from quothwire.message import CreateTopic, DeleteTopic
 
@@ -93,6 +94,31 @@ def test_a_repaired_segment_is_no_damage_any_more(start_broker: StartBroker, pee
     assert counted(fast, "scrub_damages") == 0
     assert fast.describe("a").counters["set_aside_bytes"] > 10_000
     assert counted(fast, "set_aside_bytes") > 10_000
+
+
+@pytest.mark.parametrize("taken", ["footer", "half a footer", "footer's checksum", "index"])
+def test_what_the_next_opening_rebuilds_is_no_damage(
+    start_broker: StartBroker, peers: Peers, taken: str
+) -> None:
+    broker = start_broker(scrub_interval=0.2)
+    fast = peers.fast(broker)
+    fill(fast, "a")
+    eventually(lambda: counted(fast, "scrub_rounds") > 0, "a round is done")
+    path = segments(folder(broker, "a"))[0]
+    match taken:
+        case "footer":
+            truncate(path, path.stat().st_size - FOOTER_BYTES)
+        case "half a footer":
+            truncate(path, path.stat().st_size - FOOTER_BYTES // 2)
+        case "footer's checksum":
+            flip(path, path.stat().st_size - 1)
+        case _:
+            path.with_suffix(".idx").unlink()
+    rounds = counted(fast, "scrub_rounds")
+    eventually(lambda: counted(fast, "scrub_rounds") > rounds + 1, "a round has seen it")
+    assert (counted(fast, "scrub_damages"), counted(fast, "scrub_missing_records")) == (0, 0)
+    assert "event=damage_found" not in broker.stderr
+    assert "event=scrub_failed" not in broker.stderr
 
 
 def test_topics_may_come_and_go_meanwhile(start_broker: StartBroker, peers: Peers) -> None:

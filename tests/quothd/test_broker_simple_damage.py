@@ -133,7 +133,7 @@ def steps(simple: SimplePeer, limit: int) -> Iterator[tuple[int, int, list[tuple
 
 
 @pytest.mark.parametrize(("damage", "lost"), LOST.values(), ids=LOST)
-def test_simple_reader_is_told_of_damage_and_reads_everything_else(
+def test_a_simple_reader_gets_an_error_for_damage_and_reads_everything_else(
     left: Left, tmp_path: Path, peers: Peers, damage: Damage, lost: set[int]
 ) -> None:
     scene = Scene(left, tmp_path / "data")
@@ -152,7 +152,7 @@ def test_simple_reader_is_told_of_damage_and_reads_everything_else(
             assert not any(before < one <= after for before, after in told for one, _ in records), limit
 
 
-def test_a_read_that_would_wait_is_told_of_damage_at_once(left: Left, tmp_path: Path, peers: Peers) -> None:
+def test_a_read_that_would_wait_reports_damage_at_once(left: Left, tmp_path: Path, peers: Peers) -> None:
     """What comes behind the damage does not make it any better."""
     scene = Scene(left, tmp_path / "data")
     headers_of(0, ACTIVE + 3)(scene)

@@ -92,7 +92,7 @@ def test_a_broker_that_cannot_know_its_boot_ends_before_it_is_ready(refuse: Refu
     ],
     ids=["broker", "log"],
 )
-def test_a_program_that_embeds_one_is_told_the_same(tmp_path: Path, code: str) -> None:
+def test_a_program_that_embeds_one_gets_the_same_error(tmp_path: Path, code: str) -> None:
     done = subprocess.run(
         [*WITHOUT_BOOT_ID, sys.executable, "-c", f"import sys; {code}", str(tmp_path / "data")],
         capture_output=True, text=True, timeout=60,
@@ -119,7 +119,9 @@ def test_a_log_is_verified_where_the_boot_cannot_be_known(tmp_path: Path) -> Non
 
 
 @needs_mounts
-def test_a_directory_that_takes_no_files_is_told_before_it_is_ready(refuse: Refuse, tmp_path: Path) -> None:
+def test_a_directory_that_takes_no_files_is_reported_before_it_is_ready(
+    refuse: Refuse, tmp_path: Path
+) -> None:
     """Though it can be locked and listed."""
     topics = tmp_path / "data" / "topics"
     topics.mkdir(parents=True)
@@ -247,7 +249,16 @@ def test_a_lock_file_that_is_a_link_is_not_followed(refuse: Refuse, tmp_path: Pa
     assert target.read_text() == "of somebody else"
 
 
-def test_a_data_directory_may_be_a_link_and_settings_that_are_no_file_are_waited_for_by_nobody(
+def test_a_start_does_not_wait_for_a_pipe_in_place_of_the_folder_that_it_tries_out(
+    refuse: Refuse, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data" / "topics" / ".new~ffffffffffffffff"
+    folder.parent.mkdir(parents=True)
+    os.mkfifo(folder)
+    assert str(folder) in refuse(CANNOT, directory=tmp_path / "data")
+
+
+def test_a_data_directory_may_be_a_link_and_a_start_does_not_wait_for_settings_that_are_no_file(
     start_broker: StartBroker, peers: Peers, tmp_path: Path
 ) -> None:
     (tmp_path / "another disk").mkdir()

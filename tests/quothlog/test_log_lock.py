@@ -205,7 +205,7 @@ def test_lock_file_with_anything_in_it_is_no_lock(open_log: OpenLog, directory: 
     fill(log, 1)
 
 
-def test_deleted_lock_file_lets_nobody_in(
+def test_a_deleted_lock_file_admits_no_second_owner(
     owner: subprocess.Popen[str], open_log: OpenLog, directory: Path
 ) -> None:
     """The directory itself is locked, too, so the owner stays the only one."""
@@ -344,7 +344,7 @@ def topic(tmp_path: Path) -> Path:
     return topic
 
 
-def test_deleted_lock_file_of_a_topic_lets_nobody_in_beside_its_broker(topic: Path) -> None:
+def test_a_deleted_lock_file_of_a_topic_admits_no_second_owner_beside_its_broker(topic: Path) -> None:
     process = as_broker(topic)
     try:
         assert process.stdout is not None

@@ -81,7 +81,7 @@ HARMS: dict[str, Callable[[Path, int], None]] = {
 
 @pytest.mark.parametrize("kept", range(BATCHES))
 @pytest.mark.parametrize("harm", HARMS)
-def test_synced_records_that_are_gone_are_told_and_never_replaced(
+def test_synced_records_that_are_gone_are_reported_and_never_replaced(
     open_log: OpenLog, directory: Path, clock: ManualClock, told: list[Record], harm: str, kept: int
 ) -> None:
     """Inspection and opening report it, and afterwards the gap in the ordinals does, until it is repaired."""
@@ -125,12 +125,12 @@ def test_an_emptied_segment_is_no_stray(
     left = told[: row * 6] + told[row * 6 + 6 :]
     clock.step(-HOUR)
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         wrong = [one for one in damages(directory) if not one.closed]
         assert {one.path for one in wrong} == {path}
         return [one.records for one in wrong] == [-1 if row == 0 else 6]
 
-    assert is_told()
+    assert is_reported()
     archiver = Archiver(directory, LOG_ID, tmp_path / "archive", told[-1].pointer, exact=False)
     assert path in {damage.path for damage in archiver.run(lambda _bytes: None)}
     for _ in range(2):
@@ -142,14 +142,14 @@ def test_an_emptied_segment_is_no_stray(
             if row < 2:
                 assert path.with_suffix(layout.INDEX_SUFFIX).read_bytes() == index
         assert told_lost == 0 or (told_lost, row) == (6, 2)
-        assert is_told()
+        assert is_reported()
     with open_log(log_id=LOG_ID) as log:
         (more,) = fill(log, 1)
         assert more.pointer > told[-1].pointer
         found = log.fetch(more.pointer - 1)
         assert found is not None
         assert found.ordinal == 18
-    assert is_told()
+    assert is_reported()
     list(repair(directory, log_id=LOG_ID))
     with open_log(log_id=LOG_ID) as log:
         assert (log.findings.strays_set_aside, list(log.read())) == ([], [*left, more])
@@ -242,7 +242,7 @@ def test_an_index_of_another_segment_proves_nothing(
     assert open_log().findings.lost_records == 0
 
 
-def test_a_log_that_is_closed_while_somebody_looks_has_lost_nothing(
+def test_a_log_that_is_closed_during_an_inspection_has_lost_nothing(
     open_log: OpenLog, directory: Path
 ) -> None:
     """Its index tells of records that were not there when the looking began."""
@@ -255,7 +255,7 @@ def test_a_log_that_is_closed_while_somebody_looks_has_lost_nothing(
     assert not [step for _, step in looking if isinstance(step, Damage)]
 
 
-def test_a_segment_that_is_removed_while_somebody_looks_has_lost_nothing(
+def test_a_segment_that_is_removed_during_an_inspection_has_lost_nothing(
     open_log: OpenLog, directory: Path
 ) -> None:
     """Its index may still be there, and tells of records that were not there when the looking began."""

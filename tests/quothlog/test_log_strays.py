@@ -94,7 +94,7 @@ def test_a_reader_beside_the_writer_passes_over_it(
         assert reader.read() == told + more
 
 
-def test_a_name_above_all_pointers_is_told(open_log: OpenLog, directory: Path) -> None:
+def test_a_name_above_all_pointers_is_reported(open_log: OpenLog, directory: Path) -> None:
     open_log().close()
     (directory / "99999999999999999.seg").touch()
     assert open_log().findings.strays == ["99999999999999999.seg"]

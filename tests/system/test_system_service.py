@@ -235,7 +235,7 @@ def test_the_sandbox_is_tight_where_it_is_used(service: Service) -> None:
 # -- what a publish would need ------------------------------------------------------------------------------
 
 
-def test_a_sandbox_that_hides_the_boot_id_is_told_at_the_start(service: Service) -> None:
+def test_a_sandbox_that_hides_the_boot_id_is_reported_at_the_start(service: Service) -> None:
     """Not by each publish, of a broker that said that it is ready."""
     with service.changed(DROP_IN, "[Service]\nProcSubset=pid\nRestart=no\n"):
         cursor = service.cursor()
@@ -256,7 +256,7 @@ BREAKS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("how", BREAKS)
-def test_a_directory_that_takes_no_files_is_told_at_the_start(service: Service, how: str) -> None:
+def test_a_directory_that_takes_no_files_is_reported_at_the_start(service: Service, how: str) -> None:
     topics = "/var/lib/quoth/topics"
     spoil, mend = (script.format(topics) for script in BREAKS[how])
     with service.changed(DROP_IN, "[Service]\nRestart=no\n"):

@@ -8,9 +8,16 @@
 #include "quothpipe.h"
 
 #define PAUSE_MS 20 /* before a refused request is sent again; doubled each time, up to: */
-#define PAUSE_MS_MAX 2000
-#define HEARTBEAT_MS 5000
-#define HEARTBEAT_TIMEOUT_MS 15000
+#define PAUSE_MS_MAX 1000
+
+/* Each phase of a connection has its own limit, so that it is back within two seconds of the broker's return,
+   however long that was away; an operating system left alone doubles its pauses up to minutes. */
+#define RECONNECT_MS 50
+#define RECONNECT_MS_MAX 200
+#define CONNECT_MS 1500   /* an attempt to connect; long enough for the system's second packet, after 1 s */
+#define HANDSHAKE_MS 3000 /* a process that is frozen takes connections, too */
+#define HEARTBEAT_MS 1000 /* so there are bytes that the other host has to acknowledge */
+#define HEARTBEAT_TIMEOUT_MS 15000 /* a host that acknowledges them for a process that says nothing */
 
 static void close_sockets(struct broker *broker) {
     if (broker->socket) zmq_close(broker->socket);
@@ -36,6 +43,11 @@ int connect_socket(struct broker *broker) {
     if (!broker->socket || !broker->monitor) return complain("disconnected", "%s", zmq_strerror(errno));
     set(broker->socket, ZMQ_LINGER, 0);
     set(broker->monitor, ZMQ_LINGER, 0);
+    set(broker->socket, ZMQ_RECONNECT_IVL, RECONNECT_MS);
+    set(broker->socket, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MS_MAX);
+    set(broker->socket, ZMQ_CONNECT_TIMEOUT, CONNECT_MS);
+    set(broker->socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
+    set(broker->socket, ZMQ_TCP_MAXRT, broker->unacknowledged_ms);
     set(broker->socket, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS);
     set(broker->socket, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS);
     set(broker->socket, ZMQ_IPV6, strchr(broker->url, '[') != NULL);

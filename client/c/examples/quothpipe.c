@@ -32,6 +32,11 @@
 
 #define TIMEOUT_S 10
 
+/* To ask once more costs a tail nothing. What publish sends may have to wait for a broker that reads nothing for a
+   while, and its host then looks like one that is gone: to give that up early would store lines twice. */
+#define UNACKNOWLEDGED_TAIL_MS 2500
+#define UNACKNOWLEDGED_PUBLISH_MS 15000
+
 static int usage(const char *what) {
     fprintf(stderr, "quothpipe: usage: %s\n"
                     "usage: quothpipe publish [-t SECONDS] [-w REQUESTS] URL TOPIC < lines\n"
@@ -64,6 +69,7 @@ int main(int count, char **arguments) {
         return complain("bad_pointer", "%s is no pointer (decimals, as tail tells its cursor)", arguments[2]);
     if ((status = listen_to_signals()) != DONE) return status;
     broker.url = arguments[0];
+    broker.unacknowledged_ms = publishes ? UNACKNOWLEDGED_PUBLISH_MS : UNACKNOWLEDGED_TAIL_MS;
     broker.context = zmq_ctx_new();
     zmq_msg_init(&broker.frame);
     if (!broker.context) return out_of_memory();

@@ -33,6 +33,7 @@ int64_t now_ms(void);
 struct broker {
     const char *url;
     int64_t timeout_ms;
+    int unacknowledged_ms; /* how long a host may acknowledge nothing before the connection is given up */
     void *context, *socket, *monitor;
     int connections; /* how many there were */
     zmq_msg_t frame; /* the one that was taken last */
@@ -70,6 +71,7 @@ int next_frame(struct broker *broker);
 int frame_number(struct broker *broker, uint64_t *number);
 int parse_number(const char *digits, size_t size, uint64_t *number);
 
+#define RECONNECT_PAUSE_MS 200 /* before a request goes to a socket that was made anew */
 /* How long to pause before the next attempt, after this pause (0: none yet). */
 int64_t longer(int64_t pause);
 

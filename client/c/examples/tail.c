@@ -99,8 +99,8 @@ static int follow(struct broker *broker, const char *topic, uint64_t *cursor) {
             }
         } else if (found & BROKEN || now_ms() >= silent_at) {
             status = connect_socket(broker);
-            pause = longer(pause);
-            due = now_ms() + pause;
+            due = now_ms() + RECONNECT_PAUSE_MS; /* never longer: the broker may be back by then */
+            pause = 0;
         }
         if (status != DONE) return status;
     }

@@ -401,7 +401,7 @@ class Client(Closing):
     # -- inside -----------------------------------------------------------------------------------------
 
     def _greet(self, wait: float | None = None) -> Welcome:
-        welcome = self._run(steps.greet(self.url, self.timeout, wait))
+        welcome = self._run(steps.greet(self.timeout, wait))
         self._payload_bytes_max = steps.payload_bytes_max(welcome)
         return welcome
 

@@ -24,7 +24,7 @@ from typing import TypeAlias, TypeVar
 from quothwire import codec
 from quothwire.codec import Answer
 from quothwire.dialogue import Request
-from quothwire.errors import QuothError
+from quothwire.errors import Disconnected, QuothError
 
 RESEND_S = 5.0
 """Silence after which a request is sent again although the connection looks healthy."""
@@ -32,6 +32,16 @@ BACKOFF_S, BACKOFF_MAX_S = 0.005, 0.5
 RETRIED = frozenset(("busy", "recovering", "stopping"))
 """Refusals that pass by themselves. The broker did not look at the request, so nothing of this copy was
 stored; what became of an earlier one they do not tell."""
+
+
+def passes_soon(problem: QuothError | None) -> bool:
+    """Return True for an error that ends with the broker's outage or overload: try again within a second.
+
+    A broker that comes back may refuse requests at first, with one of `RETRIED`.
+    """
+    if isinstance(problem, Disconnected):
+        return problem.retryable
+    return problem is not None and problem.code in RETRIED
 
 
 class Exchange:

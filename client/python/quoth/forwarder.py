@@ -34,19 +34,16 @@ from quoth.client import Client
 from quoth.delivery import Delivery, Supply
 from quoth.message import Ack
 from quoth.outgoing import Failure, Parcel
-from quoth.patience import Patience
+from quoth.patience import PAUSE_S, Patience, next_pause
 from quoth.pipeline import Pipeline
 from quoth.stored import StoredSource
 from quothwire import batch
 from quothwire.batch import Bytes, Flag, Header, Stored
-from quothwire.errors import BrokerFailure, Disconnected, NotFound, QuothError, error
+from quothwire.errors import BrokerFailure, NotFound, QuothError, error
 from quothwire.ingest import check_new, repaired
 from quothwire.message import Publish
 from quothwire.topic import check_topic
 
-PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
-"""Between two attempts. The pause grows, unless something was stored in between, or no broker answered: then
-the attempt itself has waited."""
 SAVE_S = 0.2
 """How often the standing is saved while batches are acknowledged."""
 AHEAD_BYTES = 8 * 2**20
@@ -203,8 +200,7 @@ class Forwarder:
                     continue
                 if not problem.retryable and not isinstance(problem, BrokerFailure):  # a restart may end it
                     raise
-                absent = isinstance(problem, Disconnected)
-                pause = PAUSE_S if self._progressed or absent else min(2 * pause, PAUSE_MAX_S)
+                pause = PAUSE_S if self._progressed else next_pause(problem, pause)
                 seconds = pause * random.uniform(0.5, 1.0)
                 self._events.waits(problem, seconds)
                 time.sleep(seconds)

@@ -38,6 +38,7 @@ from quothwire.message import (
     Welcome,
 )
 from quothwire.pointer import POINTER_MAX, check_pointer
+from quothwire.quantity import format_span
 from quothwire.topic import check_topic
 
 R = TypeVar("R")
@@ -55,10 +56,10 @@ def hello(timeout: float) -> Steps[Welcome]:
     return ask(Welcome, Hello("quoth-python"), timeout=timeout)
 
 
-def greet(url: str, timeout: float, wait: float | None) -> Steps[Welcome]:
+def greet(timeout: float, wait: float | None) -> Steps[Welcome]:
     """`hello` of a client that connects. wait: seconds to wait for the broker, None for the timeout.
 
-    Raises `Disconnected`, which tells how long was waited for what.
+    Raises `Disconnected`, which says what was found and how long was waited.
     """
     if wait is None:
         return (yield from hello(timeout))
@@ -66,11 +67,10 @@ def greet(url: str, timeout: float, wait: float | None) -> Steps[Welcome]:
     try:
         return (yield from hello(seconds))
     except Disconnected as problem:
-        if problem.code == "closed":
+        if problem.code != "timed_out":  # else the text says how long already
             raise
-        found = "no connection was made" if problem.code == "disconnected" else "it takes connections only"
-        text = f"no broker answered a hello at {url} for {seconds:g} s: {found}"
-        raise error(problem.code, text, "start a broker there, or wait longer") from problem
+        text = f"{problem.text}: it takes connections, and has answered nothing for {format_span(seconds)}"
+        raise error(problem.code, text, problem.hint) from problem
 
 
 def payload_bytes_max(welcome: Welcome) -> int:

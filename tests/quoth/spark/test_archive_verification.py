@@ -69,7 +69,9 @@ def test_a_merged_archive_of_a_trimmed_topic_is_found_whole(
     assert verified(root) == []
 
 
-def test_records_that_were_lost_are_no_damage_and_are_told(client: Client, root: Path, topic: str) -> None:
+def test_records_that_were_lost_are_no_damage_and_are_reported(
+    client: Client, root: Path, topic: str
+) -> None:
     publish(client, topic, [40])
     archive(client, root, topic)
     publish(client, topic, [39])

@@ -15,7 +15,7 @@ from kit.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
 from quoth.spark import connections, workers
 from quoth.spark.workers import PAUSE_MAX_S, Here, OnSpark, perform, until_next_look
-from quothwire.errors import Disconnected, error
+from quothwire.errors import CODES, Disconnected, Unavailable, error
 
 WAIT_S = 0.3
 PARTS = 12
@@ -96,13 +96,24 @@ def test_what_the_broker_could_not_do_just_then_is_tried_again_and_the_rest_is_n
     assert tried == [0, 1, 2, 1, 1]
 
 
-def test_a_job_that_waited_in_vain_for_the_broker_looks_again_soon() -> None:
-    """However long it is between two looks else."""
+@pytest.mark.parametrize(
+    "code", [*(code for code, row in CODES.items() if row.error in (Disconnected, Unavailable)), "locked"]
+)
+@pytest.mark.parametrize("every", [1.0, 10.0, 600.0, 3_600.0])
+def test_a_job_looks_again_soon_after_what_ends_with_an_outage_or_an_overload(
+    code: str, every: float
+) -> None:
+    """However long its interval is: a broker that has just returned may be opening its topics."""
+    rest = until_next_look(time.monotonic(), every, error(code, "of the test"))
+    if code in ("disconnected", "timed_out", "busy", "recovering", "stopping"):
+        assert 0.0 < rest <= PAUSE_MAX_S <= 1.0
+    else:
+        assert every / 2 < rest <= every
+
+
+def test_a_job_looks_at_its_interval_as_long_as_nothing_fails() -> None:
     now = time.monotonic()
-    for every in (1.0, 10.0, 60.0, 600.0):
-        assert 0.0 < until_next_look(now, every, error("disconnected", "of the test")) <= PAUSE_MAX_S <= 1.0
-        for problem in (None, error("busy", "of the test")):
-            assert every / 2 < until_next_look(now, every, problem) <= every
+    assert 1_800.0 < until_next_look(now, 3_600.0, None) <= 3_600.0
     assert until_next_look(now - 60.0, 10.0, None) == 0.0
 
 

@@ -197,16 +197,23 @@ def sync_times(directory: Path) -> list[float]:
 
 def _lock(directory: Path) -> Finding:
     """Who has the directory? Looked up, since taking the lock could refuse a broker that is just starting."""
+    from quothlog.dirlock import owner_in
     from quothlog.layout import LOCK_NAME
+    from quothwire.paths import STRANGE, open_regular
 
     file = directory / LOCK_NAME
     try:
-        owner = file.read_text(encoding="ascii", errors="replace").strip()
-        inode = file.stat().st_ino
+        fd = open_regular(file, os.O_RDONLY)
     except FileNotFoundError:
         return ok("lock", "nobody had this directory yet")
     except OSError as problem:
+        if problem.errno in STRANGE:
+            return fail("lock", f"{file}: {problem.strerror}", "no broker starts there: move that away")
         return warn("lock", f"{file} cannot be read: {problem.strerror}", "ask as the owner of the directory")
+    try:
+        owner, inode = owner_in(fd), os.fstat(fd).st_ino
+    finally:
+        os.close(fd)
     try:
         held = re.search(rf" FLOCK .*:{inode} ", Path("/proc/locks").read_text()) is not None
     except OSError:

@@ -362,7 +362,7 @@ class Client:
         return time.perf_counter() - began
 
     async def _greet(self, wait: float | None = None) -> Welcome:
-        welcome = await self._run(steps.greet(self.url, self.timeout, wait))
+        welcome = await self._run(steps.greet(self.timeout, wait))
         self._payload_bytes_max = steps.payload_bytes_max(welcome)
         return welcome
 

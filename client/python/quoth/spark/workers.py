@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from quoth.exchange import passes_soon
 from quothwire.errors import Disconnected, QuothError
 
 Part = TypeVar("Part")
@@ -93,10 +94,11 @@ def perform(
 def until_next_look(began: float, every: float, problem: QuothError | None) -> float:
     """Seconds until the next look of a job that looks every so many seconds; began: when the last one did.
 
-    A second at most if the broker was waited for in vain: it is not left alone on top of that.
+    A second at most after an error that passes soon: the job goes on as soon as the broker is back, however
+    long it is between two looks else.
     """
     rest = max(0.0, began + every - time.monotonic())
-    return min(rest, PAUSE_MAX_S) if isinstance(problem, Disconnected) else rest
+    return min(rest, PAUSE_MAX_S) if passes_soon(problem) else rest
 
 
 _in_vain: dict[str | None, tuple[float, Disconnected]] = {}

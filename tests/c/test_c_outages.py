@@ -1,0 +1,25 @@
+"""Outages of a broker under the C example: it goes on within two seconds of the broker's return."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kit.effort import times
+from kit.networks import can_be_had
+from kit.trials import late, served_after
+
+RESUMED_S = 2.0
+SECONDS = {"killed": times(3, 60), "frozen": times(3, 60)}
+"""Kinds of outages, see `kit.outages`, and how long they are."""
+GONE_S = {"gone": times(3, 60)}
+"""By then the operating system, left alone, would make its next attempt to connect after four seconds."""
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(240)
+def test_both_commands_go_on_within_two_seconds_of_the_brokers_return(program: Path, tmp_path: Path) -> None:
+    figures = served_after({**SECONDS, **(GONE_S if can_be_had() else {})}, tmp_path, program)
+    assert {frozenset(clients) for clients in figures.values()} == {frozenset({"c.tail", "c.publish"})}
+    assert late(figures, RESUMED_S) == {}
