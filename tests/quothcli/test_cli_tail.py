@@ -173,7 +173,7 @@ def test_a_tail_that_waits_for_a_broker_is_interrupted(alone: Command, context: 
     assert b"waiting for it" in tail.process.stderr.readline()
     with context.socket(zmq.ROUTER) as silent:
         silent.bind(f"tcp://127.0.0.1:{port}")
-        assert silent.poll(DEADLINE_S * 1_000), "it asks, so it has made all of its sockets"
+        assert silent.poll(int(DEADLINE_S * 1_000)), "it asks, so it has made all of its sockets"
         assert tail.end(signal.SIGINT) == (0, b"", "")
 
 
