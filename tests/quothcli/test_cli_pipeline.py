@@ -202,6 +202,7 @@ def test_archive_and_compact_fail_where_a_file_of_the_manifest_is_missing_or_dam
         assert damaged.name in said
 
 
+@long_form
 @starts_spark
 def test_job_that_is_ended_together_with_its_java_ends_as_the_signal_says(
     quoth: Command, topic: str, tmp_path: Path
