@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import resource
 import shutil
 import signal
@@ -20,9 +21,10 @@ from typing import Any
 
 import pytest
 
+from kit.clocks import HOUR, ManualClock
 from kit.deadlines import DEADLINE_S, eventually
 from kit.disks import mounted
-from kit.logs import segments
+from kit.logs import fill, segments
 from quothlog import Log, LogOptions, Reader, Writer
 from quothlog.layout import segment_name
 from quothlog.marks import trim_unowned, write_mark
@@ -30,6 +32,8 @@ from quothlog.writer import BUFFER_BYTES_MAX, OWNER_S
 from quothwire.errors import QuothError
 
 LATE = 3_600.0
+FAR = 1_999_999_999_999_999
+"""A pointer of the year 2033."""
 
 PROGRAM = """
 import sys
@@ -288,3 +292,16 @@ def test_a_log_that_nobody_owns_lets_go_of_what_is_safe(directory: Path) -> None
         write_mark(directory / "a.forward", {"pointer": pointers[safe], "trim": True})
         trim_unowned(directory)
         assert stored(directory) == [b"%d" % number for number in range(first or 5, 13)]
+
+
+def test_an_opening_warns_of_pointers_ahead_of_the_clock_and_of_strays(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Log.open(directory, clock=ManualClock(time.time_ns() // 1_000 + HOUR, tick=1)) as log:
+        fill(log, 1)
+    (directory / segment_name(FAR)).touch()
+    with Writer(directory):
+        pass
+    ahead, stray = (record.getMessage() for record in caplog.records)
+    assert re.fullmatch(r".*: pointers run 3[56]\d\d s ahead of the clock", ahead)
+    assert f"no segment of this log, kept as {segment_name(FAR)}" in stray
