@@ -97,6 +97,27 @@ def test_constants_of_a_condition_are_those_of_the_session(utc: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("timestamp < '1970-01-01'", 0),
+        ("timestamp <= '1969-12-31'", 0),
+        ("timestamp < '1960-01-01' AND timestamp >= '1950-01-01'", 0),
+        ("timestamp >= current_timestamp() + INTERVAL 1 DAY", 0),
+        ("timestamp >= '200000-01-01'", 0),
+        ("timestamp >= '1960-01-01' AND timestamp < '200000-01-01'", 3),
+        ("timestamp > '1970-01-01' AND timestamp <= current_timestamp() + INTERVAL 1 DAY", 3),
+    ],
+)
+def test_condition_on_times_without_records_reads_what_where_leaves(
+    spark: Any, client: Client, topic: str, condition: str, count: int
+) -> None:
+    client.publish(topic, [b"x"] * 3)
+    table = read_topic(spark, topic, url=client.url)
+    read = read_topic(spark, topic, url=client.url, **time_options(spark, condition))
+    assert [read.count(), table.where(condition).count()] == [count, count]
+
+
+@pytest.mark.parametrize(
     "condition",
     [
         "value = 'x'",
