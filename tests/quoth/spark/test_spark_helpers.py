@@ -139,7 +139,8 @@ def test_condition_that_is_none_on_the_time_is_refused(spark: Any, condition: st
 
 def test_json_values_are_columns_and_bad_ones_stand_apart(spark: Any, client: Client, topic: str) -> None:
     good = [{"id": 1, "item": "cup"}, {"item": "tea"}, {}, {"id": 2, "more": [1]}]
-    client.publish(topic, [*(json.dumps(one).encode() for one in good), b'  {"id": 3}', *BAD])
+    spaced = [b'  {"id": 3}', b'{"id": 4}\n', b'\r\n\t{"id": 5}\t\r\n ', b'{\n\t"id": 6\n}']
+    client.publish(topic, [*(json.dumps(one).encode() for one in good), *spaced, *BAD])
     rows = from_json(read_topic(spark, topic, url=client.url), "id LONG, item STRING").orderBy("offset")
     found = [(row.json and row.json.asDict(), row._corrupt) for row in rows.collect()]
     assert [(one, bad) for one, bad in found if one is not None] == [
@@ -147,7 +148,7 @@ def test_json_values_are_columns_and_bad_ones_stand_apart(spark: Any, client: Cl
         ({"id": None, "item": "tea"}, None),
         ({"id": None, "item": None}, None),
         ({"id": 2, "item": None}, None),
-        ({"id": 3, "item": None}, None),
+        *(({"id": number, "item": None}, None) for number in (3, 4, 5, 6)),
     ]
     assert [bytes(bad) for one, bad in found if one is None] == BAD
 
@@ -163,6 +164,23 @@ def test_bad_values_go_to_a_topic_once_with_where_they_were(spark: Any, client: 
     [dead] = client.read(f"{topic}-dead")
     assert (dead.value, dead.key) == (b"bad", b"b")
     assert dead.headers == {"topic": topic.encode(), "pointer": b"%d" % (first + 1)}
+
+
+def test_each_batch_of_dead_letters_is_written_and_a_repeated_one_is_not(
+    spark: Any, client: Client, topic: str
+) -> None:
+    client.publish(topic, [b"bad"])
+    rows = from_json(read_topic(spark, topic, url=client.url), "id LONG")
+    for version in (0, 1, 1):
+        write_corrupt(rows, f"{topic}-dead", url=client.url, application="clean", version=version)
+    assert client.topic(f"{topic}-dead").count == 2
+
+
+@pytest.mark.parametrize("named", [{"application": "clean"}, {"version": 0}])
+def test_name_of_a_write_without_its_other_half_is_refused(spark: Any, named: dict[str, Any]) -> None:
+    rows = spark.sql("SELECT CAST('x' AS BINARY) AS _corrupt")
+    with pytest.raises(RequestError, match="application and version"):
+        write_corrupt(rows, "dead", **named)
 
 
 # -- ranges of a frame, and the mode ------------------------------------------------------------------------
