@@ -83,9 +83,9 @@ def test_host_is_that_of_the_task_with_the_error_and_not_of_one_that_failed_befo
 
 def test_host_is_the_one_in_the_text_where_it_has_one() -> None:
     text = (
-        "An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: Job aborted due to stage "
-        "failure: Task 3 in stage 5.0 failed 4 times, most recent failure: Lost task 3.3 in stage 5.0 (TID 70) "
-        "(worker-2 executor 7): java.io.IOException: No space left on device\n\tat java.base/java.io.File"
+        "An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: Job aborted due to "
+        "stage failure: Task 3 in stage 5.0 failed 4 times, most recent failure: Lost task 3.3 in stage 5.0 "
+        "(TID 70) (worker-2 executor 7): java.io.IOException: No space left on device\n\tat java.base/java.io"
     )
     assert reason(Py4JError(text)) == (
         "java.io.IOException: No space left on device (host worker-2, executor 7)"
