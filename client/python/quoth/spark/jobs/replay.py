@@ -32,8 +32,8 @@ from quoth.spark.replay.replayer import Replayer, Told, newest_version
 from quoth.spark.workers import OnSpark
 from quothwire.errors import NotFound, error
 
-_BESIDE = ("duplicates", "undecoded")
-"""Counts of `Told` in a summary beside those of `_sums`."""
+_COUNTS = ("chunks", "records", "bytes", "duplicates", "undecoded")
+"""Of `Told`, in a summary."""
 
 
 class Left(NamedTuple):
@@ -117,7 +117,6 @@ def summary_of(told: list[Told], seconds: float, behind: float | None = None) ->
     content = {
         "topics": [_content(one) for one in told],
         **_sums(told),
-        **{name: sum(getattr(one, name) for one in told) for name in _BESIDE},
         "seconds": round(seconds, 3),
         "records_per_s": rate,
     }
@@ -264,15 +263,11 @@ def _of(stream: Stream, began: int) -> dict[str, Any]:
 
 
 def _content(told: Told) -> dict[str, Any]:
-    return {
-        **_of(told.stream, told.began),
-        **_sums([told]),
-        **{name: getattr(told, name) for name in _BESIDE},
-    }
+    return {**_of(told.stream, told.began), **_sums([told])}
 
 
 def _sums(told: list[Told]) -> dict[str, int]:
-    return {name: sum(getattr(one, name) for one in told) for name in ("chunks", "records", "bytes")}
+    return {name: sum(getattr(one, name) for one in told) for name in _COUNTS}
 
 
 def _amounts(told: list[Told]) -> str:
