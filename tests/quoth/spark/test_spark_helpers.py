@@ -58,6 +58,19 @@ def test_each_topic_is_a_view_by_its_name(spark: Any, client: Client, topic: str
             spark.catalog.dropTempView(f"`{name}`")
 
 
+def test_name_that_no_view_can_have_is_refused_where_it_is_given(
+    spark: Any, client: Client, topic: str
+) -> None:
+    for name in (f"{topic}.a,b", f"{topic}.a`b"):
+        client.publish(name, b"x")
+        for topics in (name, iter([name])):
+            with pytest.raises(RequestError, match="it can be no view"):
+                register_views(spark, topics, url=client.url)
+    assert register_views(spark, f"{topic}.*", url=client.url) == []
+    with pytest.raises(RequestError, match="has a backtick"):
+        register_views(spark, f"{topic}.*", url=client.url, prefix="p`")
+
+
 def test_views_that_spark_would_not_tell_apart_are_refused(spark: Any, client: Client, topic: str) -> None:
     for name in (f"{topic}.eu", f"{topic}.EU"):
         client.publish(name, b"x")
