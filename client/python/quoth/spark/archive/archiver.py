@@ -26,7 +26,7 @@ from quoth.client import Client
 from quoth.deadline import as_seconds
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
 from quoth.spark.archive.manifest import Loss as ArchivedLoss
-from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage, check_footer
+from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage, require_footer
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.archive.verification import Finding, absent, check_written, named_files
 from quoth.spark.division import split
@@ -271,16 +271,9 @@ class Archiver:
         safe = next((one.after for one in there), log.until)
         for file in log.files:
             if info.first <= file.last and file.first <= safe:
-                self._check_footer(Lineage(topic, log.log, log.generation), file)
+                require_footer(self._store.root, Lineage(topic, log.log, log.generation), file)
         if safe >= info.first:
             self.tally.trimmed += self._broker.trim(topic, safe + 1).records
-
-    def _check_footer(self, lineage: Lineage, file: ArchivedFile) -> None:
-        try:
-            check_footer(self._store.root, lineage, file)
-        except FileNotFoundError:
-            text = f"{self._store.root / file.name}: there is no such file"
-            raise error("damaged", text, "nothing was trimmed; put a copy of the file back") from None
 
 
 def write_range(root: str, strict: bool, part: tuple[TopicRange, int]) -> Written:

@@ -188,6 +188,14 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
         raise _damaged(path, "its footer does not say what the manifest says of it")
 
 
+def require_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
+    """As `check_footer`, but raises `Damaged` for a missing file, too."""
+    try:
+        check_footer(root, lineage, file)
+    except FileNotFoundError:
+        raise _damaged(root / file.name, "there is no such file") from None
+
+
 def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
     """The records of a file, in the order of their pointers.
 
