@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kit.archives import FILE_BYTES, Account, files_in, of_archive, of_topic, publish
@@ -17,6 +19,7 @@ from quoth.selection import Selection
 from quoth.spark.archive import archived_files, naming
 from quoth.spark.archive.archiver import Archiver, Policy
 from quoth.spark.archive.compaction import Compacted, Compactor, merges_of
+from quoth.spark.archive.fingerprint import fingerprint
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
 from quoth.spark.archive.parquet import SCHEMA, ArchiveWriter, Lineage, read_file
 from quoth.spark.archive.store import ArchiveStore, read_manifest
@@ -59,6 +62,40 @@ def test_archiving_goes_on_behind_a_compaction(client: Client, tmp_path: Path, t
         compact(tmp_path)
     assert of_archive(tmp_path, topic) == of_topic(client, topic)
     assert len(archived_files(tmp_path)) == 1
+
+
+def test_files_that_overlap_are_named_and_stay(client: Client, tmp_path: Path, topic: str) -> None:
+    archive(client, tmp_path, topic)
+    with ArchiveStore(tmp_path) as store:
+        [log] = store.manifest.logs
+        twice = replace(log, files=(*log.files, log.files[-1]))
+        store.commit(store.manifest.with_log(twice))
+    done = compact(tmp_path)
+    assert [("overlaps" in one.text, one.name) for one in done.findings] == [(True, log.files[-1].name)]
+    assert (done.merged, read_manifest(tmp_path).logs[0].files) == (0, twice.files)
+
+
+def test_file_of_two_days_is_named_and_stays(tmp_path: Path) -> None:
+    lineage, files = Lineage("t", 1, 1), []
+    with ArchiveStore(tmp_path) as store:
+        for first in (MIDNIGHT - 40, MIDNIGHT - 20):
+            with ArchiveWriter(tmp_path, lineage) as writer:
+                writer.write(records(first, 20))
+            files += writer.written
+        path = tmp_path / files[1].name
+        rows = records(MIDNIGHT - 10, 20)
+        with pq.ParquetWriter(path, SCHEMA) as other:
+            other.write_batch(rows)
+        found = files[1]._replace(
+            first=MIDNIGHT - 10, last=MIDNIGHT + 9, bytes=path.stat().st_size, hash=fingerprint(rows)
+        )
+        log = ArchivedLog("t", 1, 1).grown(
+            MIDNIGHT + 9, 40, [files[0], found._replace(ordinal=MIDNIGHT - 10)], []
+        )
+        store.commit(store.manifest.with_log(log))
+    done = compact(tmp_path)
+    assert [one.text.partition(": ")[2] for one in done.findings] == ["its records are of more than one day"]
+    assert (done.merged, read_manifest(tmp_path).logs[0]) == (0, log)
 
 
 def test_only_the_topics_that_are_named_are_compacted(client: Client, tmp_path: Path, topic: str) -> None:
@@ -108,7 +145,7 @@ def records(first: int, count: int) -> pa.RecordBatch:
             "key": [None] * count,
             "value": [b"%d" % pointer for pointer in pointers],
             "headers": [None] * count,
-            "ordinal": list(range(count)),
+            "ordinal": pointers,
         },
         schema=SCHEMA,
     )

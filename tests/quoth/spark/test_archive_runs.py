@@ -267,7 +267,9 @@ def test_headers_that_are_none_are_archived_as_their_bytes_and_left_out_by_a_rep
     assert [row["headers"] for row in rows] == [*headers]
     assert of_archive(root, topic).records == 18
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    encoded = with_pointer(pa.array(headers, kind), pa.array([5, 6, 7])).to_pylist()
+    left_out: list[int] = []
+    encoded = with_pointer(pa.array(headers, kind), pa.array([5, 6, 7]), left_out.append).to_pylist()
+    assert left_out == [1]
     assert list(map(decode_headers, encoded)) == [
         {"n": b"v", "quoth-pointer": b"5"},
         {"quoth-pointer": b"6"},

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +19,11 @@ from kit.commands import Command
 from kit.sparks import JOB_S, starts_spark
 from quoth import Client, NotFound, RequestError
 from quoth.selection import Selection
-from quoth.spark.archive import archived_files
+from quoth.spark.archive import archived_files, compaction, verification
 from quoth.spark.archive.archiver import Archiver, Policy
 from quoth.spark.archive.compaction import Compactor
 from quoth.spark.archive.manifest import ArchivedLog
+from quoth.spark.archive.parquet import check_footer
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 from quoth.spark.archive.verification import Finding
 from quoth.spark.jobs import archive as archiving
@@ -133,6 +138,11 @@ def test_records_in_another_order_are_noticed(files: list[Path], root: Path) -> 
         store.commit(store.manifest.with_log(replace(log, files=changed)))
     [found] = verified(root)
     assert "do not rise" in found.text
+    with ArchiveStore(root) as store:
+        compactor = Compactor(store, Here(), keep_replaced=0)
+        compactor.run()
+    assert compactor.done.findings == [found]
+    assert list(map(Path, archived_files(root))) == files, "it is not merged"
 
 
 def test_files_that_contradict_each_other_are_named(files: list[Path], root: Path) -> None:
@@ -161,6 +171,112 @@ def test_files_that_are_merged_meanwhile_are_not_missing(
 
     assert verify.verify(root, Late(), Selection("*"))[1] == []
     assert not files[0].exists()
+
+
+def merge_all(root: Path) -> Path:
+    """Compact an archive and remove what was merged; returns the one file that is left."""
+    with ArchiveStore(root) as store:
+        Compactor(store, Here(), keep_replaced=0).run()
+    [path] = map(Path, archived_files(root))
+    return path
+
+
+def test_file_that_is_removed_between_two_looks_at_it_is_not_damaged(
+    files: list[Path], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*which: Any) -> None:
+        if files[0].exists():
+            merge_all(root)
+        check_footer(*which)
+
+    monkeypatch.setattr(verification, "check_footer", late)
+    logs, found = verify.verify(root, Here(), Selection("*"))
+    assert found == []
+    assert [root / file.name for log in logs for file in log.files] == list(map(Path, archived_files(root)))
+
+
+def test_files_that_a_compaction_makes_meanwhile_are_read_too(
+    files: list[Path], root: Path, topic: str
+) -> None:
+    class Late(Here):
+        def each(self, work: Any, parts: Any) -> Any:
+            if files[0].exists():
+                path = merge_all(root)
+                path.write_bytes(path.read_bytes()[:-1])
+            return super().each(work, parts)
+
+    logs, found = verify.verify(root, Late(), Selection("*"))
+    assert [one.kind for one in found] == ["damaged"]
+    [told] = verify.summary_of(root, logs, found, 1.0).content["logs"]
+    assert (told["topic"], told["files"], told["records"], told["whole"]) == (topic, 1, 166, False)
+
+
+class Elsewhere(Here):
+    """A worker to which the folder of an archive is not mounted."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def each(self, work: Any, parts: Any) -> Any:
+        """See `Workers.each`."""
+        away = self._root.rename(self._root.with_name("unmounted"))
+        try:
+            return super().each(work, parts)
+        finally:
+            away.rename(self._root)
+
+
+def test_a_worker_without_the_folder_is_no_damage_of_the_archive(files: list[Path], root: Path) -> None:
+    with pytest.raises(RequestError, match=r"does not find .* need the same folder"):
+        verify.verify(root, Elsewhere(root), Selection("*"))
+    with ArchiveStore(root) as store:
+        compactor = Compactor(store, Elsewhere(root), keep_replaced=0)
+        with pytest.raises(RequestError, match=r"does not find .* need the same folder"):
+            compactor.run()
+    assert list(map(Path, archived_files(root))) == files
+    assert verified(root) == []
+
+
+def test_a_file_that_a_worker_writes_into_its_own_copy_of_the_folder_is_not_committed(
+    files: list[Path], root: Path, tmp_path: Path
+) -> None:
+    class Copied(Here):
+        def each(self, work: Any, parts: Any) -> Any:
+            copied = shutil.copytree(root, tmp_path / "copied")
+            try:
+                return super().each(partial(compaction.merge, str(copied)), parts)
+            finally:
+                shutil.rmtree(copied)
+
+    with ArchiveStore(root) as store, pytest.raises(RequestError, match="need the same folder"):
+        Compactor(store, Copied(), keep_replaced=0).run()
+    assert verified(root) == []
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE])
+def test_a_file_that_the_file_system_refuses_to_read_is_not_called_damaged(
+    files: list[Path], root: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    opened = pq.ParquetFile
+
+    def fail(path: Path, **options: Any) -> Any:
+        if path == files[0]:
+            raise OSError(number, os.strerror(number))
+        return opened(path, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", fail)
+    logs, found = verify.verify(root, Here(), Selection("*"))
+    assert [(one.kind, root / one.name) for one in found] == [("unreadable", files[0])]
+    summary = verify.summary_of(root, logs, found, 1.0)
+    assert (summary.good, summary.content["unreadable_files"], summary.content["damaged_files"]) == (
+        False,
+        1,
+        0,
+    )
+    with ArchiveStore(root) as store:
+        compactor = Compactor(store, Here(), keep_replaced=0)
+        compactor.run()
+    assert compactor.done.findings == found
 
 
 def test_archiving_and_compaction_name_what_they_met_and_fail(

@@ -17,7 +17,7 @@ from kit.replays import Record, some_records, write_archive
 from quoth.spark.replay.cutting import Limits
 from quoth.spark.replay.inputs import POINTER_HEADER, Stream, Wish, input_of
 from quoth.spark.replay.tasks import rows_of, with_pointer
-from quothwire.errors import Damaged, NotFound, QuothError
+from quothwire.errors import Damaged, NotFound, QuothError, RequestError
 from quothwire.headers import encode_headers
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -68,6 +68,32 @@ def test_pointer_becomes_the_same_header_with_and_without_others(
         encode_headers({**((has_column and headers) or {}), POINTER_HEADER: str(pointer).encode()})
         for pointer, headers in rows
     ]
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [("trace", b"1"), (None, b"x")],
+        [(None, b"x"), ("trace", b"1")],
+        [(None, None)],
+        [None],
+    ],
+)
+def test_null_key_is_left_out_only_where_it_stands_for_headers_that_cannot_be_decoded(pairs: Any) -> None:
+    bad = [pair and {"key": pair[0], "value": pair[1]} for pair in pairs]
+    good = [{"key": "trace", "value": b"1"}]
+    undecoded = [{"key": None, "value": b"\xc1"}]
+    pointers, left_out = pa.array([5, 6, 7], pa.int64()), list[int]()
+    column = pa.array([good, good, undecoded, None, good], HEADERS)[1:4]
+    encoded = with_pointer(column, pointers, left_out.append).to_pylist()
+    assert encoded == [
+        encode_headers({"trace": b"1", POINTER_HEADER: b"5"}),
+        encode_headers({POINTER_HEADER: b"6"}),
+        encode_headers({POINTER_HEADER: b"7"}),
+    ]
+    assert left_out == [1]
+    with pytest.raises(RequestError, match="is null"):
+        with_pointer(pa.array([good, undecoded, bad], HEADERS), pointers)
 
 
 @pytest.mark.parametrize("tick", [None, 20_000])

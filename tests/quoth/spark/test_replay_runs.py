@@ -32,6 +32,8 @@ from quoth import Client
 from quoth.spark.archive.compaction import Compactor
 from quoth.spark.archive.parquet import COLUMNS
 from quoth.spark.archive.store import ArchiveStore, read_manifest
+from quoth.spark.arrow import TYPES
+from quoth.spark.jobs.replay import summary_of
 from quoth.spark.replay.cutting import Limits
 from quoth.spark.replay.inputs import POINTER_HEADER, Wish, input_of
 from quoth.spark.replay.replayer import Replayer, Told
@@ -84,6 +86,26 @@ def test_every_record_comes_as_it_was_archived_with_its_pointer_in_a_header(
 def encoded(headers: dict[str, bytes], pointer: int) -> bytes:
 
     return encode_headers({**headers, POINTER_HEADER: b"%d" % pointer})
+
+
+def test_records_whose_headers_cannot_be_decoded_come_without_them_and_are_counted(
+    client: Client, replay: Replay, root: Path, topic: str
+) -> None:
+    path = write_archive(
+        root, "orders", [[Record(BEGAN + 1, None, b"a", {}), Record(BEGAN + 2, None, b"b", {})]]
+    )
+    shown = pq.read_table(path[0]).drop_columns("headers")
+    headers = pa.array([[{"key": "n", "value": b"v"}], [{"key": None, "value": b"\xc1"}]], TYPES["headers"])
+    table = root.parent / "table.parquet"
+    pq.write_table(shown.append_column("headers", headers), table)
+    done = replay(table, pointer="offset")
+    assert replayed(client, topic) == [
+        Record(BEGAN + 1, None, b"a", {"n": b"v"}),
+        Record(BEGAN + 2, None, b"b", {}),
+    ]
+    summary = summary_of([done], 1.0)
+    assert (done.undecoded, summary.content["undecoded"]) == (1, 1)
+    assert "1 of them without headers that cannot be decoded" in summary.lines[0]
 
 
 def test_second_run_stores_nothing(

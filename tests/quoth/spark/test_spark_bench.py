@@ -17,7 +17,7 @@ from quothcli.bench.spark.comparison import PAIRS, Plan
 from quothcli.bench.spark.figure import Figure
 from quothcli.bench.spark.rows import Rows, fill, kept_as_parquet
 from quothcli.bench.spark.tuples import TupleSource
-from quothcli.bench.spark.ways import WAYS, Meter, Place, Scene
+from quothcli.bench.spark.ways import WAYS, Meter, Place, Sample, Scene
 from quothcli.bench.target import Target
 from quothcli.bench.topics import Topics
 
@@ -60,9 +60,20 @@ def test_way_is_measured_and_what_it_wrote_is_gone(
     meter = Meter(scene.spark, Target(broker.url, broker.pid), topics, folder)
     sample = meter.measure(WAYS[name], scene)
     assert sample.seconds > 0
+    assert sample.java is not None
     assert 0 <= sample.java < 100
     assert not list(folder.iterdir())
     assert scene.client.topics() == there
+
+
+def test_processor_time_is_unknown_where_that_of_the_broker_is(
+    scene: Scene, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    meter = Meter(scene.spark, Target(broker.url, 0), topics, tmp_path)
+    sample = meter.measure(WAYS["source"], scene)
+    assert (sample.broker, sample.processor) == (None, None)
+    assert sample.java is not None
+    assert Sample(1.0, 2.0, 3.0, 0.0).processor == 5.0
 
 
 def test_archive_and_sink_hold_all_rows(scene: Scene, topics: Topics, tmp_path: Path) -> None:

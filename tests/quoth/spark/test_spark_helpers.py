@@ -58,6 +58,19 @@ def test_each_topic_is_a_view_by_its_name(spark: Any, client: Client, topic: str
             spark.catalog.dropTempView(f"`{name}`")
 
 
+def test_name_that_no_view_can_have_is_refused_where_it_is_given(
+    spark: Any, client: Client, topic: str
+) -> None:
+    for name in (f"{topic}.a,b", f"{topic}.a`b"):
+        client.publish(name, b"x")
+        for topics in (name, iter([name])):
+            with pytest.raises(RequestError, match="it can be no view"):
+                register_views(spark, topics, url=client.url)
+    assert register_views(spark, f"{topic}.*", url=client.url) == []
+    with pytest.raises(RequestError, match="has a backtick"):
+        register_views(spark, f"{topic}.*", url=client.url, prefix="p`")
+
+
 def test_views_that_spark_would_not_tell_apart_are_refused(spark: Any, client: Client, topic: str) -> None:
     for name in (f"{topic}.eu", f"{topic}.EU"):
         client.publish(name, b"x")
@@ -97,6 +110,27 @@ def test_constants_of_a_condition_are_those_of_the_session(utc: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("timestamp < '1970-01-01'", 0),
+        ("timestamp <= '1969-12-31'", 0),
+        ("timestamp < '1960-01-01' AND timestamp >= '1950-01-01'", 0),
+        ("timestamp >= current_timestamp() + INTERVAL 1 DAY", 0),
+        ("timestamp >= '200000-01-01'", 0),
+        ("timestamp >= '1960-01-01' AND timestamp < '200000-01-01'", 3),
+        ("timestamp > '1970-01-01' AND timestamp <= current_timestamp() + INTERVAL 1 DAY", 3),
+    ],
+)
+def test_condition_on_times_without_records_reads_what_where_leaves(
+    spark: Any, client: Client, topic: str, condition: str, count: int
+) -> None:
+    client.publish(topic, [b"x"] * 3)
+    table = read_topic(spark, topic, url=client.url)
+    read = read_topic(spark, topic, url=client.url, **time_options(spark, condition))
+    assert [read.count(), table.where(condition).count()] == [count, count]
+
+
+@pytest.mark.parametrize(
     "condition",
     [
         "value = 'x'",
@@ -118,7 +152,8 @@ def test_condition_that_is_none_on_the_time_is_refused(spark: Any, condition: st
 
 def test_json_values_are_columns_and_bad_ones_stand_apart(spark: Any, client: Client, topic: str) -> None:
     good = [{"id": 1, "item": "cup"}, {"item": "tea"}, {}, {"id": 2, "more": [1]}]
-    client.publish(topic, [*(json.dumps(one).encode() for one in good), b'  {"id": 3}', *BAD])
+    spaced = [b'  {"id": 3}', b'{"id": 4}\n', b'\r\n\t{"id": 5}\t\r\n ', b'{\n\t"id": 6\n}']
+    client.publish(topic, [*(json.dumps(one).encode() for one in good), *spaced, *BAD])
     rows = from_json(read_topic(spark, topic, url=client.url), "id LONG, item STRING").orderBy("offset")
     found = [(row.json and row.json.asDict(), row._corrupt) for row in rows.collect()]
     assert [(one, bad) for one, bad in found if one is not None] == [
@@ -126,7 +161,7 @@ def test_json_values_are_columns_and_bad_ones_stand_apart(spark: Any, client: Cl
         ({"id": None, "item": "tea"}, None),
         ({"id": None, "item": None}, None),
         ({"id": 2, "item": None}, None),
-        ({"id": 3, "item": None}, None),
+        *(({"id": number, "item": None}, None) for number in (3, 4, 5, 6)),
     ]
     assert [bytes(bad) for one, bad in found if one is None] == BAD
 
@@ -142,6 +177,23 @@ def test_bad_values_go_to_a_topic_once_with_where_they_were(spark: Any, client: 
     [dead] = client.read(f"{topic}-dead")
     assert (dead.value, dead.key) == (b"bad", b"b")
     assert dead.headers == {"topic": topic.encode(), "pointer": b"%d" % (first + 1)}
+
+
+def test_each_batch_of_dead_letters_is_written_and_a_repeated_one_is_not(
+    spark: Any, client: Client, topic: str
+) -> None:
+    client.publish(topic, [b"bad"])
+    rows = from_json(read_topic(spark, topic, url=client.url), "id LONG")
+    for version in (0, 1, 1):
+        write_corrupt(rows, f"{topic}-dead", url=client.url, application="clean", version=version)
+    assert client.topic(f"{topic}-dead").count == 2
+
+
+@pytest.mark.parametrize("named", [{"application": "clean"}, {"version": 0}])
+def test_name_of_a_write_without_its_other_half_is_refused(spark: Any, named: dict[str, Any]) -> None:
+    rows = spark.sql("SELECT CAST('x' AS BINARY) AS _corrupt")
+    with pytest.raises(RequestError, match="application and version"):
+        write_corrupt(rows, "dead", **named)
 
 
 # -- ranges of a frame, and the mode ------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,38 @@ def run(spark: Any, broker: BrokerProcess, topic: str, tmp_path: Path) -> Run:
         return names
 
     return run_it
+
+
+def test_headers_that_cannot_be_decoded_are_left_out_as_the_page_says(
+    spark: Any, client: Client, topic: str
+) -> None:
+    from pyspark.sql import functions as f
+
+    kind = "value STRING, headers ARRAY<STRUCT<key STRING, value BINARY>>"
+    bad: list[Any] = [("a", [("n", b"v")]), ("b", [(None, b"\xc1")]), ("c", []), ("d", None)]
+    rows = spark.createDataFrame(bad, kind).coalesce(1)
+
+    def write(rows: Any) -> None:
+        rows.write.format("quoth").options(url=client.url, topic=topic).mode("append").save()
+
+    with pytest.raises(Exception, match="its key or its value is null"):
+        write(rows)
+    [remedy] = re.findall(r"^`(rows\.withColumn\(\"headers\".*)`\.$", README, re.MULTILINE)
+    write(eval(remedy, {"rows": rows, "f": f}))
+    assert [(one.value, one.headers) for one in client.read(topic)] == [
+        (b"a", {"n": b"v"}),
+        (b"b", {}),
+        (b"c", {}),
+        (b"d", {}),
+    ]
+
+
+def test_link_to_an_environment_can_be_made_twice(tmp_path: Path) -> None:
+    [line] = re.findall(r"^ln .*$", README, re.MULTILINE)
+    (tmp_path / "env").mkdir()
+    for _ in range(2):
+        subprocess.run(shlex.split(line), cwd=tmp_path, check=True)
+    assert list((tmp_path / "env").iterdir()) == []
 
 
 def values(client: Client, topic: str) -> list[bytes]:

@@ -69,6 +69,18 @@ def test_rows_are_those_that_a_client_reads(load: Load, client: Client, topic: s
     assert len(found) == 90
 
 
+@pytest.mark.parametrize("name", ["minPartitions", "minpartitions"])
+def test_number_of_tasks_that_an_option_gives_is_kept(
+    spark: Spark, client: Client, topic: str, name: str
+) -> None:
+    fill(client, topic, 20)
+    options: dict[str, Any] = {name: "5"}
+    assert read_topic(spark, topic, url=client.url, **options).rdd.getNumPartitions() == 5
+    assert read_topic(spark, topic, url=client.url).rdd.getNumPartitions() == 2
+    with pytest.raises(RequestError, match="parts and minPartitions"):
+        read_topic(spark, topic, url=client.url, parts=3, **options)
+
+
 def test_the_columns_are_kafkas(load: Load, client: Client, topic: str) -> None:
     fill(client, topic, 1)
     kafkas = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]

@@ -167,8 +167,8 @@ def verify(
     """Compare every file of an archive with its manifest.
 
     Presence, size, checksums, the number of records, their order and their fingerprint. A line for each file
-    that is missing or damaged, then one for each topic. A file that is missing or damaged makes the exit
-    status 1. Nothing is locked and nothing is changed.
+    that is missing, unreadable or damaged, then one for each topic. Such a file makes the exit status 1.
+    Nothing is locked and nothing is changed.
     """
 
     def prepare() -> Job:

@@ -48,15 +48,24 @@ def encode_header_column(headers: Any, own: tuple[str, Any] | None = None) -> pa
     return encoded
 
 
-def without_undecoded(headers: Any) -> Any:
-    """The same lists of headers, null where a source shows with a null key what it could not decode."""
-    keys = headers.flatten().field("key")
+def without_undecoded(headers: Any) -> tuple[Any, int]:
+    """The same lists of headers, null where a source shows what it could not decode, and how many those are.
+
+    The source writes one header with a null key and the bytes that it could not decode. All other lists stay
+    as they are, those too that no record can hold.
+    """
+    pairs = headers.flatten()
+    keys, values = pairs.field("key"), pairs.field("value")
     if not keys.null_count:
-        return headers
-    rows = np.repeat(np.arange(len(headers)), np.asarray(pc.fill_null(pc.list_value_length(headers), 0)))
+        return headers, 0
+    counts = np.asarray(pc.fill_null(pc.list_value_length(headers), 0))
+    is_sign = pc.and_(pc.and_(pairs.is_valid(), keys.is_null()), values.is_valid())
+    rows = np.repeat(np.arange(len(headers)), counts)
     undecoded = np.zeros(len(headers), bool)
-    undecoded[rows[np.asarray(keys.is_null())]] = True
-    return pc.if_else(pa.array(undecoded), pa.scalar(None, headers.type), headers)
+    undecoded[rows[np.asarray(is_sign)]] = True
+    undecoded &= counts == 1
+    left = pc.if_else(pa.array(undecoded), pa.scalar(None, headers.type), headers)
+    return left, int(undecoded.sum())
 
 
 def _check(pairs: Any, keys: Any, values: Any, rows: np.ndarray[Any, Any]) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quoth.client import DEFAULT_URL
+from quothwire.errors import error
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 CORRUPT = "_corrupt"
 _INNER = "_quoth_corrupt"
+_BLANKS = " \t\n\r"
+"""JSON's whitespace."""
 
 
 def from_json(
@@ -29,7 +32,7 @@ def from_json(
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _INNER}
     found = f.from_json(f.col(value).cast("string"), f"{schema}, {_INNER} STRING", options)
     held = rows.withColumn(into, found)
-    text = f.trim(f.col(value).cast("string"))
+    text = f.btrim(f.col(value).cast("string"), f.lit(_BLANKS))
     is_object = text.startswith("{") & text.endswith("}")  # Spark takes the first object of a list, too
     is_bad = f.col(into).isNull() | f.col(into)[_INNER].isNotNull() | ~is_object
     held = held.withColumn(corrupt, f.when(f.coalesce(is_bad, f.lit(True)), f.col(value)))
@@ -50,11 +53,16 @@ def write_corrupt(
 
     rows: of `from_json`, a table or a micro-batch of foreachBatch. A dead letter has the value, the key if
     there is one, and headers that say from which topic it is and which pointer it had there: ``topic`` and
-    ``pointer``. application, version: ``txnAppId`` and ``txnVersion`` of the sink, which make a repeated
-    write the same one: the query's id or a name, and the number of the micro-batch.
+    ``pointer``. application, version: ``txnAppId`` and ``txnVersion`` of the sink, both or neither. They make
+    a repeated write the same one: the query's id or a name, and the number of the micro-batch.
+
+    Raises ``bad_request`` for one of them without the other.
     """
     from pyspark.sql import functions as f
 
+    if (application is None) != (version is None):
+        hint = "give both, in foreachBatch the query's id and the number of the micro-batch, or neither"
+        raise error("bad_request", "application and version name a write together", hint)
     there = [name for name in ("key",) if name in rows.columns]
     headers = [
         _header(name, f.col(column))
@@ -66,7 +74,7 @@ def write_corrupt(
         chosen.append(f.array(*headers).alias("headers"))
     options = {"url": url, "topic": topic}
     if application is not None:
-        options |= {"txnAppId": application, "txnVersion": str(version or 0)}
+        options |= {"txnAppId": application, "txnVersion": str(version)}
     bad = rows.where(f.col(corrupt).isNotNull()).select(*chosen)
     bad.write.format("quoth").options(**options).mode("append").save()
     return rows.where(f.col(corrupt).isNull()).drop(corrupt)

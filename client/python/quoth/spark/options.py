@@ -52,7 +52,7 @@ _VIEW = "CREATE TEMPORARY VIEW ... USING quoth OPTIONS (...) can be read and wri
 _STARTS = ("since", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("until", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 """The first that is given counts, as with Kafka."""
-_AHEAD_US = 60_000_000
+AHEAD_US = 60_000_000
 """How far the clocks of two machines may differ."""
 
 
@@ -302,7 +302,7 @@ def _starting(given: Given, default: Bound) -> Bounds:
         strict = strategy == "error"
     bounds = _bounds(given, found[0], strict) if found else Bounds(default)
     for bound in (bounds.everywhere, *bounds.each.values()):
-        if bound.moment and bound.pointer > now() + _AHEAD_US:
+        if bound.moment and bound.pointer > now() + AHEAD_US:
             text = f"option {found[0]}: {pointers.to_text(bound.pointer)} lies in the future"
             raise error("bad_pointer", text, "like -15m or now")
     return bounds

@@ -214,13 +214,13 @@ def read_topic(
     before it is an error. since, until: times; since is included, until is not. Without either it is read
     from the oldest record on, up to what is there when the table is used. parts: tasks, about (default: as
     many as run at once; on Spark Connect that of the option minPartitions). options: as in
-    `spark.read.option`.
+    `spark.read.option`; minPartitions there takes the place of parts.
 
     columns: any of `COLUMNS`. One that is left out is neither built nor handed to Java, but its bytes cross
     the network: one checksum covers all columns of a stored batch, so a broker sends the whole batch.
 
-    Raises ``bad_request`` for a column that does not exist, and for such a name; other errors come when the
-    table is used.
+    Raises ``bad_request`` for a column that does not exist, for such a name, and for parts together with
+    minPartitions; other errors come when the table is used.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     for name in names:
@@ -233,10 +233,13 @@ def read_topic(
     for name, moment in (("since", since), ("until", until)):
         if moment is not None:
             options[name] = str(as_pointer(moment))
-    context = context_of(spark)
-    wanted = parts or (context and context.defaultParallelism)
-    if wanted:  # else the reader decides, next to the server of Spark Connect
-        options["minPartitions"] = str(wanted)
+    if "minpartitions" not in map(str.lower, options):
+        context = context_of(spark)
+        wanted = parts or (context and context.defaultParallelism)
+        if wanted:  # else the reader decides, next to the server of Spark Connect
+            options["minPartitions"] = str(wanted)
+    elif parts:
+        raise error("bad_request", "parts and minPartitions both say how many tasks", "set one of them")
     reader = spark.read.format(QuothDataSource.name()).options(**options)
     if columns is not None:
         for name in columns:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from quoth.moment import now
+from quoth.spark.options import AHEAD_US
 from quothwire.errors import QuothError, error
 from quothwire.pointer import POINTER_MAX
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMN = "timestamp"
+_NOTHING = {"until": "0"}
+"""The options of a range without records."""
 _BETWEEN = re.compile(r"\bBETWEEN\b(?P<low>.+?)\bAND\b(?P<high>.+?)(?=\bAND\b|$)", re.IGNORECASE | re.DOTALL)
 _AND = re.compile(r"\bAND\b", re.IGNORECASE)
 _COMPARED = re.compile(r"\s*(?P<column>`?\w+`?)\s*(?P<sign>>=|<=|==|=|>|<)(?P<time>[^<>=].*)", re.DOTALL)
@@ -29,7 +33,8 @@ def time_options(spark: SparkSession, condition: str) -> dict[str, Any]:
 
     condition: SQL, comparisons of timestamp with constants, joined by AND. Spark evaluates the constants,
     once and now, in the time zone of the session. A table with these options has exactly the rows that
-    `where` of the condition would leave; the broker finds the first one and does not send the others. Raises
+    `where` of the condition would leave; the broker finds the first one and does not send the others. For a
+    time before 1970 or in the future that may be none. Raises
     ``bad_request`` for a condition of another kind, and what Spark raises for one that is no SQL.
     """
     parts = [_compared(part, condition) for part in _AND.split(_without_between(condition))]
@@ -43,8 +48,15 @@ def time_options(spark: SparkSession, condition: str) -> dict[str, Any]:
             since.append(at + (sign == ">"))
         if "<" in sign or sign == "=":
             until.append(at + (sign != "<"))
-    ends = {"since": max(since), "until": max(0, min(until))}
-    return {name: str(at) for name, at in ends.items() if at not in (0, POINTER_MAX)}
+    return _options(max(since), max(0, min(until)))
+
+
+def _options(since: int, until: int) -> dict[str, Any]:
+    """The options of a range; without a bound that excludes no record."""
+    if since > now() + AHEAD_US:  # the reader refuses such a beginning as a mistake
+        return dict(_NOTHING)
+    found = {"since": str(since)} if since > 0 else {}
+    return found | ({"until": str(until)} if until < POINTER_MAX else {})
 
 
 def _without_between(condition: str) -> str:

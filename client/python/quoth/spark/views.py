@@ -34,10 +34,21 @@ def register_views(
     that are new. A pattern passes over topics with a comma or a backtick in their names.
 
     Raises `NotFound` ``unknown_topic`` if no topic is meant, ``bad_request`` for two topics whose names
-    differ only in case, which Spark does not tell apart.
+    differ only in case, which Spark does not tell apart, for such a topic that is named itself, and for a
+    prefix with a backtick.
     """
+    if "`" in prefix:
+        raise error(
+            "bad_request", f"prefix {prefix!r} has a backtick, which ends a name in SQL", "leave it out"
+        )
+    wanted = [topics] if isinstance(topics, str) else list(topics)
     with connect(url) as broker:
-        found = [name for name in named(broker, topics) if not set(name) & set(",`")]
+        found = named(broker, wanted)
+    for name in found:
+        if _has_no_view(name) and name in wanted:
+            hint = "read it by option subscribePattern"
+            raise error("bad_request", f"topic {name!r} has a comma or a backtick: it can be no view", hint)
+    found = [name for name in found if not _has_no_view(name)]
     views: dict[str, str] = {}
     for name in found:
         other = views.setdefault(name.lower(), name)
@@ -49,3 +60,7 @@ def register_views(
         frame = read_topic(spark, name, url=url, **bounds)
         frame.createOrReplaceTempView(f"`{prefix}{name}`")
     return [prefix + name for name in found]
+
+
+def _has_no_view(topic: str) -> bool:
+    return not set(topic).isdisjoint(",`")

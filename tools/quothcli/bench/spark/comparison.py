@@ -144,24 +144,32 @@ class Bench:
     def _tell(self, size: int, way: Done, other: Done, rounds: Sequence[Round], goal: Goal) -> None:
         rows = self._plan.count(size)
         samples = [one[way] for one in rounds]
-        costs = Sample(*map(median, zip(*samples, strict=True)))
+        seconds = median(one.seconds for one in samples)
+        costs = [_median(part) for part in zip(*(one[1:] for one in samples), strict=True)]
         self._report.row(
             way.name,
             size,
             way.tasks,
-            rows / costs.seconds,
+            rows / seconds,
             f"{other.tasks} task" if other.name == way.name else other.name,
             rows / median(one[other].seconds for one in rounds),
             Spread.of([one[other].seconds / one[way].seconds for one in rounds]),
             _by_processor([(one[way].processor, one[other].processor) for one in rounds]),
             *goal,
-            *(1e9 * one / rows or None for one in costs[1:]),  # None where nobody tells
+            *(1e9 * one / rows if one else None for one in costs),
         )
 
 
-def _by_processor(used: Sequence[tuple[float, float]]) -> Spread | None:
+def _median(values: Sequence[float | None]) -> float | None:
+    """The median, None if one of the values is unknown."""
+    known = [one for one in values if one is not None]
+    return median(known) if len(known) == len(values) else None
+
+
+def _by_processor(used: Sequence[tuple[float | None, float | None]]) -> Spread | None:
     """How many times the processor time of a way the other one takes; None where it is unknown."""
-    return Spread.of([theirs / ours for ours, theirs in used]) if all(map(all, used)) else None
+    known = [(ours, theirs) for ours, theirs in used if ours and theirs]
+    return Spread.of([theirs / ours for ours, theirs in known]) if len(known) == len(used) else None
 
 
 def conditions(plan: Plan) -> dict[str, Any]:

@@ -103,17 +103,21 @@ WAYS: dict[str, Way] = {
 
 
 class Sample(NamedTuple):
-    """What a way took: seconds, and those of the processors in Java, in its Python workers, in the broker."""
+    """What a way took: seconds, and those of the processors in Java, in its Python workers, in the broker.
+
+    None where it is unknown: the broker's, if that is on another machine.
+    """
 
     seconds: float
-    java: float
-    python: float
-    broker: float
+    java: float | None
+    python: float | None
+    broker: float | None
 
     @property
-    def processor(self) -> float:
-        """Seconds of all processors together; 0 where it is unknown."""
-        return self.java + self.python + self.broker
+    def processor(self) -> float | None:
+        """Seconds of all processors together; None if one of them is unknown."""
+        parts = [one for one in self[1:] if one is not None]
+        return sum(parts) if len(parts) == len(self[1:]) else None
 
 
 class Meter:
@@ -134,13 +138,21 @@ class Meter:
             way(scene, Place(Path(folder), topics[0]))
             after = self._used()
         self._topics.delete(topics)
-        return Sample(*(now - then for now, then in zip(after, before, strict=True)))
+        seconds = after.seconds - before.seconds
+        return Sample(seconds, *map(_difference, after[1:], before[1:]))
 
     def _used(self) -> Sample:
         pids = family(self._java)
-        java = cpu_seconds(pids[0]) or 0.0
-        workers = [cpu_seconds(pid, ended=True) or 0.0 for pid in pids[1:]]
-        return Sample(time.perf_counter(), java, sum(workers), self._broker.cpu() or 0.0)
+        java = cpu_seconds(pids[0])
+        workers = [
+            cpu_seconds(pid, ended=True) or 0.0 for pid in pids[1:]
+        ]  # one that ends counts with its parent
+        python = None if java is None else sum(workers)
+        return Sample(time.perf_counter(), java, python, self._broker.cpu())
+
+
+def _difference(now: float | None, then: float | None) -> float | None:
+    return None if now is None or then is None else now - then
 
 
 def _look_at_all(_: TopicRange, batches: Iterator[Any]) -> None:

@@ -26,9 +26,9 @@ from quoth.client import Client
 from quoth.deadline import as_seconds
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
 from quoth.spark.archive.manifest import Loss as ArchivedLoss
-from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage, check_footer
+from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage, require_footer
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.archive.verification import Finding, absent, named_files
+from quoth.spark.archive.verification import Finding, absent, check_written, named_files
 from quoth.spark.division import split
 from quoth.spark.losses import Loss, into, refuse
 from quoth.spark.rangereader import RangeReader, TopicRange
@@ -230,7 +230,7 @@ class Archiver:
             written = [next(outcomes) for _ in stretch.ranges]
             files = [file for one in written for file in one.files]
             losses = [*stretch.losses, *(loss for one in written for loss in one.losses)]
-            self._check_there(files)
+            check_written(self._store.root, files)
             grown = stretch.log.grown(stretch.until, stretch.ordinal, files, losses)
             manifest = manifest.with_log(grown)
             self._count(grown, files, losses)
@@ -239,15 +239,6 @@ class Archiver:
         if self._policy.trim:
             for stretch in stretches:
                 self._trim(stretch.log.topic)
-
-    def _check_there(self, files: list[ArchivedFile]) -> None:
-        for file in files:
-            if not (self._store.root / file.name).is_file():
-                raise error(
-                    "bad_request",
-                    f"a worker has written {file.name}, and it is not in {self._store.root} here",
-                    "all workers and the driver need the same folder: use a shared file system",
-                )
 
     def _count(self, log: ArchivedLog, files: list[ArchivedFile], losses: list[ArchivedLoss]) -> None:
         self.tally.records += sum(file.rows for file in files)
@@ -280,7 +271,7 @@ class Archiver:
         safe = next((one.after for one in there), log.until)
         for file in log.files:
             if info.first <= file.last and file.first <= safe:
-                check_footer(self._store.root, Lineage(topic, log.log, log.generation), file)
+                require_footer(self._store.root, Lineage(topic, log.log, log.generation), file)
         if safe >= info.first:
             self.tally.trimmed += self._broker.trim(topic, safe + 1).records
 

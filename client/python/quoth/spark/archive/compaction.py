@@ -1,8 +1,9 @@
 """Compaction: the small files of a day become few large ones, with the same records.
 
-What is merged is read whole on the way, and its fingerprint has to be what the manifest says. Files that are
-missing or damaged stay as they are, with their neighbours, and are reported. One commit puts the new files in
-the place of the old ones; those stay for a while, for readers that have begun by the manifest before.
+What is merged is read whole on the way, and its order and its fingerprint have to be what the manifest says.
+Files that are missing, unreadable, damaged or overlapping stay as they are, with their neighbours, and are
+reported. One commit puts the new files in the place of the old ones; those stay for a while, for readers that
+have begun by the manifest before.
 """
 
 from __future__ import annotations
@@ -19,11 +20,20 @@ from quoth.selection import Selection
 from quoth.spark.archive.fingerprint import total
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Replaced
 from quoth.spark.archive.naming import day_of
-from quoth.spark.archive.parquet import ArchiveWriter, Lineage, read_file
+from quoth.spark.archive.parquet import ArchiveWriter, Lineage
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.archive.verification import Finding, absent, damaged, named_files
+from quoth.spark.archive.verification import (
+    Bad,
+    Finding,
+    absent,
+    check_shared,
+    check_written,
+    named_files,
+    overlaps,
+    read_named,
+)
 from quoth.spark.workers import Workers, perform
-from quothwire.errors import Damaged, error
+from quothwire.errors import error
 
 TARGET_BYTES = 128 * 2**20
 MERGES_A_SLOT = 4
@@ -42,7 +52,7 @@ class Compacted:
     """What was done: files that were merged, those that they became with their bytes, records in them, files
     that were no part of the archive any more and were removed.
 
-    findings: files that are missing or damaged.
+    findings: files that are missing, unreadable, damaged or overlapping.
     """
 
     merged: int = 0
@@ -79,11 +89,12 @@ class Compactor:
     def run(self) -> None:
         """Merge what can be merged. Raises OSError; commits before that stay.
 
-        What is missing or damaged is in `done.findings`. Only files that are merged are read for that; of all
-        others the presence and the size are looked at.
+        Raises ``bad_request`` if a worker has another folder. What is wrong is in `done.findings`. Only files
+        that are merged are read for that; of all others the presence and the size are looked at.
         """
         logs = [log for log in self._store.manifest.logs if self._topics.means(log.topic)]
         self.done.findings += absent(self._store.root, named_files(logs))
+        self.done.findings += (one for log in logs for one in overlaps(log))
         bad = {one.name for one in self.done.findings}
         found = [one for log in logs for one in self._merges(log)]
         merges = [one for one in found if not any(file.name in bad for file in one.files)]
@@ -102,6 +113,8 @@ class Compactor:
 
     def _replace(self, merges: list[Merge]) -> None:
         made = perform(self._workers, partial(merge, str(self._store.root)), merges)
+        check_shared(self._store.root, (one for one in made if isinstance(one, Finding)))
+        check_written(self._store.root, (one for one in made if not isinstance(one, Finding)))
         manifest, at = self._store.manifest, now()
         for one, file in zip(merges, made, strict=True):
             if isinstance(file, Finding):
@@ -139,10 +152,10 @@ def merge(root: str, part: Merge) -> ArchivedFile | Finding:
     try:
         with ArchiveWriter(Path(root), part.lineage) as writer:
             for file in part.files:
-                for records in read_file(Path(root), file):
+                for records in read_named(Path(root), part.lineage, file):
                     writer.write(records)
-    except Damaged as problem:
-        return damaged(part.lineage, file, problem.text)
+    except Bad as bad:
+        return bad.finding
     [made] = writer.written
     files = part.files
     expected = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -169,12 +169,13 @@ class _DayFile:
 
 
 def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
-    """See whether a file is there and says of itself what the manifest says. Raises `Damaged`."""
+    """See whether a file is there and says of itself what the manifest says.
+
+    Raises `Damaged`; FileNotFoundError or another OSError if the file cannot be read.
+    """
     path = root / file.name
-    try:
+    with _damage_of(path):
         found = pq.read_metadata(path)
-    except (OSError, ValueError, pa.ArrowException) as problem:
-        raise _damaged(path, str(problem)) from None
     said = found.metadata or {}
     expected = {
         b"quoth.topic": lineage.topic,
@@ -187,23 +188,61 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
         raise _damaged(path, "its footer does not say what the manifest says of it")
 
 
-def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
-    """The records of a file. Raises `Damaged`, at the end if they are others than the manifest says."""
-    path = root / file.name
-    rows = hashed = 0
+def require_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
+    """As `check_footer`, but raises `Damaged` for a missing file, too."""
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as opened:
-            if not opened.schema_arrow.equals(SCHEMA):
-                raise _damaged(path, "its columns are not those of an archive")
-            for number in range(opened.num_row_groups):  # one at a time: that is what bounds the memory
-                for records in opened.read_row_group(number, list(COLUMNS)).to_batches():
-                    rows += records.num_rows
-                    hashed = (hashed + fingerprint(records)) % MODULUS
-                    yield records
-    except (OSError, ValueError, pa.ArrowException) as problem:
-        raise _damaged(path, str(problem)) from None
+        check_footer(root, lineage, file)
+    except FileNotFoundError:
+        raise _damaged(root / file.name, "there is no such file") from None
+
+
+def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
+    """The records of a file, in the order of their pointers.
+
+    Raises `Damaged`, at the end if they are others than the manifest says; FileNotFoundError or another
+    OSError if the file cannot be read.
+    """
+    path = root / file.name
+    rows, hashed, last, ordinal = 0, 0, file.first - 1, file.ordinal - 1
+    with _damage_of(path), pq.ParquetFile(path, page_checksum_verification=True) as opened:
+        if not opened.schema_arrow.equals(SCHEMA):
+            raise _damaged(path, "its columns are not those of an archive")
+        for number in range(opened.num_row_groups):  # one at a time: that is what bounds the memory
+            for records in opened.read_row_group(number, list(COLUMNS)).to_batches():
+                _check_order(path, records, last, ordinal)
+                last, ordinal = (records.column(name)[-1].as_py() for name in ("offset", "ordinal"))
+                rows += records.num_rows
+                hashed = (hashed + fingerprint(records)) % MODULUS
+                yield records
     if (rows, hashed) != (file.rows, file.hash):
         raise _damaged(path, f"its {rows} rows are not the {file.rows} that the manifest says")
+    if last != file.last:
+        raise _damaged(path, f"it ends at {last} instead of {file.last}")
+    if naming.day_of(file.first) != naming.day_of(last):
+        raise _damaged(path, "its records are of more than one day")
+
+
+@contextmanager
+def _damage_of(path: Path) -> Iterator[None]:
+    """Raise `Damaged` for what is no valid Parquet file, and leave errors of the file system as they are."""
+    try:
+        yield
+    except (OSError, ValueError, pa.ArrowException) as problem:
+        if isinstance(problem, OSError) and problem.errno is not None:
+            raise
+        raise _damaged(path, str(problem)) from None  # Arrow raises OSError for a wrong checksum, too
+
+
+def _check_order(path: Path, records: pa.RecordBatch, last: int, ordinal: int) -> None:
+    """Raise `Damaged` if records do not follow a pointer and an ordinal in their order."""
+    offsets, ordinals = (np.from_dlpack(records.column(name)) for name in ("offset", "ordinal"))
+    times = np.from_dlpack(records.column("timestamp").cast(pa.int64()))
+    if (np.diff(offsets, prepend=last) <= 0).any():
+        raise _damaged(path, "its pointers do not rise from the first one of the manifest")
+    if (np.diff(ordinals, prepend=ordinal) <= 0).any():
+        raise _damaged(path, "its ordinals do not rise from the first one of the manifest")
+    if (times != offsets).any():
+        raise _damaged(path, "a time is not that of its pointer")
 
 
 def _writer(draft: Draft, first: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:

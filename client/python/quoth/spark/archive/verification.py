@@ -6,22 +6,26 @@ Two depths: `absent` asks the file system for names and sizes, which each archiv
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
 from quoth.spark.archive.parquet import Lineage, check_footer, read_file
-from quothwire.errors import Damaged
+from quothwire.errors import Damaged, error
+
+ONE_FOLDER = "all workers and the driver need the same folder: use a shared file system"
 
 
 class Finding(NamedTuple):
     """A file that is not what the manifest says, or two that contradict each other.
 
-    kind: ``missing``, ``damaged`` or ``manifest``. rows: how many records the manifest says that it holds.
+    kind: ``missing``, ``damaged``, ``unreadable`` (the file system refuses to read it) or ``manifest``. rows:
+    how many records the manifest says that it holds.
     """
 
     topic: str
@@ -29,6 +33,14 @@ class Finding(NamedTuple):
     name: str
     rows: int
     text: str
+
+
+class Bad(Exception):
+    """Raised by `read_named`: the file is not what the manifest says. finding: why."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.text)
+        self.finding = finding
 
 
 Named = tuple[Lineage, ArchivedFile]
@@ -41,48 +53,83 @@ def named_files(logs: Iterable[ArchivedLog]) -> list[Named]:
 
 
 def absent(root: Path, files: Iterable[Named]) -> list[Finding]:
-    """The files that are missing or have another size than the manifest says."""
+    """The files that are missing, unreadable, or of another size than the manifest says."""
     return [found for lineage, file in files if (found := _absent(root, lineage, file)) is not None]
 
 
 def verified(root: str, files: Iterable[Named]) -> list[Finding]:
-    """The files that are missing or damaged, each of them read whole. It is the work of a task."""
+    """Read files whole; returns those that are missing, unreadable or damaged. It is the work of a task."""
     found = (_verified(Path(root), lineage, file) for lineage, file in files)
     return [one for one in found if one is not None]
 
 
-def damaged(lineage: Lineage, file: ArchivedFile, text: str) -> Finding:
-    """The finding for a file that does not hold what the manifest says."""
-    return Finding(lineage.topic, "damaged", file.name, file.rows, text)
+def read_named(root: Path, lineage: Lineage, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
+    """The records of a file, in the order of their pointers. Raises `Bad`."""
+    try:
+        yield from read_file(root, file)
+    except (OSError, Damaged) as problem:
+        raise Bad(_finding(root, lineage, file, problem)) from None
+
+
+def check_shared(root: Path, findings: Iterable[Finding]) -> None:
+    """Raise ``bad_request`` if this process sees a file that a worker reports as missing."""
+    for one in findings:
+        if one.kind == "missing" and (root / one.name).is_file():
+            what = f"a worker does not find {one.name} in {root}, and it is there on the driver"
+            raise error("bad_request", what, ONE_FOLDER)
+
+
+def check_written(root: Path, files: Iterable[ArchivedFile]) -> None:
+    """Raise ``bad_request`` if this process does not see a file that a worker has written."""
+    for file in files:
+        if not (root / file.name).is_file():
+            what = f"a worker has written {file.name}, and it is not in {root} here"
+            raise error("bad_request", what, ONE_FOLDER)
+
+
+def overlaps(log: ArchivedLog) -> Iterator[Finding]:
+    """The files of a log whose records do not lie before those of the next file."""
+    for one, other in pairwise(log.files):
+        if one.last >= other.first or other.ordinal < one.ordinal + one.rows:
+            text = f"{one.name} overlaps {other.name}"
+            yield Finding(log.topic, "manifest", one.name, one.rows, text)
 
 
 def contradictions(log: ArchivedLog) -> Iterator[Finding]:
     """What cannot be true of a log's files together: overlaps, more missing records than were lost."""
     if not log.files:
         return
-    missing, newest = 0, log.files[-1]
-    for one, other in zip(log.files, log.files[1:], strict=False):
-        between = other.ordinal - one.ordinal - one.rows
-        missing += max(0, between)
-        if one.last >= other.first or between < 0:
-            text = f"{one.name} overlaps {other.name}"
-            yield Finding(log.topic, "manifest", one.name, one.rows, text)
-    missing += log.ordinal - newest.ordinal - newest.rows
+    yield from overlaps(log)
+    newest = log.files[-1]
+    missing = log.ordinal - newest.ordinal - newest.rows
+    missing += sum(max(0, other.ordinal - one.ordinal - one.rows) for one, other in pairwise(log.files))
     if missing > log.lost:
         text = f"{missing:,} records of {log.topic!r} are in no file, and {log.lost:,} were lost"
         yield Finding(log.topic, "manifest", newest.name, missing - log.lost, text)
+
+
+def _finding(root: Path, lineage: Lineage, file: ArchivedFile, problem: OSError | Damaged) -> Finding:
+    """The finding for a file that an error was raised for."""
+    path = root / file.name
+    match problem:
+        case FileNotFoundError():
+            kind, text = "missing", f"{path}: there is no such file"
+        case OSError():
+            kind, text = "unreadable", f"{path}: {os.strerror(problem.errno or 0)}"
+        case _:
+            kind, text = "damaged", problem.text
+    return Finding(lineage.topic, kind, file.name, file.rows, text)
 
 
 def _absent(root: Path, lineage: Lineage, file: ArchivedFile) -> Finding | None:
     path = root / file.name
     try:
         size = path.stat().st_size
-    except FileNotFoundError:
-        return Finding(lineage.topic, "missing", file.name, file.rows, f"{path}: there is no such file")
     except OSError as problem:
-        return damaged(lineage, file, f"{path}: {problem.strerror}")
+        return _finding(root, lineage, file, problem)
     if size != file.bytes:
-        return damaged(lineage, file, f"{path}: {size:,} bytes instead of {file.bytes:,}")
+        text = f"{path}: {size:,} bytes instead of {file.bytes:,}"
+        return Finding(lineage.topic, "damaged", file.name, file.rows, text)
     return None
 
 
@@ -92,22 +139,10 @@ def _verified(root: Path, lineage: Lineage, file: ArchivedFile) -> Finding | Non
         return found
     try:
         check_footer(root, lineage, file)
-        last, ordinal, wrong = file.first - 1, file.ordinal - 1, ""
-        for records in read_file(root, file):
-            wrong = wrong or _disorder(records, last, ordinal)
-            last, ordinal = (records.column(name)[-1].as_py() for name in ("offset", "ordinal"))
-    except Damaged as problem:
-        return damaged(lineage, file, problem.text)
-    wrong = wrong or ("" if last == file.last else f"it ends at {last} instead of {file.last}")
-    return damaged(lineage, file, f"{root / file.name}: {wrong}") if wrong else None
-
-
-def _disorder(records: pa.RecordBatch, last: int, ordinal: int) -> str:
-    """What is wrong with the order of records behind a pointer and an ordinal, nothing if it is right."""
-    offsets, ordinals = (np.from_dlpack(records.column(name)) for name in ("offset", "ordinal"))
-    times = np.from_dlpack(records.column("timestamp").cast(pa.int64()))
-    if (np.diff(offsets, prepend=last) <= 0).any():
-        return "its pointers do not rise from the first one of the manifest"
-    if (np.diff(ordinals, prepend=ordinal) <= 0).any():
-        return "its ordinals do not rise from the first one of the manifest"
-    return "" if (times == offsets).all() else "a time is not that of its pointer"
+        for _ in read_named(root, lineage, file):
+            pass
+    except (OSError, Damaged) as problem:
+        return _finding(root, lineage, file, problem)
+    except Bad as bad:
+        return bad.finding
+    return None

@@ -1,12 +1,13 @@
 """Finds the error of a job that Spark broke off, and the host where it happened.
 
 Spark's text is some hundred lines of Java's and Python's traces: the error of a Python worker stands at the
-end of Python's. The host of a failed task is mostly not in it: Spark's list of tasks tells it.
+end of Python's. Where the text does not name the host of the failed task, Spark's list of tasks does.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import dropwhile, takewhile
 from typing import Any
 
@@ -14,7 +15,12 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 _TRACE = "Traceback (most recent call last):"
-_TASK = re.compile(r"^.* Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): ")
+_TASK = re.compile(
+    r"^.* Lost task \S+ in stage \S+ \(TID \d+\) \((?P<host>\S+) executor (?P<executor>[^)]*)\): ",
+    re.MULTILINE,
+)
+_TASKS_MAX = 100
+"""Failed tasks of a stage that are compared with an error, newest first."""
 
 
 def reason(problem: Exception, spark: SparkSession | None = None) -> str:
@@ -24,8 +30,44 @@ def reason(problem: Exception, spark: SparkSession | None = None) -> str:
     """
     text = str(problem)
     error = _of_python(text) or _first_line(text) or type(problem).__name__
-    where = None if spark is None else _place(spark.sparkContext)
-    return error if where is None else f"{error} ({where})"
+    where = _TASK.search(text)
+    if where is not None:
+        return f"{error} (host {where['host']}, executor {where['executor']})"
+    task = None if spark is None else failed_task(spark.sparkContext, error)
+    return error if task is None else f"{error} (host {task.host()}, executor {task.executorId()})"
+
+
+def failed_task(context: Any, error: str) -> Any | None:
+    """The newest task that failed with an error, as Spark's status store has it.
+
+    error: as `reason` gives it. None if a task is not its cause, or Java has ended.
+    """
+    try:
+        context._jsc.sc().listenerBus().waitUntilEmpty()  # else the newest task may not be listed yet
+        return next((task for task in _failed_tasks(context) if error in _joined(task)), None)
+    except (Py4JError, OSError):  # Java has ended
+        return None
+
+
+def _failed_tasks(context: Any) -> Iterator[Any]:
+    """The failed tasks of the failed jobs, newest first."""
+    tracker = context.statusTracker()
+    store, kinds = context._jsc.sc().statusStore(), context._jvm.org.apache.spark.status.api.v1
+    failed, by_id = [kinds.TaskStatus.FAILED], kinds.TaskSorting.ID
+    for number in sorted(tracker.getJobIdsForGroup(), reverse=True):
+        job = tracker.getJobInfo(number)
+        if job is None or job.status != "FAILED":
+            continue
+        for stage in sorted(job.stageIds, reverse=True):
+            attempt = store.lastStageAttempt(stage).attemptId()
+            tasks = store.taskList(stage, attempt, 0, 2**31 - 1, by_id, failed).takeRight(_TASKS_MAX)
+            yield from (tasks.apply(at) for at in reversed(range(tasks.size())))
+
+
+def _joined(task: Any) -> str:
+    """The error of a task, its lines joined as those of `_of_python`."""
+    message = task.errorMessage()
+    return " ".join(message.get().splitlines()) if message.isDefined() else ""
 
 
 def _of_python(text: str) -> str | None:
@@ -47,23 +89,3 @@ def _first_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line and not line[0].isspace()]
     of_java = (line.removeprefix(": ") for line in lines if line.startswith(": "))
     return _TASK.sub("", next(of_java, lines[0] if lines else ""))
-
-
-def _place(context: Any) -> str | None:
-    """Where a task of the newest job failed; None if that has not failed by a task, or Spark is gone."""
-    try:
-        context._jsc.sc().listenerBus().waitUntilEmpty()  # else the newest task may not be listed yet
-        tracker = context.statusTracker()
-        newest = tracker.getJobInfo(max(tracker.getJobIdsForGroup(), default=-1))
-        if newest is None or newest.status != "FAILED":
-            return None
-        store, kinds = context._jsc.sc().statusStore(), context._jvm.org.apache.spark.status.api.v1
-        for stage in newest.stageIds:
-            attempt = store.lastStageAttempt(stage).attemptId()
-            failed = store.taskList(stage, attempt, 0, 1, kinds.TaskSorting.ID, [kinds.TaskStatus.FAILED])
-            if failed.size():
-                task = failed.head()
-                return f"host {task.host()}, executor {task.executorId()}"
-    except (Py4JError, OSError):  # Java has ended
-        return None
-    return None

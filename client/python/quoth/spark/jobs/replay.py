@@ -32,6 +32,9 @@ from quoth.spark.replay.replayer import Replayer, Told, newest_version
 from quoth.spark.workers import OnSpark
 from quothwire.errors import NotFound, error
 
+_COUNTS = ("chunks", "records", "bytes", "duplicates", "undecoded")
+"""Of `Told`, in a summary."""
+
 
 class Left(NamedTuple):
     """What of a stream is not replayed yet. began: the position that an earlier run has come to."""
@@ -114,7 +117,6 @@ def summary_of(told: list[Told], seconds: float, behind: float | None = None) ->
     content = {
         "topics": [_content(one) for one in told],
         **_sums(told),
-        "duplicates": sum(one.duplicates for one in told),
         "seconds": round(seconds, 3),
         "records_per_s": rate,
     }
@@ -245,7 +247,8 @@ def _line(told: Told) -> str:
     where = f"{told.stream.origin} -> {told.stream.target}: "
     if not told.chunks and told.began:
         return f"{where}nothing is left to replay{_behind(told.stream, told.began)}"
-    return f"{where}{told.records:,} records{_behind(told.stream, told.began)}"
+    bare = f", {told.undecoded:,} of them without headers that cannot be decoded" if told.undecoded else ""
+    return f"{where}{told.records:,} records{bare}{_behind(told.stream, told.began)}"
 
 
 def _behind(stream: Stream, began: int) -> str:
@@ -260,11 +263,11 @@ def _of(stream: Stream, began: int) -> dict[str, Any]:
 
 
 def _content(told: Told) -> dict[str, Any]:
-    return {**_of(told.stream, told.began), **_sums([told]), "duplicates": told.duplicates}
+    return {**_of(told.stream, told.began), **_sums([told])}
 
 
 def _sums(told: list[Told]) -> dict[str, int]:
-    return {name: sum(getattr(one, name) for one in told) for name in ("chunks", "records", "bytes")}
+    return {name: sum(getattr(one, name) for one in told) for name in _COUNTS}
 
 
 def _amounts(told: list[Told]) -> str:

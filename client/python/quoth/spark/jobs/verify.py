@@ -23,7 +23,14 @@ from quoth.spark.archive import manifest
 from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import read_manifest
-from quoth.spark.archive.verification import Finding, contradictions, named_files, verified
+from quoth.spark.archive.verification import (
+    Finding,
+    Named,
+    check_shared,
+    contradictions,
+    named_files,
+    verified,
+)
 from quoth.spark.disk import local_path
 from quoth.spark.jobs import session
 from quoth.spark.jobs.runs import shares
@@ -58,25 +65,40 @@ def chosen(root: Path, selection: Selection) -> list[ArchivedLog]:
 
 
 def verify(root: Path, workers: Workers, selection: Selection) -> tuple[list[ArchivedLog], list[Finding]]:
-    """Verify the files of some topics; returns their logs and what is wrong, in the order of the files."""
+    """Verify the files of some topics; returns their logs and what is wrong, in the order of the files.
+
+    If a compaction has replaced files meanwhile that could not be read, the logs are those of the manifest
+    after it, and its new files are verified, too. Raises ``bad_request`` if a worker has another folder.
+    """
     logs = chosen(root, selection)
-    files = [named_files([log]) for log in logs]
+    outcomes: dict[Named, Finding | None] = {}
+    while True:
+        left = [[one for one in named_files([log]) if one not in outcomes] for log in logs]
+        found = {one.name: one for one in _findings(root, workers, left)}
+        outcomes |= {one: found.get(one[1].name) for files in left for one in files}
+        bad = [one for named in dict.fromkeys(named_files(logs)) if (one := outcomes[named]) is not None]
+        there = chosen(root, selection) if bad else logs
+        if {one.name for one in bad} <= {file.name for log in there for file in log.files}:
+            return logs, [*bad, *(one for log in logs for one in contradictions(log))]
+        logs = there
+
+
+def _findings(root: Path, workers: Workers, files: Sequence[Sequence[Named]]) -> list[Finding]:
+    """Read files, listed log by log, and return what is wrong with them."""
     parts = [
         [one for run in share for one in files[run.log][run.start : run.stop]]
-        for share in shares([[file.bytes for file in log.files] for log in logs])
+        for share in shares([[file.bytes for _, file in several] for several in files])
     ]
     found = [one for part in perform(workers, partial(verified, str(root)), parts) for one in part]
-    if any(one.kind == "missing" for one in found):  # a compaction may have merged and removed them
-        still = {file.name for file in read_manifest(root).files(selection.means)}
-        found = [one for one in found if one.name in still]
-    return logs, [*found, *(one for log in logs for one in contradictions(log))]
+    check_shared(root, found)
+    return found
 
 
 def summary_of(
     root: Path, logs: Sequence[ArchivedLog], findings: Sequence[Finding], seconds: float
 ) -> Summary:
     """What was verified, and what was found. It is good if nothing was."""
-    lines = [f"{one.kind:<8}  {printable(one.text)}" for one in findings]
+    lines = [f"{one.kind:<10}  {printable(one.text)}" for one in findings]
     told = []
     for log in logs:
         names = {file.name for file in log.files}
@@ -91,7 +113,7 @@ def summary_of(
             "topic": log.topic, "log": f"{log.log:016x}", "generation": log.generation,
             "files": len(log.files), "records": log.rows, "bytes": size, "lost": log.lost,
             "missing_files": _count(found, "missing"), "damaged_files": _count(found, "damaged"),
-            "whole": not found,
+            "unreadable_files": _count(found, "unreadable"), "whole": not found,
         })  # fmt: skip
     content = {
         "archive": str(root),
@@ -100,6 +122,7 @@ def summary_of(
         "records": sum(log.rows for log in logs),
         "missing_files": _count(findings, "missing"),
         "damaged_files": _count(findings, "damaged"),
+        "unreadable_files": _count(findings, "unreadable"),
         "findings": [one._asdict() for one in findings],
         "seconds": round(seconds, 3),
         "whole": not findings,
@@ -113,7 +136,7 @@ def findings_lines(findings: Sequence[Finding]) -> list[str]:
         return []
     rows = sum(one.rows for one in findings)
     return [
-        f"{len(findings):,} files with {rows:,} records are missing or damaged and were left as they are: "
+        f"{len(findings):,} files with {rows:,} records cannot be used and were left as they are: "
         "put copies back; `quoth pipeline verify` reads all files"
     ]
 
@@ -126,7 +149,7 @@ def _counts(findings: Sequence[Finding]) -> list[str]:
     """How many of each kind, and how many records that concerns."""
     kinds = [
         f"{count:,} {kind}"
-        for kind in ("missing", "damaged", "manifest")
+        for kind in ("missing", "damaged", "unreadable", "manifest")
         if (count := _count(findings, kind))
     ]
     rows = sum(one.rows for one in findings)

@@ -26,7 +26,7 @@ from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 from quoth.selection import Selection
 from quoth.spark.archive import manifest as manifests
 from quoth.spark.archive.manifest import ArchivedLog
-from quoth.spark.archive.parquet import Lineage, check_footer
+from quoth.spark.archive.parquet import Lineage, require_footer
 from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.disk import local_path
@@ -178,7 +178,7 @@ class ArchiveInput:
         files = [file for file in log.files if file.last > after and file.first <= until]
         lineage = Lineage(log.topic, log.log, log.generation)
         with ThreadPoolExecutor(READERS) as pool:
-            list(pool.map(partial(check_footer, self._root, lineage), files))
+            list(pool.map(partial(require_footer, self._root, lineage), files))
         paths = [self._root / file.name for file in files]
         footers = read_footers(paths, _ARCHIVED, _ARCHIVED.axis)
         groups = tuple(group for footer in footers for group in _by_pointer(footer))

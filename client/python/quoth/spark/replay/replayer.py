@@ -46,7 +46,8 @@ Tell = Callable[[str], None]
 @dataclass
 class Told:
     """What was done with the records of one stream. began: the position behind which this run began, 0 if
-    nothing was replayed before. duplicates: records that were stored already when they were published."""
+    nothing was replayed before. duplicates: records that were stored already when they were published.
+    undecoded: records that were stored without their headers, because their topic could not decode these."""
 
     stream: Stream
     began: int = 0
@@ -54,6 +55,7 @@ class Told:
     records: int = 0
     bytes: int = 0
     duplicates: int = 0
+    undecoded: int = 0
 
 
 @dataclass
@@ -193,6 +195,7 @@ class Replayer:
             told.chunks += 1
             told.records += ack.count
             told.bytes += sum(one.bytes for one in staged)
+            told.undecoded += sum(one.undecoded for one in staged)
             told.duplicates += ack.count if ack.duplicate else 0
             self._tell_progress(told, chunk)
 

@@ -5,7 +5,7 @@ Nothing takes a step in Python for each row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,13 @@ _READ_BYTES = 8 * 2**20
 """What a task decodes at once, whichever of both is less."""
 
 
+Count = Callable[[int], None]
+
+
+def _ignore(_: int) -> None:
+    pass
+
+
 class Destination(NamedTuple):
     """Where a chunk goes, and which columns become records. timeout: see `quoth.spark.connections`."""
 
@@ -41,10 +48,12 @@ class Destination(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """What a task has staged. bytes: of keys, values and headers."""
+    """What a task has staged. bytes: of keys, values and headers. undecoded: records without their headers,
+    because their topic could not decode these."""
 
     part: StagedPart
     bytes: int
+    undecoded: int
 
 
 def stage(destination: Destination, numbered: tuple[int, Part]) -> Staged:
@@ -55,22 +64,23 @@ def stage(destination: Destination, numbered: tuple[int, Part]) -> Staged:
     number, part = numbered
     url, timeout, topic, application, version, columns = destination
     gathering, size = Gathering(Names(columns.value, None, None, None)), 0
+    undecoded: list[int] = []
     transaction = client(url, timeout).transaction(topic, application, version)
     with transaction.part(number, timeout=timeout) as writer:
-        for rows in rows_of(part, columns):
+        for rows in rows_of(part, columns, undecoded.append):
             size += sum(_bytes(column) for column in rows if column is not None)
             _append(writer, gathering.take(rows), part)
         _append(writer, gathering.rest(), part)
-        return Staged(writer.finish(), size)
+        return Staged(writer.finish(), size, sum(undecoded))
 
 
-def rows_of(part: Part, columns: Columns) -> Iterator[Rows]:
-    """The records of a part. Raises as `stage`."""
+def rows_of(part: Part, columns: Columns, count: Count = _ignore) -> Iterator[Rows]:
+    """The records of a part. count: as for `with_pointer`. Raises as `stage`."""
     for group in part.groups:
         with opened(group.path) as file:
             try:
                 for records in _read(file, group, part, columns):
-                    yield _rows(_within(records, columns, group.path), columns)
+                    yield _rows(_within(records, columns, group.path), columns, count)
             except FileNotFoundError:
                 raise
             except (OSError, pa.ArrowException) as problem:
@@ -79,14 +89,20 @@ def rows_of(part: Part, columns: Columns) -> Iterator[Rows]:
                 raise _in_files(problem, [group.path]) from None
 
 
-def with_pointer(headers: Any | None, pointers: pa.Array) -> pa.Array:
+def with_pointer(headers: Any | None, pointers: pa.Array, count: Count = _ignore) -> pa.Array:
     """Encoded headers that hold the original pointers besides.
 
     headers: an array of lists of key and value, as Kafka has them; None if there are none. What a topic could
-    not decode, shown with a null key, no topic takes: it is left out. pointers: int64.
-    One that was put there by a replay before gives way: that pointer is in what this one was replayed from.
+    not decode, a single header with a null key, no topic takes: it is left out. pointers: int64. count: gets
+    the number of records whose headers were left out.
+    A pointer header of an earlier replay is replaced: that pointer is in what this one was replayed from.
+    Raises as `encode_header_column`.
     """
-    others = pa.nulls(len(pointers), TYPES["headers"]) if headers is None else without_undecoded(headers)
+    if headers is None:
+        others = pa.nulls(len(pointers), TYPES["headers"])
+    else:
+        others, undecoded = without_undecoded(headers)
+        count(undecoded)
     return encode_header_column(others, (POINTER_HEADER, pointers.cast(pa.string())))
 
 
@@ -152,7 +168,7 @@ def _within(records: pa.RecordBatch, columns: Columns, path: str) -> pa.RecordBa
     return records if wanted.all() else records.filter(pa.array(wanted))
 
 
-def _rows(records: pa.RecordBatch, columns: Columns) -> Rows:
+def _rows(records: pa.RecordBatch, columns: Columns, count: Count) -> Rows:
     names = Names(columns.value, columns.key, columns.headers, None)
     if columns.pointer is None:
         return Rows.of(records, names)
@@ -161,7 +177,7 @@ def _rows(records: pa.RecordBatch, columns: Columns) -> Rows:
         raise error("bad_request", f"column {columns.pointer!r} is null in {pointers.null_count} rows")
     headers = None if columns.headers is None else records.column(columns.headers)
     plain = Rows.of(records, names._replace(headers=None))
-    return plain._replace(headers=with_pointer(headers, pointers))
+    return plain._replace(headers=with_pointer(headers, pointers, count))
 
 
 def _in_files(problem: QuothError, paths: list[str]) -> QuothError:
