@@ -148,6 +148,11 @@ def test_a_span_is_known_by_its_units(text: str, found: bool) -> None:
         (0.05, "50 milliseconds", "50ms", "50 milliseconds"),
         (0.0015, "1.5 milliseconds", "1.5ms", "1.5 milliseconds"),
         (0.123456, "123.456 milliseconds", "123.456ms", "123 milliseconds"),
+        (0.9994, "999.4 milliseconds", "999.4ms", "999 milliseconds"),
+        (0.9995, "999.5 milliseconds", "999.5ms", "999 milliseconds"),
+        (0.999999, "999.999 milliseconds", "999.999ms", "999 milliseconds"),
+        (0.0019999, "1.9999 milliseconds", "1.9999ms", "1.99 milliseconds"),
+        (0.000999, "999 microseconds", "999us", "999 microseconds"),
         (0.000001, "1 microsecond", "1us", "1 microsecond"),
         (0, "0 seconds", "0s", "0 seconds"),
         (-90, "-1 minute 30 seconds", "-1m30s", "-1 minute 30 seconds"),
@@ -177,6 +182,16 @@ def test_a_span_is_printed_in_words(seconds: float, words: str, short: str, roug
 def test_a_size_is_printed_in_words(size: int, words: str, rough: str) -> None:
     assert format_size(size) == words
     assert format_size(size, rough=True) == rough
+
+
+def test_a_rough_span_is_never_longer_than_the_span() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for number in (*(int(10 ** chance.uniform(0, 12)) for _ in range(2_000)), 999_500, 999_999, 1_000_000):
+        for short in (False, True):
+            rough = round(parse_span(format_span(number / 1e6, short=short, rough=True)) * 1e6)
+            assert 0.98 * number <= rough <= number
 
 
 def test_what_is_printed_can_be_typed() -> None:

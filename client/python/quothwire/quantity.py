@@ -106,14 +106,15 @@ def is_span(text: str) -> bool:
 def format_span(seconds: float, *, short: bool = False, rough: bool = False) -> str:
     """Print a span in words, ``1 day 12 hours``, exact to the microsecond.
 
-    short: ``1d12h``, for tables. rough: the two largest units alone, the rest cut off. Below a second it is
-    in milliseconds or microseconds.
+    short: ``1d12h``, for tables. rough: cut off what is below the two largest units; below a second, what is
+    behind three digits. Below a second it is in milliseconds or microseconds.
     """
     if math.isinf(seconds):
         return "infinity"
     left = round(abs(seconds) * 1e6)
-    short_one = left < 1_000_000
-    parts = [_amount(left, _small_unit(left), short, rough)] if short_one else _parts(left, short, rough)
+    if rough:
+        left -= left % _rough_step(left)
+    parts = [_amount(left, _small_unit(left), short)] if left < 1_000_000 else _parts(left, short)
     return ("-" if seconds < 0 and left else "") + ("" if short else " ").join(parts)
 
 
@@ -231,31 +232,33 @@ def _small_unit(microseconds: int) -> _Unit:
     return _MILLISECOND if microseconds >= 1_000 else _MICROSECOND
 
 
-def _parts(left: int, short: bool, rough: bool) -> list[str]:
+def _parts(left: int, short: bool) -> list[str]:
     """The units of a span of a second and more, without those of which there are none."""
-    if rough:
-        left -= left % _rough_step(left)
     parts = []
     for unit in _PRINTED:
         length = unit[0]
         count = left if length == 1_000_000 else left - left % length
         if count:
-            parts.append(_amount(count, unit, short, rough=False))
+            parts.append(_amount(count, unit, short))
         left -= count
     return parts
 
 
 def _rough_step(left: int) -> int:
-    """What a rough span is a multiple of: the unit below its largest one; a tenth of a second at the end."""
+    """Return what a rough span is a multiple of: the unit below its largest one, or a tenth of a second.
+
+    Below a second it is the third digit.
+    """
+    if left < 1_000_000:
+        return 10 ** max(0, len(str(left)) - 3)
     lengths = [length for length, _ in _PRINTED] + [100_000]
     largest = next(place for place, length in enumerate(lengths) if left >= length)
     return lengths[largest + 1]
 
 
-def _amount(microseconds: int, unit: _Unit, short: bool, rough: bool) -> str:
+def _amount(microseconds: int, unit: _Unit, short: bool) -> str:
     length, names = unit
-    amount = Decimal(microseconds) / length
-    text = f"{amount:.3g}" if rough else f"{amount:f}"
+    text = f"{Decimal(microseconds) / length:f}"
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     if short:
