@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -100,14 +100,19 @@ def _described(
 ) -> Iterator[tuple[TopicInfo, Position | None]]:
     """Yield each topic and how far the cursor has got in it, without topics that were deleted meanwhile."""
     from quoth import NotFound
-    from quoth.cursor import positions_in
 
-    done = positions_in(cursor) if cursor is not None else {}
+    done = _positions_in(cursor) if cursor is not None else {}
     for name in names:
         try:
             yield client.topic(name), done.get(name)
         except NotFound:
             continue
+
+
+def _positions_in(cursor: Path) -> Mapping[str, Position]:
+    from quoth.cursor import positions_in  # loaded only if a cursor is given
+
+    return positions_in(cursor)
 
 
 def _object(info: TopicInfo, done: Position | None) -> dict[str, Any]:
