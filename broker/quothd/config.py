@@ -138,7 +138,7 @@ class Config:
     )
     insecure: bool = _place(
         False,
-        "Allow addresses that other machines can reach; whoever reaches them may do anything.",
+        "Allow addresses that other machines can reach; every program that reaches them may do anything.",
         "There are no keys: whoever opens the broker to a network has to say so.",
     )
 

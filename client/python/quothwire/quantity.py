@@ -256,7 +256,7 @@ def _rough_step(left: int) -> int:
     Below a second it is the third digit.
     """
     if left < 1_000_000:
-        return 10 ** max(0, len(str(left)) - 3)
+        return int(10 ** max(0, len(str(left)) - 3))
     lengths = [length for length, _ in _PRINTED] + [100_000]
     largest = next(place for place, length in enumerate(lengths) if left >= length)
     return lengths[largest + 1]
