@@ -38,9 +38,10 @@ Size = Annotated[int, "size"]
 class Key(NamedTuple):
     """What there is to know of a key.
 
-    group: what it has to do with. help: what it is, with its unit. why: the reason for its default. live: it
-    may change while the broker runs. least: the smallest number. choices: the texts, if only some will do.
-    infinity: the number that ``infinity`` stands for; None if the key has to be finite.
+    group: what it has to do with. help: what it is; a quantity is printed and read with its unit. why: the
+    reason for its default. live: it may change while the broker runs. least: the smallest number. choices:
+    the texts, if only some will do. infinity: the number that ``infinity`` stands for; None if the key has to
+    be finite.
     """
 
     name: str
@@ -58,6 +59,11 @@ class Key(NamedTuple):
     def option(self) -> str:
         """The key as an argument."""
         return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def metavar(self) -> str:
+        """What help shows as the option's value: ``SPAN`` and ``SIZE`` take units."""
+        return {Span: "SPAN", Size: "SIZE", int: "N"}.get(self.kind, "VALUE")
 
     @property
     def summary(self) -> str:
@@ -132,7 +138,7 @@ class Config:
     )
     insecure: bool = _place(
         False,
-        "Allow addresses that other machines can reach; whoever reaches them may do anything.",
+        "Allow addresses that other machines can reach; every program that reaches them may do anything.",
         "There are no keys: whoever opens the broker to a network has to say so.",
     )
 
@@ -149,19 +155,19 @@ class Config:
     )
     max_age: Span = _topic(
         0.0,
-        "Seconds after which records are removed; 0: never.",
+        "Age above which records are removed; infinity: never.",
         "Without a limit nothing is removed.",
         infinity=0,
     )
     max_bytes: Size = _topic(
         0,
-        "Bytes of a topic above which its oldest records are removed; 0: never.",
+        "Size of a topic above which its oldest records are removed; infinity: never.",
         "Without a limit nothing is removed.",
         infinity=0,
     )
     size_limit: Size = _topic(
         64 * 2**20,
-        "Bytes at which a segment is sealed.",
+        "Size at which a segment is sealed.",
         "300 segments are 20 GB, and one is walked in 15 ms.",
     )
     count_limit: int = _topic(
@@ -169,20 +175,20 @@ class Config:
     )
     age_limit: Span = _topic(
         0.0,
-        "Seconds after which a segment is sealed; 0: no limit.",
+        "Age at which a segment is sealed; infinity: no limit.",
         "Only who removes by age needs it.",
         infinity=0,
     )
 
     sync_interval: Span = _disk(
         0.05,
-        "Seconds between two fsyncs of a topic that is written to.",
+        "Time between two fsyncs of a topic that is written to.",
         "A loss of power takes at most what came in this time, and one fsync.",
         least=0.001,
     )
     unsynced_bytes_max: Size = _disk(
         64 * 2**20,
-        "Bytes not yet synced above which writers wait.",
+        "Size of unsynced records above which writers wait.",
         "What a loss of power can take from a topic, however slow the disk is.",
         least=BATCH_BYTES_MAX,
         infinity=NUMBER_MAX,
@@ -192,46 +198,46 @@ class Config:
     )
     disk_free_min: Size = _disk(
         64 * 2**20,
-        "Bytes of the disk below which writing stops.",
+        "Free space on the disk below which writing stops.",
         "Reading, retention and trimming need some of it to go on.",
         least=0,
     )
 
     staged_bytes_max: Size = _disk(
         16 * 2**30,
-        "Bytes of a topic that may be staged for transactions.",
+        "Size of the records that a topic may stage for transactions.",
         "What nobody publishes must not fill the disk.",
         least=BATCH_BYTES_MAX,
         infinity=NUMBER_MAX,
     )
     staged_max_age: Span = _disk(
         86_400.0,
-        "Seconds after its last batch after which what is staged of a transaction is removed.",
+        "Time since a transaction's last batch after which its staged records are removed.",
         "A day: an application that died leaves nothing for longer, one that was stopped overnight goes on.",
         least=0.01,
     )
 
     check_interval: Span = _life(
         0.5,
-        "Seconds between two looks at what a topic may remove.",
+        "Time between two checks of what a topic's retention removes.",
         "Retention is late by no more than this.",
         least=0.01,
     )
     worker_timeout: Span = _life(
         1.0,
-        "Seconds without a request after which a topic hibernates.",
+        "Time without a request after which a topic hibernates.",
         "Asleep it costs 2 KB, no thread and no file; waking takes a millisecond.",
         least=0.01,
     )
     recovering_after: Span = _life(
         1.0,
-        "Seconds after which a read of a topic that is being opened is answered.",
+        "Time after which a read of a topic that is being opened is answered.",
         "It is told how far that is, instead of nothing.",
         least=0,
     )
     stop_timeout: Span = _life(
         30.0,
-        "Seconds that stopping may take.",
+        "Time that stopping may take.",
         "Then the daemon ends with what is synced, and names the topics of which not all is.",
         least=0,
     )
@@ -253,7 +259,7 @@ class Config:
     )
     request_bytes_max: Size = _limit(
         256 * 2**20,
-        "Bytes of all requests in work; above it the answer is busy.",
+        "Size of all requests in work; above it the answer is busy.",
         "The memory that clients can fill.",
         least=BATCH_BYTES_MAX,
         infinity=NUMBER_MAX,
@@ -263,7 +269,7 @@ class Config:
     )
     frame_bytes_max: Size = _limit(
         BATCH_BYTES_MAX + 2**20,
-        "Bytes of the largest frame that is taken.",
+        "Size of the largest frame that is taken.",
         "A batch and some: libzmq cuts a connection before it takes memory for more.",
         least=1_024,
         live=False,
@@ -271,14 +277,14 @@ class Config:
 
     scrub_interval: Span = _check(
         86_400.0,
-        "Seconds between two checks of all sealed segments; 0: never.",
+        "Time between two checks of all sealed segments; infinity: never.",
         "A day: damage is found while there are still copies.",
         least=0,
         infinity=0,
     )
     scrub_rate: Size = _check(
         16 * 2**20,
-        "Bytes a second that are read for that.",
+        "Data that these checks read per second.",
         "A tenth of a slow disk; a terabyte takes 18 hours.",
         least=1,
         infinity=NUMBER_MAX,

@@ -23,6 +23,7 @@ from quothd.logwriter import STDERR, LogWriter, configure
 from quothd.notify import Notifier
 from quothd.sources import Sourced
 from quothwire.errors import QuothError
+from quothwire.quantity import format_span
 
 _ASKED = frozenset((signal.SIGTERM, signal.SIGINT))
 _ENDED = signal.SIGUSR1
@@ -137,10 +138,10 @@ class Daemon:
 
 
 def _worth(config: Config) -> str:
-    """What somebody may rely on who got an acknowledgement."""
+    """Say what an acknowledged record survives."""
     if config.durability == "synced":
         return "survives a power cut"
-    lost = f"{config.sync_interval * 1_000:g} ms"
+    lost = format_span(config.sync_interval)
     return f"survives the death of the process; a power cut may take the last {lost}"
 
 

@@ -1,4 +1,4 @@
-"""The configuration as a TOML file: every key with its default, its unit and its reason."""
+"""The configuration as a TOML file: every key with its default and its reason."""
 
 from __future__ import annotations
 

@@ -47,6 +47,7 @@ from quothwire.message import (
     Topics,
     Welcome,
 )
+from quothwire.quantity import format_span
 from quothwire.topic import TOPIC_BYTES_MAX, check_topic, decode_topic
 from quothwire.version import VERSION
 
@@ -193,7 +194,7 @@ class FrontEnd:
         at_work, unsynced = self._dispatcher.stop(until)
         self._scrubber.stop()
         if at_work:
-            text = f"{_named(at_work)} still at work after {self._config.stop_timeout:g} s"
+            text = f"{_named(at_work)} still at work after {format_span(self._config.stop_timeout)}"
             self.unsynced = self.overrun = error("timed_out", text, UNSYNCED_HINT)
             self.failure = self.failure or self.overrun
         elif unsynced:

@@ -106,5 +106,5 @@ def _parser() -> argparse.ArgumentParser:
         if key.kind is bool:
             parser.add_argument(key.option, action=argparse.BooleanOptionalAction, **told)
         else:
-            parser.add_argument(key.option, metavar="VALUE", **told)
+            parser.add_argument(key.option, metavar=key.metavar, **told)
     return parser

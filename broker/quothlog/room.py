@@ -61,9 +61,9 @@ def tell_if_full(filesystem: FileSystem, directory: Path, what: str, kept: str) 
     except OSError as problem:
         if problem.errno not in DISK_FULL:
             raise
-        found = refused_growth(problem, f"; {filesystem.free_bytes(directory)} bytes are free", kept)
+        found = refused_growth(problem, f"; {format_size(filesystem.free_bytes(directory))} are free", kept)
         raise error(found.code, f"no room in {directory} for {what}: {found.text}", found.hint) from problem
 
 
 def _free_and_needed(filesystem: FileSystem, directory: Path, needed: int) -> str:
-    return f"{filesystem.free_bytes(directory)} bytes are free, {needed} are needed"
+    return f"{format_size(filesystem.free_bytes(directory))} are free, {format_size(needed)} are needed"

@@ -31,6 +31,7 @@ from quothwire import batch
 from quothwire.batch import Header, Parsed
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.ingest import check_new
+from quothwire.quantity import format_size
 
 FILES_MAX = 65_536
 """Of a topic, four times as many as a transaction can have parts: each takes 1.5 KB of memory, and 40 us of
@@ -158,7 +159,8 @@ class Staging:
             raise error("out_of_sequence", f"batch {number} came after {one.batches} of this attempt")
         check_new(parsed)
         if self.bytes + len(raw) > options.staged_bytes_max:
-            text = f"{self.bytes} bytes are staged on this topic, at most {options.staged_bytes_max}"
+            most = format_size(options.staged_bytes_max)
+            text = f"{format_size(self.bytes)} are staged on this topic, at most {most}"
             raise error("staged_max", text)
         need_room(self._filesystem, self._directory, options.disk_free_min + len(raw))
         file = one.files[-1] if one.files else None

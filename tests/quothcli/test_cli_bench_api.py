@@ -49,7 +49,7 @@ def test_every_method_for_a_number_of_messages(alone: Command, broker: BrokerPro
 
 
 def test_for_a_time_with_several_clients_as_text(alone: Command, tmp_path: Path) -> None:
-    typed = "bench api --seconds 0.05 --clients 2 --records 10 --size 50 --durability written"
+    typed = "bench api --seconds 50ms --clients 2 --records 10 --size 50 --durability written"
     told = alone(*typed.split(), "--dir", str(tmp_path))
     assert (told.status, told.err) == (0, "")
     heading = next(number for number, line in enumerate(told.lines) if line.startswith("method"))
@@ -65,6 +65,7 @@ def test_the_url_may_stand_before_the_command(alone: Command, broker: BrokerProc
 
 
 TYPED = {
+    "--seconds 1h": "--seconds is at least 10 milliseconds and at most 10 minutes",
     "--seconds 1 --messages 5": "--messages",
     "--durability none": "--durability",
 }

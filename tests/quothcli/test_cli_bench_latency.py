@@ -25,7 +25,7 @@ from quothwire import codec
 from quothwire.errors import Unavailable, error
 from quothwire.message import Operation, Ping, Pong
 
-SHORT = ("--calls", "20", "--rate", "100", "--rate", "400", "--tail-rate", "100", "--seconds", "0.1")
+SHORT = ("--calls", "20", "--rate", "100", "--rate", "400", "--tail-rate", "100", "--seconds", "100ms")
 QUANTILES = ("p50", "p90", "p99", "p99.9", "max")
 ALONE = ["publish of 1 x 100 B", "publish of 1 x 100 B", "fetch of 1 x 100 B", "ping"]
 SCHEDULED = ["publish of 1 x 100 B, scheduled"] * 4

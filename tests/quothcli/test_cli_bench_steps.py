@@ -8,7 +8,7 @@ from kit.commands import Command
 
 
 def test_each_step_has_a_row_with_its_time(alone: Command) -> None:
-    done = alone("bench", "steps", "--trial", "0.001", "--format", "json")
+    done = alone("bench", "steps", "--trial", "1ms", "--format", "json")
     head, *rows = map(json.loads, done.out.splitlines())
     assert head["durability"] == "written"
     assert all(0 < row["nanoseconds"]["low"] <= row["nanoseconds"]["median"] for row in rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -73,6 +74,22 @@ def test_a_variable_that_was_misspelt_is_told(alone: Command) -> None:
         assert status == 2
         assert "QUOTH_PROT: there is no such variable" in err
         assert "did you mean QUOTH_PORT?" in err
+
+
+def test_every_help_of_the_keys_names_quantities_as_they_are_printed(alone: Command) -> None:
+    """A span is not called seconds where its default is printed as 7 days or infinity."""
+    daemon = subprocess.run(
+        [*python_of("quothd.main"), "--help"], capture_output=True, text=True, timeout=60, check=True
+    )
+    helps = [alone(*typed, "--help").out.decode() for typed in (("serve",), ("config", "show"))]
+    for text in (daemon.stdout, *helps):
+        words = " ".join(text.replace("\u2502", " ").split())
+        assert re.search(r"--max-age SPAN Age above which records are removed; infinity: never\.", words), (
+            text
+        )
+        assert re.search(r"--max-bytes SIZE Size of a topic", words), text
+        assert re.search(r"--workers-max N Topics", words), text
+        assert not re.search(r"SPAN Seconds|SIZE Bytes|VALUE (Seconds|Bytes)", words)
 
 
 def checkers() -> list[tuple[str, ...]]:

@@ -41,6 +41,7 @@ def test_the_file_is_private_and_nothing_lies_beside_it(alone: Command, file: Pa
     assert json.loads(file.read_text())["contexts"] == {
         "shop": {"url": "tcp://10.0.0.7:5555", "timeout": 5.0}
     }
+    assert alone("ctx", "ls").lines == ["  shop  tcp://10.0.0.7:5555  timeout 5s"]
 
 
 def test_a_link_to_the_file_stays_one(alone: Command, file: Path, tmp_path: Path) -> None:

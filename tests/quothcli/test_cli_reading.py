@@ -15,8 +15,9 @@ import pytest
 from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import COMMAND, Command, Running
 from kit.damage import with_headers
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import Peers
+from kit.screens import Screen
 from quothwire import batch
 from quothwire import pointer as pointers
 from quothwire.headers import encode_headers
@@ -144,6 +145,18 @@ def test_a_record_whose_headers_cannot_be_decoded_is_printed_with_their_bytes(
         assert base64.b64decode(found["raw_headers_base64"]) == bad
         _, line, _ = quoth(*command, "--format", "text").lines
         assert line.endswith(f"\tb\t({problem}: \\x81\\xa1n\\xa5te\\x1bt!)")
+        template = "{value}|{headers_problem}|{raw_headers}|{raw_headers!raw}"
+        lines = quoth(*command, "--template", template).out.split(b"\n")
+        assert lines == [
+            b"a|||", rf"b|{problem}|\x81\xa1n\xa5te\x1bt!|".encode() + bad, b"d|||", b""
+        ]  # fmt: skip
+    screen = Screen(24, 200)
+    running = screen.show(quoth, "tail", topic, "--after", "0", "--limit", "3")
+    screen.wait_for_end()
+    assert subprocess.Popen.wait(running.process, DEADLINE_S) == 0
+    screen.close()
+    _, _, line, _ = screen.lines
+    assert line.endswith(f"  b  ({problem}: \\x81\\xa1n\\xa5te\\x1bt!)")
 
 
 # -- tail -------------------------------------------------------------------------------------------

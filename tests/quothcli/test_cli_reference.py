@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +39,12 @@ def test_every_command_and_option_has_its_entry() -> None:
             look(below, f"{path} {name}")
 
     look(tree(), "quoth")
+
+
+def test_help_names_who_does_what() -> None:
+    """A program, a person or a file, not a pronoun that a reader has to resolve."""
+    riddles = r"\b(nobody|somebody|whoever|his|(is|are) told|--wait .*default.*default)\b"
+    assert re.findall(rf"(?i)^.*{riddles}.*$", page(tree()), re.MULTILINE) == []
 
 
 def test_every_exit_status_is_told() -> None:

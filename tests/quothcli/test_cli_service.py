@@ -97,7 +97,7 @@ def test_a_file_that_somebody_has_changed_is_kept(alone: Command, installed: Pat
     for verb in ("install", "uninstall"):
         told = alone("service", verb, "--prefix", str(installed))
         assert told.status == 0
-        assert f"kept, since somebody has changed it: {path}" in told.lines
+        assert f"kept, since it was changed: {path}" in told.lines
         assert path.read_bytes() == changed
     assert files(installed) == [name]
 

@@ -70,6 +70,16 @@ MORE = {
 """And what of those whose keys or limits it tells."""
 
 
+_ASYNCIO = {"asyncio", "concurrent", "logging", "ssl"}
+INSTRUMENTS: dict[str, set[str]] = {
+    "bench aio": _ASYNCIO,
+    "bench peers": _ASYNCIO,
+    "bench steps": {"quothd", "quothlog"},
+    "bench memory": {"quothlog"},
+}
+"""And what of the instruments, beside client, codec and several processes."""
+
+
 def loaded(*typed: str) -> set[str]:
     """The modules that a command has loaded when it ends."""
     told = subprocess.run(
@@ -95,10 +105,8 @@ def test_the_version_is_the_one_that_is_installed() -> None:
     assert version("quoth") == VERSION
 
 
-def test_the_help_of_a_command_loads_nothing_of_its_work() -> None:
-    """No client, no engine, no ZeroMQ; and Python's own large modules neither."""
-    # The help of an instrument names its figures, so it is loaded as a whole.
-    paths = [" ".join(path) for path in below(tree(), ()) if path[:1] != ("bench",) or len(path) == 1]
+def loaded_by_helps(paths: list[str]) -> dict[str, set[str]]:
+    """The modules that are loaded for the help of each command."""
     environment = {**os.environ, "COLUMNS": "80"}
     told = subprocess.run(
         [sys.executable, "-c", LOADED_BY_HELPS],
@@ -111,7 +119,25 @@ def test_the_help_of_a_command_loads_nothing_of_its_work() -> None:
     )
     found = dict(json.loads(line) for line in told.stderr.splitlines())
     assert list(found) == paths
-    surplus = {path: sorted(unexpected(path, set(modules))) for path, modules in found.items()}
+    return {path: set(modules) for path, modules in found.items()}
+
+
+def test_the_help_of_a_command_loads_nothing_of_its_work() -> None:
+    """No client, no engine, no ZeroMQ; and Python's own large modules neither."""
+    # The help of an instrument names its figures, so it is loaded as a whole.
+    paths = [" ".join(path) for path in below(tree(), ()) if path[:1] != ("bench",) or len(path) == 1]
+    surplus = {path: sorted(unexpected(path, modules)) for path, modules in loaded_by_helps(paths).items()}
+    assert {path: names for path, names in surplus.items() if names} == {}
+
+
+def test_the_help_of_an_instrument_loads_what_it_measures_and_no_more() -> None:
+    """The engine where that is measured alone, asyncio where it is compared."""
+    paths = [" ".join(path) for path in below(tree(), ()) if path[0] == "bench" and len(path) > 1]
+    usual = LIGHT | {"quoth", "quothwire", "zmq", "msgpack", "xxhash", "cython_runtime"}
+    surplus = {}
+    for path, modules in loaded_by_helps(paths).items():
+        heavy = {name.partition(".")[0] for name in modules} & HEAVY - {"multiprocessing"}
+        surplus[path] = sorted((of_others(modules) - usual | heavy) - INSTRUMENTS.get(path, set()))
     assert {path: names for path, names in surplus.items() if names} == {}
 
 
@@ -135,12 +161,27 @@ def below(group: Group, path: tuple[str, ...]) -> list[tuple[str, ...]]:
     return paths
 
 
-@pytest.mark.parametrize("typed", ["ping", "status", "topic ls"])
+FEW_COMMANDS = {"ping", "status", "topic ls", "count t", "pub t two"}
+READERS = {"read t --limit 1", "tail t --after 0 --limit 1"}
+
+
+@pytest.mark.parametrize("typed", sorted(FEW_COMMANDS | READERS))
 def test_a_question_to_a_broker_loads_what_it_needs(broker: BrokerProcess, typed: str) -> None:
+    with library.connect(broker.url) as client:
+        client.publish("t", b"one")
     modules = loaded(*typed.split(), "--url", broker.url)
     assert "zmq" in modules
     assert not {name.partition(".")[0] for name in modules} & (HEAVY | {"quothd", "quothlog", "hashlib"})
-    assert not modules & {"quoth.producer", "quoth.gathering", "quoth.transaction", "quoth.forwarder"}
+    assert of_others(modules) <= LIGHT | {"quoth", "quothwire", "zmq", "msgpack", "xxhash", "cython_runtime"}
+    assert not modules & {
+        "quoth.producer",
+        "quoth.transaction",
+        "quoth.forwarder",
+        "quoth.aio",
+        "quoth.spark",
+    }
+    if typed not in READERS:
+        assert not modules & {"quoth.gathering", "quoth.merge", "quoth.cursor"}
 
 
 @pytest.mark.parametrize("package", [library, quothlog], ids=lambda package: package.__name__)

@@ -10,6 +10,9 @@ import zmq
 
 from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command
+from kit.damage import truncate
+from kit.logs import boundaries
+from quothcli.output import cells_of
 
 Fill = Callable[..., list[int]]
 
@@ -62,14 +65,56 @@ def test_status_says_that_something_was_damaged(start_broker: StartBroker, alone
     assert "set_aside_bytes" in info
 
 
+def test_status_says_that_synced_records_are_lost(start_broker: StartBroker, alone: Command) -> None:
+    broker = start_broker()
+    for value in ("one", "two", "three"):
+        assert alone("pub", "t", value, "--url", broker.url).status == 0
+    assert broker.terminate() == 0
+    (path,) = broker.topics_directory.glob("*/*.seg")
+    truncate(path, boundaries(path, int(path.parent.name[-16:], 16))[1])
+    broker.restart()
+    assert alone("read", "t", "--format", "raw", "--url", broker.url).out == b"one\n"
+    _, said = alone("status", "--url", broker.url).err.splitlines()
+    assert "something was damaged: lost_records 2; " in said
+
+
 def test_status_as_json_says_everything(
-    quoth: Command, broker: BrokerProcess, topic: str, fill: Fill
+    quoth: Command, broker: BrokerProcess, topic: str, fill: Fill, tmp_path: Path
 ) -> None:
-    fill(b"one")
+    pointers = fill(b"one", b"two", b"three")
+    cursor = str(tmp_path / "cursor")
+    assert quoth("read", topic, "--limit", "1", "--cursor", cursor).status == 0
     (found,) = quoth("status", "--format", "json").objects
     assert (found["pid"], found["directory"]) == (broker.pid, str(broker.directory))
     assert len(found["states"][topic]) == 1
-    assert found["topics"] == len(found["states"])
+    assert found["topics"] == len(found["states"]) == len(found["rows"])
+    rows = {row["name"]: row for row in found["rows"]}
+    row = rows[topic]
+    assert (row["count"], row["last"], row["lag"], row["lag_seconds"]) == (3, pointers[-1], None, None)
+    (found,) = quoth("status", "--format", "json", "--cursor", cursor).objects
+    (row,) = [row for row in found["rows"] if row["name"] == topic]
+    assert (row["lag"], row["lag_seconds"]) == (2, (pointers[-1] - pointers[0]) / 1e6)
+    (found,) = quoth("status", "--format", "json", "--rows", "0").objects
+    assert found["rows"] == []
+
+
+def test_status_refuses_a_cursor_where_it_prints_no_lag(quoth: Command, tmp_path: Path) -> None:
+    told = quoth("status", "--format", "raw", "--cursor", str(tmp_path / "cursor"))
+    assert (told.status, told.out) == (2, b"")
+    assert "--cursor: raw prints names only: use text or json" in told.err.replace("'", "")
+
+
+def test_columns_of_status_stand_below_each_other_whatever_the_names_are(
+    start_broker: StartBroker, alone: Command
+) -> None:
+    broker = start_broker()
+    names = ["orders", "\u6ce8\u6587", "\u0e01\u0e31\u0e19"]
+    for name in names:
+        assert alone("pub", name, "one", "--url", broker.url).status == 0
+    told = alone("status", "--url", broker.url)
+    rows = {line.split()[0]: line for line in told.lines[1:]}
+    ends = {name: cells_of(rows[name][: rows[name].index(" 1 ") + 2]) for name in names}
+    assert set(ends.values()) == {told.lines[0].index("RECORDS") + len("RECORDS")}, told.lines
 
 
 def test_ping(quoth: Command) -> None:

@@ -35,6 +35,7 @@ TEMPLATES = {
     r"a\tb\nc\\d": b"a\tb\nc\\d",
     "{{{topic}}} {{}}": b"{orders} {}",
     "grüße": "grüße".encode(),
+    "<{headers_problem}|{raw_headers}|{raw_headers!raw}>": b"<||>",
 }
 
 
@@ -59,10 +60,12 @@ WRONG = {
     "{header[a]}": "did you mean {headers[NAME]}?",
     "{headers}": "did you mean {headers[NAME]}?",
     "{value[0]}": "did you mean {value}?",
-    "{}": "there are topic, pointer, time, key, value, headers[NAME]",
-    "{xyz}": "there are topic, pointer, time, key, value, headers[NAME]",
+    "{}": "there are topic, pointer, time, key, value, headers[NAME], headers_problem, raw_headers",
+    "{xyz}": "there are topic, pointer, time, key, value, headers[NAME], headers_problem, raw_headers",
     "{value!r}": "is no field",
     "{topic!raw}": "a topic is text",
+    "{headers_problem!raw}": "a headers_problem is text",
+    "{raw_header}": "did you mean {raw_headers}?",
     "{value!raw:>5}": "has no format",
     "{pointer:%Y}": "Invalid format specifier",
     "{value:,}": "Cannot specify ','",

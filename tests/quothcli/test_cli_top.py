@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command, Running
 from kit.deadlines import DEADLINE_S, eventually
 from kit.screens import Screen
-from quothcli.watch import Sort, Watch
+from quothcli.top import _lines
+from quothcli.watch import Row, Sort, View, Watch
 
-LINE = re.compile(
-    r"[\d.,-]+ +[\d.,-]+( k?M?B)? +[\d,]+ +[\d.,]+ k?M?B +[\d.-]+( [smhd])? +- +[\dwrh ]+  t-one"
-)
+LINE = re.compile(r"[\d.,-]+ +[\d.,-]+( k?M?B)? +[\d,]+ +[\d.,]+ k?M?B +[\ddhmsu.-]+ +- +[\dwrh ]+  t-one")
 
 
 @pytest.fixture
@@ -275,4 +275,24 @@ def test_the_header_fits_80_columns(start_broker: StartBroker, alone: Command) -
     first, second = screen.lines[:2]
     assert re.search(rf"{re.escape(broker.url)} .* process {broker.pid}, up .* [0-9:]{{8}}Z", first)
     assert "1 topics" in second
-    assert max(map(len, screen.lines[:2])) <= 80
+    assert not any("\u2026" in line or "..." in line for line in screen.lines[:2]), "a line was cut"
+
+
+def test_the_header_fits_a_screen_whatever_it_says(connected: client.Client) -> None:
+    """A long URL is cut before what stands behind it; a pipe gets all of it."""
+    told = {"topics": 100_000, "active": 10_000, "waits": 100_000, "pid": 4_194_304, "uptime": 1e7}
+    status = type(connected.status())(**{**asdict(connected.status()), **told})
+    view = View(status, 1.0, 999_999.0, 99_999.0, [])
+    url = f"tcp://broker.{'long-' * 20}name.example:5555"
+    first, second, _ = _lines(url, view, width=80)
+    assert len(first) == 80
+    assert re.fullmatch(r"tcp://broker\.long-\S*\.\.\.  .*, process 4194304, up 115d17h  [0-9:]{8}Z", first)
+    assert second == "100,000 topics, 10,000 active, 100,000 waiting, 999,999 req/s, 99,999 syncs/s"
+    assert _lines("tcp://127.0.0.1:5555", view, width=80)[0].startswith("tcp://127.0.0.1:5555  ")
+    assert _lines(url, view)[0].startswith(f"{url}  ")
+
+
+def test_ages_are_printed_as_everywhere(connected: client.Client) -> None:
+    row = Row("t", 1.0, 1.0, 1, 1, 5_400.0, None, 0.0123, "w", "")
+    line = _lines("tcp://a:1", View(connected.status(), 1.0, 1.0, 1.0, [row]))[-1]
+    assert line.split()[-4:] == ["1h30m", "12.3ms", "w", "t"]

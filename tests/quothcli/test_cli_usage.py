@@ -18,7 +18,11 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "ping --timeout 5x": ("bad_setting", "--timeout: '5x' is not a span of time: there is no unit", "like"),
     "ping --timeout 0": ("bad_setting", "--timeout is at least 1 millisecond and at most", "like"),
     "log verify d --rate 5q": ("bad_setting", "--rate: '5q' is not a size: there is no unit", "like 1GiB"),
-    "log verify d --rate 0": ("bad_setting", "--rate is at least 1 byte, not '0'", "like 1GiB"),
+    "log verify d --rate 0": (
+        "bad_setting", "--rate is at least 1 byte, not '0'", "like 1GiB, 64MiB, 10MB or 4096",
+    ),
+    "top --interval 2d": ("bad_setting", "at most 1 day, not '2d'", "like 1h30m, 90s, 5s or 500ms"),
+    "top --interval never": ("bad_setting", "it has to be finite here", "like 1h30m, 90s, 5s or 500ms"),
     "read t --since 1h": ("bad_pointer", "'1h' is a span of time, not a moment", "did you mean -1h?"),
     "read t --since 2026-13-02": (
         "bad_pointer", "'2026-13-02' is no time: there is no month 13", "a month is 01 to 12",

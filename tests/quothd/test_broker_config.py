@@ -15,7 +15,7 @@ import pytest
 from kit.peers import refused
 from quothd import example
 from quothd.check import check
-from quothd.config import KEYS, Config, Key
+from quothd.config import KEYS, Config, Key, Size, Span
 from quothd.main import _parser
 from quothd.sources import load, read
 from quothwire import variables
@@ -359,11 +359,17 @@ def test_every_variable_of_the_project_is_known() -> None:
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 def test_a_key_tells_what_it_is_and_why(key: Key) -> None:
-    """In sentences; a number says what it counts."""
+    """In sentences; a number says what it counts, a quantity is printed and typed with its unit."""
     assert key.help.endswith(".")
     assert key.why.endswith(".")
-    if key.kind in (int, float) and key.name != "port":
-        assert re.match(r"(Seconds|Bytes|Records|Requests|Topics) ", key.help), key.help
+    if key.kind is int and key.name != "port":
+        assert re.match(r"(Records|Requests|Topics) ", key.help), key.help
+    if key.kind in (Span, Size):
+        assert re.match(r"(Time|Age) " if key.kind is Span else r"(Size|Free space|Data) ", key.help), (
+            key.help
+        )
+        assert "0:" not in key.help, "the default is printed as infinity"
+        assert key.metavar == ("SPAN" if key.kind is Span else "SIZE")
 
 
 def test_keys_of_a_group_stand_together() -> None:

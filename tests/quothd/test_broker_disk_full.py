@@ -35,10 +35,11 @@ from quothwire.message import (
     TrimTopic,
     UpdateTopic,
 )
+from quothwire.quantity import format_size, parse_size
 
 MIB = 2**20
 RESERVE = MIB
-NEED_AND_HAVE = re.compile(r"(\d+) bytes are free, (\d+) are needed")
+NEED_AND_HAVE = re.compile(r"([\d.,]+ \w+) are free, ([\d.,]+ \w+) are needed")
 
 
 class Place:
@@ -156,7 +157,8 @@ def needs(problem: QuothError) -> tuple[int, int]:
     """The bytes that a refusal says are needed and free."""
     found = NEED_AND_HAVE.search(problem.text)
     assert found, problem.text
-    free, needed = map(int, found.groups())
+    free, needed = map(parse_size, found.groups())
+    assert found.groups() == (format_size(free), format_size(needed)), "in words"
     return needed, free
 
 

@@ -23,7 +23,7 @@ def test_the_limit_on_the_size_of_a_file_is_no_full_disk(start_broker: StartBrok
             assert caught.value.code == "disk_low"
             assert "a file of this process holds at most 64 KiB (RLIMIT_FSIZE)" in caught.value.text
             assert "the disk is not full" in caught.value.text
-            assert "bytes are free" not in caught.value.text
+            assert "are free" not in caught.value.text
             assert "LimitFSIZE=" in str(caught.value.hint)
         client.publish("t", b"x" * 2 * LIMIT)
         assert [len(message.value) for message in client.read("t")] == [6, 2 * LIMIT]

@@ -555,5 +555,7 @@ def test_it_says_what_it_serves_and_what_is_promised(start_broker: StartBroker, 
     broker = start_broker(durability="synced")
     assert str(broker.directory) in broker.wait_for("serving")
     assert "survives a power cut" in broker.wait_for("acknowledged means")
+    other = start_broker(directory=broker.directory.with_name("other"), sync_interval=0.02)
+    assert "may take the last 20 milliseconds" in other.wait_for("acknowledged means")
     assert broker.terminate(number) == 0
     assert "unlocked" in broker.stderr

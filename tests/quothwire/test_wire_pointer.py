@@ -210,6 +210,8 @@ def test_now_has_to_be_a_pointer(now: int) -> None:
         ("1h", "'1h' is a span of time, not a moment", "did you mean -1h?"),
         ("+1d3h", "is a span of time, not a moment", "did you mean -1d3h?"),
         ("15m ago", "is a span of time, not a moment", "did you mean -15m?"),
+        ("5 minutes", "'5 minutes' is a span of time, not a moment", "did you mean -5m?"),
+        ("1 day 3 hours ago", "is a span of time, not a moment", "did you mean -1d3h?"),
         ("-15", "is no span before now: 15 has no unit", "like -15m"),
         ("-15x", "is no span before now: there is no unit 'x'", "like -15m"),
         ("-15M", "M may be months or minutes", "like -15m"),

@@ -29,6 +29,10 @@ SPANS: dict[Any, float] = {
     "6e1": 60,
     "0": 0,
     "1_000": 1_000,
+    "1,024": 1_024,
+    "1_000s": 1_000,
+    "1,500 ms": 1.5,
+    "1h1,000s": 4_600,
     90: 90,
     2.5: 2.5,
     "infinity": math.inf,
@@ -47,6 +51,7 @@ NO_SPANS: dict[Any, str] = {
     "1e3s": "there is no unit 'e'",
     "5M": "M may be months or minutes; m is minutes",
     "1h30": "30 has no unit",
+    "1,50s": "'1,50s' cannot be read",
     "1h-3m": "'-3m' cannot be read",
     "\u0665s": "it does not begin with a number",
     "9" * 400 + "w": "it has 401 characters",
@@ -62,7 +67,8 @@ SIZES: dict[Any, int] = {
     "64": 64, "64B": 64, "64 bytes": 64, "64K": 64_000, "64kB": 64_000, "64KB": 64_000, "64 kb": 64_000,
     "64KiB": 65_536, "64kib": 65_536, "64Ki": 65_536, "1GiB": 2**30, "1gib": 2**30, "2m": 2_000_000,
     "10MB": 10_000_000, "3T": 3 * 10**12, "1TiB": 2**40, "1.5G": 1_500_000_000, "0.5KiB": 512,
-    "67_108_864": 2**26, "123,457 bytes": 123_457, 4_096: 4_096, 1e6: 1_000_000, "0": 0,
+    "67_108_864": 2**26, "123,457 bytes": 123_457, "1,024": 1_024, "1_000 MB": 10**9, "1,024.5 kB": 1_024_500,
+    "12,345,678": 12_345_678, 4_096: 4_096, 1e6: 1_000_000, "0": 0,
     f"{2**62}": 2**62,
 }  # fmt: skip
 NO_SIZES: dict[Any, str] = {
@@ -78,6 +84,12 @@ NO_SIZES: dict[Any, str] = {
     "1iB": "there is no unit 'iB'",
     "64\u212a": "there is no unit",
     "1M 5k": "it is no number with one unit",
+    "1,5000 B": "it is no number with one unit",
+    "1,5000": "it is no number with one unit",
+    "1234,567": "it is no number with one unit",
+    "1,024,50 B": "it is no number with one unit",
+    "0.5,000 kB": "it is no number with one unit",
+    "1_000_": "it is no number with one unit",
     "9" * 5_000: "it has 5,000 characters",
     "infinity": "it has to be finite here",
     math.inf: "it has to be finite here",
@@ -130,7 +142,17 @@ def test_infinity_is_what_it_is_to_the_caller() -> None:
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    {"15m": True, "1d3h": True, "15": False, "now": False, "never": False, "": False}.items(),
+    {
+        "15m": True,
+        "1d3h": True,
+        "15": False,
+        "1_000": False,
+        "1,000": False,
+        "1_000s": True,
+        "now": False,
+        "never": False,
+        "": False,
+    }.items(),
 )
 def test_a_span_is_known_by_its_units(text: str, found: bool) -> None:
     assert is_span(text) is found
@@ -148,6 +170,11 @@ def test_a_span_is_known_by_its_units(text: str, found: bool) -> None:
         (0.05, "50 milliseconds", "50ms", "50 milliseconds"),
         (0.0015, "1.5 milliseconds", "1.5ms", "1.5 milliseconds"),
         (0.123456, "123.456 milliseconds", "123.456ms", "123 milliseconds"),
+        (0.9994, "999.4 milliseconds", "999.4ms", "999 milliseconds"),
+        (0.9995, "999.5 milliseconds", "999.5ms", "999 milliseconds"),
+        (0.999999, "999.999 milliseconds", "999.999ms", "999 milliseconds"),
+        (0.001999, "1.999 milliseconds", "1.999ms", "1.99 milliseconds"),
+        (0.000999, "999 microseconds", "999us", "999 microseconds"),
         (0.000001, "1 microsecond", "1us", "1 microsecond"),
         (0, "0 seconds", "0s", "0 seconds"),
         (-90, "-1 minute 30 seconds", "-1m30s", "-1 minute 30 seconds"),
@@ -177,6 +204,16 @@ def test_a_span_is_printed_in_words(seconds: float, words: str, short: str, roug
 def test_a_size_is_printed_in_words(size: int, words: str, rough: str) -> None:
     assert format_size(size) == words
     assert format_size(size, rough=True) == rough
+
+
+def test_a_rough_span_is_never_longer_than_the_span() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for number in (*(int(10 ** chance.uniform(0, 12)) for _ in range(2_000)), 999_500, 999_999, 1_000_000):
+        for short in (False, True):
+            rough = round(parse_span(format_span(number / 1e6, short=short, rough=True)) * 1e6)
+            assert 0.9 * number <= rough <= number
 
 
 def test_what_is_printed_can_be_typed() -> None:

@@ -15,6 +15,7 @@ from quothcli.contexts import Context, Contexts
 from quothcli.exits import say
 from quothcli.options import Form, Timeout
 from quothcli.output import Printer
+from quothwire.quantity import format_span
 
 _Name = Annotated[
     str,
@@ -43,7 +44,7 @@ def put(
 ) -> None:
     """Give a broker a name, or give a name another broker.
 
-    The file that holds them is told by `quoth ctx ls`; nobody but its owner may read it.
+    `quoth ctx ls` prints the path of the file that holds them; only its owner may read it.
     """
     asked = chosen(context, timeout=timeout, form=form)
     old, new = contexts.change(lambda held: held.add(name, Context(url, asked.timeout)))
@@ -80,7 +81,7 @@ def remove(context: typer.Context, name: _Name, form: Form = None) -> None:
 
 
 def _print(printer: Printer, name: str, held: Contexts) -> None:
-    """Print one context. In use is what a command would take that is told nothing else of contexts."""
+    """Print one context. In use is the one that a command without --ctx takes."""
     found = held.contexts[name]
     in_use = name == (os.environ.get(CONTEXT_VARIABLE) or held.in_use)
     content = {
@@ -90,14 +91,14 @@ def _print(printer: Printer, name: str, held: Contexts) -> None:
         "in_use": in_use,
         "overridden": in_use and URL_VARIABLE in os.environ,
     }
-    waits = "" if found.timeout is None else f"  timeout {found.timeout:g} s"
+    waits = "" if found.timeout is None else f"  timeout {format_span(found.timeout, short=True)}"
     overridden = f"  ({URL_VARIABLE} wins)" if content["overridden"] else ""
     width = max(map(len, held.contexts))
     printer.answer(f"{'*' if in_use else ' '} {name:<{width}}  {found.url}{waits}{overridden}", content, name)
 
 
 def _say_what_wins() -> None:
-    """Tell of the environment, which nobody sees and which wins over the context in use."""
+    """Name the variable of the environment that wins over the context in use, if there is one."""
     for variable in (URL_VARIABLE, CONTEXT_VARIABLE):
         if os.environ.get(variable):
             say(f"quoth: {variable} is set to {os.environ[variable]}, which wins over the context in use")

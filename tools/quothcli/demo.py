@@ -30,6 +30,7 @@ from quothcli.lines import Stream, portions
 from quothcli.options import Form
 from quothcli.output import Printer, bytes_text, moment_text, records_text, shown
 from quothcli.progress import progress
+from quothwire.paths import given_path
 
 if TYPE_CHECKING:
     from quoth import Client
@@ -182,17 +183,17 @@ def _read(client: Client, published: Side) -> tuple[Side, list[Sample]]:
 
 @contextmanager
 def _source(file: str | None) -> Iterator[Source]:
-    """Open what is to be published. Raises OSError."""
+    """Open what is to be published. Raises OSError, or ``bad_setting`` for an empty path."""
     if file == "-":
         typed = sys.stdin.isatty()
         if typed:
             say("quoth: every line becomes a record, Ctrl-D ends")
         yield Source("stdin", sys.stdin.buffer, None, typed)  # type: ignore[arg-type]  # it is buffered
         return
-    path = file if file is not None else _default_file()
+    path = given_path(_default_file() if file is None else file, "FILE")
     with open(path, "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
-        yield Source(path, stream, size or None)
+        yield Source(str(path), stream, size or None)
 
 
 def _default_file() -> str:

@@ -26,7 +26,7 @@ def errors(
         str | None,
         typer.Argument(
             metavar="CODE",
-            help="The code of an error; without it all are told.",
+            help="The code of an error; without it, all are explained.",
             autocompletion=lambda incomplete: [one for one in CODES if one.startswith(incomplete)],
         ),
     ] = None,
@@ -34,8 +34,8 @@ def errors(
 ) -> None:
     """Explain the codes of errors: what happened, what to do.
 
-    A broker need not run. These are the codes of the protocol; what a command refuses by itself says so in
-    full.
+    No broker is needed. These are the codes of the protocol. An error of the command line itself, usage, has
+    its explanation in its text.
     """
     printer = Printer(chosen(context, form=form).format)
     if code is not None and code not in CODES:

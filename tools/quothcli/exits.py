@@ -1,7 +1,7 @@
 """How a command ends: with an exit status, two lines on stderr if it failed, and never a traceback.
 
     0  done                       3  the topic, the record or the log does not exist
-    1  it failed                  4  nobody answered in time
+    1  it failed                  4  no answer in time
     2  it was typed wrongly     130  interrupted
 
 Whoever reads the output may stop reading at any time; that ends a command silently, with 0. One that copies

@@ -92,8 +92,8 @@ def forward(
 ) -> int:
     """Carry a log to a topic of a broker, each record exactly once.
 
-    It goes on for ever unless it is told otherwise: it waits for records, for a network that comes back, for
-    a broker that is restarted. Killed at any moment and started again, it goes on where it was. A record is
+    It runs until it is stopped, unless --once is given: it waits for new records, and while the network or
+    the broker is away. Killed at any moment and started again, it goes on where it was. A record is
     done when the broker has synced it.
     """
     from quoth.client import Client

@@ -27,4 +27,4 @@ def _option(key: Key) -> Any:
     if key.kind is bool:
         both = f"{key.option}/--no-{key.option[2:]}"
         return Annotated[bool | None, typer.Option(both, help=key.summary)]
-    return Annotated[str | None, typer.Option(key.option, metavar="VALUE", help=key.summary)]
+    return Annotated[str | None, typer.Option(key.option, metavar=key.metavar, help=key.summary)]

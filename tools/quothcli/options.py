@@ -55,7 +55,8 @@ Template = Annotated[
         "--template",
         metavar="TEXT",
         help="Print each record so, instead of a --format: fields {topic} {pointer} {time} {key} {value} "
-        "{headers[NAME]}, {time:%H:%M:%S}, {value!raw} for the bytes as they are; \\t, \\n; {{ for a brace.",
+        "{headers[NAME]} {headers_problem} {raw_headers}, {time:%H:%M:%S}, {value!raw} for the bytes as they "
+        "are; \\t, \\n; {{ for a brace.",
     ),
 ]
 Topic = Annotated[

@@ -13,6 +13,7 @@ import base64
 import json
 import re
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -113,11 +114,15 @@ def message_line(message: Message) -> str:
     line = f"{message.pointer}\t{time_text(message.pointer)}\t{shown(message.value)}"
     if message.key is not None:
         line += f"\tkey={shown(message.key)}"
-    for name, value in message.headers.items():
-        line += f"\t{printable(name)}={shown(value)}"
+    return "\t".join([line, *headers_texts(message)])
+
+
+def headers_texts(message: Message) -> list[str]:
+    """A record's headers as ``NAME=VALUE``; then ``(PROBLEM: BYTES)`` if they cannot be decoded."""
+    texts = [f"{printable(name)}={shown(value)}" for name, value in message.headers.items()]
     if message.raw_headers:
-        line += f"\t({message.headers_problem}: {shown(message.raw_headers)})"
-    return line
+        texts.append(f"({message.headers_problem}: {shown(message.raw_headers)})")
+    return texts
 
 
 def message_object(message: Message) -> dict[str, Any]:
@@ -153,6 +158,25 @@ def shown(value: bytes) -> str:
 def printable(text: str) -> str:
     """Text without control characters."""
     return text if text.isprintable() else text.translate(_ESCAPED)
+
+
+def cells_of(text: str) -> int:
+    """Count the cells that a text takes on a terminal: 2 for a wide character, none for a combining one."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0
+        if unicodedata.category(one) in ("Mn", "Me", "Cf")
+        else 2
+        if unicodedata.east_asian_width(one) in "WF"
+        else 1
+        for one in text
+    )
+
+
+def padded(text: str, width: int) -> str:
+    """Return a text with spaces behind it, so that it takes at least so many cells of a terminal."""
+    return text + " " * (width - cells_of(text))
 
 
 def time_text(pointer: int) -> str:

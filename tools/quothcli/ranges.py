@@ -37,7 +37,7 @@ def count(
 ) -> None:
     """Count records, without reading them.
 
-    Damaged records count, though nobody can read them.
+    Damaged records count, too, though they cannot be read.
     """
     asked = chosen(context, url, timeout, form)
     begin, end = start(after, since) or 0, last_before(until)

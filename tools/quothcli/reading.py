@@ -70,7 +70,10 @@ _Watermark = Annotated[
     ),
 ]
 _Wait = Annotated[
-    bool, typer.Option("--wait/--no-wait", help="Wait for a broker that is not there yet (default: yes).")
+    bool,
+    typer.Option(
+        "--wait/--no-wait", help="Wait for a broker that is not there yet (default: yes).", show_default=False
+    ),
 ]
 _Pointers = Annotated[bool, typer.Option("--pointers", help="On a terminal, show pointers, too.")]
 
@@ -133,8 +136,8 @@ def tail(
     for --cursor. -n counts them, as `tail -n N -f FILE | grep` does.
 
     With --cursor it goes on behind what it has written before; of a topic that FILE does not know it prints
-    all. What was written is done, whoever reads it: behind `| head -5` the next run leaves out what the pipe
-    had taken, behind --limit 5 nothing.
+    all. The cursor moves when a record is written to the pipe, even if the reader stops early: use --limit 5,
+    not `| head -5`.
 
     With --merge a record is printed once no topic can have an older one to come. That takes milliseconds,
     more with hundreds of topics; equal times go by the topics' names. Only where the broker's clock steps
@@ -231,9 +234,9 @@ def get(
     """Print the record with exactly this pointer."""
     asked = chosen(context, url, timeout, form)
     printer = Printer(asked.format, chosen_template(template, asked.form))
-    wanted = moment(pointer) or 0
+    exactly = moment(pointer) or 0
     with asked.connect() as client:
-        printer.message(client.get(topic, wanted))
+        printer.message(client.get(topic, exactly))
     return None
 
 

@@ -4,7 +4,8 @@
     03:04:05.000  customer-1  {"total": 12}  trace=7f
 
 The key's column is as wide as the widest key so far, up to a limit, and is not there before the first key. A
-value is never cut: the terminal breaks the line. The date is said where it changes.
+value is never cut: the terminal breaks the line. A line with the date comes before the first record of a day.
+Headers that cannot be decoded follow as (PROBLEM: BYTES).
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import unicodedata
 from typing import TYPE_CHECKING
 
-from quothcli.output import printable, shown, time_text
+from quothcli.output import cells_of, headers_texts, printable, shown, time_text
 
 if TYPE_CHECKING:
     from quoth import Message
@@ -57,29 +57,16 @@ class Rows:
         if key or self._widths["key"]:
             parts.append(self._padded("key", key, _KEY))
         parts.append(shown(message.value))
-        parts += [
-            self._painted(f"{printable(name)}={shown(value)}", _HEADER)
-            for name, value in message.headers.items()
-        ]
+        parts += [self._painted(text, _HEADER) for text in headers_texts(message)]
         return (before + "  ".join(parts) + "\n").encode("utf-8", "backslashreplace")
 
     def _padded(self, column: str, text: str, colour: str) -> str:
-        width = _cells(text)
+        width = cells_of(text)
         self._widths[column] = max(self._widths[column], min(width, self._key_max))
         return self._painted(text, colour) + " " * (self._widths[column] - width)
 
     def _painted(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colour and text else text
-
-
-def _cells(text: str) -> int:
-    """How many cells of a terminal a text takes."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
-        for one in text
-    )
 
 
 def are_for_a_terminal() -> bool:

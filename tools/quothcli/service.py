@@ -102,7 +102,7 @@ def install(
 ) -> int:
     """Put the unit, the user and the configuration in place.
 
-    Nothing is started; what to type next is said. A file that somebody has changed is kept. Exit status: 0
+    Nothing is started; what to type next is printed. A file that was changed since is kept. Exit status: 0
     done, 1 it may not be done, 3 there is no quothd beside this command.
     """
     if _needs_root(user, prefix):
@@ -132,7 +132,7 @@ def uninstall(
 ) -> int:
     """Take away what `install` has put there, and nothing else.
 
-    The data stays, and so does every file that somebody has changed. Exit status: 0 done, 1 it may not be
+    The data stays, and so does every file that was changed since. Exit status: 0 done, 1 it may not be
     done, or the service is still enabled.
     """
     if _needs_root(user, prefix):
@@ -246,7 +246,7 @@ def _needs_root(user: bool, prefix: Path | None) -> bool:
 
 def _tell(printer: Printer, part: Part, done: str, *, dry_run: bool) -> None:
     """Say what was done with a file, or would be."""
-    reason = {"kept": ", since somebody has changed it", "unchanged": ", it is as it should be"}.get(done, "")
+    reason = {"kept": ", since it was changed", "unchanged": ", it is as it should be"}.get(done, "")
     would = "would be " if dry_run else ""
     content = {"path": str(part.path), "done": done, "dry_run": dry_run}
     printer.answer(f"{would}{done}{reason}: {part.path}", content)

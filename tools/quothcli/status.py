@@ -1,12 +1,12 @@
-"""`quoth status` and `quoth ping`: how the broker is, and whether it is there."""
+"""`quoth status` and `quoth ping`: the broker's topics and totals, and whether it answers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from quothcli.command import command
 from quothcli.exits import say
 from quothcli.formats import Format
 from quothcli.options import Form, Timeout, Url
-from quothcli.output import Printer, bytes_text, printable
+from quothcli.output import Printer, bytes_text, cells_of, padded, printable
 from quothcli.watch import lag_of
 from quothwire.quantity import format_size, format_span
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _WRONG = (
     "torn_bytes", "damaged_bytes", "lost_records", "set_aside_bytes", "scrub_damages", "scrub_missing_records"
 )  # fmt: skip
-"""Counters that somebody should know of who looks at the status."""
+"""Counters that `quoth status` reports unless they are 0."""
 
 
 ROWS_MAX = 1_000
@@ -35,6 +35,8 @@ ROWS_MAX = 1_000
 _NAME_MAX = 24
 """A longer name moves the columns behind it."""
 _HEADINGS = ("TOPIC", "RECORDS", "BYTES", "OLDEST", "NEWEST", "LAG", "KEEPS")
+_LAYOUT = " {:>13} {:>7} {:>6} {:>6} {:>7}  {}"
+"""Of the columns behind the name."""
 
 
 def add(app: typer.Typer) -> None:
@@ -61,21 +63,27 @@ def status(
     OLDEST and NEWEST are the ages of the oldest and the newest record that is kept. LAG is how many records
     the consumer of --cursor FILE is behind, or how long if that is not known; without FILE there is none.
     KEEPS is the retention: the age and the size above which the oldest records are removed. The totals go
-    to stderr. No topic is woken.
+    to stderr. --format json prints one object, with the topics in its list "rows". No topic is woken.
     """
     asked = chosen(context, url, timeout, form)
+    if cursor is not None and asked.format is Format.RAW:
+        raise typer.BadParameter(
+            "raw prints names only: use text or json to see a lag", param_hint="--cursor"
+        )
     printer = Printer(asked.format)
     with asked.connect() as client:
         found = client.status()
-        if asked.format is Format.JSON:
-            printer.object(asdict(found))
-            return
         names = list(found.states)[:rows]
+        if asked.format is Format.JSON:
+            printer.object(
+                {**asdict(found), "rows": [_object(*row) for row in _described(client, names, cursor)]}
+            )
+            return
         if asked.format is Format.RAW:
             for name in names:
                 printer.answer(name, {}, name)
         else:
-            _print_table(printer, client, names, cursor)
+            _print_table(printer, _described(client, names, cursor))
     printer.flush()
     if more := len(found.states) - len(names):
         say(f"quoth: {more:,} more topics; --rows {len(found.states)} shows all")
@@ -87,23 +95,38 @@ def status(
         say(f"quoth: something was damaged: {said}; `quoth log verify {found.directory}` tells more")
 
 
-def _print_table(printer: Printer, client: Client, names: Sequence[str], cursor: Path | None) -> None:
-    """A line a topic. One that is deleted meanwhile has none."""
+def _described(
+    client: Client, names: Sequence[str], cursor: Path | None
+) -> Iterator[tuple[TopicInfo, Position | None]]:
+    """Yield each topic and how far the cursor has got in it, without topics that were deleted meanwhile."""
     from quoth import NotFound
-    from quoth.cursor import positions_in
 
-    done = positions_in(cursor) if cursor is not None else {}
-    width = min(_NAME_MAX, max([len("TOPIC"), *map(len, names)]))
-    lines = []
+    done = _positions_in(cursor) if cursor is not None else {}
     for name in names:
         try:
-            info = client.topic(name)
+            yield client.topic(name), done.get(name)
         except NotFound:
             continue
-        lines.append(_cells(info, done.get(name), time.time()))
-    layout = f"{{:<{width}}} {{:>13}} {{:>7}} {{:>6}} {{:>6}} {{:>7}}  {{}}"
-    for cells in [_HEADINGS, *lines] if lines else []:
-        printer.line(layout.format(*cells).rstrip())
+
+
+def _positions_in(cursor: Path) -> Mapping[str, Position]:
+    from quoth.cursor import positions_in  # loaded only if a cursor is given
+
+    return positions_in(cursor)
+
+
+def _object(info: TopicInfo, done: Position | None) -> dict[str, Any]:
+    """Make the object of a topic, with the lag in records and in seconds; None if they are not known."""
+    records, seconds = lag_of(info, done)
+    return {**asdict(info), "lag": records, "lag_seconds": seconds}
+
+
+def _print_table(printer: Printer, rows: Iterable[tuple[TopicInfo, Position | None]]) -> None:
+    """Print a line for each topic, below the headings; nothing if there is none."""
+    lines = [_cells(info, done, time.time()) for info, done in rows]
+    width = min(_NAME_MAX, max([len("TOPIC"), *(cells_of(name) for name, *_ in lines)]))
+    for name, *others in [_HEADINGS, *lines] if lines else []:
+        printer.line((padded(name, width) + _LAYOUT.format(*others)).rstrip())
 
 
 def _cells(info: TopicInfo, done: Position | None, now: float) -> tuple[str, ...]:
@@ -126,7 +149,7 @@ def _span(seconds: float) -> str:
 
 
 def damage_text(found: Status) -> str:
-    """What was damaged, as the broker has counted; empty if nothing was."""
+    """Name the broker's counters of damage that are not 0; empty if all are."""
     wrong = {name: found.counters.get(name, 0) for name in _WRONG}
     return ", ".join(f"{name} {number:,}" for name, number in wrong.items() if number)
 
@@ -134,7 +157,7 @@ def damage_text(found: Status) -> str:
 def ping(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
     """Measure one round trip to the broker.
 
-    The exit status is 4 if nobody answers.
+    The exit status is 4 if the broker does not answer.
     """
     asked = chosen(context, url, timeout, form)
     with asked.connect() as client:

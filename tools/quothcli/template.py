@@ -1,8 +1,9 @@
 """Records by a template that was typed: `{pointer} {time:%H:%M:%S} {key}: {value}`.
 
     {topic} {pointer} {time} {key} {value} {headers[NAME]}     what a record has; nothing where it has none
+    {headers_problem} {raw_headers}                            why headers cannot be decoded, their bytes
     {pointer:>20} {time:%H:%M:%S} {key:<10}                    formatted as Python does it
-    {key!raw} {value!raw} {headers[NAME]!raw}                  the bytes as they are
+    {key!raw} {value!raw} {headers[NAME]!raw} {raw_headers!raw}    the bytes as they are
     \\t \\n \\r \\\\ {{ }}                                         a tab, a newline, ..., braces
 
 Without !raw, bytes are shown as the text format shows them: in one line that does no harm to a terminal. Each
@@ -21,7 +22,7 @@ from quoth import Message
 from quothcli.formats import Format
 from quothcli.output import printable, shown, time_text
 
-FIELDS = ("topic", "pointer", "time", "key", "value", "headers[NAME]")
+FIELDS = ("topic", "pointer", "time", "key", "value", "headers[NAME]", "headers_problem", "raw_headers")
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|\\(.)|[^{}\\]+|\\", re.DOTALL)
 _FIELD = re.compile(
@@ -77,7 +78,7 @@ def _field(text: str) -> Part:
         raise _unknown(name)
     if name in _TEXTS:
         if raw:
-            raise _wrong(f"{{{text}}}: a {name} is text; key, value and headers may be !raw")
+            raise _wrong(f"{{{text}}}: a {name} is text; key, value, headers and raw_headers may be !raw")
         if name == "time" and spec:
             return lambda message: _encoded(message.time.strftime(spec))
         return _text(_TEXTS[name], spec)
@@ -101,6 +102,7 @@ _TEXTS: dict[str, Callable[[Message], object]] = {
     "topic": lambda message: printable(message.topic),
     "pointer": lambda message: message.pointer,
     "time": lambda message: time_text(message.pointer),
+    "headers_problem": lambda message: printable(message.headers_problem),
 }
 
 
@@ -110,6 +112,8 @@ def _bytes_of(name: str, header: str) -> Part:
         return lambda message: message.value
     if name == "key":
         return lambda message: message.key or b""
+    if name == "raw_headers":
+        return lambda message: message.raw_headers
     return lambda message: message.headers.get(header, b"")
 
 

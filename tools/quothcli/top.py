@@ -26,6 +26,7 @@ from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable
 from quothcli.quantities import span
 from quothcli.watch import Row, Sort, View, Watch
+from quothwire.quantity import format_span
 
 ROWS = 20
 """Where there is no screen that has room for so many and no more."""
@@ -34,6 +35,8 @@ _ANSWER_S = 2.0
 """A broker that takes longer is shown as away; it is asked again after the interval."""
 _NAME_COLUMNS = 24
 """So much of a topic's name is to be seen on a screen, whatever else is not."""
+_URL_COLUMNS = 20
+"""A URL is not cut below this length."""
 
 
 class _Column(NamedTuple):
@@ -97,7 +100,7 @@ def top(
         typer.Option(
             "--cursor",
             metavar="FILE",
-            help="The cursor of a consumer (`quoth tail --cursor`), to see his lag.",
+            help="The cursor of a consumer (`quoth tail --cursor`), to see its lag.",
         ),
     ] = None,
     url: Url = None,
@@ -169,22 +172,28 @@ def _screen() -> Iterator[Show]:
     with Live(auto_refresh=False) as live:
 
         def show(url: str, view: View | QuothError) -> None:
-            lines = _lines(url, view, _columns(live.console.width))
+            width = live.console.width
+            lines = _lines(url, view, _columns(width), width)
             live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
 
         yield show
 
 
-def _lines(url: str, view: View | QuothError, columns: Sequence[_Column] = _COLUMNS) -> list[str]:
+def _lines(
+    url: str, view: View | QuothError, columns: Sequence[_Column] = _COLUMNS, width: int | None = None
+) -> list[str]:
+    """Lay out a view. width: of the screen, for which a long URL is cut; None: there is no limit."""
     at = datetime.now(UTC).strftime("%H:%M:%SZ")
     if isinstance(view, QuothError):
         what = "away" if isinstance(view, Disconnected) else "not now"
         return [f"{url}  {at}  {what}: {printable(view.text)}"]
     status = view.status
+    broker = f"  {status.server}, process {status.pid}, up {_span(status.uptime)}  {at}"
+    room = len(url) if width is None else max(_URL_COLUMNS, width - len(broker))
     return [
-        f"{url}  {status.server}, process {status.pid}, up {_span(status.uptime)}  {at}",
+        (url if len(url) <= room else f"{url[: room - 3]}...") + broker,
         f"{status.topics:,} topics, {status.active:,} active, {status.waits:,} waiting, "
-        f"{_rate(view.requests_per_second)} requests/s, {_rate(view.syncs_per_second)} syncs/s",
+        f"{_rate(view.requests_per_second)} req/s, {_rate(view.syncs_per_second)} syncs/s",
         f"{_heading(columns)}TOPIC",
         *(_line(row, columns) for row in view.rows),
     ]
@@ -238,8 +247,4 @@ def _span_or_not(seconds: float | None) -> str:
 
 
 def _span(seconds: float) -> str:
-    """A span of time in few letters."""
-    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.1f} s"
+    return format_span(seconds, short=True, rough=True)

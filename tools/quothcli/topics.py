@@ -121,7 +121,7 @@ def remove(
 ) -> int | None:
     """Delete a topic and all its records.
 
-    It asks first; where nobody can be asked, --yes is needed.
+    It asks first; without a terminal, --yes is required.
     """
     asked = chosen(context, url, timeout, form)
     with asked.connect() as client:

@@ -65,7 +65,7 @@ def abort(
 ) -> int | None:
     """Remove what is staged of a transaction.
 
-    Whoever is still writing it has to write it again. What is published stays.
+    An application that is still writing it has to stage it again. What is published stays.
     """
     asked = chosen(context, url, timeout, form)
     with asked.connect() as client:

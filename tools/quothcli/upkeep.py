@@ -53,10 +53,10 @@ def verify(
 ) -> int:
     """Read every byte of a log and verify every checksum.
 
-    A line for each log. What is damaged is reported on stderr, with the records that are missing, and makes
-    the exit status 1; records that are gone for good, as a repair leaves it, are told and are no reason to
-    fail. Derived parts that a crash took, a footer or an index, are no damage: no record is missing, and the
-    next opening makes them.
+    It prints a line for each log. Damage is reported on stderr, with the records that are missing, and makes
+    the exit status 1. Records that a repair removed are reported, too, but do not count as damage. Neither
+    does a footer or an index that a crash left unfinished: no record is missing, and the next opening writes
+    it again.
     """
     from quothd.places import places
 
@@ -161,7 +161,7 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
         names = ", ".join(sorted(path.name for path in aside)[:_NAMES_MAX]) + ", ..." * (
             len(aside) > _NAMES_MAX
         )
-        say(f"quoth: {place.topic}: {size} set aside in {names}: delete that if nobody needs it")
+        say(f"quoth: {place.topic}: {size} set aside in {names}: delete it if it is not needed")
     _print_verified(printer, place, found, strays, [str(path) for path in aside])
     return status
 

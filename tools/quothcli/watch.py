@@ -76,7 +76,7 @@ class _Look:
 
 
 class Watch:
-    """Looks at one broker, and remembers the last look. cursor: the file of a consumer's, to see his lag."""
+    """Looks at one broker, and remembers the last look. cursor: the file of a consumer, to see its lag."""
 
     def __init__(self, client: Client, sort: Sort, cursor: Path | None = None) -> None:
         self._client = client

@@ -6,7 +6,7 @@ import calendar
 import re
 
 from quothwire.errors import QuothError, error
-from quothwire.quantity import is_span, parse_span
+from quothwire.quantity import format_span, is_span, parse_span
 
 EXAMPLES = "like 1767323045000001, 2026-01-02T03:04:05Z, -15m or now"
 _SHOWN_MAX = 40
@@ -25,7 +25,8 @@ def refusal(text: str) -> QuothError:
     shown = repr(text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}...")
     span = text.removesuffix(" ago").removeprefix("+")
     if is_span(span):
-        return error("bad_pointer", f"{shown} is a span of time, not a moment", f"did you mean -{span}?")
+        meant = format_span(parse_span(span), short=True) if re.search(r"\s", span) else span
+        return error("bad_pointer", f"{shown} is a span of time, not a moment", f"did you mean -{meant}?")
     if re.match("-[0-9]", text):
         return _wrong_span(shown, text)
     if (date := _DATE.fullmatch(text)) is not None:

@@ -1,8 +1,8 @@
 """Spans of time and sizes as people write them: one parser and one printer for every part of Quoth.
 
 A span is seconds, a size is bytes. A bare number is in that unit; text may name others: ``7d``, ``1h30m``,
-``500ms``, ``1GiB``, ``10MB``; ``infinity`` stands for no limit. What `format_span` and `format_size` print
-can be typed again and means the same, unless it was asked to be rough.
+``500ms``, ``1GiB``, ``10MB``; ``infinity`` stands for no limit, ``1_000`` and ``1,000`` for a thousand. What
+`format_span` and `format_size` print can be typed again and means the same, unless it was asked to be rough.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _WHOLE_MAX = 10**100
 """A larger number is refused: above 10**308 there is no float of it."""
 _INFINITY = frozenset({"infinity", "inf", "never", "no limit", "unlimited"})
 _NUMBER = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,19})?(?:e\+?[0-9]{1,2})?", re.IGNORECASE)
-_DIGITS_GROUPED = re.compile(r"(?<=[0-9])_(?=[0-9])")
-_THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3})")
+_SEPARATORS = re.compile(r"(?<=[0-9])_(?=[0-9])|(?<![0-9.,])(?=[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,]))[0-9,]+")
+"""An underscore between digits, or a number whose commas part groups of three digits."""
 _STEP = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,19})?)\s*([^\W\d_]+)\s*")
 
 _SPAN_UNITS = (  # the largest first, as they are printed
@@ -95,7 +95,7 @@ def parse_size(given: object, *, infinity: int | None = None) -> int:
 
 def is_span(text: str) -> bool:
     """True if the text is a finite span that names its units: ``15m``, but not ``15``."""
-    if _NUMBER.fullmatch(text):
+    if _NUMBER.fullmatch(_without_separators(text)):
         return False
     try:
         return not math.isinf(parse_span(text))
@@ -106,14 +106,15 @@ def is_span(text: str) -> bool:
 def format_span(seconds: float, *, short: bool = False, rough: bool = False) -> str:
     """Print a span in words, ``1 day 12 hours``, exact to the microsecond.
 
-    short: ``1d12h``, for tables. rough: the two largest units alone, the rest cut off. Below a second it is
-    in milliseconds or microseconds.
+    short: ``1d12h``, for tables. rough: cut off what is below the two largest units; below a second, what is
+    behind three digits. Below a second it is in milliseconds or microseconds.
     """
     if math.isinf(seconds):
         return "infinity"
     left = round(abs(seconds) * 1e6)
-    short_one = left < 1_000_000
-    parts = [_amount(left, _small_unit(left), short, rough)] if short_one else _parts(left, short, rough)
+    if rough:
+        left -= left % _rough_step(left)
+    parts = [_amount(left, _small_unit(left), short)] if left < 1_000_000 else _parts(left, short)
     return ("-" if seconds < 0 and left else "") + ("" if short else " ").join(parts)
 
 
@@ -145,7 +146,7 @@ def _number(given: object, noun: str, hint: str) -> float | None:
     if isinstance(given, str):
         if len(given) > _TEXT_LENGTH_MAX:
             raise _wrong(f"{given[:40]}...", noun, f"it has {len(given):,} characters", hint)
-        text = _DIGITS_GROUPED.sub("", given.strip())
+        text = _without_separators(given.strip())
         if text.lower() in _INFINITY:
             return math.inf
         if not _NUMBER.fullmatch(text):
@@ -160,6 +161,11 @@ def _number(given: object, noun: str, hint: str) -> float | None:
     return given
 
 
+def _without_separators(text: str) -> str:
+    """Remove what parts groups of digits, ``1_000`` and ``1,000``; a comma elsewhere stays and is refused."""
+    return _SEPARATORS.sub(lambda found: found[0].replace("_", "").replace(",", ""), text)
+
+
 def _infinite(infinity: float | None, given: object, noun: str, hint: str) -> float:
     if infinity is None:
         raise _wrong(given, noun, "it has to be finite here", hint)
@@ -170,10 +176,11 @@ def _steps(text: str, hint: str) -> float:
     """The microseconds of a span with units."""
     _check_begin(text, "span of time", hint)
     total, end = Decimal(0), 0
-    while end < len(text):
-        step = _STEP.match(text, end)
+    plain = _without_separators(text)
+    while end < len(plain):
+        step = _STEP.match(plain, end)
         if step is None:
-            left = text[end:]
+            left = plain[end:]
             reason = f"{left} has no unit" if _NUMBER.fullmatch(left) else f"{left!r} cannot be read"
             raise _wrong(text, "span of time", reason, hint)
         amount, unit = step.groups()
@@ -194,7 +201,7 @@ def _microseconds(text: str, unit: str, hint: str) -> int:
 
 def _bytes(text: str, hint: str) -> float:
     _check_begin(text, "size", hint)
-    step = _STEP.fullmatch(_THOUSANDS.sub("", text))
+    step = _STEP.fullmatch(_without_separators(text))
     if step is None:
         raise _wrong(text, "size", "it is no number with one unit", hint)
     amount, unit = step.groups()
@@ -231,31 +238,33 @@ def _small_unit(microseconds: int) -> _Unit:
     return _MILLISECOND if microseconds >= 1_000 else _MICROSECOND
 
 
-def _parts(left: int, short: bool, rough: bool) -> list[str]:
+def _parts(left: int, short: bool) -> list[str]:
     """The units of a span of a second and more, without those of which there are none."""
-    if rough:
-        left -= left % _rough_step(left)
     parts = []
     for unit in _PRINTED:
         length = unit[0]
         count = left if length == 1_000_000 else left - left % length
         if count:
-            parts.append(_amount(count, unit, short, rough=False))
+            parts.append(_amount(count, unit, short))
         left -= count
     return parts
 
 
 def _rough_step(left: int) -> int:
-    """What a rough span is a multiple of: the unit below its largest one; a tenth of a second at the end."""
+    """Return what a rough span is a multiple of: the unit below its largest one, or a tenth of a second.
+
+    Below a second it is the third digit.
+    """
+    if left < 1_000_000:
+        return int(10 ** max(0, len(str(left)) - 3))
     lengths = [length for length, _ in _PRINTED] + [100_000]
     largest = next(place for place, length in enumerate(lengths) if left >= length)
     return lengths[largest + 1]
 
 
-def _amount(microseconds: int, unit: _Unit, short: bool, rough: bool) -> str:
+def _amount(microseconds: int, unit: _Unit, short: bool) -> str:
     length, names = unit
-    amount = Decimal(microseconds) / length
-    text = f"{amount:.3g}" if rough else f"{amount:f}"
+    text = f"{Decimal(microseconds) / length:f}"
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     if short:

@@ -9,7 +9,6 @@ import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,6 +79,8 @@ class Report:
 
 def machine() -> dict[str, str]:
     """What a figure depends on beside the broker: processor, system, versions."""
+    from importlib.metadata import version  # loads much of Python's email, which --help does not need
+
     versions = ", ".join(f"{name} {version(name)}" for name in ("quoth", "pyzmq", "msgpack", "xxhash"))
     return {
         "machine": f"{os.cpu_count()} x {_processor()}, {platform.system()} {platform.release()}",

@@ -65,7 +65,7 @@ def _announcements(client: Client) -> Finding:
     if _speaks(*host_and_port(where)):
         return ok("announcements", f"{where} answers")
     advice = "records are pulled without them, only later: open this port, too"
-    return warn("announcements", f"nobody answers at {where}", advice)
+    return warn("announcements", f"no answer from {where}", advice)
 
 
 def _history(status: Status) -> Findings:
@@ -101,9 +101,9 @@ def _ports(url: str) -> Findings:
         if _listens(host, number):
             what = "speaks ZeroMQ, but does not answer" if _speaks(host, number) else "speaks no ZeroMQ"
             advice = "a broker that hangs, or another program: end it, or give the broker another --port"
-            yield fail("port", f"somebody listens at {host}:{number} and {what}", advice)
+            yield fail("port", f"a program listens at {host}:{number} and {what}", advice)
         else:
-            yield ok("port", f"nobody listens at {host}:{number}")
+            yield ok("port", f"nothing listens at {host}:{number}")
 
 
 def _listens(host: str, port: int) -> bool:

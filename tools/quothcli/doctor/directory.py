@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quothcli.doctor.finding import Finding, Findings, fail, ok, warn
 from quothcli.output import bytes_text, printable
+from quothwire.quantity import format_span
 
 if TYPE_CHECKING:
     from quothd.config import Config
@@ -161,10 +162,10 @@ def _sync(directory: Path, config: Config) -> Findings:
     if half < _CACHED_S:
         text += ": the disk has a battery, or only says that it is done"
     else:
-        text += f"; who waits for each `synced` gets {1 / half:,.0f} a second, many publishers share one"
+        text += f"; waiting for each `synced` allows {1 / half:,.0f} a second, many publishers share one"
     if most > config.sync_interval:
         advice = (
-            f"sync_interval is {config.sync_interval * 1e3:g} ms: publish in batches, or use another disk"
+            f"sync_interval is {format_span(config.sync_interval)}: publish in batches, or use another disk"
         )
         yield warn("fsync", text, advice)
     else:
@@ -205,7 +206,7 @@ def _lock(directory: Path) -> Finding:
     try:
         fd = open_regular(file, os.O_RDONLY)
     except FileNotFoundError:
-        return ok("lock", "nobody had this directory yet")
+        return ok("lock", "no broker has opened this directory yet")
     except OSError as problem:
         if problem.errno in STRANGE:
             return fail("lock", f"{file}: {problem.strerror}", "no broker starts there: move that away")

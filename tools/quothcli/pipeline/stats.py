@@ -65,8 +65,8 @@ def stats(
 
     A line for each window with records: how many and how large, rates, different keys (about: within 3 % in
     two cases of three, exactly up to 1,023), the largest record, records that are missing, records behind the
-    newest one; --format json and --out tell more. With --follow a window is told once a record lies behind
-    it. Damaged records make the exit status 1.
+    newest one; --format json and --out tell more. With --follow a window is printed once a record lies
+    behind it. Damaged records make the exit status 1.
     """
     asked = chosen(context, url, timeout, spark["form"])
 

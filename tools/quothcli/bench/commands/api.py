@@ -17,6 +17,8 @@ from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.options import Form
 from quothcli.output import Printer
+from quothcli.quantities import span
+from quothwire.quantity import format_span
 
 
 def add(bench: typer.Typer) -> None:
@@ -32,10 +34,9 @@ def api(
         float | None,
         typer.Option(
             "--seconds",
-            metavar="S",
-            min=0.01,
-            max=SECONDS_MAX,
-            help=f"How long a row is measured (default {SECONDS:g}).",
+            metavar="SPAN",
+            parser=span("--seconds", 0.01, SECONDS_MAX),
+            help=f"How long a row is measured (default: {format_span(SECONDS, short=True)}).",
         ),
     ] = None,
     messages: Annotated[

@@ -18,6 +18,7 @@ from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.options import Form
 from quothcli.output import Printer
+from quothcli.quantities import span
 from quothwire.errors import error
 
 ENCODED_BYTES_MAX = 2**30
@@ -54,10 +55,10 @@ def latency(
         float,
         typer.Option(
             "--seconds",
-            metavar="S",
-            min=0.01,
-            max=SECONDS_MAX,
-            help="How long each schedule and each tail lasts.",
+            metavar="SPAN",
+            parser=span("--seconds", 0.01, SECONDS_MAX),
+            help="How long each schedule and each tail lasts (default: 5s).",
+            show_default=False,
         ),
     ] = 5,
     url: Broker = None,

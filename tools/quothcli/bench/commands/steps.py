@@ -13,18 +13,26 @@ from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.options import Form
 from quothcli.output import Printer
+from quothcli.quantities import span
+from quothwire.quantity import format_span
 
 
 def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
-    command(bench, "steps", "quoth bench steps", "quoth bench steps --trial 0.5")(steps)
+    command(bench, "steps", "quoth bench steps", "quoth bench steps --trial 500ms")(steps)
 
 
 def steps(
     context: typer.Context,
     trial: Annotated[
         float,
-        typer.Option("--trial", metavar="S", min=0.001, max=60, help="Seconds of a trial; a step has nine."),
+        typer.Option(
+            "--trial",
+            metavar="SPAN",
+            parser=span("--trial", 0.001, 60),
+            help=f"How long a trial takes; a step has nine (default: {format_span(TRIAL_S, short=True)}).",
+            show_default=False,
+        ),
     ] = TRIAL_S,
     directory: Directory = None,
     form: Form = None,

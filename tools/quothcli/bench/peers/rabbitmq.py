@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property, partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +263,8 @@ def _confirmations(expected: int) -> tuple[Confirmed, asyncio.Future[None]]:
 def _versions() -> str:
     """The server's version is in the name of the directory that its scripts lie in."""
     server = _script().parent.parent.name.replace("_server-", "-server ")
+    from importlib.metadata import version  # loads much of Python's email, which --help does not need
+
     return f"{server}, rstream {version('rstream')}"
 
 

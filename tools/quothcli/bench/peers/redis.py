@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +202,8 @@ def _forget(port: int) -> None:
 
 
 def _versions() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # slow to load, and --help does not need it
+
     said = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
     number = next((word[2:] for word in said.split() if word.startswith("v=")), "")
     hiredis = "without hiredis"

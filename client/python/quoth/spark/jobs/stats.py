@@ -78,8 +78,8 @@ def job(
     `NotFound` ``unknown_topic``, `Disconnected`. The job raises as `survey`.
     """
     width, after, end = window_us(window), cursor(None, since, 0), last_before(until)
-    selection = _selected(topics, url, timeout)
     refuse_existing(out)
+    selection = _selected(topics, url, timeout)
 
     def run(spark: SparkSession) -> Summary:
         with awaited(url, timeout, tell) as broker:
@@ -278,7 +278,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def refuse_together(follow: float | None, until: str | None, checkpoint: str | None) -> None:
-    """Raise ``bad_request`` for what means nothing with --follow, or without it."""
+    """Raise ``bad_request`` for what means nothing with --follow, or without it.
+
+    An empty path is ``bad_setting``.
+    """
+    if checkpoint is not None:
+        given_path(checkpoint, "--checkpoint")
     if follow is not None and until is not None:
         raise error("bad_request", "--until means nothing with --follow, which has no end", "leave it out")
     if follow is None and checkpoint is not None:
