@@ -170,12 +170,32 @@ def test_filters(quoth: Command, client: Client, topic: str, command: str) -> No
     assert found("--key", "k", limit=2) == ["one", r"two \xff"]
     assert found("--key", "é") == ["ONE"]
     assert found("--grep", "(?i)^one$", limit=2) == ["one", "ONE"]
-    assert found("--grep", r"\xff") == [r"two \xff"]
+    assert found("--grep", r"\udcff") == [r"two \xff"]
+    assert found("--grep", "o \udcff") == [r"two \xff"], "the byte as it is"
     assert found("--header", "a", limit=2) == ["one", r"two \xff"]
     assert found("--header", "a=2") == [r"two \xff"]
     assert found("--header", "b=x=y") == ["ONE"]
     assert found("--header", "a", "--header", "b=") == [r"two \xff"]
     assert found("--key", "k", "--grep", "two") == [r"two \xff"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("[ä]", "ä"),
+        ("^.$", "é 日 ä …"),
+        ("(?i)^É", "é"),
+        (r"^\W+$", "…"),
+        (r"^\w+$", "é 日 ä öl"),
+        (r"\xe4", "ä"),
+    ],
+)
+def test_a_value_is_searched_by_characters(
+    quoth: Command, client: Client, topic: str, expression: str, expected: str
+) -> None:
+    client.publish(topic, [text.encode() for text in ("é", "日", "ä", "öl", "…")])
+    told = quoth("read", topic, "--grep", expression, "--format", "raw")
+    assert (told.status, told.out.decode().split(), told.err) == (0, expected.split(), "")
 
 
 @pytest.mark.parametrize("typed", [("--grep", "("), ("--header", "=x")])
