@@ -139,7 +139,10 @@ def test_a_cursor_that_knows_wins_over_the_last_records(
 ) -> None:
     fill(*numbers(5))
     line = ("tail", topic, "-n", "3", "--cursor", str(tmp_path / "cursor"), "--limit", "1", "--format", "raw")
-    assert [quoth(*line).lines for _ in range(3)] == [["2"], ["3"], ["4"]]
+    first, *later = [quoth(*line) for _ in range(3)]
+    assert [one.lines for one in (first, *later)] == [["2"], ["3"], ["4"]]
+    said = f"{tmp_path / 'cursor'} says where to go on; -n, --after and --since say where a new file begins"
+    assert (first.err, {one.err for one in later}) == ("", {f"quoth: {said}\n"})
 
 
 @pytest.mark.parametrize("option", ["--after", "--since"])

@@ -19,6 +19,11 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "ping --timeout 0": ("bad_setting", "--timeout is at least 1 millisecond and at most", "like"),
     "log verify d --rate 5q": ("bad_setting", "--rate: '5q' is not a size: there is no unit", "like 1GiB"),
     "log verify d --rate 0": ("bad_setting", "--rate is at least 1 byte, not '0'", "like 1GiB"),
+    "topic set t": ("usage", "usage: say what to change, like --max-age 7d", "`quoth topic set --help`"),
+    "tail t --watermark": ("usage", "usage: --watermark: only a --merge has one", "`quoth tail --help`"),
+    "tail t -n 1 --after 1": ("usage", "usage: -n: it says where to begin", "`quoth tail --help`"),
+    "pub t x --null": ("usage", "usage: --null, --json: they are for records", "`quoth pub --help`"),
+    "read": ("usage", "usage: Missing argument 'TOPIC'", "`quoth read --help`"),
     "read t --since 1h": ("bad_pointer", "'1h' is a span of time, not a moment", "did you mean -1h?"),
     "read t --since 2026-13-02": (
         "bad_pointer", "'2026-13-02' is no time: there is no month 13", "a month is 01 to 12",
