@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import zmq
 import quoth as library
 from kit.brokers import BrokerProcess, StartBroker, free_port
 from kit.commands import Command, Running
+from kit.damage import stored_batches, zero
 from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import Context
 from kit.screens import Screen
@@ -73,12 +74,75 @@ def test_the_last_of_several_topics(quoth: Command, client: Client, topic: str) 
     assert quoth(*line, "--merge", "--limit", "4").lines == ["16", "17", "18", "19"]
 
 
+@pytest.fixture
+def damage(start_broker: StartBroker) -> Callable[[Iterable[int]], str]:
+    """Damage some of five batches of two records, in segments of two batches; returns the broker's URL."""
+
+    def damage(numbers_of_batches: Iterable[int]) -> str:
+        broker = start_broker()
+        with library.connect(broker.url) as client:
+            log_id = client.create_topic("t", count_limit=4).log
+            for begin in range(0, 10, 2):
+                client.publish("t", numbers(2, begin))
+            client.roll("t")
+        assert broker.terminate() == 0
+        stored = stored_batches(broker.topics_directory, log_id)
+        for path, start, end, _ in map(stored.__getitem__, numbers_of_batches):
+            zero(path, start, end)
+        return broker.restart().url
+
+    return damage
+
+
+DAMAGED: dict[str, tuple[tuple[int, ...], int, str, str]] = {
+    # which batches are damaged, -n: values that are printed, what is reported to be damaged
+    "oldest": ((0, 1), 4, "7 8 9 new", ""),
+    "oldest, and some of them are asked for": ((0, 1), 9, "4 5 6 7 8 9 new", "4 records"),
+    "oldest, and all are asked for": ((0, 1), 20, "4 5 6 7 8 9 new", "4 records"),
+    "in the middle": ((3,), 6, "5 8 9 new", "2 records"),
+    "newest": ((4,), 4, "7 new", "2 records"),
+    "all": ((0, 1, 2, 3, 4), 3, "new", "an unknown number of records"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_the_last_records_of_a_damaged_topic(
+    damage: Callable[[Iterable[int]], str], alone: Command, what: str
+) -> None:
+    """Damaged records count among the last ones, and are reported if one of them is among those asked for."""
+    batches, number, values, missing = DAMAGED[what]
+    url = damage(batches)
+    with library.connect(url) as client:
+        client.publish("t", b"new")
+    options = ("-n", str(number), "--limit", str(len(values.split())), "--format", "raw", "--url", url)
+    status, out, said = alone("tail", "t", *options, seconds=DEADLINE_S)
+    assert out.decode().split() == values.split()
+    assert (status, said.count("\n")) == ((1, 1) if missing else (0, 0)), said
+    assert said.startswith(f"quoth: {missing} gone, damaged: " if missing else "")
+
+
+@pytest.mark.parametrize("batches", [(4,), (0, 1, 2, 3, 4)], ids=["newest", "all"])
+def test_none_of_the_last_records_of_a_damaged_topic(
+    damage: Callable[[Iterable[int]], str], alone: Command, tmp_path: Path, batches: tuple[int, ...]
+) -> None:
+    url, path = damage(batches), tmp_path / "cursor"
+    options = ("-n", "0", "--limit", "1", "--cursor", str(path), "--format", "raw", "--url", url)
+    tail = alone.start("tail", "t", *options)
+    eventually(path.exists, "it has found where to begin")
+    with library.connect(url) as client:
+        client.publish("t", b"new")
+    assert tail.end() == (0, b"new\n", "")
+
+
 def test_a_cursor_that_knows_wins_over_the_last_records(
     quoth: Command, fill: Fill, topic: str, tmp_path: Path
 ) -> None:
     fill(*numbers(5))
     line = ("tail", topic, "-n", "3", "--cursor", str(tmp_path / "cursor"), "--limit", "1", "--format", "raw")
-    assert [quoth(*line).lines for _ in range(3)] == [["2"], ["3"], ["4"]]
+    first, *later = [quoth(*line) for _ in range(3)]
+    assert [one.lines for one in (first, *later)] == [["2"], ["3"], ["4"]]
+    said = f"{tmp_path / 'cursor'} says where to go on; -n, --after and --since say where a new file begins"
+    assert (first.err, {one.err for one in later}) == ("", {f"quoth: {said}\n"})
 
 
 @pytest.mark.parametrize("option", ["--after", "--since"])
@@ -109,12 +173,32 @@ def test_filters(quoth: Command, client: Client, topic: str, command: str) -> No
     assert found("--key", "k", limit=2) == ["one", r"two \xff"]
     assert found("--key", "é") == ["ONE"]
     assert found("--grep", "(?i)^one$", limit=2) == ["one", "ONE"]
-    assert found("--grep", r"\xff") == [r"two \xff"]
+    assert found("--grep", r"\udcff") == [r"two \xff"]
+    assert found("--grep", "o \udcff") == [r"two \xff"], "the byte as it is"
     assert found("--header", "a", limit=2) == ["one", r"two \xff"]
     assert found("--header", "a=2") == [r"two \xff"]
     assert found("--header", "b=x=y") == ["ONE"]
     assert found("--header", "a", "--header", "b=") == [r"two \xff"]
     assert found("--key", "k", "--grep", "two") == [r"two \xff"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("[ä]", "ä"),
+        ("^.$", "é 日 ä …"),
+        ("(?i)^É", "é"),
+        (r"^\W+$", "…"),
+        (r"^\w+$", "é 日 ä öl"),
+        (r"\xe4", "ä"),
+    ],
+)
+def test_a_value_is_searched_by_characters(
+    quoth: Command, client: Client, topic: str, expression: str, expected: str
+) -> None:
+    client.publish(topic, [text.encode() for text in ("é", "日", "ä", "öl", "…")])
+    told = quoth("read", topic, "--grep", expression, "--format", "raw")
+    assert (told.status, told.out.decode().split(), told.err) == (0, expected.split(), "")
 
 
 @pytest.mark.parametrize("typed", [("--grep", "("), ("--header", "=x")])

@@ -23,6 +23,11 @@ WRONG: dict[str, tuple[str, str, str]] = {
     ),
     "top --interval 2d": ("bad_setting", "at most 1 day, not '2d'", "like 1h30m, 90s, 5s or 500ms"),
     "top --interval never": ("bad_setting", "it has to be finite here", "like 1h30m, 90s, 5s or 500ms"),
+    "topic set t": ("usage", "usage: say what to change, like --max-age 7d", "`quoth topic set --help`"),
+    "tail t --watermark": ("usage", "usage: --watermark: only a --merge has one", "`quoth tail --help`"),
+    "tail t -n 1 --after 1": ("usage", "usage: -n: it says where to begin", "`quoth tail --help`"),
+    "pub t x --null": ("usage", "usage: --null, --json: they are for records", "`quoth pub --help`"),
+    "read": ("usage", "usage: Missing argument 'TOPIC'", "`quoth read --help`"),
     "read t --since 1h": ("bad_pointer", "'1h' is a span of time, not a moment", "did you mean -1h?"),
     "read t --since 2026-13-02": (
         "bad_pointer", "'2026-13-02' is no time: there is no month 13", "a month is 01 to 12",

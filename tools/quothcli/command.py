@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +16,9 @@ from typer.core import TyperGroup
 from quothcli.aliases import MEANT
 from quothcli.exits import Status
 from quothcli.options import with_ctx
+from quothwire.errors import QuothError
 from quothwire.paths import given_path
+from quothwire.suggestion import nearest
 
 Run = Callable[..., int | None]
 """What a command does; it returns an exit status, or None for 0."""
@@ -82,10 +83,37 @@ class Group(TyperGroup):
             path = (*ctx.command_path.split()[1:], name)
             text = f"there is no command `quoth {' '.join(path)}`"
             if path in MEANT:
-                raise Meant(text, ctx, len(args) + len(path) - 1, [*MEANT[path].split(), *args[1:]])
-            near = get_close_matches(name, self.list_commands(ctx), n=2)
-            raise UsageError(text + (f"; did you mean {' or '.join(near)}?" if near else ""), ctx)
+                raise Meant(text, ctx, len(args) + len(path) - 1, _meant(ctx, path, args[1:]))
+            near = nearest(name, self.list_commands(ctx))
+            raise UsageError(text + (f"; did you mean {near}?" if near else ""), ctx)
         return super().resolve_command(ctx, args)
+
+
+def _meant(context: Any, path: tuple[str, ...], following: Sequence[str]) -> list[str]:
+    """The words to type for an alias and the words that follow it. They parse, if need be without those."""
+    meanings = [meaning.split() for meaning in MEANT[path]]
+    if meanings[0][0].startswith("-"):
+        return meanings[0]
+    for words in ([*meaning, *following] for meaning in meanings):
+        if line := _parsed(context.find_root(), words):
+            return line
+    return _parsed(context.find_root(), meanings[0]) or [*meanings[0], "--help"]
+
+
+def _parsed(context: Any, words: Sequence[str]) -> list[str]:
+    """The words that stand for a line of words without calling its command; empty if it does not parse."""
+    if any(word in context.help_option_names for word in words):
+        return []  # parsing would print the help
+    left = list(words)
+    try:
+        while isinstance(context.command, Group):
+            name, found, left = context.command.resolve_command(context, left)
+            context = found.make_context(name, left, parent=context)
+    except Meant as problem:
+        return list(problem.words)
+    except (UsageError, QuothError, IndexError):
+        return []
+    return list(words)
 
 
 def app(

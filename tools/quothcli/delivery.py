@@ -162,14 +162,17 @@ def are_several(topics: Sequence[str]) -> bool:
     return len(topics) > 1 or any(map(is_pattern, topics))
 
 
-def opened(path: Path | None, begin: int | None) -> AbstractContextManager[Cursor | None]:
-    """The cursor in a file, to be saved and closed at the end. begin: where to begin, if that was typed."""
+def opened(path: Path | None, *, has_beginning: bool) -> AbstractContextManager[Cursor | None]:
+    """The cursor in a file, to be saved and closed at the end.
+
+    has_beginning: was it typed where to begin? If the file says that, a line on stderr tells.
+    """
     from quoth import Cursor
 
     if path is None:
         return nullcontext()
     cursor = Cursor(path)
-    if cursor.topics and begin is not None:
+    if cursor.topics and has_beginning:
         say(f"quoth: {path} says where to go on; -n, --after and --since say where a new file begins")
     return cursor
 

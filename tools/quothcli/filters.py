@@ -20,7 +20,8 @@ Grep = Annotated[
     typer.Option(
         "--grep",
         metavar="RE",
-        help="Only records whose value this regular expression of Python matches somewhere: (?i)error.*disk.",
+        help="Only records whose value, read as UTF-8, this regular expression of Python matches somewhere: "
+        "(?i)error.*disk. A byte that is not UTF-8 matches as \\udc80 to \\udcff: \\udce9 is the byte E9.",
     ),
 ]
 Headers = Annotated[
@@ -62,9 +63,9 @@ def _has_header(name: str, equals: str, value: str) -> Wanted:
 
 def _matches(expression: str) -> Wanted:
     try:
-        search = re.compile(os.fsencode(expression)).search
+        search = re.compile(expression).search
     except re.error as problem:
         raise typer.BadParameter(
             f"{expression!r} is no regular expression: {problem}", param_hint="--grep"
         ) from None
-    return lambda message: search(message.value) is not None
+    return lambda message: search(message.value.decode("utf-8", "surrogateescape")) is not None

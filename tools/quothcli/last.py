@@ -37,13 +37,15 @@ def starts_of_last(client: Client, topics: Sequence[str], number: int, *, merged
 
 
 def _start(client: Client, topic: str, number: int) -> int:
+    """The cursor in front of the last records of a topic. Damaged ones count: the tail reports them."""
     kept = client.count(topic)
     if number == 0 or not kept.records:
-        return kept.last
-    begin = kept.first - 1
-    if kept.records <= number:
-        return begin
-    return client.advance(topic, begin, max_records=kept.records - number).until
+        return kept.newest
+    # `Count.first` lies behind what is damaged at the start, so this begins where what is kept begins.
+    left_out = kept.records - number
+    stretch = client.advance(topic, 0, max_records=max(1, left_out))
+    # A damaged stretch is not divided: at the start it is taken whole, and holds some of the last records.
+    return stretch.until if stretch.records <= left_out else stretch.after
 
 
 def _merged(client: Client, starts: dict[str, int], number: int) -> dict[str, int]:

@@ -84,8 +84,8 @@ CursorFile = Annotated[
         "--cursor",
         metavar="FILE",
         help="Go on where FILE says, and keep in it how far this came. It is saved after the output was "
-        "written, so a record may come twice after a crash, none is left out. --after and --since say where "
-        "a new FILE begins.",
+        "written, so a record may come twice after a crash, none is left out. --after and --since, and the "
+        "-n of tail, say where a new FILE begins.",
     ),
 ]
 After = Annotated[

@@ -152,14 +152,14 @@ def tail(
     if watermark and not merge:
         raise typer.BadParameter("only a --merge has one", param_hint="--watermark")
     chosen_records = wanted(key, grep, headers)
-    begin = start(after, since)
+    begins = number is not None or start(after, since) is not None
     printer = Printer(asked.format, chosen_template(template, asked.form))
     is_plain = asked.form is not None or template is not None
     line = _line(printer, topics, in_columns=not is_plain and are_for_a_terminal(), pointers=pointers)
     gaps = Gaps()
     end_with_reader()
     try:
-        with terminable(), opened(cursor, begin) as kept, asked.connect(wait=wait) as client:
+        with terminable(), opened(cursor, has_beginning=begins) as kept, asked.connect(wait=wait) as client:
             behind: Start | None = moment(after)
             if number is not None and not (kept is not None and kept.topics):
                 behind = starts_of_last(client, topics, number, merged=merge)
@@ -203,10 +203,10 @@ def read(
     """
     asked = chosen(context, url, timeout, form)
     chosen_records = wanted(key, grep, headers)
-    begin, end = start(after, since), moment(until)
+    begins, end = start(after, since) is not None, moment(until)
     printer = Printer(asked.format, chosen_template(template, asked.form))
     gaps = Gaps()
-    with terminable(), opened(cursor, begin) as kept, asked.connect() as client:
+    with terminable(), opened(cursor, has_beginning=begins) as kept, asked.connect() as client:
         delivery = Delivery(_line(printer, topics), kept, limit, chosen_records)
         if delivery.is_done:
             return None

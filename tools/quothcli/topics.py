@@ -121,13 +121,13 @@ def remove(
 ) -> int | None:
     """Delete a topic and all its records.
 
-    It asks first; without a terminal, --yes is required.
+    It asks first; without a terminal it needs --yes.
     """
     asked = chosen(context, url, timeout, form)
     with asked.connect() as client:
         found = client.topic(topic)
-        what = f"topic {printable(topic)!r} with {records_text(found.count)}"
-        if not is_confirmed("delete", what, yes=yes):
+        question = f"Delete topic {printable(topic)!r} with {records_text(found.count)}?"
+        if not is_confirmed(question, yes=yes):
             return Status.FAILED
         _print_trimmed(Printer(asked.format), topic, client.delete_topic(topic), "deleted")
     return None
@@ -156,27 +156,32 @@ def trim(
     """Remove old records, a whole segment at a time.
 
     The segments go that hold nothing but records before the given time; a segment that holds a younger one
-    stays whole, so fewer records may go than are older. It asks first; without a terminal it needs
-    --yes.
+    stays whole, so fewer records may go than are older. It asks first, unless nothing is older; without a
+    terminal it needs --yes.
     """
+    from quothwire.message import Trimmed
+
     asked = chosen(context, url, timeout, form)
     limit = moment(before) or 0
     printer = Printer(asked.format)
     with asked.connect() as client:
-        segments = client.topic(topic).segments
+        found = client.topic(topic)
         older = client.count(topic, 0, max(0, limit - 1))
-        what = (
-            f"up to {records_text(older.records)}, {bytes_text(older.bytes)}, that are older than "
-            f"{moment_text(limit)}: whole segments, of {segments:,} that there are"
+        most = (
+            f"up to {records_text(older.records)} ({bytes_text(older.bytes)}) older than {moment_text(limit)}"
         )
+        segments = f"Only whole segments go, and topic {printable(topic)!r} has {found.segments:,}."
         if dry_run:
-            content = {"topic": topic, "before": limit, "segments": segments}
-            most = {"records_max": older.records, "bytes_max": older.bytes}
-            printer.answer(f"would remove {what}", content | most, older.records)
-            return None
-        if not is_confirmed("remove", f"from topic {printable(topic)!r} {what}", yes=yes):
+            content = {"topic": topic, "before": limit, "segments": found.segments}
+            maxima = {"records_max": older.records, "bytes_max": older.bytes}
+            printer.answer(f"would remove {most}. {segments}", content | maxima, older.records)
+        elif not older.records:
+            content = {"topic": topic, **asdict(Trimmed(0, 0, found.first))}
+            printer.answer(f"nothing is older than {moment_text(limit)}", content, 0)
+        elif is_confirmed(f"{segments} Remove {most}?", yes=yes):
+            _print_trimmed(printer, topic, client.trim(topic, limit), "removed")
+        else:
             return Status.FAILED
-        _print_trimmed(printer, topic, client.trim(topic, limit), "removed")
     return None
 
 

@@ -6,6 +6,8 @@ import re
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+import typer
+
 _CHOICE = re.compile(r"'(?P<typed>.*)' is not one of (?P<choices>'.*')\.?", re.DOTALL)
 _NUMBER = re.compile(r"'(?P<typed>.*)' is not a valid (?P<kind>int|float)\w*( range)?\.?", re.DOTALL)
 _RANGE = re.compile(r"(?P<typed>\S+) is not in the range .*", re.DOTALL)
@@ -24,7 +26,7 @@ def mistake(problem: Any) -> Mistake:
     names = getattr(getattr(problem, "param", None), "opts", None)
     message = str(getattr(problem, "message", ""))
     if not names:
-        return Mistake(problem.format_message(), "")
+        return Mistake(_plain(problem, getattr(problem, "param_hint", None) or ""), "")
     name = _of_argument(problem.param) or max(names, key=len)
     if (choice := _CHOICE.fullmatch(message)) is not None:
         return _no_choice(name, choice["typed"], re.findall(r"'([^']*)'", choice["choices"]))
@@ -32,7 +34,14 @@ def mistake(problem: Any) -> Mistake:
         return Mistake(f"{name} is {_KINDS[number['kind']]}, not {number['typed']!r}", "")
     if (beyond := _RANGE.fullmatch(message)) is not None:
         return Mistake(f"{name} is {_allowed(problem.param.type)}, not {beyond['typed']}", "")
-    return Mistake(problem.format_message(), "")
+    return Mistake(_plain(problem, name), "")
+
+
+def _plain(problem: Any, name: str) -> str:
+    """What the error says. That of a value names its option, if it is of one: `name: what is wrong`."""
+    if type(problem) is not typer.BadParameter:
+        return str(problem.format_message())
+    return f"{name}: {problem.message}" if name else str(problem.message)
 
 
 def _of_argument(param: Any) -> str:
