@@ -134,3 +134,13 @@ def publish(client: Client, topic: str, batches: Sequence[int], mark: str = "") 
 def _row(row: dict[str, Any]) -> tuple[int, bytes | None, bytes, dict[str, bytes]]:
     headers = {pair["key"]: pair["value"] for pair in row["headers"] or ()}
     return row["offset"], row["key"], row["value"], headers
+
+
+def turn(path: Path) -> None:
+    """Write the records of a file in the opposite order, with the same footer."""
+    with pq.ParquetFile(path) as opened:
+        table, metadata = opened.read(), opened.metadata.metadata
+    turned = table.take(list(reversed(range(table.num_rows))))
+    with pq.ParquetWriter(path, turned.schema) as writer:
+        writer.write_table(turned)
+        writer.add_key_value_metadata({name: value for name, value in metadata.items() if b"quoth" in name})

@@ -15,7 +15,7 @@ import pytest
 from kit.deadlines import eventually
 from kit.sparks import JAVA_OPTIONS, JOB_S
 
-_HIDE = 'for path; do shift; [ "$path" = -- ] && break; mount -t tmpfs none "$path"; done; exec "$@"'
+_HIDE = 'for path; do shift; [ "$path" = -- ] && break; mount -t tmpfs none "$path" || exit; done; exec "$@"'
 """Mount an empty folder over each path in front of --, then become the command behind it."""
 _END_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")

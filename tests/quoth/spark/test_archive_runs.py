@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kit.archives import FILE_BYTES, account, files_in, of_archive, of_topic, publish, rows_of
+from kit.archives import FILE_BYTES, account, files_in, of_archive, of_topic, publish, rows_of, turn
 from kit.brokers import BrokerProcess
 from kit.damage import flip, stored_batches, with_headers, zero
 from kit.deadlines import DEADLINE_S, eventually
@@ -346,7 +346,7 @@ def test_trim_that_was_not_done_is_done_by_the_next_run(client: Client, archive:
     assert archive(trim=True).trimmed == 30
 
 
-@pytest.mark.parametrize("how", ["missing", "cut", "another"])
+@pytest.mark.parametrize("how", ["missing", "cut", "another", "written anew"])
 def test_nothing_is_trimmed_while_a_file_of_the_archive_does_not_check(
     client: Client, archive: Archive, root: Path, topic: str, how: str
 ) -> None:
@@ -358,6 +358,8 @@ def test_nothing_is_trimmed_while_a_file_of_the_archive_does_not_check(
         one.unlink()
     elif how == "cut":
         one.write_bytes(one.read_bytes()[:-100])
+    elif how == "written anew":
+        turn(one)
     else:
         one.write_bytes(other.read_bytes())
     with pytest.raises(Damaged, match=one.name):

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kit.archives import FILE_BYTES, of_archive, publish
+from kit.archives import FILE_BYTES, of_archive, publish, turn
 from kit.commands import Command
 from kit.sparks import JOB_S, starts_spark
 from quoth import Client, NotFound, RequestError
@@ -125,12 +125,7 @@ def test_a_flipped_byte_is_noticed_or_says_nothing(
 
 def test_records_in_another_order_are_noticed(files: list[Path], root: Path) -> None:
     """Neither the count nor the fingerprint says it."""
-    with pq.ParquetFile(files[0]) as opened:
-        table, metadata = opened.read(), opened.metadata.metadata
-    turned = table.take(list(reversed(range(table.num_rows))))
-    with pq.ParquetWriter(files[0], turned.schema) as writer:
-        writer.write_table(turned)
-        writer.add_key_value_metadata({name: value for name, value in metadata.items() if b"quoth" in name})
+    turn(files[0])
     with ArchiveStore(root) as store:  # of the size that it has now
         [log] = store.manifest.logs
         size = files[0].stat().st_size

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +17,7 @@ from kit.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
 from quoth.spark import connections, workers
 from quoth.spark.workers import PAUSE_MAX_S, Here, OnSpark, perform, until_next_look
-from quothwire.errors import CODES, Disconnected, Unavailable, error
+from quothwire.errors import CODES, Disconnected, RequestError, Unavailable, error
 
 WAIT_S = 0.3
 PARTS = 12
@@ -126,3 +128,24 @@ def test_each_worker_of_spark_waits_once(
     waited = [path.read_text() for path in tmp_path.glob("part *")]
     assert 0 < len(waited) < PARTS
     assert len(set(waited)) == len(waited)
+
+
+def refuses(part: int) -> int:
+    """The work of a task that meets an error of the file system, or of Quoth."""
+    if part == 0:
+        raise OSError(errno.EROFS, "Read-only file system", "/mnt/archive")
+    raise error("bad_request", "it cannot be", "do something else")
+
+
+def test_an_error_of_a_task_names_its_host(spark: Any, by_value: None) -> None:
+    with pytest.raises(OSError, match="Read-only file system") as met:
+        perform(OnSpark(spark), refuses, [0])
+    assert (met.value.errno, met.value.filename) == (errno.EROFS, "/mnt/archive")
+    assert met.value.strerror == f"Read-only file system (host {socket.gethostname()})"
+    with pytest.raises(RequestError) as refused:
+        perform(OnSpark(spark), refuses, [1])
+    assert refused.value.text == f"it cannot be (host {socket.gethostname()})"
+    assert (refused.value.code, refused.value.hint) == ("bad_request", "do something else")
+    with pytest.raises(RequestError) as here:
+        perform(Here(), refuses, [1])
+    assert here.value.text == "it cannot be"

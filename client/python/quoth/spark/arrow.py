@@ -8,7 +8,8 @@ Where Python's objects become Arrow's, pyarrow imports pandas, 0.2 s of a new pr
 headers, topics and the other columns that repeat, and nowhere else.
 
 What the offsets of a batch say is checked before Arrow follows them: a wrong one would end the process.
-Headers from logs of old may be none: such a record has one header, without a name, that holds their bytes.
+Headers in old logs may be impossible to decode: such a record has one header without a name, which holds
+their bytes.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ log = logging.getLogger("quoth.spark")
 
 _WHY = {
     "trimmed": ("unknown_record", "were removed by retention or a trim before they were read"),
-    "damaged": ("damaged", "cannot be read: their bytes, or headers that were asked for, do not check"),
+    "damaged": ("damaged", "cannot be read: their bytes do not check"),
     "deleted": ("unknown_topic", "are gone: the topic was deleted"),
     "recreated": ("unknown_topic", "are gone: the topic was deleted, and made anew"),
 }

@@ -13,7 +13,7 @@ def context_of(spark: Any) -> Any | None:
 
 
 def parallelism(spark: Any) -> int:
-    """How many tasks run at a time. Spark Connect does not say it: there a job of a moment counts them."""
+    """Return how many tasks run at a time; counted by a short job where Spark Connect does not say it."""
     context = context_of(spark)
     if context is not None:
         return int(context.defaultParallelism)

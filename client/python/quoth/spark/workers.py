@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -114,6 +116,19 @@ def _attempt(work: Callable[[Part], Done], url: str | None, part: Part) -> Done 
         except Disconnected as found:
             problem = found
         except (QuothError, OSError) as other:
-            return other
+            return _with_host(other)
     _in_vain[url] = time.monotonic() + GIVEN_UP_S, problem
     return problem
+
+
+def _with_host(problem: QuothError | OSError) -> QuothError | OSError:
+    """The error with the name of this host if it is that of a Spark task, else as it is."""
+    pyspark = sys.modules.get("pyspark")
+    if pyspark is None or pyspark.TaskContext.get() is None:
+        return problem
+    where = f"(host {socket.gethostname()})"
+    if isinstance(problem, QuothError):
+        return type(problem)(problem.code, f"{problem.text} {where}", problem.hint)
+    if problem.errno is None:
+        return problem
+    return OSError(problem.errno, f"{problem.strerror} {where}", problem.filename)

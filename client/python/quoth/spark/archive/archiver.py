@@ -261,7 +261,8 @@ class Archiver:
     def _trim(self, topic: str) -> None:
         """Let the topic go of what is archived, as far as the files that hold it say so themselves.
 
-        What is damaged there and so is not in the archive stays, with all behind it: somebody may mend it.
+        What is damaged there and so is not in the archive stays, with all behind it: it may be mended. Raises
+        `Damaged` for a file that holds some of it and is not what the manifest says.
         """
         log, info = self._store.manifest.newest(topic), self._broker.topic(topic)
         if log is None or info.log != log.log or not info.first:
@@ -269,9 +270,12 @@ class Archiver:
         damaged = (loss for loss in log.losses if loss.reason == "damaged")
         there = (one for one in damaged if self._broker.count(topic, one.after, one.next - 1).records)
         safe = next((one.after for one in there), log.until)
+        root, lineage = self._store.root, Lineage(topic, log.log, log.generation)
         for file in log.files:
             if info.first <= file.last and file.first <= safe:
-                require_footer(self._store.root, Lineage(topic, log.log, log.generation), file)
+                require_footer(root, lineage, file)
+                for found in absent(root, [(lineage, file)]):
+                    raise error("damaged", found.text)
         if safe >= info.first:
             self.tally.trimmed += self._broker.trim(topic, safe + 1).records
 
