@@ -76,6 +76,8 @@ def test_it_prints_the_help_of_a_command(capfd: pytest.CaptureFixture[str]) -> N
         ("protcol", "did you mean `quoth help protocol`?"),
         ("topic crete", "did you mean `quoth help topic create`?"),
         ("topc", "did you mean `quoth help topic`?"),
+        ("ls", "did you mean `quoth help topic ls`?"),
+        ("topic delete", "did you mean `quoth help topic rm`?"),
         ("ping pong", "`quoth help` lists the pages"),
         ("xyzzy", "`quoth help` lists the pages"),
     ],

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from quothcli.aliases import MEANT
 from quothcli.command import command
 from quothcli.exits import Refused, Status
 from quothwire import quantity, variables
@@ -26,7 +27,10 @@ FILES = MappingProxyType(
 )
 """The pages that are files: their places in the source tree. A built package has them as BUILT/NAME.md."""
 BUILT = "pages"
-_COMMANDS_TOO = "`quoth help COMMAND` prints what `quoth COMMAND --help` prints; `quoth --help` lists them."
+_COMMANDS_TOO = (
+    "`quoth help COMMAND` prints what `quoth COMMAND --help` prints, unless a page has that name.\n"
+    "`quoth --help` lists the commands."
+)
 _QUANTITIES = f"""\
 A span of time is a number of seconds, or text with units: {quantity.SPAN_EXAMPLES.removeprefix("like ")}.
 Units: w, d, h, m, s, ms, us, and in words: 1 day 12 hours.
@@ -63,7 +67,7 @@ def show(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TOPIC]",
+            metavar="[PAGE|COMMAND]",
             help="A page, or a command with its subcommand; without it the pages are listed.",
             show_default=False,
             autocompletion=_names,
@@ -76,7 +80,7 @@ def show(
     """
     if not words:
         rows = [f"  {name:<14} {one.about}" for name, one in PAGES.items()]
-        print("\n".join(["Pages, printed by `quoth help TOPIC`:", *rows, "", _COMMANDS_TOO]))
+        print("\n".join(["Pages, printed by `quoth help PAGE`:", *rows, "", _COMMANDS_TOO]))
     elif len(words) == 1 and words[0] in PAGES:
         print(PAGES[words[0]].read(), end="")
     else:
@@ -121,14 +125,22 @@ def _print_help(words: list[str]) -> None:
     for place, word in enumerate(words):
         below = found.list_commands(None) if isinstance(found, Group) else []
         if word not in below:
-            near = nearest(word, sorted({*PAGES, *COMMANDS} if found is group else below))
-            meant = " ".join([*words[:place], near or ""])
-            hint = f"did you mean `quoth help {meant}`?" if near else "`quoth help` lists the pages"
+            meant = _meant(words[: place + 1], sorted({*PAGES, *COMMANDS} if found is group else below))
+            hint = f"did you mean `quoth help {meant}`?" if meant else "`quoth help` lists the pages"
             text = f"there is no page and no command {' '.join(words)!r}"
             raise Refused("unknown_page", text, hint, Status.NOT_FOUND)
         found = found.get_command(None, word)
     with group.make_context("quoth", [*words, "--help"]) as context:
         group.invoke(context)
+
+
+def _meant(words: list[str], names: list[str]) -> str:
+    """The words of a page or a command that may be meant, empty if there are none. names: for the last word."""
+    for meaning in MEANT.get(tuple(words), ()):
+        if not meaning.startswith("-"):
+            return meaning
+    near = nearest(words[-1], names)
+    return " ".join([*words[:-1], near]) if near else ""
 
 
 class Page(NamedTuple):
