@@ -135,7 +135,10 @@ def _print_help(words: list[str]) -> None:
 
 
 def _meant(words: list[str], names: list[str]) -> str:
-    """The words of a page or a command that may be meant, empty if there are none. names: for the last word."""
+    """The words of a page or a command that may be meant, empty if there are none.
+
+    names: those that the last word may be.
+    """
     for meaning in MEANT.get(tuple(words), ()):
         if not meaning.startswith("-"):
             return meaning

@@ -17,7 +17,7 @@ from quothcli.bench.spark.comparison import PAIRS, Plan
 from quothcli.bench.spark.figure import Figure
 from quothcli.bench.spark.rows import Rows, fill, kept_as_parquet
 from quothcli.bench.spark.tuples import TupleSource
-from quothcli.bench.spark.ways import WAYS, Meter, Place, Sample, Scene
+from quothcli.bench.spark.ways import WAYS, Meter, Place, Sample, Scene, spent
 from quothcli.bench.target import Target
 from quothcli.bench.topics import Topics
 
@@ -74,6 +74,10 @@ def test_processor_time_is_unknown_where_that_of_the_broker_is(
     assert (sample.broker, sample.processor) == (None, None)
     assert sample.java is not None
     assert Sample(1.0, 2.0, 3.0, 0.0).processor == 5.0
+
+
+def test_a_worker_that_ended_meanwhile_is_not_subtracted() -> None:
+    assert spent({1: 5.0, 2: 1.0}, {1: 7.0, 3: 0.5}) == 2.5
 
 
 def test_archive_and_sink_hold_all_rows(scene: Scene, topics: Topics, tmp_path: Path) -> None:

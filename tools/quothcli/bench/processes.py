@@ -101,16 +101,13 @@ def elapsed(done: Sequence[Done]) -> float:
     return max(one.ended for one in done) - min(one.began for one in done)
 
 
-def cpu_seconds(pid: int, *, ended: bool = False) -> float | None:
-    """Seconds of processor time that a process has used so far; None where the system does not tell.
-
-    ended: with those of its children that have ended, and that it has waited for.
-    """
+def cpu_seconds(pid: int) -> float | None:
+    """Seconds of processor time that a process has used so far; None where the system does not tell."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return sum(map(int, fields[11 : 15 if ended else 13])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def family(pid: int) -> list[int]:

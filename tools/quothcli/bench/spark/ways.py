@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -134,21 +134,31 @@ class Meter:
         topics = self._topics.make(1)
         with TemporaryDirectory(dir=self._folder) as folder:
             os.sync()  # what others did not wait for would be written meanwhile
+            workers = self._used_by_workers()
             before = self._used()
             way(scene, Place(Path(folder), topics[0]))
             after = self._used()
+            python = spent(workers, self._used_by_workers())
         self._topics.delete(topics)
-        seconds = after.seconds - before.seconds
-        return Sample(seconds, *map(_difference, after[1:], before[1:]))
+        seconds, java, broker = map(_difference, after, before)
+        assert seconds is not None
+        return Sample(seconds, java, None if java is None else python, broker)
 
-    def _used(self) -> Sample:
-        pids = family(self._java)
-        java = cpu_seconds(pids[0])
-        workers = [
-            cpu_seconds(pid, ended=True) or 0.0 for pid in pids[1:]
-        ]  # one that ends counts with its parent
-        python = None if java is None else sum(workers)
-        return Sample(time.perf_counter(), java, python, self._broker.cpu())
+    def _used(self) -> tuple[float, float | None, float | None]:
+        """The time now, and the processor time that Java and the broker have used so far."""
+        return time.perf_counter(), cpu_seconds(self._java), self._broker.cpu()
+
+    def _used_by_workers(self) -> dict[int, float]:
+        """The processor time that each of Spark's Python processes has used so far."""
+        return {pid: cpu_seconds(pid) or 0.0 for pid in family(self._java)[1:]}
+
+
+def spent(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+    """Return the seconds that processes have used meanwhile, without those that have ended meanwhile.
+
+    Spark's daemon does not wait for its workers, so the system counts what they used nowhere once they end.
+    """
+    return sum(used - before.get(pid, 0.0) for pid, used in after.items())
 
 
 def _difference(now: float | None, then: float | None) -> float | None:
