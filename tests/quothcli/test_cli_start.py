@@ -51,7 +51,7 @@ LIGHT = frozenset(("annotated_doc", "click", "quothcli", "shellingham", "typer")
 _FEW = (
     "deadline defaults message moment",
     "bounds errors moment_text paths pointer quantity settings suggestion topic transaction variables"
-    " version",
+    " value version",
 )
 FEW = frozenset(f"quoth.{name}" for name in _FEW[0].split()) | {
     f"quothwire.{name}" for name in _FEW[1].split()

@@ -10,8 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import replace
 from typing import NamedTuple
 
 import typer
@@ -22,6 +21,8 @@ from quothcli import contexts
 from quothcli.exits import say
 from quothcli.formats import Format
 from quothwire.errors import Disconnected, NotFound, QuothError, error
+from quothwire.suggestion import nearest
+from quothwire.value import Value, value
 
 URL_VARIABLE = "QUOTH_URL"
 CONTEXT_VARIABLE = "QUOTH_CONTEXT"
@@ -41,8 +42,8 @@ class Place(NamedTuple):
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+@value
+class Chosen(Value):
     """What was chosen for one run of a command. timeout: None if nothing was said."""
 
     url: str | None = None
@@ -128,8 +129,7 @@ def _near(client: quoth.Client, text: str) -> str | None:
     if named is None:
         return None
     with suppress(QuothError):
-        near = get_close_matches(named[2], client.topics()[:_NAMES_MAX], n=1)
-        return near[0] if near else None
+        return nearest(named[2], client.topics()[:_NAMES_MAX])
     return None
 
 

@@ -17,13 +17,14 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
 from quothcli.exits import Refused, Status
 from quothcli.homes import config_home
+from quothwire.suggestion import nearest
+from quothwire.value import Value, value
 
 PREVIOUS = "-"
 """Typed instead of a name: the context that was in use before."""
@@ -31,16 +32,16 @@ _NAME = re.compile(r"\w[\w.-]{0,63}")
 _URL = re.compile(r"tcp://\S+:[0-9]{1,5}|ipc://\S+")
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+@value
+class Context(Value):
     """A broker. timeout: seconds to wait for it, None for the default."""
 
     url: str
     timeout: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Contexts:
+@value
+class Contexts(Value):
     """All contexts. in_use, before: names, or empty."""
 
     contexts: Mapping[str, Context] = field(default_factory=dict)
@@ -51,8 +52,8 @@ class Contexts:
         """The context of a name. Raises `Refused` ``unknown_context`` with the name that was meant."""
         found = self.contexts.get(name)
         if found is None:
-            near = get_close_matches(name, self.contexts, n=1)
-            meant = f"did you mean {near[0]}? " if near else ""
+            near = nearest(name, self.contexts)
+            meant = f"did you mean {near}? " if near else ""
             raise Refused(
                 "unknown_context",
                 f"there is no context {name!r}",

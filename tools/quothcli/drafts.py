@@ -10,13 +10,13 @@ import base64
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from quothcli.exits import Refused, Status
 from quothcli.lines import LINE_BYTES_MAX
 from quothwire.errors import error
+from quothwire.suggestion import nearest
 
 FILE_NAME_HEADER = "filename"
 _TOLD = ("topic", "pointer", "time")
@@ -53,8 +53,8 @@ def json_object(line: bytes) -> Draft:
         raise ValueError("it is no object")
     for name in content:
         if name not in _MEMBERS:
-            near = get_close_matches(name, _MEMBERS, n=1)
-            raise ValueError(f"there is no member {name!r}" + (f", did you mean {near[0]}?" if near else ""))
+            near = nearest(name, _MEMBERS)
+            raise ValueError(f"there is no member {name!r}" + (f", did you mean {near}?" if near else ""))
     value = _bytes(content.get("value"), content.get("value_base64"), "value")
     if value is None:
         raise ValueError("it has no value")

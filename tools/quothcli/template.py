@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 
 import typer
 
 from quoth import Message
 from quothcli.formats import Format
 from quothcli.output import printable, shown, time_text
+from quothwire.suggestion import nearest
 
 FIELDS = ("topic", "pointer", "time", "key", "value", "headers[NAME]", "headers_problem", "raw_headers")
 
@@ -118,8 +118,8 @@ def _bytes_of(name: str, header: str) -> Part:
 
 
 def _unknown(name: str) -> typer.BadParameter:
-    close = get_close_matches(name, [field.partition("[")[0] for field in FIELDS], n=1)
-    meant = next((field for field in FIELDS if close and field.startswith(close[0])), "")
+    close = nearest(name, [field.partition("[")[0] for field in FIELDS])
+    meant = next((field for field in FIELDS if close and field.startswith(close)), "")
     advice = f"did you mean {{{meant}}}?" if meant else f"there are {', '.join(FIELDS)}"
     return _wrong(f"there is no field {name!r}: {advice}")
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import typer
+
+from quothwire.suggestion import nearest
 
 _CHOICE = re.compile(r"'(?P<typed>.*)' is not one of (?P<choices>'.*')\.?", re.DOTALL)
 _NUMBER = re.compile(r"'(?P<typed>.*)' is not a valid (?P<kind>int|float)\w*( range)?\.?", re.DOTALL)
@@ -58,6 +59,6 @@ def _allowed(kind: Any) -> str:
 
 def _no_choice(name: str, typed: str, choices: list[str]) -> Mistake:
     *others, last = choices
-    near = get_close_matches(typed, choices, n=1)
+    near = nearest(typed, choices)
     wanted = f"{', '.join(others)} or {last}" if others else last
-    return Mistake(f"{name} is {wanted}, not {typed!r}", f"did you mean {near[0]}?" if near else "")
+    return Mistake(f"{name} is {wanted}, not {typed!r}", f"did you mean {near}?" if near else "")

@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from quothwire.value import Value, value
 
 if TYPE_CHECKING:
     from quoth import Client, Status, TopicInfo
@@ -36,8 +38,8 @@ class Sort(StrEnum):
     LAG = "lag"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+@value
+class Row(Value):
     """A topic. Rates are None where nothing is known to compare with.
 
     age: seconds since its newest record, None if there is none. lag: how many records a cursor is behind,
@@ -56,8 +58,8 @@ class Row:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+@value
+class View(Value):
     """What one look tells. seconds: since the look before, None if there is none to compare with."""
 
     status: Status
@@ -67,8 +69,8 @@ class View:
     rows: Sequence[Row]
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+@value
+class _Look(Value):
     at: float
     status: Status
     topics: dict[str, TopicInfo] = field(default_factory=dict)
