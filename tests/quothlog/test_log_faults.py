@@ -21,6 +21,7 @@ from kit.logs import copy, encoded, fill, outcome_of, put, segments, values
 from kit.storage import CHANGES, Died, FaultyDisk, Kind, MemoryDisk
 from quothlog import Appended, Log, LogOptions
 from quothwire.errors import BrokerFailure, QuothError, Unavailable
+from quothwire.quantity import parse_size
 
 OpenLog = Callable[..., Log]
 
@@ -282,7 +283,7 @@ def test_full_disk_is_told_with_need_and_have_and_writing_resumes_by_itself(open
             log.append(bytes(size))
         assert refusal.value.code == "disk_low"
         assert refusal.value.retryable
-        have, needed = map(int, re.findall(r"\d+", refusal.value.text))
+        have, needed = map(parse_size, re.findall(r"(\S+ \w+) are", refusal.value.text))
         assert have == free
         assert 9_000 + size < needed < 9_000 + size + 200
         assert list(log.read()) == told

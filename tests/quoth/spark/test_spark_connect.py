@@ -43,12 +43,19 @@ rows.write.format("quoth").options(url=url, topic=topic).mode("append").save()
 ranges = topic_ranges_frame(spark, topic, url=url)
 foreach_partition(ranges, keep)
 times = time_options(spark, "timestamp > current_timestamp() - INTERVAL 1 HOUR")
+views = register_views(spark, url=url)
+copy = {"url": url, "topic": f"{topic}.copy", "checkpointLocation": f"{folder}.checkpoint"}
+stream = spark.readStream.format("quoth").options(url=url, subscribe=topic, startingOffsets="earliest").load()
+query = stream.select("value").writeStream.format("quoth").options(**copy).trigger(availableNow=True).start()
+query.awaitTermination()
 print(json.dumps({
+    "copied": read_topic(spark, f"{topic}.copy", url=url).count(),
     "session": type(spark).__module__,
     "read": read_topic(spark, topic, url=url, **times).count(),
     "ranges": [row.rows for row in map_in_arrow(ranges, lengths, "rows LONG").collect()],
     "kept": [int(path.read_text()) for path in Path(folder).iterdir()],
-    "views": register_views(spark, url=url),
+    "views": views,
+    "in_view": spark.sql(f"SELECT * FROM `{topic}`").count(),
     "refusal": refusal(),
     "parsed": from_json(read_topic(spark, topic, url=url), "id LONG").where("_corrupt IS NOT NULL").count(),
 }))
@@ -79,4 +86,5 @@ def test_client_of_spark_connect_reads_writes_and_works_on_ranges(
     assert (said["read"], sum(said["ranges"]), sum(said["kept"]), said["parsed"]) == (100, 100, 100, 100)
     assert len(said["kept"]) == 2, "as many ranges as tasks run at once"
     assert topic in said["views"]
+    assert (said["in_view"], said["copied"]) == (100, 100)
     assert said["refusal"].startswith("topic_ranges_frame ")
