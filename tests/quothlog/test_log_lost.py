@@ -242,31 +242,20 @@ def test_an_index_of_another_segment_proves_nothing(
     assert open_log().findings.lost_records == 0
 
 
-def test_a_log_that_is_closed_during_an_inspection_has_lost_nothing(
-    open_log: OpenLog, directory: Path
+@pytest.mark.parametrize("removed", [False, True], ids=["closed", "removed"])
+def test_what_is_closed_or_removed_during_an_inspection_has_lost_nothing(
+    open_log: OpenLog, directory: Path, removed: bool
 ) -> None:
-    """Its index tells of records that were not there when the looking began."""
+    """The index tells of records that were not there when the inspection began."""
     log = open_log()
     fill(log, 2)
     looking = inspection.steps(directory)
     next(looking)
     fill(log, 2)
     log.close()
-    assert not [step for _, step in looking if isinstance(step, Damage)]
-
-
-def test_a_segment_that_is_removed_during_an_inspection_has_lost_nothing(
-    open_log: OpenLog, directory: Path
-) -> None:
-    """Its index may still be there, and tells of records that were not there when the looking began."""
-    log = open_log()
-    fill(log, 2)
-    looking = inspection.steps(directory)
-    next(looking)
-    fill(log, 2)
-    log.close()
-    (path,) = segments(directory)
-    path.unlink()
+    if removed:
+        (path,) = segments(directory)
+        path.unlink()
     assert not [step for _, step in looking if isinstance(step, Damage)]
 
 
