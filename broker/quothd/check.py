@@ -4,15 +4,47 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from quothd.config import Config
-from quothd.endpoints import places
+from quothd import logwriter
+from quothd.addresses import places
+from quothd.config import KEYS, Config
+from quothd.ended import Ended
+from quothd.example import toml
+from quothd.logbook import note
+from quothd.sources import Sourced, read
 from quothwire import announcement
-from quothwire.errors import error
+from quothwire.errors import QuothError, error
 
 IPC_PATH_BYTES_MAX = 107
 """Of a socket's path, with the suffix of the announcements."""
+
+
+def checked(arguments: Mapping[str, Any], file: Path | None = None) -> int:
+    """Say whether a daemon could start with this, and in what it differs; returns the exit status."""
+    writer = logwriter.begin()
+    try:
+        found = read(arguments, os.environ, file)
+        check(found.config)
+    except QuothError as problem:
+        note("refused", problem=problem)
+        return Ended.WRONG
+    finally:
+        writer.close()
+    print("\n".join(["ok", *digest(found)]))
+    return Ended.WELL
+
+
+def digest(found: Sourced) -> list[str]:
+    """In what a configuration differs from the defaults, a line a key, and where that comes from."""
+    lines = [f"{name} = {toml(KEYS[name], getattr(found.config, name))}" for name in found.changes()]
+    width = max(map(len, lines), default=0)
+    told = [
+        f"{line:<{width}}  {found.origin(name)}" for name, line in zip(found.changes(), lines, strict=True)
+    ]
+    return [*told, "everything else is as by default" if told else "everything is as by default"]
 
 
 def check(config: Config) -> None:

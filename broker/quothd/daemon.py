@@ -11,12 +11,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from enum import IntEnum
 from pathlib import Path
 
 from quothd.broker import Broker
 from quothd.check import check
 from quothd.config import Config
+from quothd.ended import Ended
 from quothd.frontend import LINGER_S
 from quothd.logbook import note
 from quothd.logwriter import STDERR, LogWriter, configure
@@ -31,15 +31,6 @@ _ENDED = signal.SIGUSR1
 _HEARD = frozenset((*_ASKED, _ENDED, signal.SIGHUP))
 GRACE_S = 5.0
 """Stopping takes at most `stop_timeout`, and this for the threads, the last replies and the interpreter."""
-
-
-class Ended(IntEnum):
-    """How it ended, as its exit status."""
-
-    WELL = 0
-    FAILED = 1
-    WRONG = 2
-    UNSTARTED = 3
 
 
 class Daemon:

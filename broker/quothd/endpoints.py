@@ -1,10 +1,8 @@
 """Where a broker listens: every endpoint carries a ROUTER, and beside it a PUB for the announcements.
 
-    tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
-    ipc://PATH             announcements on ipc://PATH-announcements
-    inproc://NAME          announcements on inproc://NAME-announcements
-
-Loopback and ipc are reached from this machine alone; any other address needs `insecure`, spelled out.
+tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
+ipc://PATH             announcements on ipc://PATH-announcements
+inproc://NAME          announcements on inproc://NAME-announcements
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ from __future__ import annotations
 import errno
 import ipaddress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import zmq
 
-from quothd.config import PORT_MAX, Config
+from quothd.addresses import Tcp, places
+from quothd.config import Config
 from quothwire import announcement
 from quothwire.errors import error
 
@@ -42,37 +40,6 @@ class Bound:
         """The port of the announcements at every host, 0 if it is not one."""
         ports = {int(url.rpartition(":")[2]) for url in self.announced}
         return ports.pop() if len(ports) == 1 else 0
-
-
-class Tcp(NamedTuple):
-    """A place to listen on that has a port."""
-
-    host: str
-    port: int
-
-
-def places(config: Config) -> list[Tcp | str]:
-    """Where a configuration wants to listen: a port, or the URL of another endpoint.
-
-    Raises `RequestError` ``bad_setting`` for what is no address, and for one that needs `insecure`.
-    """
-    found: list[Tcp | str] = [Tcp(config.host, config.port)] if config.host else []
-    for url in config.listen:
-        if url.startswith("tcp://"):
-            host, _, port = url.removeprefix("tcp://").rpartition(":")
-            if not host or not port.isdigit() or int(port) > PORT_MAX:
-                raise error("bad_setting", f"listen: {url!r} has no port", "tcp://HOST:PORT, 0 to 65534")
-            found.append(Tcp(host.strip("[]"), int(port)))
-        elif url in ("ipc://", "inproc://"):
-            raise error("bad_setting", f"listen: {url!r} names nothing", "like ipc:///run/quoth/quoth")
-        elif url.startswith(("ipc://", "inproc://")):
-            found.append(url)
-        else:
-            raise error("bad_setting", f"listen: {url!r}", "tcp://HOST:PORT or ipc://PATH")
-    for place in found:
-        if isinstance(place, Tcp) and not config.insecure:
-            _require_loopback(place.host)
-    return found
 
 
 def bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
@@ -133,16 +100,3 @@ def _cannot(url: str, problem: zmq.ZMQError) -> Exception:
 def _is_wildcard(url: str) -> bool:
     """Is this bound at all addresses of the machine?"""
     return ipaddress.ip_address(url.removeprefix("tcp://").rpartition(":")[0].strip("[]")).is_unspecified
-
-
-def _require_loopback(host: str) -> None:
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = host == "localhost"
-    if not loopback:
-        raise error(
-            "bad_setting",
-            f"{host} can be reached from other machines, and whoever reaches it may read, write and delete",
-            "listen on 127.0.0.1, or say --insecure if that is what you want",
-        )

@@ -9,7 +9,7 @@ from quothd.place import Place
 from quothlog import LogInfo
 from quothwire.codec import Frames
 from quothwire.errors import QuothError
-from quothwire.value import Value, value
+from quothwire.value import Value
 
 
 class Sender(Protocol):
@@ -28,14 +28,12 @@ class Answered(NamedTuple):
     frames: Frames
 
 
-@value
 class Due(Value):
     """Something was brought to its inbox that may be quick to do."""
 
     worker: Sender
 
 
-@value
 class Parked(Value):
     """A fetch found nothing yet and is willing to wait."""
 
@@ -43,7 +41,6 @@ class Parked(Value):
     job: Job
 
 
-@value
 class Opening(Value):
     """The log is being opened: bytes that have been looked through, of those that have to be."""
 
@@ -52,7 +49,6 @@ class Opening(Value):
     size: int
 
 
-@value
 class Opened(Value):
     """The log is open. place: where it lives now. retention_due: see `Log.retention_due`."""
 
@@ -62,7 +58,6 @@ class Opened(Value):
     retention_due: int | None
 
 
-@value
 class Progress(Value):
     """Readers may see records up to here."""
 
@@ -71,7 +66,6 @@ class Progress(Value):
     end_ordinal: int
 
 
-@value
 class Informed(Value):
     """How the log stands, told now and then."""
 
@@ -80,7 +74,6 @@ class Informed(Value):
     retention_due: int | None
 
 
-@value
 class Changed(Value):
     """The topic has other settings now."""
 
@@ -88,21 +81,18 @@ class Changed(Value):
     place: Place
 
 
-@value
 class DiskLow(Value):
     """A publish was refused, since too little of the disk is free."""
 
     worker: Sender
 
 
-@value
 class Idle(Value):
     """Nothing was asked of the worker for a while."""
 
     worker: Sender
 
 
-@value
 class Slept(Value):
     """The log is closed and the thread ends."""
 
@@ -112,7 +102,6 @@ class Slept(Value):
     retention_due: int | None
 
 
-@value
 class Deleted(Value):
     """The topic is deleted and the thread ends; the frames go to who asked for it, once the topic is gone."""
 
@@ -121,7 +110,6 @@ class Deleted(Value):
     frames: Frames
 
 
-@value
 class Failed(Value):
     """The thread ends for a reason that it did not choose; jobs that it had not answered get the problem."""
 

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from quothd import logwriter, notify
-from quothd.check import check
+from quothd.check import checked
 from quothd.config import KEYS
-from quothd.daemon import Daemon, Ended
-from quothd.example import toml
-from quothd.logbook import note
-from quothd.sources import CHECK_HELP, FILE_HELP, Sourced, read
+from quothd.daemon import Daemon
+from quothd.sources import CHECK_HELP, FILE_HELP, read
 from quothwire.errors import QuothError
 from quothwire.paths import given_path
 from quothwire.suggestion import nearest
@@ -44,31 +42,6 @@ def run(arguments: Mapping[str, Any], file: Path | None = None) -> int:
     finally:
         notifier.close()
         writer.close()
-
-
-def checked(arguments: Mapping[str, Any], file: Path | None = None) -> int:
-    """Say whether a daemon could start with this, and in what it differs; returns the exit status."""
-    writer = logwriter.begin()
-    try:
-        found = read(arguments, os.environ, file)
-        check(found.config)
-    except QuothError as problem:
-        note("refused", problem=problem)
-        return Ended.WRONG
-    finally:
-        writer.close()
-    print("\n".join(["ok", *digest(found)]))
-    return Ended.WELL
-
-
-def digest(found: Sourced) -> list[str]:
-    """In what a configuration differs from the defaults, a line a key, and where that comes from."""
-    lines = [f"{name} = {toml(KEYS[name], getattr(found.config, name))}" for name in found.changes()]
-    width = max(map(len, lines), default=0)
-    told = [
-        f"{line:<{width}}  {found.origin(name)}" for name, line in zip(found.changes(), lines, strict=True)
-    ]
-    return [*told, "everything else is as by default" if told else "everything is as by default"]
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

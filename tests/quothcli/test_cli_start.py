@@ -50,8 +50,7 @@ HEAVY = {"asyncio", "concurrent", "email", "http", "logging", "multiprocessing",
 LIGHT = frozenset(("annotated_doc", "click", "quothcli", "shellingham", "typer"))
 _FEW = (
     "deadline defaults message moment",
-    "bounds errors moment_text paths pointer quantity settings suggestion topic transaction variables"
-    " value version",
+    "bounds errors paths pointer quantity settings suggestion topic transaction variables value version",
 )
 FEW = frozenset(f"quoth.{name}" for name in _FEW[0].split()) | {
     f"quothwire.{name}" for name in _FEW[1].split()

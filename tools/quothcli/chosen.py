@@ -22,7 +22,7 @@ from quothcli.exits import say
 from quothcli.formats import Format
 from quothwire.errors import Disconnected, NotFound, QuothError, error
 from quothwire.suggestion import nearest
-from quothwire.value import Value, value
+from quothwire.value import Value
 
 URL_VARIABLE = "QUOTH_URL"
 CONTEXT_VARIABLE = "QUOTH_CONTEXT"
@@ -42,7 +42,6 @@ class Place(NamedTuple):
     origin: str
 
 
-@value
 class Chosen(Value):
     """What was chosen for one run of a command. timeout: None if nothing was said."""
 

@@ -53,7 +53,7 @@ def check(*, config: File = None, keys: dict[str, Any]) -> int:
     The file, every value, the directory and the addresses are looked at; nothing is made, bound or locked.
     Then it says in what it differs from the defaults. Exit status: 0 it could, 2 it could not.
     """
-    from quothd.main import checked
+    from quothd.check import checked
 
     return checked(keys, config)
 

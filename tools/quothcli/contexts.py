@@ -24,15 +24,14 @@ from typing import Any
 from quothcli.exits import Refused, Status
 from quothcli.homes import config_home
 from quothwire.suggestion import nearest
-from quothwire.value import Value, value
+from quothwire.value import Value
 
 PREVIOUS = "-"
 """Typed instead of a name: the context that was in use before."""
-_NAME = re.compile(r"\w[\w.-]{0,63}")
-_URL = re.compile(r"tcp://\S+:[0-9]{1,5}|ipc://\S+")
+_NAME = r"\w[\w.-]{0,63}"
+_URL = r"tcp://\S+:[0-9]{1,5}|ipc://\S+"
 
 
-@value
 class Context(Value):
     """A broker. timeout: seconds to wait for it, None for the default."""
 
@@ -40,7 +39,6 @@ class Context(Value):
     timeout: float | None = None
 
 
-@value
 class Contexts(Value):
     """All contexts. in_use, before: names, or empty."""
 
@@ -64,9 +62,9 @@ class Contexts(Value):
 
     def add(self, name: str, context: Context) -> Contexts:
         """With one more, or with another one under its name. Raises `Refused` ``bad_context``."""
-        if not _NAME.fullmatch(name):
+        if not re.fullmatch(_NAME, name):
             raise _bad(f"{name!r} is no name", "1 to 64 letters, digits and ._-, a letter or digit first")
-        if not _URL.fullmatch(context.url):
+        if not re.fullmatch(_URL, context.url):
             raise _bad(
                 f"{context.url!r} is no address", "like tcp://127.0.0.1:5555 or ipc:///run/quoth/quoth"
             )

@@ -27,6 +27,10 @@ def serve(*, config: File = None, check: _Check = False, keys: dict[str, Any]) -
     show` tells where each value comes from. SIGHUP reads the file again. Exit status: 0 stopped as asked with
     everything on the disk, 1 failed while serving or could not finish, 2 wrong options, 3 could not start.
     """
-    from quothd.main import checked, run
+    if check:
+        from quothd.check import checked
 
-    return (checked if check else run)(keys, config)
+        return checked(keys, config)
+    from quothd.main import run
+
+    return run(keys, config)

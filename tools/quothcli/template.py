@@ -24,10 +24,8 @@ from quothwire.suggestion import nearest
 
 FIELDS = ("topic", "pointer", "time", "key", "value", "headers[NAME]", "headers_problem", "raw_headers")
 
-_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|\\(.)|[^{}\\]+|\\", re.DOTALL)
-_FIELD = re.compile(
-    r"(?P<name>[^\[\]!:]*)(?:\[(?P<header>[^\]]*)\])?(?P<raw>!raw)?(?::(?P<spec>.*))?", re.DOTALL
-)
+_PIECE = r"(?s)\{\{|\}\}|\{([^{}]*)\}|[{}]|\\(.)|[^{}\\]+|\\"
+_FIELD = r"(?s)(?P<name>[^\[\]!:]*)(?:\[(?P<header>[^\]]*)\])?(?P<raw>!raw)?(?::(?P<spec>.*))?"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\", "0": "\0"}
 _SAMPLE = Message("topic", 1_767_323_045_000_001, b"value", b"key", {})
 
@@ -40,7 +38,7 @@ def chosen_template(text: str | None, form: Format | None) -> Part | None:
         return None
     if form is not None:
         raise typer.BadParameter("a template is a format: give one of them", param_hint="--template")
-    parts = [_part(piece) for piece in _PIECE.finditer(text)]
+    parts = [_part(piece) for piece in re.finditer(_PIECE, text)]
 
     def template(message: Message) -> bytes:
         return b"".join([part(message) for part in parts]) + b"\n"
@@ -70,7 +68,7 @@ def _part(piece: re.Match[str]) -> Part:
 
 def _field(text: str) -> Part:
     """A field between braces."""
-    found = _FIELD.fullmatch(text)
+    found = re.fullmatch(_FIELD, text)
     if found is None:
         raise _wrong(f"{{{text}}} is no field; like {{value}}, {{value!raw}} or {{time:%H:%M:%S}}")
     name, header, raw, spec = found["name"], found["header"], found["raw"], found["spec"] or ""

@@ -9,9 +9,9 @@ import typer
 
 from quothwire.suggestion import nearest
 
-_CHOICE = re.compile(r"'(?P<typed>.*)' is not one of (?P<choices>'.*')\.?", re.DOTALL)
-_NUMBER = re.compile(r"'(?P<typed>.*)' is not a valid (?P<kind>int|float)\w*( range)?\.?", re.DOTALL)
-_RANGE = re.compile(r"(?P<typed>\S+) is not in the range .*", re.DOTALL)
+_CHOICE = r"(?s)'(?P<typed>.*)' is not one of (?P<choices>'.*')\.?"
+_NUMBER = r"(?s)'(?P<typed>.*)' is not a valid (?P<kind>int|float)\w*( range)?\.?"
+_RANGE = r"(?s)(?P<typed>\S+) is not in the range .*"
 _KINDS = {"int": "a whole number", "float": "a number"}
 
 
@@ -29,11 +29,11 @@ def mistake(problem: Any) -> Mistake:
     if not names:
         return Mistake(_plain(problem, getattr(problem, "param_hint", None) or ""), "")
     name = _of_argument(problem.param) or max(names, key=len)
-    if (choice := _CHOICE.fullmatch(message)) is not None:
+    if (choice := re.fullmatch(_CHOICE, message)) is not None:
         return _no_choice(name, choice["typed"], re.findall(r"'([^']*)'", choice["choices"]))
-    if (number := _NUMBER.fullmatch(message)) is not None:
+    if (number := re.fullmatch(_NUMBER, message)) is not None:
         return Mistake(f"{name} is {_KINDS[number['kind']]}, not {number['typed']!r}", "")
-    if (beyond := _RANGE.fullmatch(message)) is not None:
+    if (beyond := re.fullmatch(_RANGE, message)) is not None:
         return Mistake(f"{name} is {_allowed(problem.param.type)}, not {beyond['typed']}", "")
     return Mistake(_plain(problem, name), "")
 

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quothwire.value import Value, value
+from quothwire.value import Value
 
 if TYPE_CHECKING:
     from quoth import Client, Status, TopicInfo
@@ -38,7 +38,6 @@ class Sort(StrEnum):
     LAG = "lag"
 
 
-@value
 class Row(Value):
     """A topic. Rates are None where nothing is known to compare with.
 
@@ -58,7 +57,6 @@ class Row(Value):
     problem: str
 
 
-@value
 class View(Value):
     """What one look tells. seconds: since the look before, None if there is none to compare with."""
 
@@ -69,7 +67,6 @@ class View(Value):
     rows: Sequence[Row]
 
 
-@value
 class _Look(Value):
     at: float
     status: Status

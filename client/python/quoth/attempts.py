@@ -7,12 +7,9 @@ more attempt, made here. A name is resolved beside it, in a thread that nothing 
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import socket
 import threading
 import time
-from contextlib import suppress
 
 from quothwire.quantity import format_span
 
@@ -62,6 +59,8 @@ class Attempts:
         """Whether the port accepts a connection; None if nothing comes back in time."""
         host, _, port = self._url.partition("://")[2].rpartition(";")[2].rpartition(":")
         address = self._resolution.address if self._resolution is not None else host.strip("[]")
+        import socket  # it takes long to load, and a broker that answers needs none
+
         try:
             socket.create_connection((address, int(port)), PROBE_S).close()
         except ConnectionRefusedError:
@@ -85,14 +84,12 @@ class _Resolution:
         """The resolution of a URL's host; None if that is an address already, or known everywhere."""
         scheme, _, place = url.partition("://")
         host = place.rpartition(":")[0].rpartition(";")[2].strip("[]")
-        if scheme != "tcp" or host in _KNOWN_NAMES:
-            return None
-        with suppress(ValueError):
-            ipaddress.ip_address(host.partition("%")[0])
-            return None
-        return cls(host)
+        is_address = ":" in host or host.replace(".", "").isdigit()
+        return None if scheme != "tcp" or host in _KNOWN_NAMES or is_address else cls(host)
 
     def _resolve(self) -> None:
+        import socket  # see above
+
         try:
             found = socket.getaddrinfo(self.name, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as problem:

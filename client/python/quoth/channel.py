@@ -32,7 +32,6 @@ from quoth.attempts import Attempts
 from quoth.exchange import Exchange, Steps
 from quoth.patience import bounded
 from quoth.sequences import Sequences
-from quoth.tcp_watch import TcpWatch
 from quothwire import codec
 from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
@@ -77,8 +76,8 @@ class Link:
         except zmq.ZMQError as problem:
             raise _no_socket(problem) from None
         self._attempts = Attempts(url)
-        self._watch = TcpWatch(url, _unacknowledged(silence))
-        self._watch_at = 0.0
+        self._descriptor = -1  # of the connection's own socket
+        self._watch_at = time.monotonic() + WATCH_S
         self._poller = zmq.Poller()
         self._poller.register(self.socket, zmq.POLLIN)
         self._poller.register(self.monitor, zmq.POLLIN)
@@ -118,7 +117,13 @@ class Link:
         """End the connection if the other host acknowledges nothing; looks every `WATCH_S` at most."""
         if now >= self._watch_at:
             self._watch_at = now + WATCH_S
-            self._watch.end_if_dead()
+            if self._descriptor >= 0 and self._ended():
+                self._descriptor = -1
+
+    def _ended(self) -> bool:
+        from quoth.tcp_watch import end_if_dead  # it takes time to load, and short commands never need it
+
+        return end_if_dead(self._descriptor, self.url, _unacknowledged(self._silence))
 
     def look(self) -> bool:
         """Take note of what the monitor tells; True if a lost connection was found again."""
@@ -127,9 +132,11 @@ class Link:
             while True:
                 told, _ = self.monitor.recv_multipart(zmq.NOBLOCK)
                 event, value = _EVENT.unpack_from(told)
-                self._watch.note(event, value)
                 if event == zmq.EVENT_CONNECTED:
+                    self._descriptor = value
                     continue
+                if event == zmq.EVENT_DISCONNECTED:
+                    self._descriptor = -1
                 here = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 found = here and (found or self.connected is False)
                 if here or self.connected:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 from quothwire import pointer as pointers
+from quothwire.value import Value
 
 
 class Message(NamedTuple):
@@ -43,8 +43,7 @@ class Message(NamedTuple):
         return pointers.to_datetime(self.pointer)
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Value):
     """Where records were stored: the pointers first, first + 1, ..., last.
 
     durability: the level that is reached, ``written`` or ``synced``. duplicate: an earlier attempt had
@@ -70,8 +69,7 @@ class Stretch(NamedTuple):
 Reason = Literal["trimmed", "damaged", "recreated", "ahead"]
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Value):
     """Records that a reader did not get: those after the pointer `after` and before `next`.
 
     records: how many, -1 if that cannot be known. ordinal: how many records the topic ever held before the

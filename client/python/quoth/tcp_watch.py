@@ -13,8 +13,6 @@ from __future__ import annotations
 import socket
 import struct
 
-import zmq
-
 _INFO = struct.Struct("=2x2B4x48xI")
 """Retransmissions and window probes since the last acknowledgement; milliseconds since that."""
 _ATTEMPTS_LEAST = 2
@@ -24,52 +22,37 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
 
 
-class TcpWatch:
-    """Watches the connection of one zmq socket. Belongs to one thread.
+def end_if_dead(descriptor: int, url: str, seconds: float) -> bool:
+    """End a connection if the other host acknowledges nothing; libzmq makes another. True if it was.
 
-    seconds: how long bytes may go unacknowledged.
+    descriptor: the socket, as a monitor told it. url: where it is connected to; other ones than tcp are left
+    alone. seconds: how long bytes may go unacknowledged.
     """
-
-    def __init__(self, url: str, seconds: float) -> None:
-        scheme, _, address = url.partition("://")
-        port = address.rpartition(":")[2]
-        self._port = int(port) if scheme == "tcp" and port.isascii() and port.isdigit() else 0
-        self._ms = seconds * 1_000
-        self._descriptor = -1
-
-    def note(self, event: int, value: int) -> None:
-        """Take in what a monitor tells of the connection."""
-        if event == zmq.EVENT_CONNECTED:
-            self._descriptor = value
-        elif event == zmq.EVENT_DISCONNECTED:
-            self._descriptor = -1
-
-    def end_if_dead(self) -> bool:
-        """End the connection if the other host acknowledges nothing; libzmq makes another. True if it was."""
-        if self._descriptor < 0 or not self._port or _TCP_INFO is None:
+    scheme, _, address = url.partition("://")
+    port = address.rpartition(":")[2]
+    if scheme != "tcp" or not (port.isascii() and port.isdigit()) or _TCP_INFO is None:
+        return False
+    try:
+        connection = socket.socket(fileno=descriptor)
+    except OSError:  # libzmq has closed it just now
+        return False
+    try:
+        if not _is_dead(connection, int(port), seconds):
             return False
-        try:
-            connection = socket.socket(fileno=self._descriptor)
-        except OSError:  # libzmq has closed it just now
-            return False
-        try:
-            return self._is_dead(connection) and self._end(connection)
-        except OSError:
-            return False
-        finally:
-            connection.detach()
-
-    def _is_dead(self, connection: socket.socket) -> bool:
-        if connection.family not in _FAMILIES or connection.getpeername()[1] != self._port:
-            return False  # libzmq has closed it, and its number is that of another file by now
-        assert _TCP_INFO is not None
-        info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO.size)
-        retransmits, probes, silent_ms = _INFO.unpack(info)
-        return bool(max(retransmits, probes) >= _ATTEMPTS_LEAST and silent_ms > self._ms)
-
-    def _end(self, connection: socket.socket) -> bool:
-        """End it without sending what it has queued: all of that is sent again on the next connection."""
-        self._descriptor = -1
+        # Nothing that it has queued is sent: all of that is sent again on the next connection.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
         connection.shutdown(socket.SHUT_RDWR)
-        return True
+    except OSError:
+        return False
+    finally:
+        connection.detach()
+    return True
+
+
+def _is_dead(connection: socket.socket, port: int, seconds: float) -> bool:
+    if connection.family not in _FAMILIES or connection.getpeername()[1] != port:
+        return False  # libzmq has closed it, and its number is that of another file by now
+    assert _TCP_INFO is not None
+    info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO.size)
+    retransmits, probes, silent_ms = _INFO.unpack(info)
+    return bool(max(retransmits, probes) >= _ATTEMPTS_LEAST and silent_ms > seconds * 1_000)

@@ -8,10 +8,14 @@ dropped; the data is pulled, so nothing depends on them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from quothwire.errors import error
-from quothwire.message import Welcome
 from quothwire.pointer import check_pointer
 from quothwire.topic import decode_topic
+
+if TYPE_CHECKING:
+    from quothwire.message import Welcome
 
 SUFFIX = "-announcements"
 """Of the address beside one that is not tcp."""

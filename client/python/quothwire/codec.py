@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -34,6 +33,7 @@ from quothwire.batch import Bytes
 from quothwire.dialogue import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, Reply, Request
 from quothwire.errors import QuothError, RequestError, error
 from quothwire.message import Operation
+from quothwire.value import Value
 
 VERSION = 1
 MAGIC = b"\xd1Q"
@@ -182,8 +182,7 @@ def _decode_error(arguments: bytes) -> QuothError:
     return error(carried.code, carried.text, carried.hint)
 
 
-@dataclass(frozen=True, slots=True)
-class _CarriedError:
+class _CarriedError(Value):
     code: str
     text: str
     hint: str

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 from quothwire.bounds import LATER, Bounds, Number, Ordinal, Pointer, Positive, Range
 from quothwire.pointer import POINTER_MAX
 from quothwire.transaction import ANY, BATCHES_MAX, NEVER, PART_MAX, VERSION_MAX
-from quothwire.value import Value, value
+from quothwire.value import Value
 
 WAIT_MS_MAX = 600_000
 """A wait is forgotten after ten minutes at the latest: a client that died costs nothing for longer."""
@@ -53,7 +53,6 @@ class Operation(IntEnum):
     TRANSACTION = 19
 
 
-@value
 class Hello(Value):
     """Who is calling? Answered by `Welcome`."""
 
@@ -61,7 +60,6 @@ class Hello(Value):
     client: str = ""
 
 
-@value
 class Welcome(Value):
     """The broker's version, the protocol versions and operations it knows, its limits, where it announces.
 
@@ -78,21 +76,18 @@ class Welcome(Value):
     announcements_port: Annotated[int, Range(0, 65_535)] = field(default=0, metadata=LATER)
 
 
-@value
 class Ping(Value):
     """Is somebody there? Answered by `Pong` by the front end alone."""
 
     operation: ClassVar[Operation] = Operation.PING
 
 
-@value
 class Pong(Value):
     """The broker's clock as a pointer."""
 
     time: Pointer
 
 
-@value
 class Publish(Value):
     """Append the batch in the payload, all of it or nothing. An empty durability is the topic's own."""
 
@@ -100,7 +95,6 @@ class Publish(Value):
     durability: str = ""
 
 
-@value
 class Published(Value):
     """The pointers that the records got, and the level that is reached.
 
@@ -115,7 +109,6 @@ class Published(Value):
     duplicate: bool
 
 
-@value
 class Fetch(Value):
     """Whole batches of records with pointers above `after`, at least one when there is any.
 
@@ -134,7 +127,6 @@ class Fetch(Value):
     until: Pointer = field(default=0, metadata=LATER)
 
 
-@value
 class Fetched(Value):
     """The answer to `Fetch`; the payload holds the batches as they are stored.
 
@@ -153,7 +145,6 @@ class Fetched(Value):
     damaged: Number = 0
 
 
-@value
 class ListTopics(Value):
     """Names of topics above `after`, in the order of their UTF-8 bytes."""
 
@@ -162,21 +153,18 @@ class ListTopics(Value):
     limit: Annotated[int, Range(1, TOPICS_MAX)] = TOPICS_MAX
 
 
-@value
 class Topics(Value):
     """Names of topics; fewer than asked for means that there are no more."""
 
     names: list[str]
 
 
-@value
 class DescribeTopic(Value):
     """All that is known about one topic. Never wakes it."""
 
     operation: ClassVar[Operation] = Operation.DESCRIBE
 
 
-@value
 class TopicInfo(Value):
     """One topic. first, last: its oldest and newest pointer, 0 if it is empty. count: records kept.
 
@@ -199,7 +187,6 @@ class TopicInfo(Value):
     counters: dict[str, Any] = field(default_factory=dict)
 
 
-@value
 class CreateTopic(Value):
     """Make a topic with these settings, the broker's defaults for the rest."""
 
@@ -207,7 +194,6 @@ class CreateTopic(Value):
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-@value
 class UpdateTopic(Value):
     """Change some settings of a topic."""
 
@@ -215,7 +201,6 @@ class UpdateTopic(Value):
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-@value
 class DeleteTopic(Value):
     """Delete a topic and its records. Who waits on it gets ``unknown_topic``.
 
@@ -227,7 +212,6 @@ class DeleteTopic(Value):
     log: Number = 0
 
 
-@value
 class TrimTopic(Value):
     """Remove the segments that hold only records below `before`, the active one included."""
 
@@ -235,7 +219,6 @@ class TrimTopic(Value):
     before: Pointer
 
 
-@value
 class Trimmed(Value):
     """What a trim removed, and the oldest pointer that is left (0: the topic is empty)."""
 
@@ -244,14 +227,12 @@ class Trimmed(Value):
     first: Pointer
 
 
-@value
 class RollTopic(Value):
     """Seal the active segment and begin a new one; nothing happens if it is empty."""
 
     operation: ClassVar[Operation] = Operation.ROLL
 
 
-@value
 class GetStatus(Value):
     """The broker as a whole, with the states of some topics. Wakes none."""
 
@@ -260,7 +241,6 @@ class GetStatus(Value):
     limit: Annotated[int, Range(0, TOPICS_MAX)] = TOPICS_MAX
 
 
-@value
 class Status(Value):
     """The broker as a whole. uptime: seconds. states: topic name -> its letters, as in `TopicInfo`."""
 
@@ -275,7 +255,6 @@ class Status(Value):
     states: dict[str, Any]
 
 
-@value
 class AdvanceTopic(Value):
     """How far do so many records reach, from the first one above `after` on? Answered by `Advance`."""
 
@@ -285,7 +264,6 @@ class AdvanceTopic(Value):
     bytes_max: Positive = 2**63 - 1
 
 
-@value
 class Advance(Value):
     """The longest stretch (after, until] within the limits. Nothing there: both are the same.
 
@@ -305,7 +283,6 @@ class Advance(Value):
     end: Number
 
 
-@value
 class SplitTopic(Value):
     """Divide what is kept of (after, until] between batches into that many parts. Answered by `Parts`."""
 
@@ -315,7 +292,6 @@ class SplitTopic(Value):
     parts: Annotated[int, Range(1, PARTS_MAX)] = 1
 
 
-@value
 class Parts(Value):
     """At most as many stretches as asked for, in order, each as [after, until, records, bytes].
 
@@ -330,7 +306,6 @@ class Parts(Value):
     end: Number
 
 
-@value
 class CountTopic(Value):
     """What is kept of (after, until]? Answered by `Count`."""
 
@@ -339,7 +314,6 @@ class CountTopic(Value):
     until: Pointer = POINTER_MAX
 
 
-@value
 class Count(Value):
     """What is kept of a stretch. bytes: stored ones of the batches that the records lie in.
 
@@ -357,7 +331,6 @@ class Count(Value):
     end: Number
 
 
-@value
 class Stage(Value):
     """Keep the batch in the payload for a transaction; nobody reads it before that is published.
 
@@ -372,7 +345,6 @@ class Stage(Value):
     number: Annotated[int, Range(0, BATCHES_MAX - 1)] = 0
 
 
-@value
 class Staged(Value):
     """What is staged of this attempt, bytes with the batches' headers."""
 
@@ -381,7 +353,6 @@ class Staged(Value):
     bytes: Number
 
 
-@value
 class PublishStaged(Value):
     """Append the parts that the payload names, one behind the other, all or nothing. Answered by `Published`.
 
@@ -396,7 +367,6 @@ class PublishStaged(Value):
     newest: Annotated[int, Range(ANY, VERSION_MAX)] = field(default=ANY, metadata=LATER)
 
 
-@value
 class AbortTransaction(Value):
     """Remove what is staged for a transaction; a published one stays. Answered by `TransactionInfo`."""
 
@@ -405,7 +375,6 @@ class AbortTransaction(Value):
     version: Version
 
 
-@value
 class GetTransaction(Value):
     """How a transaction stands."""
 
@@ -414,7 +383,6 @@ class GetTransaction(Value):
     version: Version
 
 
-@value
 class TransactionInfo(Value):
     """A transaction as it stands. state: published, staged (something of it is there), unknown.
 

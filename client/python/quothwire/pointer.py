@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from quothwire import moment_text
 from quothwire.errors import error, shown
 from quothwire.quantity import is_span, parse_span
 
@@ -62,7 +61,9 @@ def parse(text: str, now: int) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise moment_text.refusal(text) from None
+        from quothwire.moment_text import refusal  # it takes time to load, and is for mistakes alone
+
+        raise refusal(text) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     if moment > to_datetime(POINTER_MAX):
         raise error(

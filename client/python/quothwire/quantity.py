@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from decimal import Decimal
 
 from quothwire.errors import QuothError, error, quoted
 
@@ -22,10 +21,13 @@ _TEXT_LENGTH_MAX = 100
 _WHOLE_MAX = 10**100
 """A larger number is refused: above 10**308 there is no float of it."""
 _INFINITY = frozenset({"infinity", "inf", "never", "no limit", "unlimited"})
-_NUMBER = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,19})?(?:e\+?[0-9]{1,2})?", re.IGNORECASE)
-_SEPARATORS = re.compile(r"(?<=[0-9])_(?=[0-9])|(?<![0-9.,])(?=[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,]))[0-9,]+")
+_DIGITS_MAX = 19
+"""Before the point, and behind it."""
+_SCALE: int = 10**_DIGITS_MAX
+_NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,19})?(?:[eE]\+?[0-9]{1,2})?"
+_SEPARATORS = r"(?<=[0-9])_(?=[0-9])|(?<![0-9.,])(?=[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,]))[0-9,]+"
 """An underscore between digits, or a number whose commas part groups of three digits."""
-_STEP = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,19})?)\s*([^\W\d_]+)\s*")
+_STEP = r"([0-9]{1,19})(?:\.([0-9]{1,19}))?\s*([^\W\d_]+)\s*"
 
 _SPAN_UNITS = (  # the largest first, as they are printed
     (604_800_000_000, ("w", "week", "weeks")),
@@ -95,7 +97,7 @@ def parse_size(given: object, *, infinity: int | None = None) -> int:
 
 def is_span(text: str) -> bool:
     """True if the text is a finite span that names its units: ``15m``, but not ``15``."""
-    if _NUMBER.fullmatch(_without_separators(text)):
+    if re.fullmatch(_NUMBER, _without_separators(text)):
         return False
     try:
         return not math.isinf(parse_span(text))
@@ -129,7 +131,7 @@ def format_size(size: float, *, rough: bool = False) -> str:
         return "infinity"
     whole = int(size)
     exact = [
-        f"{(Decimal(whole) / unit).normalize():f} {name}"
+        f"{whole * 10 // unit / 10:g} {name}"
         for unit, name in _PRINTED_SIZES
         if whole >= unit and whole * 10 % unit == 0 and whole < unit * 10_000
     ]
@@ -149,7 +151,7 @@ def _number(given: object, noun: str, hint: str) -> float | None:
         text = _without_separators(given.strip())
         if text.lower() in _INFINITY:
             return math.inf
-        if not _NUMBER.fullmatch(text):
+        if not re.fullmatch(_NUMBER, text):
             return None
         return int(text) if text.isdigit() else float(text)
     if isinstance(given, int) and abs(given) > _WHOLE_MAX:
@@ -163,7 +165,7 @@ def _number(given: object, noun: str, hint: str) -> float | None:
 
 def _without_separators(text: str) -> str:
     """Remove what parts groups of digits, ``1_000`` and ``1,000``; a comma elsewhere stays and is refused."""
-    return _SEPARATORS.sub(lambda found: found[0].replace("_", "").replace(",", ""), text)
+    return re.sub(_SEPARATORS, lambda found: found[0].replace("_", "").replace(",", ""), text)
 
 
 def _infinite(infinity: float | None, given: object, noun: str, hint: str) -> float:
@@ -175,18 +177,22 @@ def _infinite(infinity: float | None, given: object, noun: str, hint: str) -> fl
 def _steps(text: str, hint: str) -> float:
     """The microseconds of a span with units."""
     _check_begin(text, "span of time", hint)
-    total, end = Decimal(0), 0
+    total, end = 0, 0
     plain = _without_separators(text)
     while end < len(plain):
-        step = _STEP.match(plain, end)
+        step = re.match(_STEP, plain[end:])
         if step is None:
             left = plain[end:]
-            reason = f"{left} has no unit" if _NUMBER.fullmatch(left) else f"{left!r} cannot be read"
+            reason = f"{left} has no unit" if re.fullmatch(_NUMBER, left) else f"{left!r} cannot be read"
             raise _wrong(text, "span of time", reason, hint)
-        amount, unit = step.groups()
-        total += Decimal(amount) * _microseconds(text, unit, hint)
-        end = step.end()
-    return float(total)
+        total += _scaled(step) * _microseconds(text, step[3], hint)
+        end += step.end()
+    return total / _SCALE
+
+
+def _scaled(step: re.Match[str]) -> int:
+    """The number of a step times `_SCALE`, which is exact."""
+    return int(step[1] + (step[2] or "").ljust(_DIGITS_MAX, "0"))
 
 
 def _microseconds(text: str, unit: str, hint: str) -> int:
@@ -201,16 +207,16 @@ def _microseconds(text: str, unit: str, hint: str) -> int:
 
 def _bytes(text: str, hint: str) -> float:
     _check_begin(text, "size", hint)
-    step = _STEP.fullmatch(_without_separators(text))
+    step = re.fullmatch(_STEP, _without_separators(text))
     if step is None:
         raise _wrong(text, "size", "it is no number with one unit", hint)
-    amount, unit = step.groups()
+    unit = step[3]
     if not unit.isascii() or unit.lower() not in _SIZE_UNITS:
         near = difflib.get_close_matches(unit, [name for _, name in _PRINTED_SIZES], n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
         raise _wrong(text, "size", f"there is no unit {unit!r}{meant}", hint)
-    found = Decimal(amount) * _SIZE_UNITS[unit.lower()]
-    return int(found) if found == int(found) else float(found)
+    found = _scaled(step) * _SIZE_UNITS[unit.lower()]
+    return found / _SCALE if found % _SCALE else found // _SCALE
 
 
 def _check_begin(text: str, noun: str, hint: str) -> None:
@@ -264,9 +270,8 @@ def _rough_step(left: int) -> int:
 
 def _amount(microseconds: int, unit: _Unit, short: bool) -> str:
     length, names = unit
-    text = f"{Decimal(microseconds) / length:f}"
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
+    whole, rest = divmod(microseconds, length)
+    text = f"{whole}.{rest * 1_000_000 // length:06}".rstrip("0").rstrip(".")
     if short:
         return f"{text}{names[0]}"
     return f"{text} {names[1] if text == '1' else names[2]}"

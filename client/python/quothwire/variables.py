@@ -21,8 +21,8 @@ OTHERS = MappingProxyType(
     }
 )
 """Every variable that is no key of the daemon's configuration, and what it is for."""
-_OF_A_SERVICE = re.compile(r"QUOTH_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)")
-_ADDRESS_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://")
+_OF_A_SERVICE = r"QUOTH_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)"
+_ADDRESS_OF_A_SERVICE = r"(tcp|udp|sctp)://"
 
 
 def check_variables(environment: Mapping[str, str], keys: Callable[[], Iterable[str]]) -> None:
@@ -51,10 +51,10 @@ def is_of_kubernetes(name: str, value: str) -> bool:
 
     Of these ``QUOTH_PORT`` has the name of a key, and an address as its value: ``tcp://10.0.0.7:5555``.
     """
-    if _OF_A_SERVICE.fullmatch(name):
+    if re.fullmatch(_OF_A_SERVICE, name):
         return True
     is_port = name.startswith(PREFIX) and name.endswith("_PORT")
-    return is_port and _ADDRESS_OF_A_SERVICE.match(value) is not None
+    return is_port and re.match(_ADDRESS_OF_A_SERVICE, value) is not None
 
 
 def variable(key: str) -> str:
