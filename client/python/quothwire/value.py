@@ -10,10 +10,7 @@ is made 0.65 us faster.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, Any, dataclass_transform
-
-_completing = Lock()
 
 
 class _Fields:
@@ -52,7 +49,12 @@ class Value:
 
 
 def _complete(kind: type[Value]) -> None:
-    """Make the class a dataclass, once. A second time would take defaults for fields without metadata."""
-    with _completing:
-        if "__init__" not in vars(kind):
-            dataclass(eq=False, repr=False)(kind)
+    """Make the class a dataclass, by way of a copy: threads that do so at once do the same."""
+    if "__init__" not in vars(kind):
+        body = {name: one for name, one in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+        made: Any = dataclass(eq=False, repr=False)(type(kind.__name__, kind.__bases__, body))
+        added = [name for name in vars(made) if name not in vars(kind)]
+        for name in sorted(
+            added, key="__init__".__eq__
+        ):  # that it has `__init__` says that it has the others
+            setattr(kind, name, vars(made)[name])
