@@ -31,10 +31,13 @@ from typing import Any, TextIO
 PYTHON = (sys.executable, "-W", "error", "-c")
 """How a command begins that can be forked; its code follows, then its arguments."""
 MODULES = (
-    *("quothd.main", "quothcli.main", "quoth.client", "quoth.producer", "quoth.reader", "quoth.transaction"),
+    *("quothd.main", "quothcli.application", "quoth.client", "quoth.producer", "quoth.reader"),
+    "quoth.transaction",
     *("quothlog.log", "quothlog.reader", "asyncio", "logging", "rich.live", "rich.text"),
+    *("quothcli.backup", "quothcli.config", "quothcli.demo", "quothcli.forward", "quothcli.offline"),
+    *("quothcli.publish", "quothcli.reading", "quothcli.status", "quothcli.topics", "quothcli.upkeep"),
 )
-"""What is loaded: the daemon, the command line without any command, the client, and what commands use."""
+"""What is loaded: the daemon, the command line with many commands, the client, and what commands use."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC", "ZMQ")

@@ -32,7 +32,7 @@ Connect = Callable[..., Client]
 
 Follow = Callable[[BrokerProcess, str], Future[Seen]]
 
-KILLS = 12
+KILLS = times(6, 12)
 FIRST, LAST = "publish-first", "publish-last"
 TOPICS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -132,7 +132,7 @@ def test_records_of_many_who_publish_at_once_come_in_the_order_of_time(
     names = [f"t.{number}" for number in range(5)]
     for name in [*names, "t.idle"]:
         client.create_topic(name)
-    plans = {name: [rng.randint(1, 300) for _ in range(times(40, 400))] for name in names}
+    plans = {name: [rng.randint(1, 300) for _ in range(times(20, 400))] for name in names}
 
     def publish(name: str) -> None:
         for count in plans[name]:

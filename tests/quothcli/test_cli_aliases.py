@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import cache
 
 import pytest
 from typer.core import TyperCommand
@@ -51,9 +52,12 @@ def test_the_answer_is_what_to_type(alone: Command, typed: str) -> None:
     assert advice == f"hint: type `{TYPED[typed]}`"
 
 
+all_commands = cache(tree)
+
+
 def is_command(words: Sequence[str]) -> bool:
     """Is there such a command, or group of commands?"""
-    command: object = tree()
+    command: object = all_commands()
     for word in words:
         if not isinstance(command, Group) or word not in command.commands:
             return False

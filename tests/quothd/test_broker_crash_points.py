@@ -48,7 +48,7 @@ def test_death_at_each_change_loses_nothing(
     broker = start_broker(**settings_for(step))
     stage = Stage(broker, peers, tmp_path / "trace")
     calls = changes(stage, stage.rehearse(STEPS[step]))
-    for call in rng.sample(calls, min(len(calls), times(5, len(calls)))):
+    for call in rng.sample(calls, min(len(calls), times(3, len(calls)))):
         fault = fault_at(calls, call, DEATH)
         if fault is None:
             assert step == OF_TWO_THREADS, call
@@ -159,7 +159,7 @@ def test_death_at_each_change_of_the_next_start_loses_nothing(
     assert out_of_reach <= {("fsync", str(broker.topics_directory))}, "each opening does this again"
 
     reached = [fault for fault in faults.values() if fault is not None]
-    for fault in rng.sample(reached, min(len(reached), times(3, len(reached)))):
+    for fault in rng.sample(reached, min(len(reached), times(2, len(reached)))):
         print(f"{death}: {fault}")
         shutil.rmtree(broker.directory)
         shutil.copytree(kept, broker.directory)

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ import pytest
 import quoth
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
-from kit.disks import KINDS, SmallDisk, mounted
-from kit.effort import times
+from kit.disks import KINDS, DiskKind, SmallDisk, mounted
+from kit.effort import LONG, times
 from kit.peers import FastPeer, Peers, code_of, found_in, refused
 from kit.processes import listing
 from quoth import Producer
@@ -126,18 +127,29 @@ def size_of(path: Path) -> int:
         return 0
 
 
-@pytest.fixture(params=KINDS)
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SmallDisk]:
-    """A small disk; the test runs once on each file system."""
-    with mounted(request.param, tmp_path) as disk:
+Case = tuple[DiskKind, int]
+EVERY_CASE: list[Case] = [*product(KINDS, (RESERVE, 0))]
+CASES = EVERY_CASE if LONG else [*zip(KINDS, (RESERVE, 0), strict=True)]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}-{'reserve' if case[1] else 'last byte'}")
+def case(request: pytest.FixtureRequest) -> Case:
+    """A file system, and `disk_free_min`: each of both kinds of each."""
+    chosen: Case = request.param
+    return chosen
+
+
+@pytest.fixture
+def disk(case: Case, tmp_path: Path) -> Iterator[SmallDisk]:
+    """A small disk."""
+    with mounted(case[0], tmp_path) as disk:
         yield disk
 
 
-@pytest.fixture(params=[RESERVE, 0], ids=["reserve", "last-byte"])
-def reserve(request: pytest.FixtureRequest) -> int:
-    """`disk_free_min`; the test runs once with and once without it."""
-    value: int = request.param
-    return value
+@pytest.fixture
+def reserve(case: Case) -> int:
+    """`disk_free_min`."""
+    return case[1]
 
 
 @pytest.fixture

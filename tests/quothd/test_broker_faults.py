@@ -150,7 +150,7 @@ def test_no_call_that_fails_is_swallowed(
     theatre = Theatre(broker, peers, tmp_path / "trace")
     plot = Plot(step, theatre.rehearse(STEPS[step]))
     faults = plot.faults()
-    for call, problem in rng.sample(faults, min(len(faults), times(12, len(faults)))):
+    for call, problem in rng.sample(faults, min(len(faults), times(6, len(faults)))):
         theatre.suffer(plot, call, problem)
     theatre.leave()
     assert broker.terminate() in (0, 1)

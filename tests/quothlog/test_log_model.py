@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 )
 
 from kit.clocks import DAY, SECOND, ManualClock
+from kit.effort import times
 from kit.logs import encoded, put
 from kit.storage import FaultyDisk, MemoryDisk
 from quothlog import Appended, Log, LogOptions
@@ -337,10 +338,10 @@ def how_often(examples: int, steps: int) -> settings:
 @pytest.mark.timeout(600)  # to find the shortest run that fails takes longer than all that succeed
 def test_log_in_memory_is_its_model() -> None:
     """A9, P6, and losses of power."""
-    run_state_machine_as_test(LogAgainstModel, settings=how_often(50, 30))
+    run_state_machine_as_test(LogAgainstModel, settings=how_often(times(25, 50), 30))
 
 
 @pytest.mark.timeout(600)
 def test_log_on_the_real_disk_is_its_model() -> None:
     """A9, P6."""
-    run_state_machine_as_test(LogOnTheRealDisk, settings=how_often(8, 30))
+    run_state_machine_as_test(LogOnTheRealDisk, settings=how_often(times(5, 8), 30))

@@ -94,7 +94,7 @@ class Life:
         """The power fails right after this change of the disk."""
         for image in self.disk.images(512, self.samples, self.rng):
             state = hash((tuple(image.items()), tuple(self.told), len(self.synced), self.seen))
-            if state not in self.opened and (LONG or self.rng.random() < 0.4):
+            if state not in self.opened and (LONG or self.rng.random() < 0.2):
                 self.opened.add(state)
                 self.check(image)
 

@@ -57,7 +57,7 @@ def test_killed_at_a_change_of_the_disk_the_next_run_makes_it_whole(
         prepare()
     changes = work(action, broker.url, root)
     assert changes > 5
-    for die_at in rng.sample(range(1, changes + 1), min(changes, times(4, changes))):
+    for die_at in rng.sample(range(1, changes + 1), min(changes, times(2, changes))):
         print(f"{action}: dies at {die_at} of about {changes} changes")
         prepare()
         before = set(archived_files(root))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kit.effort import times
 from kit.replays import Record, some_records, write_archive
 from quoth.spark.replay.cutting import Limits
 from quoth.spark.replay.inputs import POINTER_HEADER, Stream, Wish, input_of
@@ -106,7 +107,7 @@ def test_every_change_of_a_bit_in_an_archived_column_is_noticed(
     bits = range(4 * 8, _end_of_columns(path) * 8)
     head_of_first_page = bits[: 40 * 8]  # heads have no checksum
     noticed = 0
-    for bit in (*head_of_first_page, *rng.sample(bits, 300)):
+    for bit in (*head_of_first_page, *rng.sample(bits, times(100, 1_000))):
         harmed = bytearray(whole)
         harmed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(harmed)
@@ -117,7 +118,7 @@ def test_every_change_of_a_bit_in_an_archived_column_is_noticed(
             noticed += str(path) in problem.text
         else:
             assert found == expected  # it is in a column that is not read
-    assert noticed > 300
+    assert noticed > 200
 
 
 def _end_of_columns(path: Path) -> int:
