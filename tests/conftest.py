@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import re
@@ -21,10 +22,28 @@ from kit.peers import Context, Peers
 from kit.processes import hear_interrupts
 from kit.sparks import JAVA_OPTIONS, java_is_there, spark_home
 
+SEPARATE = frozenset(("alone", "spark", "system"))
+"""Marks of tests that are run by themselves. A file with such a test holds the word."""
+
 
 def pytest_configure() -> None:
     """Begin as in the foreground, wherever the tests are started."""
     hear_interrupts()
+    gc.disable()  # until all tests are known: a third of that time would be spent on looking for garbage
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not load files without what is asked for: to load them all takes longer than to run a few tests."""
+    wanted = str(config.getoption("markexpr")).partition(" ")[0]
+    if wanted not in SEPARATE or not collection_path.match("test_*.py"):
+        return None
+    return wanted not in collection_path.read_text(encoding="utf-8") or None
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on, but not among thousands of tests."""
+    gc.freeze()
+    gc.enable()
 
 
 def _end(broker: BrokerProcess) -> None:

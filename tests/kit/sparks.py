@@ -17,7 +17,10 @@ JAVA_MIN = 17
 HEAP = "1g"
 JOB_S = 240.0
 """In which a process has started Spark, done a small job and ended, beside ten others that do the like."""
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 """Half the time for a Java that does one small job; nothing in /tmp. Not for measurements."""
 
 
