@@ -20,7 +20,7 @@ from kit.commands import Running
 from kit.deadlines import DEADLINE_S
 from kit.peers import Context, Peers
 from kit.processes import hear_interrupts
-from kit.sparks import JAVA_OPTIONS, java_is_there, spark_home
+from kit.sparks import DRIVER_OPTIONS, java_is_there, spark_home
 
 SEPARATE = frozenset(("alone", "spark", "system"))
 """Marks of tests that are run by themselves. A file with such a test holds the word."""
@@ -110,7 +110,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         pytest.skip("there is no Java 17 or newer: apt-get install openjdk-17-jre-headless")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SPARK_HOME", str(spark_home(tmp_path_factory.mktemp("java"))))
-        environment.setenv("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+        environment.setenv("SPARK_SUBMIT_OPTS", DRIVER_OPTIONS)
         yield
 
 

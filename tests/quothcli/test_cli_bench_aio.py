@@ -14,6 +14,7 @@ import quoth
 import quoth.aio
 from kit.brokers import BrokerProcess
 from kit.commands import Command
+from kit.effort import long_form
 from kit.loops import run
 from quothcli.bench.aio import READS, WRITES, Uses
 from quothcli.bench.api import Budget, Stock
@@ -45,6 +46,7 @@ def test_every_row_with_its_durability(alone: Command, broker: BrokerProcess) ->
         assert client.topics() == []
 
 
+@long_form
 def test_on_a_broker_of_its_own_as_text(alone: Command, tmp_path: Path) -> None:
     typed = "bench aio --rounds 1 --seconds 0.02 --durability synced --size 10"
     told = alone(*typed.split(), "--dir", str(tmp_path))

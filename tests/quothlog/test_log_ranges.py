@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kit.clocks import ManualClock
 from kit.damage import flip, swap_files, zero
+from kit.effort import times
 from kit.logs import boundaries, encoded, fill, put, segments
 from quothlog import Log, LogOptions
 from quothlog.extract import View
@@ -75,7 +76,7 @@ def cursors(told: Batches) -> list[int]:
 every_log = given(st.integers(0, 2**32 - 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30, 300), deadline=None)
 @every_log
 def test_a_range_is_counted_as_by_looking_at_every_record(seed: int) -> None:
     with grown(seed) as (log, told):
@@ -95,7 +96,7 @@ def test_a_range_is_counted_as_by_looking_at_every_record(seed: int) -> None:
             assert sum(one.records for one in parts) == found.records
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30, 300), deadline=None)
 @every_log
 def test_advancing_takes_exactly_as_many_records_as_asked_for_and_all_in_the_end(seed: int) -> None:
     with grown(seed) as (log, told):
@@ -118,7 +119,7 @@ def test_advancing_takes_exactly_as_many_records_as_asked_for_and_all_in_the_end
             after, left = found.until, left[most:]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30, 300), deadline=None)
 @every_log
 def test_advancing_by_bytes_takes_whole_batches_that_fit_and_one_at_least(seed: int) -> None:
     with grown(seed) as (log, told):
@@ -136,7 +137,7 @@ def test_advancing_by_bytes_takes_whole_batches_that_fit_and_one_at_least(seed: 
             assert (found.records, found.bytes) == (len(taken), bytes_of(told, taken))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30, 300), deadline=None)
 @every_log
 def test_parts_hold_the_same_records_and_none_is_empty_or_too_large(seed: int) -> None:
     with grown(seed) as (log, told):
