@@ -6,9 +6,9 @@ from enum import IntEnum
 
 
 class Ended(IntEnum):
-    """How it ended, as its exit status: well, while serving, by wrong arguments, before it could start."""
+    """How it ended, as its exit status."""
 
     WELL = 0
-    FAILED = 1
-    WRONG = 2
+    FAILED = 1  # while it served, or at the end
+    WRONG = 2  # arguments or configuration
     UNSTARTED = 3

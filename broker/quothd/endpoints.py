@@ -1,8 +1,10 @@
 """Where a broker listens: every endpoint carries a ROUTER, and beside it a PUB for the announcements.
 
-tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
-ipc://PATH             announcements on ipc://PATH-announcements
-inproc://NAME          announcements on inproc://NAME-announcements
+    tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
+    ipc://PATH             announcements on ipc://PATH-announcements
+    inproc://NAME          announcements on inproc://NAME-announcements
+
+Which of them a configuration asks for is in `addresses`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def some(places: Sequence[T], rng: random.Random, part: int) -> Sequence[T]:
-    """One of so many places, chosen at random and in their order; in the long form all of them."""
+    """One in `part` of the places, chosen at random, in their order; in the long form all of them."""
     return places if LONG else sorted(rng.sample(places, -(-len(places) // part)), key=places.index)
 
 

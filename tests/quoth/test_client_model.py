@@ -257,7 +257,7 @@ def test_cut_wires_lose_nothing_and_repeat_nothing(
     broker: BrokerProcess, client: Client, connect: Connect, topic: str, rng: random.Random
 ) -> None:
     """A producer, a publisher, a tail and a reader with a cursor, each on a wire that is cut at random."""
-    streamed = [b"s%d" % number for number in range(times(5_000, 200_000))]
+    streamed = [b"s%d" % number for number in range(times(10_000, 200_000))]
     single = [b"p%d" % number for number in range(times(100, 2_000))]
     total = len(streamed) + len(single)
     gaps: list[Gap] = []

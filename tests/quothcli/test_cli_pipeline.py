@@ -184,8 +184,7 @@ def test_without_pyspark(alone: Command, directory: Path, tmp_path: Path) -> Non
     assert "pip install 'quoth[spark]'" in hint
 
 
-@pytest.mark.parametrize("job", ["archive", "compact"])
-@long_form
+@pytest.mark.parametrize("job", ["archive", pytest.param("compact", marks=long_form)])
 @starts_spark
 def test_a_job_fails_where_a_file_of_the_manifest_is_missing_or_damaged(
     quoth: Command, topic: str, tmp_path: Path, job: str

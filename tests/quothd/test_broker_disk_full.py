@@ -129,12 +129,12 @@ def size_of(path: Path) -> int:
 
 Case = tuple[DiskKind, int]
 EVERY_CASE: list[Case] = [*product(KINDS, (RESERVE, 0))]
-CASES = EVERY_CASE if LONG else [*zip(KINDS, (RESERVE, 0), strict=True)]
+CASES = EVERY_CASE if LONG else [*zip(KINDS, (0, RESERVE), strict=True)]
 
 
-@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}-{'reserve' if case[1] else 'last byte'}")
+@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}-{'reserve' if case[1] else 'last-byte'}")
 def case(request: pytest.FixtureRequest) -> Case:
-    """A file system, and `disk_free_min`: each of both kinds of each."""
+    """A file system and `disk_free_min`; in the long form all four pairs."""
     chosen: Case = request.param
     return chosen
 

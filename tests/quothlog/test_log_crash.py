@@ -146,7 +146,7 @@ def test_undamaged_wreck_opens_without_a_finding(wreck: Wreck) -> None:
     assert_goes_on(wreck, log, wreck.records, wreck.records)
 
 
-def test_tail_cut_at_every_byte(wreck: Wreck, rng: random.Random) -> None:
+def test_tail_cut_at_any_byte(wreck: Wreck, rng: random.Random) -> None:
     """C28, 2.4 torn data: the whole batches are there, the torn bytes stand in a file of their own."""
     data, offsets = wreck.tail, wreck.offsets
     for cut in some(range(offsets[0], offsets[-1]), rng, 2):
@@ -177,7 +177,7 @@ def test_last_segment_cut_inside_its_header_block(wreck: Wreck) -> None:
 
 
 @pytest.mark.parametrize("flip", [0x01, 0xFF])
-def test_every_byte_of_the_tail_changed(wreck: Wreck, rng: random.Random, flip: int) -> None:
+def test_any_byte_of_the_tail_changed(wreck: Wreck, rng: random.Random, flip: int) -> None:
     """C28, C29: intact batches are all there; damage is stepped over and told, and never a wrong record."""
     data, offsets = wreck.tail, wreck.offsets
     for lost in range(TAIL):
@@ -407,7 +407,7 @@ def test_crash_while_setting_aside_is_no_second_loss(wreck: Wreck) -> None:
 
 
 @pytest.mark.parametrize("segment", [0, 1, 2], ids=["the first", "a middle one", "the last"])
-def test_every_byte_of_a_header_block_changed(wreck: Wreck, rng: random.Random, segment: int) -> None:
+def test_any_byte_of_a_header_block_changed(wreck: Wreck, rng: random.Random, segment: int) -> None:
     """C28: the batches behind it are read all the same, in every way, and the log goes on."""
     path = segments(wreck.directory)[segment]
     data = path.read_bytes()

@@ -14,19 +14,18 @@ from collections.abc import Sequence
 from types import FrameType
 
 INTERRUPTED = 130
-_OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""Loading makes objects that stay. To look for garbage among them after every 700, as Python does by default,
-takes a twentieth of the start."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that was typed, and exit."""
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored, as by nohup
     if heard:
         signal.signal(signal.SIGINT, _end)
+    gc.disable()  # what is loaded stays: to look for garbage in it takes a twentieth of the start
     from quothcli.application import run
 
+    gc.freeze()
+    gc.enable()
     try:
         if heard:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,9 +7,11 @@ more attempt, made here. A name is resolved beside it, in a thread that nothing 
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import threading
 import time
+from contextlib import suppress
 
 from quothwire.quantity import format_span
 
@@ -84,8 +86,12 @@ class _Resolution:
         """The resolution of a URL's host; None if that is an address already, or known everywhere."""
         scheme, _, place = url.partition("://")
         host = place.rpartition(":")[0].rpartition(";")[2].strip("[]")
-        is_address = ":" in host or host.replace(".", "").isdigit()
-        return None if scheme != "tcp" or host in _KNOWN_NAMES or is_address else cls(host)
+        if scheme != "tcp" or host in _KNOWN_NAMES:
+            return None
+        with suppress(ValueError):
+            ipaddress.ip_address(host.partition("%")[0])
+            return None
+        return cls(host)
 
     def _resolve(self) -> None:
         import socket  # see above

@@ -117,10 +117,10 @@ class Link:
         """End the connection if the other host acknowledges nothing; looks every `WATCH_S` at most."""
         if now >= self._watch_at:
             self._watch_at = now + WATCH_S
-            if self._descriptor >= 0 and self._ended():
+            if self._descriptor >= 0 and self._end_if_dead():
                 self._descriptor = -1
 
-    def _ended(self) -> bool:
+    def _end_if_dead(self) -> bool:
         from quoth.tcp_watch import end_if_dead  # it takes time to load, and short commands never need it
 
         return end_if_dead(self._descriptor, self.url, _unacknowledged(self._silence))

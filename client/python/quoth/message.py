@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 from quothwire import pointer as pointers
-from quothwire.value import Value
 
 
 class Message(NamedTuple):
@@ -43,7 +43,8 @@ class Message(NamedTuple):
         return pointers.to_datetime(self.pointer)
 
 
-class Ack(Value):
+@dataclass(frozen=True, slots=True)
+class Ack:
     """Where records were stored: the pointers first, first + 1, ..., last.
 
     durability: the level that is reached, ``written`` or ``synced``. duplicate: an earlier attempt had
@@ -69,7 +70,8 @@ class Stretch(NamedTuple):
 Reason = Literal["trimmed", "damaged", "recreated", "ahead"]
 
 
-class Gap(Value):
+@dataclass(frozen=True, slots=True)
+class Gap:
     """Records that a reader did not get: those after the pointer `after` and before `next`.
 
     records: how many, -1 if that cannot be known. ordinal: how many records the topic ever held before the

@@ -22,7 +22,7 @@ _WHOLE_MAX = 10**100
 """A larger number is refused: above 10**308 there is no float of it."""
 _INFINITY = frozenset({"infinity", "inf", "never", "no limit", "unlimited"})
 _DIGITS_MAX = 19
-"""Before the point, and behind it."""
+"""Before the point, and behind it: in the patterns below, too."""
 _SCALE: int = 10**_DIGITS_MAX
 _NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,19})?(?:[eE]\+?[0-9]{1,2})?"
 _SEPARATORS = r"(?<=[0-9])_(?=[0-9])|(?<![0-9.,])(?=[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,]))[0-9,]+"
@@ -205,7 +205,7 @@ def _microseconds(text: str, unit: str, hint: str) -> int:
     return found
 
 
-def _bytes(text: str, hint: str) -> float:
+def _bytes(text: str, hint: str) -> int:
     _check_begin(text, "size", hint)
     step = re.fullmatch(_STEP, _without_separators(text))
     if step is None:
@@ -216,7 +216,9 @@ def _bytes(text: str, hint: str) -> float:
         meant = f"; did you mean {near[0]}?" if near else ""
         raise _wrong(text, "size", f"there is no unit {unit!r}{meant}", hint)
     found = _scaled(step) * _SIZE_UNITS[unit.lower()]
-    return found / _SCALE if found % _SCALE else found // _SCALE
+    if found % _SCALE:
+        raise _wrong(text, "size", "it is no whole number of bytes", hint)
+    return found // _SCALE
 
 
 def _check_begin(text: str, noun: str, hint: str) -> None:

@@ -16,7 +16,7 @@ from kit.archives import DIED, files_in, of_archive, of_topic, publish, run
 from kit.brokers import StartBroker
 from kit.commands import Command
 from kit.deadlines import eventually
-from kit.effort import long_form, times
+from kit.effort import times
 from kit.processes import children, python_of, runs
 from kit.sparks import JOB_S
 from quoth import Client
@@ -213,7 +213,9 @@ def test_driver_that_is_killed_is_followed_by_one_that_goes_on(
 
 
 @pytest.mark.timeout(2 * JOB_S)
-def test_command_archives(spark: Any, command: Command, client: Client, tmp_path: Path, topic: str) -> None:
+def test_command_archives_and_compacts(
+    spark: Any, command: Command, client: Client, tmp_path: Path, topic: str
+) -> None:
     publish(client, topic, [20, 3], "before")
     run("archive", client, tmp_path, topic)
     publish(client, topic, [8], "since")
@@ -223,15 +225,6 @@ def test_command_archives(spark: Any, command: Command, client: Client, tmp_path
     [summary] = ended.objects
     assert (summary["topics"], summary["records"], summary["files"]) == ([topic], 8, 1)
     assert summary["records_per_s"] > 0
-    assert of_archive(tmp_path) == of_topic(client, topic)
-
-
-@long_form
-@pytest.mark.timeout(2 * JOB_S)
-def test_command_compacts(spark: Any, command: Command, client: Client, tmp_path: Path, topic: str) -> None:
-    for counts in ([20, 3], [8]):
-        publish(client, topic, counts, "since")
-        run("archive", client, tmp_path, topic)
     ended = command("pipeline", "compact", str(tmp_path), "--master", "local[2]", seconds=JOB_S)
     assert ended.status == 0, ended.err
     assert "into 1, 31 records" in ended.lines[0]
