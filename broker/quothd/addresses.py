@@ -51,6 +51,6 @@ def _require_loopback(host: str) -> None:
     if not loopback:
         raise error(
             "bad_setting",
-            f"{host} can be reached from other machines, and whoever reaches it may read, write and delete",
+            f"{host} can be reached from other machines, and every client there may read, write and delete",
             "listen on 127.0.0.1, or say --insecure if that is what you want",
         )
