@@ -54,10 +54,11 @@ class Value:
 
 def _complete(kind: type[Value]) -> None:
     """Make the class a dataclass, by way of a copy: threads that do so at once do the same."""
-    if "__init__" in vars(kind):
+    found = vars(kind).copy()
+    if "__init__" in found:
         return
-    made: Any = dataclass(eq=False, repr=False)(type(kind.__name__, kind.__bases__, vars(kind).copy()))
-    for name in vars(made).keys() - vars(kind).keys() - {"__init__"}:
+    made: Any = dataclass(eq=False, repr=False)(type(kind.__name__, kind.__bases__, found))
+    for name in vars(made).keys() - found.keys() - {"__init__"}:
         setattr(kind, name, vars(made)[name])
     # The last one: it says that the others are there.
     setattr(kind, "__init__", made.__init__)  # noqa: B010  the type checker takes it for a method of the class

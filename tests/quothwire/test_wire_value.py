@@ -1,0 +1,84 @@
+"""Values become dataclasses when they are first used, from any thread."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from quothwire import value
+from quothwire.value import Value
+
+
+def new_class() -> Any:
+    class Pair(Value):
+        left: int
+        right: str = "r"
+        more: list[int] = dataclasses.field(default_factory=list)
+
+    return Pair
+
+
+def with_a_pause(action: Callable[[], None], at_line: int, meanwhile: Callable[[], None]) -> bool:
+    """Run the action in a thread of its own that stops before the given line of `value.py`, counted as
+    executed, until `meanwhile` has run in another thread. False if the action has fewer lines."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != value.__file__:
+            return None
+        if event == "line":
+            count += 1
+            if count == at_line:
+                other = threading.Thread(target=meanwhile)
+                other.start()
+                other.join()
+        return trace
+
+    def traced() -> None:
+        sys.settrace(trace)
+        try:
+            action()
+        finally:
+            sys.settrace(None)
+
+    thread = threading.Thread(target=traced)
+    thread.start()
+    thread.join()
+    return count >= at_line
+
+
+@pytest.mark.parametrize("first_use", ["an instance", "its fields"])
+def test_two_threads_that_use_a_class_first_both_get_a_dataclass(first_use: str) -> None:
+    """One thread is interrupted before each line in turn, and the other one does all of it."""
+    for at_line in range(1, 1_000):
+        pair = new_class()
+        results: list[object] = []
+
+        def use(pair: Any = pair, results: list[object] = results) -> None:
+            names = [field.name for field in dataclasses.fields(pair)] if first_use == "its fields" else []
+            made = pair(1, more=[2])
+            results.append((names, made.left, made.right, made.more, made == pair(1, "r", [2]), repr(made)))
+
+        if not with_a_pause(use, at_line, use):
+            assert at_line > 10
+            return
+        one, other = results
+        assert one == other
+    raise AssertionError("the class is never complete")
+
+
+def test_values_are_equal_by_class_and_fields() -> None:
+    one, other = new_class(), new_class()
+    assert one(1) == one(1, "r")
+    assert one(1) != one(2)
+    assert one(1) != other(1)
+    assert [field.name for field in dataclasses.fields(one)] == ["left", "right", "more"]
+    with pytest.raises(TypeError, match="left"):
+        one()
