@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 DEADLINE_S = 20.0
@@ -24,6 +26,14 @@ def eventually(check: Callable[[], Result], what: str, seconds: float = DEADLINE
             return found
         assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {what} (last: {found!r})"
         time.sleep(_PAUSE_S)
+
+
+def appears(directory: Path, pattern: str, what: str, seconds: float = DEADLINE_S) -> list[str]:
+    """Wait until a file under `directory` matches, and return the names of those that do.
+
+    Directories may vanish meanwhile: `Path.glob` fails then, `glob.glob` goes on.
+    """
+    return eventually(lambda: glob.glob(pattern, root_dir=directory), what, seconds)
 
 
 async def soon(check: Callable[[], Awaitable[Result]], what: str, seconds: float = DEADLINE_S) -> Result:

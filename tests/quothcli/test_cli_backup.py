@@ -19,7 +19,7 @@ import quoth
 from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command
 from kit.damage import flip
-from kit.deadlines import DEADLINE_S, eventually
+from kit.deadlines import DEADLINE_S, appears, eventually
 from kit.logs import segments
 from kit.processes import listing
 from quoth import Message
@@ -212,7 +212,7 @@ def test_a_backup_that_is_killed_is_none_and_the_next_one_goes_on(
     for number in range(MANY):
         client.publish("orders", b"%d" % number * 500)
     running = place.command.start("backup", str(place.data), str(place.to))
-    eventually(lambda: list(place.to.glob("*/*.seg")), "a segment has been copied")
+    appears(place.to, "*/*.seg", "a segment has been copied")
     os.kill(running.process.pid, signal.SIGKILL)
     running.end()
     told = place.command("restore", str(place.to), str(tmp_path / "restored"))
@@ -265,7 +265,7 @@ def test_a_restore_that_is_killed_is_none_and_may_be_done_again(
     place.backup()
     at = tmp_path / "restored"
     running = place.command.start("restore", str(place.to), str(at))
-    eventually(lambda: list(at.glob("topics/.new~*/*.seg")), "a segment has been written")
+    appears(at, "topics/.new~*/*.seg", "a segment has been written")
     os.kill(running.process.pid, signal.SIGKILL)
     running.end()
     assert list(at.glob("topics/orders~*")) == []
@@ -493,7 +493,7 @@ def test_two_backups_into_one_folder_do_not_meet(place: Place, client: quoth.Cli
         client.publish("orders", b"%d" % number * 500)
     running = place.command.start("backup", str(place.data), str(place.to))
     pid = running.process.pid
-    eventually(lambda: list(place.to.glob("*/*.seg")), "a segment has been copied")
+    appears(place.to, "*/*.seg", "a segment has been copied")
     os.kill(pid, signal.SIGSTOP)
     told = place.command("backup", str(place.data), str(place.to))
     assert told.status == 1

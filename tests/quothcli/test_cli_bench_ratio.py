@@ -11,7 +11,7 @@ import pytest
 import quoth
 from kit.brokers import BrokerProcess
 from kit.commands import Command, Running
-from kit.deadlines import eventually
+from kit.deadlines import appears, eventually
 from kit.processes import children, needs_proc, runs
 from quothcli.bench import load
 from quothcli.bench.ratio import FIGURES
@@ -70,7 +70,7 @@ def measuring(alone: Command, tmp_path: Path) -> tuple[Running, list[int]]:
         lambda: any(path.stat().st_size for path in tmp_path.glob("*/written")),
         "the bare loop was written to",
     )
-    eventually(lambda: list(tmp_path.glob("*/data/topics/*/*.seg")), "the broker was written to")
+    appears(tmp_path, "*/data/topics/*/*.seg", "the broker was written to")
     started = children(running.process.pid)
     assert len(started) >= 3, "the broker, a client, and the bare loop"
     return running, started

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit.commands import Command
-from kit.deadlines import eventually
+from kit.deadlines import appears, eventually
 from kit.effort import long_form
 from kit.processes import children, needs_proc, runs
 from kit.sparks import JOB_S, starts_spark
@@ -54,8 +54,8 @@ def test_ended_while_it_measures_it_leaves_no_process_and_no_directory(
 ) -> None:
     chosen = ("--figure", "source", "--size", "100", "--rows", "20000", "--rounds", "1000")
     running = alone.start("bench", "spark", *chosen, "--dir", str(tmp_path))
-    eventually(lambda: list(tmp_path.glob("*/*/rows.parquet/_SUCCESS")), "it has made what it reads", JOB_S)
-    eventually(lambda: len(list(tmp_path.glob("*/*/tmp*"))) > 0, "it measures")
+    appears(tmp_path, "*/*/rows.parquet/_SUCCESS", "it has made what it reads", JOB_S)
+    appears(tmp_path, "*/*/tmp*", "it measures")
     started = children(running.process.pid)
     assert len(started) >= 2, "the broker and Java"
     ended = running.end(signal.SIGTERM)

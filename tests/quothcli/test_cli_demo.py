@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit.commands import Command
-from kit.deadlines import eventually
+from kit.deadlines import appears
 from quothcli import application, demo
 from quothcli.demo import Outcome, Side
 
@@ -125,7 +125,7 @@ def test_interrupted_it_cleans_up(alone: Command, temporary: Path, number: int, 
     assert running.process.stdin is not None
     running.process.stdin.write(b"one\n")
     running.process.stdin.flush()
-    eventually(lambda: list(temporary.glob("*/topics/demo~*/*.seg")), "the first line is stored")
+    appears(temporary, "*/topics/demo~*/*.seg", "the first line is stored")
     ended = running.end(number)
     assert (ended.status, ended.out) == (status, b"")
     assert not list(temporary.iterdir())
