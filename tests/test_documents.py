@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 import quoth
 from kit import requests
 from quothd import Broker
-from quothd.config import Config
+from quothd.config.config import Config
 from quothlog import layout
 from quothwire import batch, codec
 from quothwire.dialogue import REPLIES, REQUESTS

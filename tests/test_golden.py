@@ -26,7 +26,7 @@ from quoth import Client, Gap, Message
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.fingerprint import fingerprint, total
 from quoth.spark.archive.store import read_manifest
-from quothd import topicfile
+from quothd.datadir import topic_file
 from quothlog import Appended, Log, Reader, inspection, marks
 from quothwire.record import Record
 from quothwire.transaction import StagedPart, producer_of
@@ -138,7 +138,7 @@ def test_whoever_looks_without_the_lock_reads_it_and_changes_no_byte(golden: Gol
     before = golden.content()
     for topic in golden.topics:
         folder = golden.folder(topic)
-        settings = topicfile.decode((folder / "topic.json").read_bytes())
+        settings = topic_file.decode((folder / "topic.json").read_bytes())
         assert (settings.name, settings.log_id) == (topic["name"], topic["log"])
         assert topic["settings"].items() <= settings.settings.to_map().items()
         if topic["records"]:

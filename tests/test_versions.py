@@ -21,7 +21,7 @@ from kit.commands import Command
 from kit.golden import FOREVER, LEDGER, UNDECIDED
 from kit.peers import refused
 from quoth.spark.archive.store import read_manifest
-from quothd import manifest, topicfile
+from quothd.datadir import manifest, topic_file
 from quothlog import Log, inspection, layout, marks
 from quothwire.errors import QuothError
 from quothwire.record import Record
@@ -120,9 +120,9 @@ FILES: dict[str, tuple[Callable[[Path], Path], Callable[[int, bytes], bytes], Ca
         lambda golden: list(inspection.records(golden / UNDECIDED_FOLDER)),
     ),
     "a topic's settings": (
-        lambda golden: golden / LEDGER_FOLDER / topicfile.NAME,
+        lambda golden: golden / LEDGER_FOLDER / topic_file.NAME,
         with_line,
-        lambda golden: topicfile.decode((golden / LEDGER_FOLDER / topicfile.NAME).read_bytes()),
+        lambda golden: topic_file.decode((golden / LEDGER_FOLDER / topic_file.NAME).read_bytes()),
     ),
     "a mark": (
         lambda golden: golden / "outbox" / "orders.forward",
@@ -179,7 +179,7 @@ def test_broker_serves_a_topic_whose_settings_are_of_another_version_and_removes
     golden: Path, start_broker: StartBroker
 ) -> None:
     """Its limits are not known, and the file stays as it is until somebody says others."""
-    path = golden / LEDGER_FOLDER / topicfile.NAME
+    path = golden / LEDGER_FOLDER / topic_file.NAME
     content = rewritten(path, with_line, 2)
     broker = start_broker(directory=golden / "data", **FOREVER)
     with quoth.connect(broker.url) as client:
@@ -228,10 +228,12 @@ def test_backup_with_a_setting_that_is_not_known_is_refused_and_nothing_is_resto
 
 def test_key_that_is_not_known_in_a_settings_file_is_passed_over(golden: Path) -> None:
     """A later version may add one beside the settings, as long as nothing goes wrong without it."""
-    data = (golden / LEDGER_FOLDER / topicfile.NAME).read_bytes()
+    data = (golden / LEDGER_FOLDER / topic_file.NAME).read_bytes()
     content = {**json.loads(data.partition(b"\n")[0]), "later": [1]}
     line = json.dumps(content).encode()
-    assert topicfile.decode(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n") == topicfile.decode(data)
+    assert topic_file.decode(line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n") == topic_file.decode(
+        data
+    )
 
 
 def _records(folder: Path) -> Iterator[Record]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quothd.config import Config
+from quothd.config.config import Config
 
 if TYPE_CHECKING:
     from quothd.broker import Broker

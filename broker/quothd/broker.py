@@ -18,12 +18,12 @@ from typing import Any, Self
 
 import zmq
 
-from quothd import catalog
-from quothd.config import KEYS, Config
-from quothd.frontend import LINGER_S, FrontEnd
-from quothd.logbook import note
-from quothd.notify import Notifier
-from quothd.sources import load
+from quothd.config.config import KEYS, Config
+from quothd.config.sources import load
+from quothd.datadir import catalog
+from quothd.frontend.loop import LINGER_S, FrontEnd
+from quothd.service.log_events import note
+from quothd.service.sd_notify import Notifier
 from quothlog.clock import SystemClock
 from quothlog.dirlock import DirectoryLock
 from quothlog.filesystem import PosixFileSystem

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quothd.broker import Broker
-from quothd.check import check
-from quothd.config import Config
+from quothd.config.check import check
+from quothd.config.config import Config
+from quothd.config.sources import Sourced
 from quothd.ended import Ended
-from quothd.frontend import LINGER_S
-from quothd.logbook import note
-from quothd.logwriter import STDERR, LogWriter, configure
-from quothd.notify import Notifier
-from quothd.sources import Sourced
+from quothd.frontend.loop import LINGER_S
+from quothd.service.log_events import note
+from quothd.service.log_handler import STDERR, LogWriter, configure
+from quothd.service.sd_notify import Notifier
 from quothwire.errors import QuothError
 from quothwire.quantity import format_span
 

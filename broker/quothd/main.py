@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from quothd import logwriter, notify
-from quothd.check import checked
-from quothd.config import KEYS
+from quothd.config.check import checked
+from quothd.config.config import KEYS
+from quothd.config.sources import CHECK_HELP, FILE_HELP, read
 from quothd.daemon import Daemon
-from quothd.sources import CHECK_HELP, FILE_HELP, read
+from quothd.service import log_handler, sd_notify
 from quothwire.errors import QuothError
 from quothwire.paths import given_path
 from quothwire.suggestion import nearest
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Mapping[str, Any], file: Path | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status. To be called from the main thread."""
-    writer, notifier = logwriter.begin(), notify.from_environment()
+    writer, notifier = log_handler.begin(), sd_notify.from_environment()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         return Daemon(lambda: read(arguments, os.environ, file), file, writer, notifier).run()

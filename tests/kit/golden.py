@@ -36,10 +36,10 @@ from quoth.forwarder import Standing
 from quoth.spark import connections
 from quoth.spark.archive.archiver import Archiver
 from quoth.spark.workers import Here
-from quothd import catalog, topicfile
-from quothd.backup import backup
-from quothd.config import Config
-from quothd.topicfile import TopicFile
+from quothd.config.config import Config
+from quothd.datadir import catalog, topic_file
+from quothd.datadir.backup import backup
+from quothd.datadir.topic_file import TopicFile
 from quothlog import Appended, Log, layout, marks
 from quothlog.repair import repair
 from quothwire import batch
@@ -272,7 +272,7 @@ class Recorder:
             one = segments(path)[number]
             flip(one, boundaries(one, DAMAGED)[1] + batch.HEADER_BYTES + 8)
             if number == 0:
-                list(repair(path, log_id=DAMAGED, others=(topicfile.NAME,), clock=self.clock))
+                list(repair(path, log_id=DAMAGED, others=(topic_file.NAME,), clock=self.clock))
         said = writing.said()
         lost = {"record 1", "record 4"}
         said["records"] = [one for one in said["records"] if one["value"] not in lost]
@@ -330,7 +330,7 @@ class Recorder:
 
     def _open(self, path: Path, log_id: int, settings: TopicSettings, disk: FaultyDisk | None = None) -> Log:
         options = Config().log_options(settings)
-        others = (topicfile.NAME,)
+        others = (topic_file.NAME,)
         return Log.open(
             path, options=options, log_id=log_id, filesystem=disk, clock=self.clock, others=others
         )

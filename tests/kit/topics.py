@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 from kit.logs import encoded, segments
-from quothd import catalog, topicfile
-from quothd.topicfile import TopicFile
+from quothd.datadir import catalog, topic_file
+from quothd.datadir.topic_file import TopicFile
 from quothlog import Appended, Log, LogOptions
 from quothlog.recovery import new_log_id
 from quothwire.settings import TopicSettings
@@ -28,11 +28,11 @@ def append_to(folder: Path, size: int, batch_bytes: int, *, seal: bool = False, 
 
     seal: the segment that is active then is empty. close: False leaves it as a process does that is killed.
     """
-    topic = topicfile.decode((folder / topicfile.NAME).read_bytes())
+    topic = topic_file.decode((folder / topic_file.NAME).read_bytes())
     options = LogOptions(size_limit=topic.settings.size_limit or 2**60)
     raw = encoded([random.Random(1).randbytes(batch_bytes)])
     burst = [raw] * max(1, BURST_BYTES // len(raw))
-    log = Log.open(folder, options=options, log_id=topic.log_id, others=(topicfile.NAME,))
+    log = Log.open(folder, options=options, log_id=topic.log_id, others=(topic_file.NAME,))
     left = size // len(raw)
     while left:
         outcomes = log.append_batches(burst[:left])

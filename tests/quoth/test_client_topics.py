@@ -18,8 +18,8 @@ from kit.deadlines import eventually
 from kit.peers import refused
 from kit.proxies import Meddler
 from quoth import Client, Conflict, NotFound, RequestError, Trimmed, exchange
-from quothd import topicfile
-from quothd.topicfile import TopicFile
+from quothd.datadir import topic_file
+from quothd.datadir.topic_file import TopicFile
 from quothwire.codec import Answer, Call
 from quothwire.errors import QuothError, error
 from quothwire.message import TOPICS_MAX, Operation, Status
@@ -41,7 +41,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         topic = TopicFile(many_names()[number], number + 1, TopicSettings())
         folder = directory / "topics" / f"t~{topic.log_id:016x}"
         folder.mkdir(parents=True)
-        (folder / topicfile.NAME).write_bytes(topicfile.encode(topic))
+        (folder / topic_file.NAME).write_bytes(topic_file.encode(topic))
     broker = BrokerProcess(directory)
     try:
         broker.start()

@@ -12,8 +12,8 @@ import pytest
 
 from kit.commands import Command
 from kit.processes import python_of
-from quothd import example
-from quothd.config import KEYS
+from quothd.config import template
+from quothd.config.config import KEYS
 
 ROOT = Path(__file__).parents[2]
 
@@ -157,7 +157,7 @@ def test_a_file_that_is_not_there(alone: Command, tmp_path: Path) -> None:
 
 def test_the_example_is_the_one_in_the_folder_and_can_be_used(alone: Command, tmp_path: Path) -> None:
     told = alone("config", "example")
-    assert told.out.decode() == example.text() == (ROOT / "systemd" / "quothd.toml").read_text()
+    assert told.out.decode() == template.text() == (ROOT / "systemd" / "quothd.toml").read_text()
     (tmp_path / "quothd.toml").write_bytes(told.out)
     shown = alone("config", "show", "--config", str(tmp_path / "quothd.toml"), "--format", "json")
     assert {row["origin"] for row in shown.objects} == {"default"}

@@ -22,7 +22,7 @@ from quoth import connect as quoth_connect
 from quothcli.chosen import Chosen
 from quothcli.doctor import broker as broker_checks
 from quothcli.doctor import directory, machine, probe
-from quothd.config import Config
+from quothd.config.config import Config
 from quothlog.clock import _system_boot_id
 
 DAMAGE = b"half a batch"

@@ -17,8 +17,8 @@ from kit.peers import refused
 from quoth.spark.disk import local_path, refuse_existing
 from quothcli.application import run, tree
 from quothd import Broker
-from quothd.check import check
-from quothd.sources import load
+from quothd.config.check import check
+from quothd.config.sources import load
 from quothlog import Log, Reader, Writer
 from quothlog.follower import Follower
 

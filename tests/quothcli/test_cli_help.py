@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quothcli.application import tree
-from quothd.config import KEYS
+from quothd.config.config import KEYS
 
 
 def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 from kit.commands import Command
 from quothcli.application import COMMANDS, run
 from quothcli.pages import FILES, PAGES, page
-from quothd.config import KEYS
+from quothd.config.config import KEYS
 from quothwire import variables
 from quothwire.errors import CODES
 from quothwire.pointer import parse

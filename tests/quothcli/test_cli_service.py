@@ -18,7 +18,7 @@ from kit.deadlines import eventually
 from kit.peers import Peers
 from kit.processes import listing, python_of
 from kit.tracing import needs_strace
-from quothd import example
+from quothd.config import template
 from quothwire.message import DeleteTopic, RollTopic
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
@@ -66,7 +66,7 @@ def test_install_puts_files_in_place_and_tells_what_to_type_next(alone: Command,
         assert (root / name).stat().st_mode & 0o777 == 0o644
     assert "  systemctl enable --now quothd" in told.lines
     assert any("systemd-sysusers" in line for line in told.lines)
-    assert (root / CONFIG).read_text().endswith(example.text())
+    assert (root / CONFIG).read_text().endswith(template.text())
 
 
 def test_uninstall_takes_away_what_install_has_put_there(alone: Command, installed: Path) -> None:
@@ -110,7 +110,7 @@ def test_what_an_older_version_has_put_there_is_replaced(alone: Command, install
     path.write_text(Part(path, "# of another version\n").content)
     told = alone("service", "install", "--prefix", str(installed))
     assert f"replaced: {path}" in told.lines
-    assert path.read_text().endswith(example.text())
+    assert path.read_text().endswith(template.text())
 
 
 @pytest.mark.parametrize("content", ["", "\n", "port = 1\n", "# Put here by `quoth service install` ()"])

@@ -57,11 +57,11 @@ FEW = frozenset(f"quoth.{name}" for name in _FEW[0].split()) | {
 }
 """What the help of a command may need of ours."""
 _BATCH = "quothwire.batch quothwire.record msgpack xxhash cython_runtime"
-_KEYS = f"quothd.config quothd.sources quothlog.retention {_BATCH}"
+_KEYS = f"quothd.config.config quothd.config.sources quothlog.retention {_BATCH}"
 MORE = {
     "serve": _KEYS,
-    "config": f"{_KEYS} quothd.example",
-    "service": f"{_KEYS} quothd.example",
+    "config": f"{_KEYS} quothd.config.template",
+    "service": f"{_KEYS} quothd.config.template",
     "pub": _BATCH,
     "demo": _BATCH,
     "transaction": _BATCH,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kit.logs import segments
-from quothd import backup, catalog, manifest, restore, topicfile
-from quothd.catalog import Folder
-from quothd.topicfile import TopicFile
+from quothd.datadir import backup, catalog, manifest, restore, topic_file
+from quothd.datadir.catalog import Folder
+from quothd.datadir.topic_file import TopicFile
 from quothlog import Log, LogOptions
 from quothwire.errors import Conflict
 from quothwire.pointer import POINTER_MAX
@@ -28,7 +28,7 @@ def make(tmp_path: Path) -> Make:
         topic = TopicFile(name, sum(name.encode()), TopicSettings())
         path = catalog.make(tmp_path / "data", topic)
         options = LogOptions(count_limit=10)
-        with Log.open(path, log_id=topic.log_id, options=options, others=(topicfile.NAME,)) as log:
+        with Log.open(path, log_id=topic.log_id, options=options, others=(topic_file.NAME,)) as log:
             for number in range(35):
                 log.append(b"%d" % number)
         return Folder(path, topic)
@@ -105,7 +105,7 @@ def test_what_lies_where_a_topic_is_restored_stays(make: Make, tmp_path: Path, n
     """Also if its settings are damaged, so that the folder tells no more than the beginning of its name."""
     topic, to = make(name), tmp_path / "to"
     run([topic], to)
-    (topic.path / topicfile.NAME).write_bytes(b"damaged")
+    (topic.path / topic_file.NAME).write_bytes(b"damaged")
     before = {path.name: path.read_bytes() for path in topic.path.iterdir()}
     with pytest.raises(Conflict, match="already"):
         list(

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from kit.peers import refused
-from quothd import example
-from quothd.check import check
-from quothd.config import KEYS, Config, Key, Size, Span
+from quothd.config import template
+from quothd.config.check import check
+from quothd.config.config import KEYS, Config, Key, Size, Span
+from quothd.config.sources import load, read
 from quothd.main import _parser
-from quothd.sources import load, read
 from quothwire import variables
 from quothwire.errors import QuothError
 
@@ -197,7 +197,7 @@ def test_spans_and_sizes_are_the_same_in_all_sources(
 @pytest.mark.parametrize(("key", "given", "value"), QUANTITIES)
 def test_what_is_shown_of_a_key_can_be_given(tmp_path: Path, key: str, given: Any, value: Any) -> None:
     file = tmp_path / "quoth.toml"
-    file.write_text(f"{key} = {example.toml(KEYS[key], value)}\n")
+    file.write_text(f"{key} = {template.toml(KEYS[key], value)}\n")
     assert getattr(load({}, {}, file), key) == value
 
 
@@ -380,11 +380,11 @@ def test_keys_of_a_group_stand_together() -> None:
 # -- the example ------------------------------------------------------------------------------------------
 
 EXAMPLE = Path(__file__).parents[2] / "systemd" / "quothd.toml"
-COMMENTED = [line for line in example.text().splitlines() if re.match(r"#\w+ = ", line)]
+COMMENTED = [line for line in template.text().splitlines() if re.match(r"#\w+ = ", line)]
 
 
 def test_the_example_is_the_one_that_the_code_makes() -> None:
-    assert EXAMPLE.read_text() == example.text(), "quoth config example > systemd/quothd.toml"
+    assert EXAMPLE.read_text() == template.text(), "quoth config example > systemd/quothd.toml"
 
 
 def test_the_example_holds_every_key_once_and_sets_none(tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_the_example_holds_every_key_once_and_sets_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", COMMENTED)
 def test_a_line_of_the_example_changes_nothing_when_it_counts(tmp_path: Path, line: str) -> None:
     file = tmp_path / "quothd.toml"
-    file.write_text(example.text().replace(f"\n{line}\n", f"\n{line[1:]}\n"))
+    file.write_text(template.text().replace(f"\n{line}\n", f"\n{line[1:]}\n"))
     found = read({}, {}, file)
     assert found.config == Config()
     assert list(found.origins) == [line[1:].partition(" ")[0]]
@@ -406,7 +406,7 @@ def test_a_key_and_its_reason_stand_in_every_help() -> None:
     text = " ".join(_parser().format_help().split())
     for key in KEYS.values():
         assert " ".join(key.summary.split()) in text
-        assert key.why in re.sub(r"\n# ", " ", example.text())
+        assert key.why in re.sub(r"\n# ", " ", template.text())
 
 
 # -- what can be checked without a start ------------------------------------------------------------------

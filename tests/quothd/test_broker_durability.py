@@ -18,11 +18,12 @@ from kit.effort import times
 from kit.peers import FastPeer, Peers, code_of, found_in, refused, replied
 from kit.processes import listing
 from kit.storage import FaultyDisk
-from quothd import Broker, catalog
-from quothd.events import Event, Failed
-from quothd.keeper import Keeper
-from quothd.outbox import Outbox
-from quothd.worker import Worker
+from quothd import Broker
+from quothd.datadir import catalog
+from quothd.threads.events import Event, Failed
+from quothd.threads.outbox import Outbox
+from quothd.topics.topic import Keeper
+from quothd.topics.worker import Worker
 from quothlog import Log
 from quothlog.filesystem import PosixFile
 from quothwire.message import CreateTopic, DeleteTopic, ListTopics, Ping, RollTopic, TrimTopic, UpdateTopic
@@ -433,7 +434,7 @@ def test_retention_of_a_topic_that_could_not_be_opened_is_done_later(
     embed: Embed, peers: Peers, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C45, C46: though nobody asks for the topic meanwhile."""
-    monkeypatch.setattr("quothd.dispatcher.RETRY_US", 200_000)
+    monkeypatch.setattr("quothd.frontend.dispatcher.RETRY_US", 200_000)
     fast = peers.fast(embed(worker_timeout=0.05, check_interval=0.05))
     fast.call(CreateTopic({"max_age": 1.0}), "t")
     fast.publish("t", [b"x"])

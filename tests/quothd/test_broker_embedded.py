@@ -16,7 +16,7 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.peers import FastPeer, Peers, code_of, found_in, refused, replied
 from kit.processes import descriptors, needs_proc
 from quothd import Broker, Config
-from quothd.replies import Replies
+from quothd.frontend.reply_queue import Replies
 from quothlog import Log
 from quothlog.filesystem import PosixFile
 from quothwire import batch, codec

@@ -20,14 +20,15 @@ import pytest
 from kit.brokers import BrokerProcess, StartBroker, free_port
 from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import Peers, code_of
-from quothd import Broker, logbook, logwriter
-from quothd.config import LOG_LEVELS
-from quothd.logbook import EVENTS, LOGGER, line_of, note
-from quothd.logwriter import REPEATS_MAX, LogWriter, configure, to_journal
+from quothd import Broker
+from quothd.config.config import LOG_LEVELS
+from quothd.service import log_events, log_handler
+from quothd.service.log_events import EVENTS, LOGGER, line_of, note
+from quothd.service.log_handler import REPEATS_MAX, LogWriter, configure, to_journal
 from quothwire import batch, pointer
 from quothwire.message import Publish
 
-QUOTHD = Path(logbook.__file__).parent
+QUOTHD = Path(log_events.__file__).parents[1]
 SPOKEN = [name for name, entry in EVENTS.items() if entry.spoken]
 LINE = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) (?P<level>\w+) event=(?P<event>\w+)( |$)"
@@ -38,7 +39,7 @@ def noted() -> set[str]:
     """The events that the code writes down, as they stand in the calls of `note`."""
     calls = [
         node
-        for path in QUOTHD.glob("*.py")
+        for path in QUOTHD.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "note"
     ]
@@ -57,15 +58,15 @@ def noted() -> set[str]:
 
 def test_the_table_lists_what_the_code_writes_down_and_nothing_else() -> None:
     """But for what other libraries log."""
-    assert noted() == set(EVENTS) - {logwriter.FOREIGN}
+    assert noted() == set(EVENTS) - {log_handler.FOREIGN}
 
 
 def test_the_broker_logs_by_the_table_alone() -> None:
     """No other call of logging stands in the code."""
     others = [
         f"{path.name}:{node.lineno}"
-        for path in QUOTHD.glob("*.py")
-        if path.name not in ("logbook.py", "logwriter.py")
+        for path in QUOTHD.rglob("*.py")
+        if path.name not in ("log_events.py", "log_handler.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Import) and any(alias.name == "logging" for alias in node.names)
     ]

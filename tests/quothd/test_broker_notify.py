@@ -18,9 +18,10 @@ from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import Peers, code_of
 from kit.supervisors import Supervisor, abstract_address
-from quothd import Broker, opening, worker
-from quothd.dispatcher import Dispatcher
-from quothd.notify import Notifier, from_environment
+from quothd import Broker
+from quothd.frontend.dispatcher import Dispatcher
+from quothd.service.sd_notify import Notifier, from_environment
+from quothd.topics import opening, worker
 from quothlog.segment import ActiveSegment
 
 WATCHDOG_S = 0.4

@@ -14,7 +14,9 @@ from kit.damage import truncate
 from kit.deadlines import eventually
 from kit.logs import boundaries, encoded, segments
 from kit.peers import FastPeer, Peers
-from quothd import Broker, opening, topicfile
+from quothd import Broker
+from quothd.datadir import topic_file
+from quothd.topics import opening
 from quothlog import Log
 from quothlog.layout import FOOTER_BYTES
 from quothwire.errors import QuothError
@@ -149,7 +151,7 @@ def test_a_topic_whose_pointers_run_ahead_of_the_clock_says_so(
     assert broker.terminate() == 0
     (folder,) = broker.topics_directory.iterdir()
     late = ManualClock(time.time_ns() // 1_000 + 3_600_000_000)
-    with Log.open(folder, others=(topicfile.NAME,), clock=late) as log:
+    with Log.open(folder, others=(topic_file.NAME,), clock=late) as log:
         newest = log.append([b"y"]).last
     fast = peers.fast(broker.restart())
     assert fast.publish("t", [b"z"]).first > newest

@@ -15,13 +15,13 @@ import pytest
 
 from kit.peers import refused
 from kit.storage import SyncedBy
-from quothd import catalog, topicfile
-from quothd.caller import Caller
-from quothd.job import Job
-from quothd.lifecycle import TABLE, Happening, State, follow
-from quothd.refusals import breakdown, refusal
-from quothd.topicfile import TopicFile
-from quothd.waits import Waits
+from quothd.datadir import catalog, topic_file
+from quothd.datadir.topic_file import TopicFile
+from quothd.frontend.pending_fetches import Waits
+from quothd.frontend.pending_request import Job
+from quothd.frontend.responder import Caller
+from quothd.topics.failures import breakdown, refusal
+from quothd.topics.lifecycle import TABLE, Happening, State, follow
 from quothlog.filesystem import NotDurable, PosixFileSystem
 from quothwire.errors import error
 from quothwire.message import Operation
@@ -251,7 +251,7 @@ def test_names_of_copies_can_be_addressed(tmp_path: Path) -> None:
     assert max(len(name.encode()) for name in found) <= TOPIC_BYTES_MAX
 
 
-FILE = topicfile.encode(TopicFile("größe", 2**64 - 1, TopicSettings(max_age=1.5, max_bytes=7)))
+FILE = topic_file.encode(TopicFile("größe", 2**64 - 1, TopicSettings(max_age=1.5, max_bytes=7)))
 
 
 def test_a_settings_file_is_read_as_it_was_written() -> None:
@@ -259,7 +259,7 @@ def test_a_settings_file_is_read_as_it_was_written() -> None:
     for name in NAMES:
         for settings in (TopicSettings(), TopicSettings("synced", 1e10, 2**56, 1, 2**40, 0.001)):
             topic = TopicFile(name, 12345, settings)
-            assert topicfile.decode(topicfile.encode(topic)) == topic
+            assert topic_file.decode(topic_file.encode(topic)) == topic
 
 
 def test_a_damaged_settings_file_is_refused_wherever_the_damage_is() -> None:
@@ -267,16 +267,16 @@ def test_a_damaged_settings_file_is_refused_wherever_the_damage_is() -> None:
     for i in range(len(FILE)):
         for wrong in (FILE[:i], FILE[:i] + bytes([FILE[i] ^ 1]) + FILE[i + 1 :]):
             with refused("damaged"):
-                topicfile.decode(wrong)
+                topic_file.decode(wrong)
     for tail in (b"\n", b"x", FILE):
         with refused("damaged"):
-            topicfile.decode(FILE + tail)
+            topic_file.decode(FILE + tail)
 
 
 def test_settings_of_the_largest_topic_fit(tmp_path: Path) -> None:
     """C47: the file is read up to a limit."""
     longest = TopicFile("\x7e" * 200, 2**64 - 1, TopicSettings("synced", 1e10, 2**56, 2**40, 2**40, 1e10))
-    assert len(topicfile.encode(longest)) < topicfile.BYTES_MAX
+    assert len(topic_file.encode(longest)) < topic_file.BYTES_MAX
 
 
 # -- errors ---------------------------------------------------------------------------------------------

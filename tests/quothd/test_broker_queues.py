@@ -15,11 +15,11 @@ import pytest
 import zmq
 
 from kit.deadlines import DEADLINE_S
-from quothd.events import Answered, Event
-from quothd.inbox import Inbox
-from quothd.outbox import Outbox
-from quothd.replies import KEPT_BYTES_MAX, PATIENCE_S, REPLY_BYTES, Replies
-from quothd.wakeup import Wakeup
+from quothd.frontend.reply_queue import KEPT_BYTES_MAX, PATIENCE_S, REPLY_BYTES, Replies
+from quothd.threads.events import Answered, Event
+from quothd.threads.inbox import Inbox
+from quothd.threads.outbox import Outbox
+from quothd.threads.wakeup import Wakeup
 
 # -- wake-ups -------------------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class Router:
         self.gone: set[bytes] = set()
 
     def send(self, frames: list[bytes]) -> None:
-        """See `quothd.router.Router.send`."""
+        """See `quothd.frontend.router.Router.send`."""
         if frames[0] in self.gone:
             raise zmq.ZMQError(zmq.EHOSTUNREACH)
         if not self.room[frames[0]]:

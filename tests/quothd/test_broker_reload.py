@@ -20,9 +20,9 @@ from kit.deadlines import eventually
 from kit.peers import FastPeer, Peers, code_of, refused
 from kit.transactions import Job
 from quothd import Broker, Config
-from quothd.config import KEYS
-from quothd.example import toml
-from quothd.sources import load
+from quothd.config.config import KEYS
+from quothd.config.sources import load
+from quothd.config.template import toml
 from quothwire import batch
 from quothwire.errors import Disconnected
 from quothwire.message import CreateTopic, Fetch, Ping

@@ -20,10 +20,10 @@ from xxhash import xxh3_64_hexdigest
 from kit.effort import times
 from kit.logs import fill
 from kit.processes import listing
-from quothd import backup as saving
-from quothd import catalog, manifest
-from quothd import restore as restoring
-from quothd.topicfile import TopicFile
+from quothd.datadir import backup as saving
+from quothd.datadir import catalog, manifest
+from quothd.datadir import restore as restoring
+from quothd.datadir.topic_file import TopicFile
 from quothlog import Log
 from quothwire.errors import QuothError
 from quothwire.settings import TopicSettings

@@ -14,7 +14,7 @@ from kit.deadlines import eventually
 from kit.logs import segments
 from kit.peers import FastPeer, Peers
 from kit.processes import children, needs_proc, runs
-from quothd.scrub import Pace, scrub
+from quothd.service.scrub_process import Pace, scrub
 from quothlog.layout import FOOTER_BYTES
 from quothlog.repair import repair
 from quothwire.message import CreateTopic, DeleteTopic

@@ -17,10 +17,10 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.peers import FastPeer, Peers, code_of, replied
 from kit.tracing import Fault, Tracer, needs_strace
 from quothd import Broker
-from quothd.job import Job
-from quothd.reads import Reads
-from quothd.standin import HELD_UP_S, QUIET_S, Relieved, StandIn
-from quothd.worker import Worker
+from quothd.frontend.pending_request import Job
+from quothd.threads.stall_guard import HELD_UP_S, QUIET_S, Relieved, StandIn
+from quothd.topics.fetch import Reads
+from quothd.topics.worker import Worker
 from quothlog.segment import ActiveSegment
 from quothwire.errors import Conflict, Disconnected
 from quothwire.message import DeleteTopic, Fetch, Ping

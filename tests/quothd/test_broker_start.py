@@ -23,7 +23,7 @@ from kit.brokers import BrokerProcess, StartBroker, free_port
 from kit.deadlines import eventually
 from kit.peers import FastPeer, Peers, refused
 from kit.processes import listing
-from quothd import topicfile
+from quothd.datadir import topic_file
 from quothlog import Log
 from quothlog.layout import LOCK_NAME
 from quothwire.errors import QuothError
@@ -170,7 +170,7 @@ def test_an_unknown_option_gets_a_suggestion(refuse: Refuse, option: str) -> Non
     ("key", "value"), [("port", "70000"), ("durability", "maybe"), ("listen", "udp://a:1")]
 )
 def test_a_wrong_value_is_told(refuse: Refuse, key: str, value: str) -> None:
-    """C62: with the key and the value; the table of them is in the tests of `quothd.config`."""
+    """C62: with the key and the value; the table of them is in the tests of `quothd.config.config`."""
     said = refuse(WRONG, **{key: value})
     assert key in said
     assert value in said
@@ -269,8 +269,8 @@ def test_a_data_directory_may_be_a_link_and_a_start_does_not_wait_for_settings_t
     fast.close()
     assert broker.terminate() == 0
     (folder,) = (tmp_path / "another disk" / "topics").iterdir()
-    (folder / topicfile.NAME).unlink()
-    os.mkfifo(folder / topicfile.NAME)
+    (folder / topic_file.NAME).unlink()
+    os.mkfifo(folder / topic_file.NAME)
     fast = peers.fast(broker.restart())
     assert "cannot be read" in fast.describe("t").problem
     assert [one.value for one in fast.read_all("t")] == [b"x"]
@@ -442,7 +442,7 @@ def test_a_topic_half_made_or_half_deleted_is_cleared_away(start_broker: StartBr
             path.rename(path.with_name(f".gone~{path.name.rpartition('~')[2]}"))
     half = broker.topics_directory / ".new~00000000000000ff"
     half.mkdir()
-    (half / topicfile.NAME).write_text("half")
+    (half / topic_file.NAME).write_text("half")
     fast.close()
     fast = peers.fast(broker.restart())
     assert names(fast) == ["t"]
@@ -457,7 +457,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "a changed number": lambda whole: whole.replace(b'"max_age": 0.4', b'"max_age": 0.1'),
     "noise": lambda whole: bytes(range(256)),
     "zeros": lambda whole: bytes(len(whole)),
-    "a bad name": lambda whole: topicfile.encode(replace(topicfile.decode(whole), name="a/b")),
+    "a bad name": lambda whole: topic_file.encode(replace(topic_file.decode(whole), name="a/b")),
     "a name that is none": lambda whole: checked(re.sub(rb'"name": "[^"]*"', b'"name": 17', whole)),
     "another version": lambda whole: checked(whole.replace(b'"version": 1', b'"version": 9')),
     "no map": lambda whole: checked(b"[]"),
@@ -482,9 +482,9 @@ def test_damaged_settings_delete_nothing(start_broker: StartBroker, peers: Peers
         fast.publish(name, [b"x"])
     broker.kill()
     for folder in broker.topics_directory.iterdir():
-        file = folder / topicfile.NAME
-        topic = topicfile.decode(file.read_bytes())
-        whole = topicfile.encode(replace(topic, settings=TopicSettings(max_age=MAX_AGE_S)))
+        file = folder / topic_file.NAME
+        topic = topic_file.decode(file.read_bytes())
+        whole = topic_file.encode(replace(topic, settings=TopicSettings(max_age=MAX_AGE_S)))
         file.write_bytes(DAMAGES[topic.name](whole))
     fast.close()
     fast = peers.fast(broker.restart())
@@ -519,7 +519,7 @@ def test_missing_settings_delete_nothing(start_broker: StartBroker, peers: Peers
     fast.publish(name, [b"x"])
     broker.kill()
     (folder,) = broker.topics_directory.iterdir()
-    (folder / topicfile.NAME).unlink()
+    (folder / topic_file.NAME).unlink()
     fast.close()
     fast = peers.fast(broker.restart())
     assert names(fast) == [name]

@@ -18,10 +18,10 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.effort import times
 from kit.peers import FastPeer, Peers, code_of, found_in, refused, replied
 from quothd import Broker
-from quothd.dispatcher import Dispatcher
-from quothd.events import Deleted, Event, Slept
-from quothd.outbox import Outbox
-from quothd.wakeup import Wakeup
+from quothd.frontend.dispatcher import Dispatcher
+from quothd.threads.events import Deleted, Event, Slept
+from quothd.threads.outbox import Outbox
+from quothd.threads.wakeup import Wakeup
 from quothlog import Log
 from quothlog.filesystem import PosixFile
 from quothwire.errors import Conflict, Disconnected
@@ -366,7 +366,7 @@ def fdatasync(fd):
 os.fdatasync = fdatasync
 """
 DEFECT = """
-from quothd.dispatcher import Dispatcher
+from quothd.frontend.dispatcher import Dispatcher
 real = Dispatcher.submit
 def submit(dispatcher, job, now):
     if job.topic == "defect":

@@ -102,7 +102,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _keys() -> Iterable[str]:
     """The daemon's keys, which an unknown variable is compared with."""
-    from quothd.config import KEYS
+    from quothd.config.config import KEYS
 
     return KEYS
 

@@ -19,9 +19,9 @@ from quothcli.progress import byte_progress
 from quothwire.errors import error
 
 if TYPE_CHECKING:
-    from quothd.backup import Outcome
-    from quothd.catalog import Folder
-    from quothd.restore import Restored
+    from quothd.datadir.backup import Outcome
+    from quothd.datadir.catalog import Folder
+    from quothd.datadir.restore import Restored
 
 
 _Topics = Annotated[
@@ -69,8 +69,8 @@ def backup(
     time, or are not there any more, stay as they were. What is damaged is copied as it is, reported on
     stderr, and makes the exit status 1.
     """
-    from quothd import backup as saving
-    from quothd.places import bytes_of_segments
+    from quothd.datadir import backup as saving
+    from quothd.datadir.discovery import bytes_of_segments
 
     printer = Printer(chosen(context, form=form).format)
     said = moment(until)
@@ -108,7 +108,7 @@ def restore(
     never written over, and each one appears whole or not at all. Pointers stay, so consumers go on with their
     cursors, and none that was given out after the backup is given out again.
     """
-    from quothd import restore as restoring
+    from quothd.datadir import restore as restoring
 
     printer = Printer(chosen(context, form=form).format)
     wanted = restoring.chosen(source, topics or (), end := moment(until))
@@ -125,7 +125,7 @@ def restore(
 
 def _folders(directory: Path, names: Sequence[str]) -> list[Folder]:
     """The topics of a data directory. Raises `NotFound`, ``bad_request``, or FileNotFoundError."""
-    from quothd import catalog
+    from quothd.datadir import catalog
 
     below = directory / "topics"
     if directory.is_dir() and not below.is_dir():
@@ -141,12 +141,12 @@ def _folders(directory: Path, names: Sequence[str]) -> list[Folder]:
 
 
 def _print_outcome(printer: Printer, outcome: Outcome) -> Status:
-    from quothd import topicfile
+    from quothd.datadir import topic_file
 
     name, saved = outcome.folder.topic.name, outcome.saved
     status = max([Status.DONE, *map(report, outcome.damages)])
     if outcome.folder.problem:
-        path = outcome.folder.path / topicfile.NAME
+        path = outcome.folder.path / topic_file.NAME
         say(f"quoth: damaged: {path}: {outcome.folder.problem}; once restored, the topic keeps everything")
         status = Status.FAILED
     if saved is None:

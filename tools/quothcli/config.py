@@ -14,7 +14,7 @@ from quothcli.options import Form
 from quothcli.output import Printer
 
 if TYPE_CHECKING:
-    from quothd.sources import Sourced
+    from quothd.config.sources import Sourced
 
 
 def add(app: typer.Typer) -> None:
@@ -34,13 +34,13 @@ def show(context: typer.Context, *, config: File = None, form: Form = None, keys
     That is an option, a variable, FILE:LINE, or the default. A broker that was started here with the same
     options would go by it.
     """
-    from quothd import example
-    from quothd.config import KEYS
-    from quothd.sources import read
+    from quothd.config import template
+    from quothd.config.config import KEYS
+    from quothd.config.sources import read
 
     printer = Printer(chosen(context, form=form).format)
     found = read(keys, file=config)
-    values = {name: example.toml(key, getattr(found.config, name)) for name, key in KEYS.items()}
+    values = {name: template.toml(key, getattr(found.config, name)) for name, key in KEYS.items()}
     widths = max(map(len, KEYS)), max(map(len, values.values()))
     for name, value in values.items():
         line = f"{name:<{widths[0]}}  {value:<{widths[1]}}  {found.origin(name)}"
@@ -53,21 +53,21 @@ def check(*, config: File = None, keys: dict[str, Any]) -> int:
     The file, every value, the directory and the addresses are looked at; nothing is made, bound or locked.
     Then it says in what it differs from the defaults. Exit status: 0 it could, 2 it could not.
     """
-    from quothd.check import checked
+    from quothd.config.check import checked
 
     return checked(keys, config)
 
 
 def print_example() -> None:
     """Print a TOML file with every key, its default and its reason."""
-    from quothd import example
+    from quothd.config import template
 
-    print(example.text(), end="")
+    print(template.text(), end="")
 
 
 def _content(found: Sourced, name: str) -> dict[str, Any]:
     """A key as an object of JSON. reload: SIGHUP changes it in a broker that runs."""
-    from quothd.config import KEYS
+    from quothd.config.config import KEYS
 
     value, default = getattr(found.config, name), KEYS[name].default
     return {

@@ -257,7 +257,7 @@ def _source(
     """Where the records come from, the topic that gets them, and where it is kept how far it is."""
     from quoth.client import Client
     from quoth.stored import StoredSource
-    from quothd.places import data_directory
+    from quothd.datadir.discovery import data_directory
     from quothlog.snapshot import floors_in
 
     if "://" in source:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quothd.sources import FILE_HELP
+from quothd.config.sources import FILE_HELP
 
 if TYPE_CHECKING:
-    from quothd.config import Key
+    from quothd.config.config import Key
 
 
 File = Annotated[Path | None, typer.Option("--config", metavar="FILE", help=FILE_HELP)]
@@ -18,7 +18,7 @@ File = Annotated[Path | None, typer.Option("--config", metavar="FILE", help=FILE
 
 def key_options() -> dict[str, Any]:
     """The annotation of each, by the name of its key; to be spread into a command."""
-    from quothd.config import KEYS
+    from quothd.config.config import KEYS
 
     return {name: _option(key) for name, key in KEYS.items()}
 

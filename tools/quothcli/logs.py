@@ -16,8 +16,8 @@ from quothwire import pointer as pointers
 from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
-    from quothd.places import Place
-    from quothd.scrub import Pace
+    from quothd.datadir.discovery import Place
+    from quothd.service.scrub_process import Pace
     from quothlog.inspection import Damage, Unfinished
 
 
@@ -44,7 +44,7 @@ REBUILT = "an opening after a crash makes it anew, or `quoth log repair`"
 
 def pace_of(rate: int | None) -> Pace | None:
     """What keeps somebody to a rate, if one was said."""
-    from quothd.scrub import Pace
+    from quothd.service.scrub_process import Pace
 
     return Pace(rate) if rate else None
 

@@ -17,7 +17,7 @@ from quothcli.output import Printer, moment_text, printable
 from quothcli.template import chosen_template
 
 if TYPE_CHECKING:
-    from quothd.places import Place
+    from quothd.datadir.discovery import Place
     from quothlog.inspection import Summary
 
 
@@ -49,7 +49,7 @@ def ls(
 
     Every checksum is verified; what is damaged is reported on stderr and makes the exit status 1.
     """
-    from quothd.places import places
+    from quothd.datadir.discovery import places
     from quothlog import inspection
 
     printer = Printer(chosen(context, form=form).format)
@@ -82,7 +82,7 @@ def dump(
     What is damaged is reported on stderr, stepped over, and makes the exit status 1.
     """
     from quoth import Message
-    from quothd.places import places
+    from quothd.datadir.discovery import places
     from quothlog import inspection
     from quothlog.inspection import Damage, Unfinished
 

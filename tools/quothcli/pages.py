@@ -102,7 +102,7 @@ def _errors() -> str:
 
 
 def _variables() -> str:
-    from quothd.config import KEYS
+    from quothd.config.config import KEYS
 
     others = [f"{name:<26} {text}" for name, text in variables.OTHERS.items()]
     keys = [f"{variables.variable(key.name):<26} {key.summary}" for key in KEYS.values()]
@@ -110,9 +110,9 @@ def _variables() -> str:
 
 
 def _configuration() -> str:
-    from quothd import example
+    from quothd.config import template
 
-    return example.text()
+    return template.text()
 
 
 def _print_help(words: list[str]) -> None:

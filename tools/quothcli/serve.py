@@ -8,7 +8,7 @@ import typer
 
 from quothcli.command import command, spread
 from quothcli.keys import File, key_options
-from quothd.sources import CHECK_HELP
+from quothd.config.sources import CHECK_HELP
 
 _Check = Annotated[bool, typer.Option("--check", help=CHECK_HELP)]
 
@@ -28,7 +28,7 @@ def serve(*, config: File = None, check: _Check = False, keys: dict[str, Any]) -
     everything on the disk, 1 failed while serving or could not finish, 2 wrong options, 3 could not start.
     """
     if check:
-        from quothd.check import checked
+        from quothd.config.check import checked
 
         return checked(keys, config)
     from quothd.main import run

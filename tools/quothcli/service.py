@@ -156,14 +156,14 @@ def uninstall(
 
 
 def _plan(quothd: Path, *, user: bool, prefix: Path | None) -> Plan:
-    from quothd import example
+    from quothd.config import template
 
     if user:
         config = config_home() if prefix is None else prefix / ".config"
         units = config / "systemd" / "user"
         parts: tuple[Part, ...] = (
             Part(units / UNIT, _unit(f"user/{UNIT}", quothd)),
-            Part(config / "quoth" / "quothd.toml", example.text()),
+            Part(config / "quoth" / "quothd.toml", template.text()),
         )
         enabled = units / "default.target.wants" / UNIT
         return Plan(parts, enabled, "systemctl --user", "~/.local/share/quoth")
@@ -172,7 +172,7 @@ def _plan(quothd: Path, *, user: bool, prefix: Path | None) -> Plan:
     parts = (
         Part(units / UNIT, _unit(UNIT, quothd)),
         Part(root / "etc" / "sysusers.d" / "quoth.conf", _shipped("quoth.sysusers")),
-        Part(root / "etc" / "quoth" / "quothd.toml", example.text()),
+        Part(root / "etc" / "quoth" / "quothd.toml", template.text()),
     )
     return Plan(parts, units / "multi-user.target.wants" / UNIT, "systemctl", "/var/lib/quoth")
 

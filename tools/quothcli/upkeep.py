@@ -32,7 +32,7 @@ from quothcli.progress import byte_progress
 from quothwire.errors import error
 
 if TYPE_CHECKING:
-    from quothd.places import Place
+    from quothd.datadir.discovery import Place
     from quothlog.inspection import Summary
     from quothlog.repair import Mended
 
@@ -58,7 +58,7 @@ def verify(
     does a footer or an index that a crash left unfinished: no record is missing, and the next opening writes
     it again.
     """
-    from quothd.places import places
+    from quothd.datadir.discovery import places
 
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
@@ -78,7 +78,7 @@ def mend(context: typer.Context, directory: Directory, only: Only = None, form: 
     in .damaged, a torn end under one in .torn. Delete them when you need them no more. Records that cannot
     be read stay missing. The broker must not be running.
     """
-    from quothd.places import places
+    from quothd.datadir.discovery import places
 
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
@@ -98,10 +98,10 @@ def mend(context: typer.Context, directory: Directory, only: Only = None, form: 
 
 def _repaired(place: Place, advance: Callable[[int], None]) -> Iterator[Mended]:
     """Repair one log; that its disk fails is its affair alone. Raises `QuothError`, or FileNotFoundError."""
-    from quothd import topicfile
+    from quothd.datadir import topic_file
     from quothlog.repair import repair
 
-    others = (topicfile.NAME,) if place.log_id else ()
+    others = (topic_file.NAME,) if place.log_id else ()
     try:
         yield from repair(place.directory, log_id=place.log_id, others=others, advance=advance)
     except FileNotFoundError:
@@ -113,7 +113,7 @@ def _repaired(place: Place, advance: Callable[[int], None]) -> Iterator[Mended]:
 
 def _bytes_of(logs: list[Place]) -> int:
     """What there is to be looked at."""
-    from quothd.places import bytes_of_segments
+    from quothd.datadir.discovery import bytes_of_segments
 
     return sum(bytes_of_segments(place.directory) for place in logs)
 
@@ -121,7 +121,7 @@ def _bytes_of(logs: list[Place]) -> int:
 @contextmanager
 def _owned(directory: Path) -> Iterator[None]:
     """Keep a broker from its data directory meanwhile. Raises `Conflict` ``locked`` if there is one."""
-    from quothd.places import data_directory
+    from quothd.datadir.discovery import data_directory
     from quothlog.dirlock import DirectoryLock
 
     root = data_directory(directory)
@@ -167,12 +167,12 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
 
 
 def _check_settings(place: Place) -> Status:
-    from quothd import topicfile
+    from quothd.datadir import topic_file
 
     if not place.problem:
         return Status.DONE
     say(
-        f"quoth: damaged: {place.directory / topicfile.NAME}: {place.problem}; nothing is removed from this "
+        f"quoth: damaged: {place.directory / topic_file.NAME}: {place.problem}; nothing is removed from this "
         f"topic until `quoth topic set` writes its settings anew"
     )
     return Status.FAILED

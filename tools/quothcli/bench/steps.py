@@ -18,8 +18,8 @@ from quothcli.bench import load
 from quothcli.bench.figures import Goal, Spread
 from quothcli.bench.load import VALUE
 from quothcli.bench.report import Column, Report, goal_columns
-from quothd.caller import FastCaller
-from quothd.wakeup import Wakeup
+from quothd.frontend.responder import FastCaller
+from quothd.threads.wakeup import Wakeup
 from quothlog import Log
 from quothwire import batch, codec
 from quothwire.message import Fetched, Published

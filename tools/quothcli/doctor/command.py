@@ -19,7 +19,7 @@ from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
     from quoth import Status
-    from quothd.config import Config
+    from quothd.config.config import Config
 
 
 def add(app: typer.Typer) -> None:
@@ -82,8 +82,8 @@ def _findings(asked: Chosen, data: Path | None) -> Findings:
 
 def _config() -> tuple[Config, list[Finding]]:
     """The configuration that a broker would have that is started here."""
-    from quothd.config import Config
-    from quothd.sources import load
+    from quothd.config.config import Config
+    from quothd.config.sources import load
 
     try:
         return load({}), []

@@ -14,7 +14,7 @@ from quothcli.output import bytes_text, printable
 from quothwire.quantity import format_span
 
 if TYPE_CHECKING:
-    from quothd.config import Config
+    from quothd.config.config import Config
 
 
 SYNCS = 100

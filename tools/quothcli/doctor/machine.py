@@ -18,7 +18,7 @@ from quothlog.clock import SystemClock
 from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
-    from quothd.config import Config
+    from quothd.config.config import Config
 
 
 _SENSIBLE_S = 1_700_000_000

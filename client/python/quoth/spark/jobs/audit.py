@@ -27,8 +27,8 @@ from quoth.spark.disk import refuse_existing
 from quoth.spark.jobs import session
 from quoth.spark.jobs.runs import Run, shares
 from quoth.spark.jobs.session import Summary, printable
-from quothd import topicfile
-from quothd.places import Place, places
+from quothd.datadir import topic_file
+from quothd.datadir.discovery import Place, places
 from quothlog import inspection, layout, snapshot
 from quothlog.inspection import Damage
 from quothlog.snapshot import Listing
@@ -193,7 +193,7 @@ def _look(place: Place, *, named: bool) -> Log:
 
     Raises FileNotFoundError.
     """
-    found = [_beside(place, topicfile.NAME, "settings", place.problem, damage=True)] if place.problem else []
+    found = [_beside(place, topic_file.NAME, "settings", place.problem, damage=True)] if place.problem else []
     listed = Listing(place.directory, place.log_id, ())
     try:
         listed = snapshot.listing(place.directory, place.log_id)
@@ -225,7 +225,7 @@ def _stray(place: Place, entry: os.DirEntry[str]) -> Iterator[Finding]:
         yield _beside(place, entry.name, "set_aside", f"{size:,} bytes: delete that if nobody needs it")
     elif layout.floor_of(entry.name) is not None:
         yield _beside(place, entry.name, "foreign", "a segment has to be a file")
-    elif not layout.is_ours(entry.name) and (entry.name != topicfile.NAME or not place.log_id):
+    elif not layout.is_ours(entry.name) and (entry.name != topic_file.NAME or not place.log_id):
         yield _beside(place, entry.name, "foreign", "no file of a log")
 
 

@@ -1,0 +1,67 @@
+"""Logs as files: which of them lie in a directory.
+
+A directory may be that of an embedded log, a topic's folder, or a broker's whole data directory.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from quothd.datadir import catalog
+from quothlog import layout
+from quothwire.errors import error
+
+
+class Place(NamedTuple):
+    """Where a log lies, and the name of its topic.
+
+    log_id: as the topic says, 0 for a log without a broker. problem: what is wrong with the topic's
+    settings file, empty if nothing is.
+    """
+
+    topic: str
+    directory: Path
+    log_id: int = 0
+    problem: str = ""
+
+
+def places(directory: Path, only: str | None = None) -> list[Place]:
+    """The logs in a directory. Raises FileNotFoundError, or `NotFound` if the topic is not among them."""
+    topics = directory / "topics"
+    below = topics if topics.is_dir() else directory
+    found = [place for path in sorted(below.iterdir()) if path.is_dir() and (place := _topic(path))]
+    if not found and below is directory:
+        found = [_topic(directory.resolve()) or Place(directory.resolve().name, directory)]
+    if only is None:
+        return found
+    chosen_ones = [place for place in found if place.topic == only]
+    if not chosen_ones:
+        raise error("unknown_topic", f"{directory} holds no topic {only!r}", "`quoth log ls DIR` lists them")
+    return chosen_ones
+
+
+def data_directory(directory: Path) -> Path | None:
+    """The broker's directory that this one is, or is a topic's folder of; None for a log without a broker."""
+    if (directory / "topics").is_dir():
+        return directory
+    folder = directory.resolve()
+    if folder.name == "topics" and any(map(catalog.log_id_of, folder.iterdir())):
+        return folder.parent
+    return folder.parent.parent if catalog.log_id_of(folder) and folder.parent.name == "topics" else None
+
+
+def bytes_of_segments(log: Path) -> int:
+    """What its segments take, as far as they are there: they come and go beside a broker."""
+    size = 0
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for path in log.iterdir():
+            with suppress(OSError):
+                size += path.stat().st_size if layout.floor_of(path.name) else 0
+    return size
+
+
+def _topic(path: Path) -> Place | None:
+    found = catalog.folder_at(path)
+    return Place(found.topic.name, path, found.topic.log_id, found.problem) if found else None

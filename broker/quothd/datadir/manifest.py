@@ -1,0 +1,234 @@
+"""The manifest of a backup, written last: without it there is no backup.
+
+{"version": 1, "topics": [                              one line of JSON, hashes in hex
+    {"folder": ..., "name": ..., "log": ..., "settings": {...}, "until": ..., "newest": ..., "last": ...,
+     "first_ordinal": ..., "end_ordinal": ..., "segments": [
+        {"floor": ..., "bytes": ..., "hash": ..., "index": {"bytes": ..., "hash": ...} or null}, ...]}, ...]}
+XXXXXXXXXXXXXXXX                                        xxh3-64 of that line, in hex
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from xxhash import xxh3_64_hexdigest
+
+from quothd.datadir import catalog, topic_file
+from quothd.datadir.topic_file import TopicFile
+from quothlog import layout
+from quothlog.archive import Archive, Kept, KeptSegment
+from quothlog.filesystem import PosixFileSystem, write_durably
+from quothlog.pointers import HORIZON_US
+from quothlog.snapshot import DISK
+from quothwire.errors import QuothError, error
+from quothwire.paths import STRANGE
+from quothwire.pointer import POINTER_MAX
+from quothwire.settings import TopicSettings
+from quothwire.topic import check_topic
+
+NAME = "backup.json"
+BYTES_MAX = 256 * 2**20
+"""A segment takes 200 bytes: so many are 80 TB of them."""
+
+
+@dataclass(frozen=True)
+class SavedTopic:
+    """A topic in a backup. folder: where its files lie there."""
+
+    folder: str
+    topic: TopicFile
+    archive: Archive
+
+
+@dataclass
+class Manifest:
+    """What a backup holds: the topics by their folders."""
+
+    topics: dict[str, SavedTopic] = field(default_factory=dict)
+
+    def save(self, directory: Path) -> None:
+        """Put it in place, durably, all of it or nothing. Raises OSError."""
+        content = {"version": layout.VERSION, "topics": [_row(one) for one in self.topics.values()]}
+        line = json.dumps(content, ensure_ascii=False).encode()
+        data = line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
+        write_durably(PosixFileSystem(), directory / NAME, [data])
+
+
+def load(directory: Path) -> Manifest | None:
+    """Read the manifest of a backup, None if there is none. Raises `Damaged`, ``unsupported_version`` or
+    ``bad_setting``.
+
+    Who can write to the backup can write anything here, its checksum too: every field is held against what it
+    may say, and none of them leads out of the backup.
+    """
+    path = directory / NAME
+    data = _content(path)
+    if data is None:
+        return None
+    line, _, check = data.partition(b"\n")
+    if check != xxh3_64_hexdigest(line).encode() + b"\n":
+        raise error("damaged", f"{path} does not check", _HINT)
+    try:
+        content = _checked(_parsed(line), _VERSION)
+        if content["version"] != layout.VERSION:
+            raise layout.of_another_version(f"{path} is a backup", content["version"])
+        topics = [_saved(row) for row in _checked(content, _TOPICS)["topics"]]
+    except (ValueError, KeyError) as problem:
+        raise error("damaged", f"{path} is no manifest: {_said(problem)}", _HINT) from None
+    except QuothError as problem:
+        if problem.code in ("unsupported_version", "bad_setting"):
+            raise
+        raise error("damaged", f"{path} is no manifest: {problem.text}", _HINT) from None
+    return Manifest({one.folder: one for one in topics})
+
+
+def _content(path: Path) -> bytes | None:
+    """What stands in the file, None if there is none. Raises `Damaged` for what is no file, or OSError."""
+    try:
+        file = DISK.open(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        if problem.errno in STRANGE:
+            raise error("damaged", f"{path}: {problem.strerror}", _HINT) from None
+        raise
+    if (size := file.size()) > BYTES_MAX:
+        raise error("damaged", f"{path} has {size} bytes, at most {BYTES_MAX}", _HINT)
+    return file.read(size, 0)
+
+
+def _parsed(line: bytes) -> object:
+    """Parse JSON. Raises ValueError without the words of Python's parser."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("its first line is no JSON") from None
+
+
+def _said(problem: Exception) -> str:
+    return f"it lacks {problem}" if isinstance(problem, KeyError) else str(problem)[:200]
+
+
+_HINT = "take another backup; the files of this one are as they were"
+
+
+# -- what it may say ----------------------------------------------------------------------------------------
+
+
+_Check = Callable[[object], bool]
+
+
+def _number(least: int, most: int) -> _Check:
+    """A whole number in a range."""
+    return lambda value: type(value) is int and least <= value <= most
+
+
+_POINTER = _number(0, POINTER_MAX)
+_COUNT = _number(0, 2**63 - 1)
+_HASH = re.compile(r"[0-9a-f]{16}")
+
+
+def _is_hash(value: object) -> bool:
+    return isinstance(value, str) and _HASH.fullmatch(value) is not None
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(check_topic(value))
+
+
+_FILE: dict[str, _Check] = {"bytes": _COUNT, "hash": _is_hash}
+_SEGMENT: dict[str, _Check] = {
+    **_FILE,
+    "floor": _number(1, POINTER_MAX),
+    "index": lambda value: value is None or bool(_checked(value, _FILE)),
+}
+_TOPIC: dict[str, _Check] = {
+    "folder": lambda value: isinstance(value, str) and catalog.is_folder_name(value),
+    "name": _is_name,
+    "log": topic_file.is_log_id,
+    "settings": lambda value: isinstance(value, dict),
+    "until": _POINTER,
+    "newest": _number(0, POINTER_MAX - 2 * HORIZON_US),  # a restored log goes on above it
+    "last": _POINTER,
+    "first_ordinal": _COUNT,
+    "end_ordinal": _COUNT,
+    "segments": lambda value: isinstance(_all_checked(value, _SEGMENT), list),
+}
+_VERSION: dict[str, _Check] = {"version": lambda value: type(value) is int}
+"""Checked by itself: what else stands in a manifest of another version is not known."""
+_TOPICS: dict[str, _Check] = {"topics": lambda value: isinstance(_all_checked(value, _TOPIC), list)}
+
+
+def _checked(value: object, checks: Mapping[str, _Check]) -> dict[str, Any]:
+    """A map of which every field is what it may be; others are passed over. Raises ValueError or KeyError."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{str(value)[:80]!r} stands where a map has to be")
+    for name, check in checks.items():
+        if not check(value[name]):
+            raise ValueError(f"{name} cannot be {str(value[name])[:80]!r}")
+    return value
+
+
+def _all_checked(value: object, checks: Mapping[str, _Check]) -> list[dict[str, Any]]:
+    """A list of such maps. Raises likewise."""
+    if not isinstance(value, list):
+        raise ValueError(f"{str(value)[:80]!r} stands where a list has to be")
+    return [_checked(one, checks) for one in value]
+
+
+def _in_order(row: dict[str, Any]) -> None:
+    """Raise ValueError if the parts of a topic do not fit together."""
+    floors = [one["floor"] for one in row["segments"]]
+    if any(a >= b for a, b in pairwise(floors)):
+        raise ValueError("segments are not in order")
+    if row["first_ordinal"] > row["end_ordinal"]:
+        raise ValueError(f"records from {row['first_ordinal']} to {row['end_ordinal']}")
+
+
+def _row(saved: SavedTopic) -> dict[str, Any]:
+    topic, archive = saved.topic, saved.archive
+    return {
+        "folder": saved.folder,
+        "name": topic.name,
+        "log": topic.log_id,
+        "settings": topic.settings.to_map(),
+        "until": archive.until,
+        "newest": archive.newest,
+        "last": archive.last,
+        "first_ordinal": archive.first_ordinal,
+        "end_ordinal": archive.end_ordinal,
+        "segments": [
+            {"floor": one.segment.floor, **_file(one.segment), "index": one.index and _file(one.index)}
+            for one in archive.segments
+        ],
+    }
+
+
+def _file(kept: Kept) -> dict[str, Any]:
+    return {"bytes": kept.bytes, "hash": f"{kept.hash:016x}"}
+
+
+def _saved(row: dict[str, Any]) -> SavedTopic:
+    _in_order(row)
+    topic = TopicFile(row["name"], row["log"], TopicSettings().changed(row["settings"]))
+    segments = [
+        KeptSegment(
+            _kept(one["floor"], one, layout.SEGMENT_SUFFIX),
+            _kept(one["floor"], one["index"], layout.INDEX_SUFFIX) if one["index"] else None,
+        )
+        for one in row["segments"]
+    ]
+    archive = Archive(
+        row["until"], row["newest"], row["last"], row["first_ordinal"], row["end_ordinal"], segments
+    )
+    return SavedTopic(row["folder"], topic, archive)
+
+
+def _kept(floor: int, row: dict[str, Any], suffix: str) -> Kept:
+    return Kept(floor, row["bytes"], int(row["hash"], 16), suffix)

@@ -1,0 +1,104 @@
+"""Where a broker listens: every endpoint carries a ROUTER, and beside it a PUB for the announcements.
+
+    tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
+    ipc://PATH             announcements on ipc://PATH-announcements
+    inproc://NAME          announcements on inproc://NAME-announcements
+
+Which of them a configuration asks for is in `addresses`.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+from dataclasses import dataclass
+
+import zmq
+
+from quothd.config.config import Config
+from quothd.frontend.addresses import Tcp, places
+from quothwire import announcement
+from quothwire.errors import error
+
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What was bound: the URLs of the broker, tcp first, and those of the announcements on tcp."""
+
+    urls: tuple[str, ...]
+    announced: tuple[str, ...]
+
+    @property
+    def announcements(self) -> str:
+        """The URL for every client; empty if each has to take the host by which it reached the broker."""
+        if len(self.announced) != 1 or _is_wildcard(self.announced[0]):
+            return ""
+        return self.announced[0]
+
+    @property
+    def announcements_port(self) -> int:
+        """The port of the announcements at every host, 0 if it is not one."""
+        ports = {int(url.rpartition(":")[2]) for url in self.announced}
+        return ports.pop() if len(ports) == 1 else 0
+
+
+def bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: Config, inproc: str) -> Bound:
+    """Bind both sockets to everything that is configured, and to `inproc`.
+
+    Raises `RequestError` ``bad_setting``, or OSError where somebody else listens.
+    """
+    urls: list[str] = []
+    announced: list[str] = []
+    for place in (*places(config), inproc):
+        if isinstance(place, Tcp):
+            url, beside = _bind_tcp(router, announcer, place)
+            announced.append(beside)
+        else:
+            url = place
+            _bind(router, url)
+            _bind(announcer, url + announcement.SUFFIX)
+        urls.append(url)
+    return Bound(tuple(urls), tuple(announced))
+
+
+def _bind_tcp(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], place: Tcp) -> tuple[str, str]:
+    """Bind to a port and the next one; port 0 takes any two that are free and neighbours."""
+    host, port = place
+    address = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
+    for one in (router, announcer):
+        one.set(zmq.IPV6, int(":" in host))
+    for _ in range(_TRIES):
+        _bind(router, f"{address}:{port or '*'}")
+        url = router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        beside = f"{address}:{int(url.rpartition(':')[2]) + 1}"
+        try:
+            announcer.bind(beside)
+        except zmq.ZMQError as problem:
+            router.unbind(url)
+            if port:
+                raise _cannot(beside, problem) from None
+        else:
+            return url, announcer.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+    raise OSError(errno.EADDRINUSE, f"no two free neighbouring ports on {host}: say which port to take")
+
+
+def _bind(one: zmq.Socket[bytes], url: str) -> None:
+    try:
+        one.bind(url)
+    except zmq.ZMQError as problem:
+        raise _cannot(url, problem) from None
+
+
+def _cannot(url: str, problem: zmq.ZMQError) -> Exception:
+    """An address that is taken may be free later: nothing is wrong with the configuration."""
+    text = f"cannot listen on {url}: {problem.strerror}"
+    if problem.errno == errno.EADDRINUSE:
+        return OSError(problem.errno, f"{text} (is another broker running there?)")
+    return error("bad_setting", text, "it has to be an address of this machine")
+
+
+def _is_wildcard(url: str) -> bool:
+    """Is this bound at all addresses of the machine?"""
+    return ipaddress.ip_address(url.removeprefix("tcp://").rpartition(":")[0].strip("[]")).is_unspecified

@@ -1,0 +1,119 @@
+"""Replies on their way out.
+
+libzmq takes a few dozen replies for a client; a burst fills that faster than its I/O thread empties it. What
+it has no room for is kept here in order and tried again in a moment. A client that takes nothing for a while,
+or that lets too much gather, does not read: its replies are dropped, and nobody else notices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+
+import zmq
+
+from quothd.frontend.router import Router
+from quothwire.codec import Frames
+
+QUEUED_MAX = 64
+"""Replies that libzmq holds for one client; by default one that did not read could hold a gigabyte."""
+KEPT_BYTES_MAX = 64 * 2**20
+"""For one client: some of the largest replies, or all that end a hundred thousand waits at once. A reply may
+keep twice as much from being freed as it shows."""
+REPLY_BYTES, FRAME_BYTES = 128, 48
+"""What a reply and each of its frames take in memory beside the bytes in them."""
+PATIENCE_S = 10.0
+RETRY_S, RETRY_MAX_S = 0.001, 0.02
+
+
+class _Kept:
+    """What is kept for one client, oldest first, and since when it has taken nothing."""
+
+    __slots__ = ("bytes", "replies", "since")
+
+    def __init__(self, now: float) -> None:
+        self.replies: deque[tuple[Frames, int]] = deque()
+        self.bytes = 0
+        self.since = now
+
+    def add(self, frames: Frames) -> None:
+        """Keep one more reply."""
+        size = REPLY_BYTES + FRAME_BYTES * len(frames) + sum(map(len, frames))
+        self.replies.append((frames, size))
+        self.bytes += size
+
+    def drop_first(self, now: float) -> None:
+        """Its oldest reply has been taken."""
+        self.bytes -= self.replies.popleft()[1]
+        self.since = now
+
+
+class Replies:
+    """Sends to a ROUTER. Owned by its thread."""
+
+    def __init__(self, router: Router, counters: Counter[str]) -> None:
+        self._router = router
+        self._counters = counters
+        self._kept: dict[bytes, _Kept] = {}
+        self._pause = RETRY_S
+        self._again_at = 0.0
+
+    def send(self, frames: Frames, now: float) -> None:
+        """Send a reply, its route in front, or keep it until there is room."""
+        client = bytes(frames[0])
+        kept = self._kept.get(client)
+        if kept is None and self._sent(frames):
+            return
+        if kept is None:
+            kept = self._kept[client] = _Kept(now)
+            self._pause = RETRY_S
+            self._again_at = now + RETRY_S
+        if kept.bytes > KEPT_BYTES_MAX:
+            self._counters["replies_dropped"] += 1
+            return
+        kept.add(frames)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def next_try(self) -> float | None:
+        """When to call `offer_again` next, None while nothing is kept."""
+        return self._again_at if self._kept else None
+
+    def offer_again(self, now: float, until: float) -> None:
+        """Try what is kept again, and give up on clients that take nothing.
+
+        Once the monotonic clock says `until`, the others come at once in the next turn, before those of this.
+        """
+        if not self._kept or now < self._again_at:
+            return
+        moved = False
+        for client, kept in list(self._kept.items()):
+            while kept.replies and self._sent(kept.replies[0][0]):
+                kept.drop_first(now)
+                moved = True
+                if time.monotonic() >= until:
+                    break
+            if now - kept.since > PATIENCE_S:
+                self._counters["replies_dropped"] += len(kept.replies)
+                kept.replies.clear()
+            del self._kept[client]
+            if kept.replies:
+                self._kept[client] = kept
+            if moved and time.monotonic() >= until:
+                self._again_at = now
+                return
+        self._pause = RETRY_S if moved else min(2 * self._pause, RETRY_MAX_S)
+        self._again_at = now + self._pause
+
+    def _sent(self, frames: Frames) -> bool:
+        """Hand a reply to libzmq; False if it has no room. A client that is gone needs none."""
+        try:
+            self._router.send(frames)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as problem:
+            if problem.errno != zmq.EHOSTUNREACH:
+                raise
+            self._counters["replies_unroutable"] += 1
+        return True

@@ -1,0 +1,1 @@
+"""The threads of a broker, and the queues between them."""

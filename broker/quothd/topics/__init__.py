@@ -1,0 +1,1 @@
+"""Executes the requests of one topic on its log."""

@@ -1,0 +1,49 @@
+"""The retention of one open log: done when it is due, and when to look again."""
+
+from __future__ import annotations
+
+import time
+
+from quothd.service.log_events import note
+from quothd.topics.transactions import Transactions
+from quothlog import Log
+from quothwire.errors import QuothError
+
+RETRY_US = 10_000_000
+"""Retention that a full or failed disk keeps from being done wakes its topic no more often than this."""
+
+
+class Retention:
+    """Removes what a topic need not keep. Owned by its keeper."""
+
+    def __init__(self, topic: str, log: Log, transactions: Transactions) -> None:
+        self._topic = topic
+        self._log = log
+        self._transactions = transactions
+        self._done = False
+
+    def run(self) -> None:
+        """Remove what may go now. What cannot be done now is tried again."""
+        self._done = False
+        if self._log.failure is not None:
+            return
+        try:
+            for (application, version), amount in self._transactions.expire():
+                note(
+                    "staged_expired", topic=self._topic, application=f"{application:016x}", version=version,
+                    **amount._asdict(),
+                )  # fmt: skip
+            records, size = self._log.retain()
+        except (OSError, QuothError) as problem:
+            note("retention_delayed", topic=self._topic, problem=problem)
+            return
+        self._done = True
+        if records:
+            note("retained", topic=self._topic, records=records, bytes=size)
+
+    def due(self) -> int | None:
+        """When to look again, by the clock in microseconds; once it could not be done, not at once."""
+        dues = [due for due in (self._log.retention_due(), self._transactions.due()) if due is not None]
+        if not dues or self._done:
+            return min(dues, default=None)
+        return max(min(dues), time.time_ns() // 1_000 + RETRY_US)
