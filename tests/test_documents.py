@@ -15,7 +15,7 @@ import quoth
 from kit import requests
 from quothd import Broker
 from quothd.config.config import Config
-from quothlog import layout
+from quothlog import file_format
 from quothwire import batch, codec
 from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import CODES
@@ -144,7 +144,10 @@ def test_the_documents_are_of_the_versions_of_the_code() -> None:
     assert codec.VERSION == batch.VERSION
     assert f" Version {codec.VERSION}, which stays as it is" in PROTOCOL
     assert re.findall(r"version \((\d+)\)", PROTOCOL) == [str(codec.VERSION), str(batch.VERSION)]
-    assert f"\nVersion {layout.VERSION}, which stays as it is" in (ROOT / "broker" / "FORMAT.md").read_text()
+    assert (
+        f"\nVersion {file_format.VERSION}, which stays as it is"
+        in (ROOT / "broker" / "FORMAT.md").read_text()
+    )
 
 
 def test_the_protocol_names_every_setting_of_a_topic() -> None:

@@ -27,7 +27,9 @@ from quoth.spark.archive import archived_files
 from quoth.spark.archive.fingerprint import fingerprint, total
 from quoth.spark.archive.store import read_manifest
 from quothd.datadir import topic_file
-from quothlog import Appended, Log, Reader, inspection, marks
+from quothlog import Appended, Log, Reader
+from quothlog.reading import forwarding_progress
+from quothlog.recovery import verify
 from quothwire.record import Record
 from quothwire.transaction import StagedPart, producer_of
 
@@ -142,7 +144,7 @@ def test_whoever_looks_without_the_lock_reads_it_and_changes_no_byte(golden: Gol
         assert (settings.name, settings.log_id) == (topic["name"], topic["log"])
         assert topic["settings"].items() <= settings.settings.to_map().items()
         if topic["records"]:
-            found = [one for one in inspection.records(folder) if isinstance(one, Record)]
+            found = [one for one in verify.records(folder) if isinstance(one, Record)]
             visible = 1 if topic["name"] == "decided" else None  # as it was before: the plan is still there
             assert told(found) == expected(topic)[:visible]
             dumped = Command("", [])("log", "dump", str(folder), "--format", "jsonl")
@@ -191,10 +193,10 @@ def test_producers_go_on_with_their_numbering(golden: Golden) -> None:
 @every_version
 def test_outbox_is_read_and_goes_on_and_its_mark_holds(golden: Golden) -> None:
     said, directory = golden.said["outbox"], golden.root / "outbox"
-    mark = marks.read_mark(directory / "orders.forward")
+    mark = forwarding_progress.read_mark(directory / "orders.forward")
     assert mark is not None
     assert said["mark"].items() <= mark.items()
-    assert marks.released(directory) == 0
+    assert forwarding_progress.released(directory) == 0
     with Reader(directory) as reader:
         assert told(reader) == expected(said)
     with Log.open(directory, clock=ManualClock(START + DAY)) as log:

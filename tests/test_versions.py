@@ -22,7 +22,9 @@ from kit.golden import FOREVER, LEDGER, UNDECIDED
 from kit.peers import refused
 from quoth.spark.archive.store import read_manifest
 from quothd.datadir import manifest, topic_file
-from quothlog import Log, inspection, layout, marks
+from quothlog import Log, file_format
+from quothlog.reading import forwarding_progress
+from quothlog.recovery import verify
 from quothwire.errors import QuothError
 from quothwire.record import Record
 
@@ -102,7 +104,7 @@ FILES: dict[str, tuple[Callable[[Path], Path], Callable[[int, bytes], bytes], Ca
     "a segment, to who reads without the lock": (
         lambda golden: max((golden / LEDGER_FOLDER).glob("*.seg")),
         with_block,
-        lambda golden: list(inspection.records(golden / LEDGER_FOLDER)),
+        lambda golden: list(verify.records(golden / LEDGER_FOLDER)),
     ),
     "staged batches": (
         lambda golden: staged_in(golden / UNDECIDED_FOLDER),
@@ -110,14 +112,14 @@ FILES: dict[str, tuple[Callable[[Path], Path], Callable[[int, bytes], bytes], Ca
         lambda golden: open_log(golden, UNDECIDED_FOLDER),
     ),
     "a plan": (
-        lambda golden: golden / UNDECIDED_FOLDER / layout.PLAN_NAME,
+        lambda golden: golden / UNDECIDED_FOLDER / file_format.PLAN_NAME,
         with_plan,
         lambda golden: open_log(golden, UNDECIDED_FOLDER),
     ),
     "a plan, to who reads without the lock": (
-        lambda golden: golden / UNDECIDED_FOLDER / layout.PLAN_NAME,
+        lambda golden: golden / UNDECIDED_FOLDER / file_format.PLAN_NAME,
         with_plan,
-        lambda golden: list(inspection.records(golden / UNDECIDED_FOLDER)),
+        lambda golden: list(verify.records(golden / UNDECIDED_FOLDER)),
     ),
     "a topic's settings": (
         lambda golden: golden / LEDGER_FOLDER / topic_file.NAME,
@@ -127,7 +129,7 @@ FILES: dict[str, tuple[Callable[[Path], Path], Callable[[int, bytes], bytes], Ca
     "a mark": (
         lambda golden: golden / "outbox" / "orders.forward",
         with_mark,
-        lambda golden: marks.read_mark(golden / "outbox" / "orders.forward"),
+        lambda golden: forwarding_progress.read_mark(golden / "outbox" / "orders.forward"),
     ),
     "a backup": (
         lambda golden: golden / "backup" / manifest.NAME,
@@ -237,6 +239,6 @@ def test_key_that_is_not_known_in_a_settings_file_is_passed_over(golden: Path) -
 
 
 def _records(folder: Path) -> Iterator[Record]:
-    for one in inspection.records(folder):
+    for one in verify.records(folder):
         assert isinstance(one, Record)
         yield one

@@ -24,10 +24,10 @@ from quothd.datadir import catalog
 from quothd.frontend.loop import LINGER_S, FrontEnd
 from quothd.service.log_events import note
 from quothd.service.sd_notify import Notifier
-from quothlog.clock import SystemClock
-from quothlog.dirlock import DirectoryLock
-from quothlog.filesystem import PosixFileSystem
-from quothlog.trouble import WITHHELD, storage_failed
+from quothlog.storage.clock import SystemClock
+from quothlog.storage.dirlock import DirectoryLock
+from quothlog.storage.filesystem import PosixFileSystem
+from quothlog.storage.write_failure import WITHHELD, storage_failed
 from quothwire.errors import QuothError, error
 
 

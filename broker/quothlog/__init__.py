@@ -26,22 +26,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quothlog.burst import Appended
-    from quothlog.follower import Missing
+    from quothlog.appending.write_group import Appended
     from quothlog.log import Log
-    from quothlog.loginfo import LogInfo
+    from quothlog.log_info import LogInfo
     from quothlog.reader import Reader
+    from quothlog.reading.tailer import Missing
     from quothlog.retention import LogOptions
     from quothlog.writer import Writer
 
 __all__ = ["Appended", "Log", "LogInfo", "LogOptions", "Missing", "Reader", "Writer"]
 
 _HOMES = {
-    "Appended": "burst",
+    "Appended": "appending.write_group",
     "Log": "log",
-    "LogInfo": "loginfo",
+    "LogInfo": "log_info",
     "LogOptions": "retention",
-    "Missing": "follower",
+    "Missing": "reading.tailer",
     "Reader": "reader",
     "Writer": "writer",
 }

@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from quothlog.layout import Position
+from quothlog.file_format import Position
 
 INDEX_STEP_BYTES = 64 * 2**10
 """A walk from a position looks at one read of this size: 20 us from the page cache."""

@@ -21,23 +21,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quothlog.burst import Appended
-from quothlog.clock import Clock, SystemClock
-from quothlog.dirlock import DirectoryLock
-from quothlog.extract import Extract
-from quothlog.filesystem import Buffer, FileSystem, PosixFileSystem, durable_names
-from quothlog.findings import Findings
-from quothlog.layout import Position
-from quothlog.loginfo import LogInfo
-from quothlog.lookup import DEFAULT_BYTES, UNLIMITED, Lookup, records_above
-from quothlog.loss import Loss, loss_before
-from quothlog.ranges import Survey
-from quothlog.recovery import Watch, open_directory
+from quothlog.appending.appender import Tip
+from quothlog.appending.sync_request import SyncTicket
+from quothlog.appending.write_group import Appended
+from quothlog.file_format import Position
+from quothlog.log_info import LogInfo
+from quothlog.reading.gap import Loss, loss_before
+from quothlog.reading.range_query import Survey
+from quothlog.reading.read_request import DEFAULT_BYTES, UNLIMITED, Lookup, records_above
+from quothlog.reading.segment_reader import Extract
+from quothlog.recovery.recovery import Watch, open_directory
+from quothlog.recovery.report import Findings
 from quothlog.retention import LogOptions, due_for_roll, expired, next_due, room_in, wholly_below
 from quothlog.segment import ActiveSegment
-from quothlog.ticket import SyncTicket
-from quothlog.tip import Tip
-from quothlog.transactions import Transactions
+from quothlog.storage.clock import Clock, SystemClock
+from quothlog.storage.dirlock import DirectoryLock
+from quothlog.storage.filesystem import Buffer, FileSystem, PosixFileSystem, durable_names
+from quothlog.transactions.transactions import Transactions
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from quothlog.applications import Applications
-from quothlog.layout import TABLE_ENTRY, Row, RowKind, decode_table, encode_table
+from quothlog.file_format import TABLE_ENTRY, Row, RowKind, decode_table, encode_table
+from quothlog.transactions.table import Applications
 from quothwire.batch import Flag, Header
 from quothwire.errors import error
 

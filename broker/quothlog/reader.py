@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quothlog.follower import Follower, Missing
+from quothlog.reading.tailer import Follower, Missing
 from quothwire import batch
 from quothwire.record import Record, closed_records_of
 

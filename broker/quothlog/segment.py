@@ -12,9 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from threading import Lock
 
-from quothlog import layout
-from quothlog.extract import Extract, Marks, View, extract, extract_at_hand, first_above
-from quothlog.filesystem import (
+from quothlog import file_format
+from quothlog.file_format import Block, Checkpoint, Footer, Position
+from quothlog.index import SparseIndex
+from quothlog.reading.segment_reader import Extract, Marks, View, extract, extract_at_hand, first_above
+from quothlog.recovery.scan import Found, walk
+from quothlog.storage.filesystem import (
     PROCESS_SHORT,
     TEMPORARY_SUFFIX,
     Buffer,
@@ -23,9 +26,6 @@ from quothlog.filesystem import (
     durable_names,
     write_durably,
 )
-from quothlog.index import SparseIndex
-from quothlog.layout import Block, Checkpoint, Footer, Position
-from quothlog.scan import Found, walk
 from quothwire import batch
 from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
@@ -39,7 +39,7 @@ class Segment:
 
     def __init__(self, filesystem: FileSystem, directory: Path, floor: int, log_id: int, size: int) -> None:
         self._filesystem = filesystem
-        self.path = directory / layout.segment_name(floor)
+        self.path = directory / file_format.segment_name(floor)
         self.floor = floor
         self.log_id = log_id
         self.size = size
@@ -63,7 +63,7 @@ class Segment:
     @property
     def index_path(self) -> Path:
         """The index file beside it."""
-        return self.path.with_suffix(layout.INDEX_SUFFIX)
+        return self.path.with_suffix(file_format.INDEX_SUFFIX)
 
     @property
     def loaded(self) -> bool:
@@ -126,7 +126,7 @@ class Segment:
         if self._head is None:
             try:
                 file = self.open()
-                self._head = layout.named_in(file.read(layout.BLOCK_BYTES, 0))
+                self._head = file_format.named_in(file.read(file_format.BLOCK_BYTES, 0))
                 file.close()
             except QuothError:
                 self._head = _NOBODY
@@ -228,9 +228,9 @@ class Segment:
         try:
             file = self._filesystem.open(self.index_path)
             size = file.size()
-            if size > layout.index_bytes_max(self.size):
+            if size > file_format.index_bytes_max(self.size):
                 return None
-            point = layout.decode_checkpoint(file.read(size, 0))
+            point = file_format.decode_checkpoint(file.read(size, 0))
             file.close()
         except (OSError, QuothError):
             return None
@@ -241,11 +241,11 @@ class Segment:
 
         A value at the end of the file can look like one: it counts only if no whole batch reaches into it.
         """
-        offset = self.size - layout.FOOTER_BYTES
-        if offset < layout.BLOCK_BYTES:
+        offset = self.size - file_format.FOOTER_BYTES
+        if offset < file_format.BLOCK_BYTES:
             return None
         try:
-            footer = layout.decode_footer(file.read(layout.FOOTER_BYTES, offset))
+            footer = file_format.decode_footer(file.read(file_format.FOOTER_BYTES, offset))
         except QuothError:
             return None
         return footer if footer.log_id == self.log_id and footer.end.offset == offset else None
@@ -342,7 +342,7 @@ class ActiveSegment(Segment):
     def take(self, offset: int, header: Header, stamped: bytes) -> None:
         """Move the end behind a batch that is in the file."""
         self.index.note(self.end)
-        self.chain = layout.extend_chain(self.chain, stamped)
+        self.chain = file_format.extend_chain(self.chain, stamped)
         self._last_offset, self._last_check = offset, int.from_bytes(stamped[-8:], "little")
         self.size = offset + header.size
         self.end = Position(self.size, header.last, header.end_ordinal)
@@ -380,12 +380,12 @@ class ActiveSegment(Segment):
             self.log_id, self.floor, self.end, self.chain,
             self._last_offset, self._last_check, self.index.positions(), producers,
         )  # fmt: skip
-        return layout.encode_checkpoint(point)
+        return file_format.encode_checkpoint(point)
 
     @property
     def footer_bytes(self) -> bytes:
         """The footer for what is in the file."""
-        return layout.encode_footer(Footer(self.log_id, self.end, self.chain))
+        return file_format.encode_footer(Footer(self.log_id, self.end, self.chain))
 
     def seal(self, producers: bytes, following: int) -> Segment:
         """Write footer and index, both of which a reader can do without. following: the next one's floor.
@@ -433,9 +433,9 @@ class ActiveSegment(Segment):
 
 def read_block(file: File) -> Block:
     """Read a segment's header block. Raises `Damaged`."""
-    head = file.read(layout.BLOCK_BYTES, 0)
-    size = min(layout.block_size(head), file.size())  # a corrupt length is to allocate nothing
-    return layout.decode_block(file.read(size, 0))
+    head = file.read(file_format.BLOCK_BYTES, 0)
+    size = min(file_format.block_size(head), file.size())  # a corrupt length is to allocate nothing
+    return file_format.decode_block(file.read(size, 0))
 
 
 def begin(filesystem: FileSystem, directory: Path, block: Block) -> ActiveSegment:
@@ -444,12 +444,12 @@ def begin(filesystem: FileSystem, directory: Path, block: Block) -> ActiveSegmen
     After `NotDurable` its name is there for now. If the log went on without it, even on a full disk, it would
     hide after the next start what was appended below it.
     """
-    path = directory / layout.segment_name(block.floor)
+    path = directory / file_format.segment_name(block.floor)
     beside = path.with_name(path.name + TEMPORARY_SUFFIX)
     with durable_names(filesystem, directory):
         file = filesystem.create(beside)
         try:
-            file.append([layout.encode_block(block)])
+            file.append([file_format.encode_block(block)])
             file.sync()
             filesystem.rename(beside, path)
         except BaseException:

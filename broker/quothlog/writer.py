@@ -19,10 +19,10 @@ from threading import TIMEOUT_MAX, Condition, Thread
 from types import TracebackType
 from typing import Self
 
-from quothlog import marks
+from quothlog.appending.pointer_allocator import AHEAD_US
 from quothlog.log import Log
-from quothlog.names import Names
-from quothlog.pointers import AHEAD_US
+from quothlog.reading import forwarding_progress
+from quothlog.reading.directory_watch import Names
 from quothlog.retention import LogOptions
 from quothwire import batch
 from quothwire.errors import Conflict, QuothError, Unavailable, error
@@ -197,7 +197,7 @@ class Writer:
         try:
             if not self._names.may_differ():
                 return False
-            pointer = marks.released(self.log.directory)
+            pointer = forwarding_progress.released(self.log.directory)
             if pointer <= self._released:
                 return False
             self.log.trim(pointer + 1)

@@ -13,7 +13,7 @@ DAY = 24 * HOUR
 
 
 class ManualClock:
-    """A `quothlog.clock.Clock` that stands still until it is set or stepped.
+    """A `quothlog.storage.clock.Clock` that stands still until it is set or stepped.
 
     tick: microseconds by which it moves on after every look, as a real one does.
     """

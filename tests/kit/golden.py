@@ -40,8 +40,9 @@ from quothd.config.config import Config
 from quothd.datadir import catalog, topic_file
 from quothd.datadir.backup import backup
 from quothd.datadir.topic_file import TopicFile
-from quothlog import Appended, Log, layout, marks
-from quothlog.repair import repair
+from quothlog import Appended, Log, file_format
+from quothlog.reading import forwarding_progress
+from quothlog.recovery.repair import repair
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.headers import encode_headers
@@ -243,7 +244,7 @@ class Recorder:
     def decided(self) -> Said:
         """A large publication that was broken off when it was decided: the plan, and the segment it names."""
         topic, writing, staged = self._broken_off("decided", DECIDED, renames=2)
-        first = layout.floor_of(segments(self._path(topic))[-1].name)
+        first = file_format.floor_of(segments(self._path(topic))[-1].name)
         count = sum(part.records for part in staged)
         assert first is not None
         told = Appended(first - count, first - 1, count, False)
@@ -288,7 +289,7 @@ class Recorder:
             writing.note(writing.log.append(values, keys=keys, headers=headers), columns)
         standing = Standing(OUTBOX, OUTBOX, writing.records[1]["pointer"], 2, START, ORDERS)
         about = {"from": "outbox", "url": "tcp://127.0.0.1:5555", "topic": "orders", "trim": False}
-        marks.write_mark(path / "orders.forward", {**about, **standing._asdict()})
+        forwarding_progress.write_mark(path / "orders.forward", {**about, **standing._asdict()})
         said = {**writing.said(), "mark": {**about, **standing._asdict()}}
         writing.log.close()
         return said

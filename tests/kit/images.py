@@ -17,7 +17,7 @@ from itertools import pairwise, product
 from pathlib import Path
 
 from kit.storage import SyncedBy
-from quothlog.filesystem import Buffer, Directory, File
+from quothlog.storage.filesystem import Buffer, Directory, File
 
 SUBSETS_OF = 12
 """Pieces of which every subset is an image: 4,096 of them."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from quothlog.filesystem import Buffer, Directory, File, FileSystem, PosixFileSystem, sync_directory
+from quothlog.storage.filesystem import Buffer, Directory, File, FileSystem, PosixFileSystem, sync_directory
 
 Kind = Literal["create", "open", "read", "write", "sync", "truncate", "rename", "remove", "sync_directory"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

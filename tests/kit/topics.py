@@ -11,7 +11,7 @@ from kit.logs import encoded, segments
 from quothd.datadir import catalog, topic_file
 from quothd.datadir.topic_file import TopicFile
 from quothlog import Appended, Log, LogOptions
-from quothlog.recovery import new_log_id
+from quothlog.recovery.recovery import new_log_id
 from quothwire.settings import TopicSettings
 
 BURST_BYTES = 4 * 2**20

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from kit.peers import FastPeer
 from quothlog import Appended, Log
-from quothlog.publication import Publication
-from quothlog.transactions import Transactions
+from quothlog.transactions.commit import Publication
+from quothlog.transactions.transactions import Transactions
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.message import (

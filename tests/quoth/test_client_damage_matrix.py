@@ -45,8 +45,8 @@ from kit.processes import needs_proc, peak_resident_bytes, resident_bytes
 from kit.reading import WAYS, Way, by_portions
 from quoth import Gap, Message
 from quothd import Broker
-from quothlog import layout
-from quothlog.inspection import records, summaries
+from quothlog import file_format
+from quothlog.recovery.verify import records, summaries
 from quothwire import batch
 from quothwire.errors import Damaged
 from quothwire.record import Record
@@ -193,10 +193,10 @@ def assert_kept(before: dict[str, bytes], after: dict[str, bytes], *, changes: b
 def has_a_new_footer(before: bytes, now: bytes) -> bool:
     """Is what is left the same segment with another footer?"""
     try:
-        end = layout.decode_footer(now[-layout.FOOTER_BYTES :]).end.offset
+        end = file_format.decode_footer(now[-file_format.FOOTER_BYTES :]).end.offset
     except Damaged:
         return False
-    return before[:end] == now[:end] and len(before) - end <= layout.FOOTER_BYTES
+    return before[:end] == now[:end] and len(before) - end <= file_format.FOOTER_BYTES
 
 
 def assert_seen(left: Left, found: list[Message], gaps: list[Gap], seen: Look | None) -> None:
@@ -318,7 +318,7 @@ def sealed(data: bytes) -> bytes:
 def block_of_any_size(folder: Path, log_id: int) -> None:
     """Header blocks say that the tables of their producers are endless."""
     for path in segments(folder):
-        head = path.read_bytes()[: layout.BLOCK_BYTES]
+        head = path.read_bytes()[: file_format.BLOCK_BYTES]
         overwrite(path, 0, sealed(head[:72] + (2**60).to_bytes(8, "little") + head[80:]))
 
 

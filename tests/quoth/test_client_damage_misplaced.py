@@ -14,8 +14,8 @@ from kit.logs import segments
 from kit.reading import by_portions
 from quoth import Gap
 from quothd import Broker
-from quothlog.inspection import Damage, records
-from quothlog.repair import repair
+from quothlog.recovery.repair import repair
+from quothlog.recovery.verify import Damage, records
 from quothwire.batch import HEADER_BYTES
 from quothwire.record import Record
 

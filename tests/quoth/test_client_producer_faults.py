@@ -25,7 +25,7 @@ from quoth.delivery import Delivery
 from quoth.outgoing import Outgoing
 from quoth.pipeline import IN_FLIGHT_MAX
 from quothd import Broker
-from quothlog.filesystem import PosixFile
+from quothlog.storage.filesystem import PosixFile
 from quothwire import batch
 from quothwire.codec import Answer, Call
 from quothwire.errors import QuothError, error

@@ -21,7 +21,7 @@ from kit.proxies import Meddler, Wire, pass_on
 from quoth import Ack, Client, Disconnected, NotFound, RequestError, Unavailable, exchange
 from quoth.exchange import Exchange
 from quothd import Broker
-from quothlog.filesystem import PosixFile
+from quothlog.storage.filesystem import PosixFile
 from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from quothwire.codec import Answer, Call
 from quothwire.errors import QuothError, error

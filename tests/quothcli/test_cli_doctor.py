@@ -23,7 +23,7 @@ from quothcli.chosen import Chosen
 from quothcli.doctor import broker as broker_checks
 from quothcli.doctor import directory, machine, probe
 from quothd.config.config import Config
-from quothlog.clock import _system_boot_id
+from quothlog.storage.clock import _system_boot_id
 
 DAMAGE = b"half a batch"
 
@@ -181,7 +181,7 @@ def test_a_wrong_environment(quoth: Command, tmp_path: Path) -> None:
 def test_a_machine_that_hides_its_boot(
     alone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quothlog.clock._LINUX_BOOT_ID", tmp_path / "boot_id")
+    monkeypatch.setattr("quothlog.storage.clock._LINUX_BOOT_ID", tmp_path / "boot_id")
     _system_boot_id.cache_clear()
     try:
         (finding,) = machine.boot()

@@ -20,7 +20,7 @@ from quothd import Broker
 from quothd.config.check import check
 from quothd.config.sources import load
 from quothlog import Log, Reader, Writer
-from quothlog.follower import Follower
+from quothlog.reading.tailer import Follower
 
 PATHS = re.compile(r"(DIR|FILE|DATADIR|BACKUP|DIRECTORY|INPUT)")
 

@@ -114,7 +114,7 @@ def test_batches_that_no_broker_takes_any_more_arrive_without_what_it_refuses(
     """An older log took headers that are no map; no value and no key is held back for them."""
     good, bad = encode_headers({"n": b"v"}), b"\x81\xa1n\xa5text!"
     with monkeypatch.context() as before, Log.open(readings) as log:
-        before.setattr("quothlog.tip.check_new", lambda _: None)
+        before.setattr("quothlog.appending.appender.check_new", lambda _: None)
         for number in range(6):
             headers = [good, bad if number % 3 == 1 else b"", b""]
             sequence, flags = log.end_ordinal + 1, Flag.ORDINAL | (0 if number else Flag.START)

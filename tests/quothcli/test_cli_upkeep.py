@@ -14,7 +14,8 @@ from kit.commands import Command
 from kit.damage import flip, truncate
 from kit.logs import boundaries, segments
 from kit.processes import listing
-from quothlog import Log, inspection, layout
+from quothlog import Log, file_format
+from quothlog.recovery import verify
 
 Fill = Callable[..., list[int]]
 
@@ -107,7 +108,7 @@ def test_progress_is_shown_on_a_terminal(alone: Command, directory: Path) -> Non
 def test_synced_records_that_are_gone_make_it_fail(alone: Command, directory: Path) -> None:
     """The file ends where a batch does, and only its index knows better."""
     path = segments(directory)[-1]
-    offsets = boundaries(path, next(inspection.summaries(directory)).log_id)
+    offsets = boundaries(path, next(verify.summaries(directory)).log_id)
     truncate(path, offsets[-2])
     told = alone("log", "verify", str(directory))
     assert told.status == 1
@@ -131,7 +132,7 @@ def test_an_emptied_last_segment_makes_it_fail_before_the_opening_and_after_it(
 def test_what_a_power_cut_takes_of_derived_parts_is_no_damage(alone: Command, directory: Path) -> None:
     path = segments(directory)[0]
     truncate(path, path.stat().st_size - 20)
-    path.with_suffix(layout.INDEX_SUFFIX).unlink()
+    path.with_suffix(file_format.INDEX_SUFFIX).unlink()
     told = alone("log", "verify", str(directory))
     assert told.status == 0
     assert told.lines[0].endswith(": whole")

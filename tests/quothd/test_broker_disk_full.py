@@ -25,7 +25,7 @@ from kit.effort import LONG, times
 from kit.peers import FastPeer, Peers, code_of, found_in, refused
 from kit.processes import listing
 from quoth import Producer
-from quothlog import inspection
+from quothlog.recovery import verify
 from quothwire.errors import QuothError
 from quothwire.message import (
     CreateTopic,
@@ -110,7 +110,7 @@ class Place:
     def assert_whole(self) -> None:
         """The files hold whole batches and nothing else."""
         for folder in self.broker.topics_directory.iterdir():
-            for summary in inspection.summaries(folder):
+            for summary in verify.summaries(folder):
                 assert not summary.damages, summary
                 assert not summary.unfinished, summary
 

@@ -25,7 +25,7 @@ from quothd.threads.outbox import Outbox
 from quothd.topics.topic import Keeper
 from quothd.topics.worker import Worker
 from quothlog import Log
-from quothlog.filesystem import PosixFile
+from quothlog.storage.filesystem import PosixFile
 from quothwire.message import CreateTopic, DeleteTopic, ListTopics, Ping, RollTopic, TrimTopic, UpdateTopic
 
 Embed = Callable[..., Broker]

@@ -18,7 +18,7 @@ from kit.processes import descriptors, needs_proc
 from quothd import Broker, Config
 from quothd.frontend.reply_queue import Replies
 from quothlog import Log
-from quothlog.filesystem import PosixFile
+from quothlog.storage.filesystem import PosixFile
 from quothwire import batch, codec
 from quothwire.errors import QuothError
 from quothwire.message import (

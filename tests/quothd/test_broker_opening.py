@@ -18,7 +18,7 @@ from quothd import Broker
 from quothd.datadir import topic_file
 from quothd.topics import opening
 from quothlog import Log
-from quothlog.layout import FOOTER_BYTES
+from quothlog.file_format import FOOTER_BYTES
 from quothwire.errors import QuothError
 from quothwire.message import DeleteTopic, RollTopic
 

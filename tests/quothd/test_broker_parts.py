@@ -22,7 +22,7 @@ from quothd.frontend.pending_request import Job
 from quothd.frontend.responder import Caller
 from quothd.topics.failures import breakdown, refusal
 from quothd.topics.lifecycle import TABLE, Happening, State, follow
-from quothlog.filesystem import NotDurable, PosixFileSystem
+from quothlog.storage.filesystem import NotDurable, PosixFileSystem
 from quothwire.errors import error
 from quothwire.message import Operation
 from quothwire.settings import TopicSettings

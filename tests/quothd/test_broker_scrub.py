@@ -15,8 +15,8 @@ from kit.logs import segments
 from kit.peers import FastPeer, Peers
 from kit.processes import children, needs_proc, runs
 from quothd.service.scrub_process import Pace, scrub
-from quothlog.layout import FOOTER_BYTES
-from quothlog.repair import repair
+from quothlog.file_format import FOOTER_BYTES
+from quothlog.recovery.repair import repair
 from quothwire.message import CreateTopic, DeleteTopic
 
 NAMES = ("a", "b", "c")

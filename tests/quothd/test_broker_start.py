@@ -25,7 +25,7 @@ from kit.peers import FastPeer, Peers, refused
 from kit.processes import listing
 from quothd.datadir import topic_file
 from quothlog import Log
-from quothlog.layout import LOCK_NAME
+from quothlog.file_format import LOCK_NAME
 from quothwire.errors import QuothError
 from quothwire.message import ListTopics, Ping, UpdateTopic
 from quothwire.settings import TopicSettings

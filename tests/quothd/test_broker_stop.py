@@ -23,7 +23,7 @@ from quothd.threads.events import Deleted, Event, Slept
 from quothd.threads.outbox import Outbox
 from quothd.threads.wakeup import Wakeup
 from quothlog import Log
-from quothlog.filesystem import PosixFile
+from quothlog.storage.filesystem import PosixFile
 from quothwire.errors import Conflict, Disconnected
 from quothwire.message import DeleteTopic
 from quothwire.pointer import POINTER_MAX

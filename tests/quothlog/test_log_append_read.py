@@ -169,7 +169,7 @@ def test_stored_headers_that_are_none_come_as_they_are_with_the_value(
     """C29: the value beside them is as good as any."""
     raw = batch.encode([b"1", b"2"], headers=[b"\xc1\xff", encode_headers({"h": b"x"})])
     with monkeypatch.context() as before:
-        before.setattr("quothlog.tip.check_new", lambda _: None)
+        before.setattr("quothlog.appending.appender.check_new", lambda _: None)
         put(log, raw)
     one, other = log.read()
     assert (one.value, other.value, dict(other.headers)) == (b"1", b"2", {"h": b"x"})
@@ -189,7 +189,7 @@ def test_retry_of_what_was_stored_before_it_was_checked_is_a_duplicate(
         for sequence in (1, 2)
     ]
     with monkeypatch.context() as before:
-        before.setattr("quothlog.tip.check_new", lambda _: None)
+        before.setattr("quothlog.appending.appender.check_new", lambda _: None)
         (stored,) = put(log, raws[0])
     again, following = log.append_batches(raws)
     assert again == replace(stored, duplicate=True)

@@ -6,7 +6,7 @@ from itertools import count
 
 from kit.clocks import DAY, START
 from kit.peers import refused
-from quothlog.applications import APPLICATIONS_MAX, ONCE_MAX, Applications, Stored
+from quothlog.transactions.table import APPLICATIONS_MAX, ONCE_MAX, Applications, Stored
 from quothwire.transaction import is_once, producer_of
 
 

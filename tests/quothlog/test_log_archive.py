@@ -17,11 +17,12 @@ from kit.damage import flip, truncate
 from kit.effort import times
 from kit.logs import encoded, fill, put, salvaged, segments
 from kit.storage import Died, FaultyDisk
-from quothlog import Appended, Log, LogOptions, inspection
-from quothlog.archive import Archive, Archiver, discard
-from quothlog.filesystem import FileSystem, PosixFileSystem
-from quothlog.inspection import Damage
-from quothlog.restoration import restore
+from quothlog import Appended, Log, LogOptions
+from quothlog.backup.backup import Archive, Archiver, discard
+from quothlog.backup.restore import restore
+from quothlog.recovery import verify
+from quothlog.recovery.verify import Damage
+from quothlog.storage.filesystem import FileSystem, PosixFileSystem
 from quothwire.errors import Damaged
 from quothwire.record import Record
 
@@ -89,7 +90,7 @@ def test_any_moment_of_any_history_comes_back(tmp_path: Path, rng: random.Random
             assert list(log.read()) == up_to(records, history, moment)
             assert log.append(b"new").first > newest + 10 * SECOND
             assert [record.value for record in log.read(newest)] == [b"new"]
-        assert not any(one.damages for one in inspection.summaries(here / "back"))
+        assert not any(one.damages for one in verify.summaries(here / "back"))
         if earlier < moment:
             with restored(here / "kept", archive, here / "earlier", log_id, clock, earlier) as log:
                 assert list(log.read()) == up_to(records, history, earlier)

@@ -21,10 +21,10 @@ from kit.effort import some
 from kit.logs import boundaries, copy, encoded, fill, outcome_of, put, salvaged, segments, values
 from kit.processes import peak_of
 from kit.storage import FaultyDisk
-from quothlog import Log, LogOptions, layout
-from quothlog.filesystem import PosixFileSystem
-from quothlog.layout import Block
-from quothlog.pointers import HORIZON_US
+from quothlog import Log, LogOptions, file_format
+from quothlog.appending.pointer_allocator import HORIZON_US
+from quothlog.file_format import Block
+from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import batch
 from quothwire.errors import Conflict, Damaged
 from quothwire.headers import encode_headers
@@ -243,11 +243,11 @@ TAILS: dict[str, Callable[[Wreck], bytes]] = {
     "a batch with a false pointer": lambda wreck: restamped(wreck, LOG_ID, -HOUR),
     "half a batch and zeros": lambda wreck: restamped(wreck, LOG_ID, 1)[:70] + bytes(500),
     "zeros, then a byte": lambda wreck: bytes(4_000) + b"x",
-    "the footer of another log": lambda wreck: layout.encode_footer(
-        layout.Footer(LOG_ID + 1, layout.Position(wreck.offsets[-1], 1, 1), 1)
+    "the footer of another log": lambda wreck: file_format.encode_footer(
+        file_format.Footer(LOG_ID + 1, file_format.Position(wreck.offsets[-1], 1, 1), 1)
     ),
-    "a footer for another place": lambda wreck: layout.encode_footer(
-        layout.Footer(LOG_ID, layout.Position(wreck.offsets[-2], 1, 1), 1)
+    "a footer for another place": lambda wreck: file_format.encode_footer(
+        file_format.Footer(LOG_ID, file_format.Position(wreck.offsets[-2], 1, 1), 1)
     ),
 }
 
@@ -412,7 +412,7 @@ def test_any_byte_of_a_header_block_changed(wreck: Wreck, rng: random.Random, se
     path = segments(wreck.directory)[segment]
     data = path.read_bytes()
     block = boundaries(path, LOG_ID)[0]
-    padding = range(layout.BLOCK_BYTES + len(layout.decode_block(data).producers), block)
+    padding = range(file_format.BLOCK_BYTES + len(file_format.decode_block(data).producers), block)
     for place in some(range(block), rng, 3):
         damaged = bytearray(data)
         damaged[place] ^= 0x41
@@ -467,7 +467,7 @@ def test_no_header_block_at_all_is_told_and_can_be_overcome(wreck: Wreck) -> Non
 def test_every_byte_of_a_footer_changed(wreck: Wreck, segment: int) -> None:
     """C28: a reader can do without it."""
     data = segments(wreck.directory)[segment].read_bytes()
-    for place in range(len(data) - layout.FOOTER_BYTES, len(data)):
+    for place in range(len(data) - file_format.FOOTER_BYTES, len(data)):
         damaged = bytearray(data)
         damaged[place] ^= 0x41
         target = copy(wreck.directory, next(wreck.copies))
@@ -622,7 +622,7 @@ def test_corrupt_length_of_a_batch_allocates_nothing(wreck: Wreck, body_bytes: i
 def test_corrupt_length_of_a_producer_table_allocates_nothing(wreck: Wreck) -> None:
     """C30."""
     for table_bytes in (2**63, 2**40, 15 * 2**20):
-        block = bytearray(layout.encode_block(Block(LOG_ID, 1, 0, 0, 0, bytes(16), b"")))
+        block = bytearray(file_format.encode_block(Block(LOG_ID, 1, 0, 0, 0, bytes(16), b"")))
         block[72:80] = table_bytes.to_bytes(8, "little")
         block[88:96] = xxh3_64_intdigest(bytes(block[:88])).to_bytes(8, "little")
         target = wreck.with_tail(bytes(block) + wreck.tail[wreck.offsets[0] :])

@@ -14,9 +14,18 @@ from kit.deadlines import eventually
 from kit.logs import segments
 from kit.topics import drop_from_cache
 from quothlog import Log, LogOptions
-from quothlog.extract import MARKS_MAX, Extract, Marks, View, _extract_any, extract, extract_at_hand, up_to
-from quothlog.filesystem import PosixFile
-from quothlog.layout import Position
+from quothlog.file_format import Position
+from quothlog.reading.segment_reader import (
+    MARKS_MAX,
+    Extract,
+    Marks,
+    View,
+    _extract_any,
+    extract,
+    extract_at_hand,
+    up_to,
+)
+from quothlog.storage.filesystem import PosixFile
 from quothwire import batch
 
 OpenLog = Callable[..., Log]

@@ -13,7 +13,7 @@ import pytest
 from kit.logs import fill, values
 from kit.storage import FaultyDisk, MemoryDisk
 from quothlog import Log
-from quothlog.filesystem import FileSystem, PosixFileSystem, sync_directory, write_durably
+from quothlog.storage.filesystem import FileSystem, PosixFileSystem, sync_directory, write_durably
 from quothwire.errors import Unavailable
 
 OpenLog = Callable[..., Log]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kit.clocks import MINUTE, SECOND, START, ManualClock
 from kit.logs import encoded, put, values
 from quothlog import Log, LogOptions
-from quothlog.pointers import HORIZON_US
+from quothlog.appending.pointer_allocator import HORIZON_US
 
 OpenLog = Callable[..., Log]
 

@@ -21,7 +21,8 @@ from kit.clocks import HOUR, ManualClock
 from kit.effort import LONG, times
 from kit.images import CertainDisk, Image
 from kit.logs import encoded, put, salvaged
-from quothlog import Log, LogOptions, inspection
+from quothlog import Log, LogOptions
+from quothlog.recovery import verify
 
 OPTIONS = LogOptions(count_limit=6)
 LOOK_AT_EVERY = 5
@@ -88,7 +89,7 @@ class Life:
         for path, data in image.items():
             (directory / path.name).write_bytes(data)
         with suppress(FileNotFoundError):
-            for one in inspection.summaries(directory):
+            for one in verify.summaries(directory):
                 for damage in one.unmended:
                     assert damage.records, damage
                     assert damage.ordinal >= self.synced or damage.ordinal < self.trimmed, damage

@@ -11,9 +11,9 @@ import pytest
 from kit.clocks import ManualClock
 from kit.logs import copy, encoded, fill, outcome_of, put, salvaged, segments, values
 from kit.storage import FaultyDisk
-from quothlog import Appended, Log, LogOptions, layout
+from quothlog import Appended, Log, LogOptions, file_format
+from quothlog.file_format import Position
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
-from quothlog.layout import Position
 from quothwire.errors import Damaged
 from quothwire.record import Record
 
@@ -76,29 +76,31 @@ def made_a_directory(directory: Path) -> None:
 def of_another_log(directory: Path) -> None:
     """With the name and the floor of this one."""
     for path in indexes(directory):
-        point = layout.decode_checkpoint(path.read_bytes())
-        path.write_bytes(layout.encode_checkpoint(point._replace(log_id=98)))
+        point = file_format.decode_checkpoint(path.read_bytes())
+        path.write_bytes(file_format.encode_checkpoint(point._replace(log_id=98)))
 
 
 def leading_astray(directory: Path) -> None:
     """A valid checkpoint whose last batch lies elsewhere."""
     for path in indexes(directory):
-        point = layout.decode_checkpoint(path.read_bytes())
+        point = file_format.decode_checkpoint(path.read_bytes())
         point = point._replace(last_offset=point.last_offset - 8)
-        path.write_bytes(layout.encode_checkpoint(point))
+        path.write_bytes(file_format.encode_checkpoint(point))
 
 
 def from_the_beginning(directory: Path) -> None:
     """The checkpoint of the time when the segment was empty."""
     for path in indexes(directory):
-        point = layout.decode_checkpoint(path.read_bytes())
+        point = file_format.decode_checkpoint(path.read_bytes())
         start = point.entries[0]
-        chain = layout.decode_block(segments(directory)[indexes(directory).index(path)].read_bytes()).chain
-        producers = layout.decode_block(path.with_suffix(".seg").read_bytes()).producers
+        chain = file_format.decode_block(
+            segments(directory)[indexes(directory).index(path)].read_bytes()
+        ).chain
+        producers = file_format.decode_block(path.with_suffix(".seg").read_bytes()).producers
         point = point._replace(
             end=start, chain=chain, last_offset=0, last_check=0, entries=[start], producers=producers
         )
-        path.write_bytes(layout.encode_checkpoint(point))
+        path.write_bytes(file_format.encode_checkpoint(point))
 
 
 HARMS = [
@@ -164,7 +166,7 @@ def test_every_byte_of_an_index_changed(
         damaged = bytearray(data)
         damaged[place] ^= 0x08
         with pytest.raises(Damaged):
-            layout.decode_checkpoint(bytes(damaged))
+            file_format.decode_checkpoint(bytes(damaged))
     for place in (0, 20, 40, 60, 90, len(data) - 1):
         damaged = bytearray(data)
         damaged[place] ^= 0x08
@@ -177,7 +179,7 @@ def test_index_cut_at_every_byte_is_none(records: list[Record], directory: Path)
     data = indexes(directory)[-1].read_bytes()
     for cut in range(len(data)):
         with pytest.raises(Damaged):
-            layout.decode_checkpoint(data[:cut])
+            file_format.decode_checkpoint(data[:cut])
 
 
 def test_index_ahead_of_its_segment(records: list[Record], directory: Path, open_log: OpenLog) -> None:
@@ -202,7 +204,7 @@ def test_index_behind_its_segment(records: list[Record], directory: Path, open_l
     assert list(again.read()) == records + told
     assert again.findings.scanned_bytes == again.info().bytes - sum(
         path.stat().st_size for path in segments(directory)[:2]
-    ) - (layout.decode_checkpoint(indexes(directory)[-1].read_bytes()).end.offset)
+    ) - (file_format.decode_checkpoint(indexes(directory)[-1].read_bytes()).end.offset)
 
 
 def test_old_index_does_not_hide_what_was_written_since_in_its_place(
@@ -211,7 +213,7 @@ def test_old_index_does_not_hide_what_was_written_since_in_its_place(
     """A tail is lost, other batches of the same sizes are written there: the old checkpoint is refuted."""
     index = indexes(directory)[-1].read_bytes()
     last = segments(directory)[-1]
-    last.write_bytes(last.read_bytes()[: layout.block_size(last.read_bytes()[:96])])
+    last.write_bytes(last.read_bytes()[: file_format.block_size(last.read_bytes()[:96])])
     log = open_log()
     kept = list(log.read())
     fill(log, 60, size=6_000)
@@ -255,7 +257,7 @@ def test_damage_found_at_the_opening_is_known_to_the_checkpoint(
     """Over a clean end and a new start the reader meets the same batches."""
     last = segments(directory)[-1]
     data = bytearray(last.read_bytes())
-    data[layout.block_size(bytes(data[:96])) + 4] ^= 1
+    data[file_format.block_size(bytes(data[:96])) + 4] ^= 1
     last.write_bytes(data)
     deleted(directory)
     log = open_log()

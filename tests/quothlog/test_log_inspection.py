@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from kit.logs import boundaries, fill, put, segments
-from quothlog import Log, LogOptions, layout
-from quothlog.clock import SystemClock
-from quothlog.inspection import Damage, Unfinished, Wrong, records, summaries, summaries_in
-from quothlog.snapshot import listing
+from quothlog import Log, LogOptions, file_format
+from quothlog.recovery.snapshot import listing
+from quothlog.recovery.verify import Damage, Unfinished, Wrong, records, summaries, summaries_in
+from quothlog.storage.clock import SystemClock
 from quothwire import batch
 from quothwire.errors import Damaged
 from quothwire.headers import encode_headers
@@ -156,7 +156,7 @@ def test_damage_before_the_cursor_is_not_told(told: list[Record], directory: Pat
 def test_an_end_that_is_cut_anywhere_is_unfinished(told: list[Record], directory: Path) -> None:
     log_id = next(summaries(directory)).log_id
     path = segments(directory)[-1]
-    path.with_suffix(layout.INDEX_SUFFIX).unlink()  # it would prove that what is cut off had been synced
+    path.with_suffix(file_format.INDEX_SUFFIX).unlink()  # it would prove that what is cut off had been synced
     whole, offsets = path.read_bytes(), boundaries(path, log_id)
     for size in range(offsets[-2] + 1, offsets[-1]):
         path.write_bytes(whole[:size])
@@ -264,7 +264,7 @@ def test_a_segment_of_another_log(told: list[Record], directory: Path, tmp_path:
 def test_headers_that_are_none(log: Log, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A producer could write anything there once: its records come with what it wrote, and are no damage."""
     good = encode_headers({"a": b"1"})
-    monkeypatch.setattr("quothlog.tip.check_new", lambda _: None)
+    monkeypatch.setattr("quothlog.appending.appender.check_new", lambda _: None)
     put(log, batch.encode([b"x", b"y", b"z"], headers=[good, b"\xc1", good]))
     found, damages, _ = split(directory)
     assert [(one.value, one.headers) for one in found] == [
@@ -282,7 +282,9 @@ def test_after_a_recovery(open_log: OpenLog, directory: Path) -> None:
         told = fill(log, 3, 2)
     path = segments(directory)[-1]
     path.write_bytes(path.read_bytes()[:-5])
-    path.with_suffix(layout.INDEX_SUFFIX).unlink()  # it would prove that what was cut off had been synced
+    path.with_suffix(
+        file_format.INDEX_SUFFIX
+    ).unlink()  # it would prove that what was cut off had been synced
     with open_log() as log:
         told = told[:-2] + fill(log, 2)
     assert seen(directory) == told
@@ -396,12 +398,12 @@ def test_a_segment_that_has_records_of_the_one_before_it(told: list[Record], dir
 def test_bytes_behind_the_producer_table_are_zeros(log: Log, directory: Path) -> None:
     """All of a header block is covered: by its checksums, or because there is nothing to be."""
     path = segments(directory)[0]
-    block = layout.decode_block(path.read_bytes())
-    raw = bytearray(layout.encode_block(block._replace(producers=b"\x91" * 5)))
-    assert len(raw) == layout.BLOCK_BYTES + 8
-    assert layout.decode_block(bytes(raw)).producers == b"\x91" * 5
-    for offset in range(layout.BLOCK_BYTES, len(raw)):
+    block = file_format.decode_block(path.read_bytes())
+    raw = bytearray(file_format.encode_block(block._replace(producers=b"\x91" * 5)))
+    assert len(raw) == file_format.BLOCK_BYTES + 8
+    assert file_format.decode_block(bytes(raw)).producers == b"\x91" * 5
+    for offset in range(file_format.BLOCK_BYTES, len(raw)):
         raw[offset] ^= 1
         with pytest.raises(Damaged):
-            layout.decode_block(bytes(raw))
+            file_format.decode_block(bytes(raw))
         raw[offset] ^= 1

@@ -17,16 +17,17 @@ import pytest
 from kit.logs import fill, segments, values
 from kit.storage import FaultyDisk
 from quoth.filelock import FileLock
-from quothlog import Log, Reader, inspection, layout, marks
-from quothlog.dirlock import DirectoryLock
+from quothlog import Log, Reader, file_format
+from quothlog.reading import forwarding_progress
+from quothlog.recovery import verify
+from quothlog.storage.dirlock import DirectoryLock
 from quothwire.errors import Conflict, Damaged, QuothError
 
 OpenLog = Callable[..., Log]
 
 OWNER = """
 import sys
-from quoth.filelock import FileLock
-from quothlog import Log, marks
+from quothlog import Log
 log = Log.open(sys.argv[1])
 log.append(b"from another process")
 print("owns it", flush=True)
@@ -278,13 +279,13 @@ def test_what_is_no_file_is_neither_read_nor_written(
     with open_log() as again:
         more = fill(again, 1)
         again.roll()
-        assert marks.released(directory) == 0
+        assert forwarding_progress.released(directory) == 0
         assert list(again.read()) == told + more
     assert target.read_bytes() == b"of another program"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["the last segment", "the first segment", layout.PLAN_NAME])
+@pytest.mark.parametrize("name", ["the last segment", "the first segment", file_format.PLAN_NAME])
 def test_what_is_no_file_hides_neither_a_segment_nor_a_plan(
     open_log: OpenLog, directory: Path, tmp_path: Path, kind: str, name: str
 ) -> None:
@@ -300,7 +301,7 @@ def test_what_is_no_file_hides_neither_a_segment_nor_a_plan(
         path.rename(target)
     strange(path, kind, target)
     before = sorted(one.name for one in directory.iterdir())
-    for look in (open_log, lambda: Reader(directory).read(), lambda: list(inspection.summaries(directory))):
+    for look in (open_log, lambda: Reader(directory).read(), lambda: list(verify.summaries(directory))):
         with pytest.raises(QuothError, match=r"storage_failed: .* stands where a file has to be"):
             look()
     assert sorted(one.name for one in directory.iterdir()) == before
@@ -317,7 +318,7 @@ BROKER = """
 import sys
 from pathlib import Path
 from quothlog import Log, LogOptions
-from quothlog.dirlock import DirectoryLock
+from quothlog.storage.dirlock import DirectoryLock
 topic = Path(sys.argv[1])
 lock = DirectoryLock(topic.parents[1])
 log = Log.open(topic, options=LogOptions(count_limit=1))
@@ -352,13 +353,13 @@ def test_a_deleted_lock_file_of_a_topic_admits_no_second_owner_beside_its_broker
         (topic / "lock").unlink()
         with pytest.raises(Conflict, match=f"process {process.pid}"):
             Log.open(topic)
-        marks.write_mark(topic / "m.forward", {"pointer": 2**55, "trim": True})
+        forwarding_progress.write_mark(topic / "m.forward", {"pointer": 2**55, "trim": True})
         before = sorted(topic.glob("*.seg"))
-        assert (len(before), marks.trim_unowned(topic)) == (2, 0)
+        assert (len(before), forwarding_progress.trim_unowned(topic)) == (2, 0)
         assert sorted(topic.glob("*.seg")) == before
     finally:
         end(process)
-    assert marks.trim_unowned(topic) > 0
+    assert forwarding_progress.trim_unowned(topic) > 0
     with Log.open(topic) as log:
         assert values(log) == [b"from a broker"]
 

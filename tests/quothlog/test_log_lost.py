@@ -16,12 +16,13 @@ from kit.clocks import HOUR, ManualClock
 from kit.damage import flip, truncate, zero
 from kit.logs import boundaries, fill, segments, values
 from kit.storage import FaultyDisk
-from quothlog import Log, LogOptions, inspection, layout
-from quothlog.archive import Archiver
-from quothlog.filesystem import File, PosixFileSystem
-from quothlog.inspection import Damage, Wrong
-from quothlog.pointers import HORIZON_US
-from quothlog.repair import repair
+from quothlog import Log, LogOptions, file_format
+from quothlog.appending.pointer_allocator import HORIZON_US
+from quothlog.backup.backup import Archiver
+from quothlog.recovery import verify
+from quothlog.recovery.repair import repair
+from quothlog.recovery.verify import Damage, Wrong
+from quothlog.storage.filesystem import File, PosixFileSystem
 from quothwire.errors import Damaged
 from quothwire.record import Record
 
@@ -46,7 +47,7 @@ def lost_in(directory: Path) -> list[tuple[int, int]]:
 
 
 def damages(directory: Path) -> list[Damage]:
-    return [damage for one in inspection.summaries(directory) for damage in one.damages]
+    return [damage for one in verify.summaries(directory) for damage in one.damages]
 
 
 def cut_and_harm(path: Path, end: int) -> None:
@@ -55,15 +56,15 @@ def cut_and_harm(path: Path, end: int) -> None:
 
 
 def take_index(path: Path) -> None:
-    path.with_suffix(layout.INDEX_SUFFIX).unlink()
+    path.with_suffix(file_format.INDEX_SUFFIX).unlink()
 
 
 def empty_index(path: Path) -> None:
-    path.with_suffix(layout.INDEX_SUFFIX).write_bytes(bytes(200))
+    path.with_suffix(file_format.INDEX_SUFFIX).write_bytes(bytes(200))
 
 
 def empty_footer(path: Path) -> None:
-    zero(path, path.stat().st_size - layout.FOOTER_BYTES, path.stat().st_size)
+    zero(path, path.stat().st_size - file_format.FOOTER_BYTES, path.stat().st_size)
 
 
 def take_both(path: Path) -> None:
@@ -120,7 +121,7 @@ def test_an_emptied_segment_is_no_stray(
     with open_log(log_id=LOG_ID, options=LogOptions(count_limit=6)) as log:
         told = fill(log, 9, 2)
     path = segments(directory)[row]
-    index = path.with_suffix(layout.INDEX_SUFFIX).read_bytes()
+    index = path.with_suffix(file_format.INDEX_SUFFIX).read_bytes()
     truncate(path, 0)
     left = told[: row * 6] + told[row * 6 + 6 :]
     clock.step(-HOUR)
@@ -140,7 +141,7 @@ def test_an_emptied_segment_is_no_stray(
             assert log.end_ordinal == 18
             assert list(log.read()) == left
             if row < 2:
-                assert path.with_suffix(layout.INDEX_SUFFIX).read_bytes() == index
+                assert path.with_suffix(file_format.INDEX_SUFFIX).read_bytes() == index
         assert told_lost == 0 or (told_lost, row) == (6, 2)
         assert is_reported()
     with open_log(log_id=LOG_ID) as log:
@@ -234,7 +235,7 @@ def test_a_full_disk_keeps_the_proof(directory: Path, clock: ManualClock, told: 
 def test_an_index_of_another_segment_proves_nothing(
     open_log: OpenLog, directory: Path, told: list[Record]
 ) -> None:
-    first, last = (path.with_suffix(layout.INDEX_SUFFIX) for path in segments(directory))
+    first, last = (path.with_suffix(file_format.INDEX_SUFFIX) for path in segments(directory))
     path = segments(directory)[-1]
     truncate(path, boundaries(path, LOG_ID)[1])
     last.write_bytes(first.read_bytes())
@@ -249,7 +250,7 @@ def test_what_is_closed_or_removed_during_an_inspection_has_lost_nothing(
     """The index tells of records that were not there when the inspection began."""
     log = open_log()
     fill(log, 2)
-    looking = inspection.steps(directory)
+    looking = verify.steps(directory)
     next(looking)
     fill(log, 2)
     log.close()
@@ -262,7 +263,7 @@ def test_what_is_closed_or_removed_during_an_inspection_has_lost_nothing(
 # -- what is derived ----------------------------------------------------------------------------------------
 
 CUTS: dict[str, Callable[[Path], None]] = {
-    "no footer": lambda path: truncate(path, path.stat().st_size - layout.FOOTER_BYTES),
+    "no footer": lambda path: truncate(path, path.stat().st_size - file_format.FOOTER_BYTES),
     "a piece of the footer": lambda path: truncate(path, path.stat().st_size - 40),
     "zeros in place of the footer": empty_footer,
     "no index": take_index,
@@ -283,7 +284,7 @@ def test_what_a_power_cut_takes_of_derived_parts_is_no_damage_and_is_made_again(
     assert len(sealed) == 2
     for path in sealed:
         CUTS[cut](path)
-    found = list(inspection.summaries(directory))
+    found = list(verify.summaries(directory))
     assert [one.unmended for one in found] == [[]] * 3
     assert {damage.kind for one in found for damage in one.damages} <= {Wrong.FOOTER}
     if cut != "no footer":  # a reader does without, and cannot tell that there has to be one
@@ -292,7 +293,7 @@ def test_what_a_power_cut_takes_of_derived_parts_is_no_damage_and_is_made_again(
     with open_log(log_id=LOG_ID) as log:
         assert list(log.read()) == told
     assert [path.read_bytes() for path in sealed] == whole
-    again = list(inspection.summaries(directory))
+    again = list(verify.summaries(directory))
     assert [(one.damages, one.derived, one.indexed) for one in again[:2]] == [((), 0, True)] * 2
 
 
@@ -304,7 +305,7 @@ def test_what_a_process_leaves_that_dies_in_a_roll_is_made_again(open_log: OpenL
     CUTS["neither"](path)
     truncate(path, path.stat().st_size - 30)
     open_log().close()
-    found = list(inspection.summaries(directory))
+    found = list(verify.summaries(directory))
     assert [(one.damages, one.derived) for one in found] == [((), 0)] * 2
 
 
@@ -339,7 +340,7 @@ def test_the_segment_that_a_power_cut_ends_gets_its_index_when_the_log_goes_on(
     lose_power(log, clock)
     log = open_log()
     told += fill(log, 1)
-    found = list(inspection.summaries(directory))
+    found = list(verify.summaries(directory))
     assert [(one.damages, one.derived) for one in found] == [((), 0)] * 3
     assert list(log.read()) == told
 
@@ -358,7 +359,7 @@ def test_the_next_opening_makes_what_a_second_power_cut_took_of_a_segment_that_t
     log = open_log()
     assert log.findings.rebuilt == [segments(directory)[0].name]
     told += fill(log, 1)
-    assert [(one.damages, one.derived) for one in inspection.summaries(directory)] == [((), 0)] * 3
+    assert [(one.damages, one.derived) for one in verify.summaries(directory)] == [((), 0)] * 3
     assert list(log.read()) == told
 
 
@@ -366,12 +367,12 @@ def test_an_index_that_proves_a_loss_stays_where_the_log_goes_on(
     open_log: OpenLog, directory: Path, told: list[Record]
 ) -> None:
     path = segments(directory)[-1]
-    proof = path.with_suffix(layout.INDEX_SUFFIX).read_bytes()
+    proof = path.with_suffix(file_format.INDEX_SUFFIX).read_bytes()
     truncate(path, boundaries(path, LOG_ID)[2])
     log = open_log()
     told[-2 * RECORDS :] = fill(log, 1)
     assert list(log.read()) == told
-    assert path.with_suffix(layout.INDEX_SUFFIX).read_bytes() == proof
+    assert path.with_suffix(file_format.INDEX_SUFFIX).read_bytes() == proof
 
 
 class UnwritableFile(PosixFileSystem):
@@ -402,7 +403,7 @@ def test_a_damaged_header_block_keeps_no_other_segment_from_what_is_made_again(
     log = open_log(log_id=LOG_ID)
     assert log.findings.rebuilt == [path.name for path in reversed(paths[:whole])]
     assert list(log.read()) == told
-    assert [one.derived for one in inspection.summaries(directory)][:whole] == [0] * whole
+    assert [one.derived for one in verify.summaries(directory)][:whole] == [0] * whole
 
 
 def test_a_segment_that_cannot_be_opened_keeps_no_other_one_from_what_is_made_again(

@@ -19,8 +19,9 @@ from kit.damage import flip
 from kit.logs import boundaries, encoded, fill, outcome_of, put, salvaged, segments, values
 from kit.processes import peak_of
 from kit.storage import FaultyDisk
-from quothlog import Log, LogOptions, inspection, layout
-from quothlog.layout import Footer, Position
+from quothlog import Log, LogOptions, file_format
+from quothlog.file_format import Footer, Position
+from quothlog.recovery import verify
 from quothwire import batch
 from quothwire.errors import RequestError
 from quothwire.record import Record
@@ -41,7 +42,7 @@ def stored(request: pytest.FixtureRequest, open_log: OpenLog, directory: Path) -
         told += fill(log, 1)
     log.close()
     if request.param.endswith("without it"):
-        segments(directory)[0].with_suffix(layout.INDEX_SUFFIX).unlink()
+        segments(directory)[0].with_suffix(file_format.INDEX_SUFFIX).unlink()
     return told
 
 
@@ -68,7 +69,7 @@ def assert_lost_only(log: Log, told: list[Record], lost: set[int]) -> None:
         assert {one.pointer for one in salvaged(log, after)} >= {one for one in kept if one > after}
     assert log.append(b"later").first > told[-1].pointer
     log.close()
-    assert kept <= {one.pointer for one in inspection.records(log.directory) if isinstance(one, Record)}
+    assert kept <= {one.pointer for one in verify.records(log.directory) if isinstance(one, Record)}
 
 
 @pytest.mark.parametrize(
@@ -116,11 +117,11 @@ def ending_in_a_footer(log: Log) -> bytes:
     """A batch whose value ends in what would be this segment's footer, right at the end of the file."""
 
     def of(end: int) -> bytes:
-        footer = Footer(log.log_id, Position(end - layout.FOOTER_BYTES, START, 5), 0)
-        return encoded([b"x" * 72 + layout.encode_footer(footer)])
+        footer = Footer(log.log_id, Position(end - file_format.FOOTER_BYTES, START, 5), 0)
+        return encoded([b"x" * 72 + file_format.encode_footer(footer)])
 
     raw = of(log.info().bytes + len(of(10_000)))
-    assert raw[-layout.FOOTER_BYTES :].startswith(b"QUOTHEND")
+    assert raw[-file_format.FOOTER_BYTES :].startswith(b"QUOTHEND")
     return raw
 
 
@@ -134,8 +135,8 @@ def test_value_that_looks_like_a_footer_is_a_value(open_log: OpenLog, directory:
     log.discard()
     log = open_log()
     assert (log.findings.torn_bytes, list(log.read())) == (0, told)
-    assert [one for one in inspection.records(directory) if isinstance(one, Record)] == told
-    (summary,) = inspection.summaries(directory)
+    assert [one for one in verify.records(directory) if isinstance(one, Record)] == told
+    (summary,) = verify.summaries(directory)
     assert (summary.damages, summary.records) == ((), 2)
 
 
@@ -152,7 +153,7 @@ def test_value_that_looks_like_the_footer_that_had_no_room(open_log: OpenLog, di
     assert len(told) == 3
     log.rest()
     assert list(log.read()) == told
-    assert [one for one in inspection.records(directory) if isinstance(one, Record)] == told
+    assert [one for one in verify.records(directory) if isinstance(one, Record)] == told
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ def test_copy_of_a_segment_under_another_name_gives_nothing_twice(open_log: Open
     told = fill(log, 3)
     log.close()
     path = segments(directory)[0]
-    shutil.copy(path, path.with_name(layout.segment_name(told[-1].pointer + 5)))
+    shutil.copy(path, path.with_name(file_format.segment_name(told[-1].pointer + 5)))
     for _ in range(3):
         log = open_log()
         assert list(log.read()) == told
@@ -188,7 +189,7 @@ def test_segment_of_a_newer_version_is_not_written_over(open_log: OpenLog, direc
         assert problem.value.code == "unsupported_version"
     assert [one.read_bytes() for one in segments(directory)] == [data]
     with pytest.raises(RequestError, match="version 2"):
-        list(inspection.records(directory))
+        list(verify.records(directory))
 
 
 # -- what damage must not lead to ----------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def test_retries_are_known_though_a_header_block_and_an_index_are_lost(
     first += put(log, *raws[3:])
     log.close()
     flip(segments(directory)[-1], 20)
-    for index in directory.glob(f"*{layout.INDEX_SUFFIX}"):
+    for index in directory.glob(f"*{file_format.INDEX_SUFFIX}"):
         index.unlink()
     log = open_log()
     for raw, told in zip(raws, first, strict=True):
@@ -263,10 +264,10 @@ def test_segment_that_cannot_be_read_takes_no_other_with_it(
         told = fill(log, 10)
     third = segments(directory)[2]
     if harm == "of a newer version":
-        block = bytearray(third.read_bytes()[: layout.BLOCK_BYTES])
+        block = bytearray(third.read_bytes()[: file_format.BLOCK_BYTES])
         block[8:12] = (7).to_bytes(4, "little")
         block[88:96] = xxh3_64_intdigest(bytes(block[:88])).to_bytes(8, "little")
-        third.write_bytes(bytes(block) + third.read_bytes()[layout.BLOCK_BYTES :])
+        third.write_bytes(bytes(block) + third.read_bytes()[file_format.BLOCK_BYTES :])
     log = open_log()
     if harm != "of a newer version":
         third.unlink()

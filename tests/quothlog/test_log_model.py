@@ -30,9 +30,9 @@ from kit.effort import times
 from kit.logs import encoded, put
 from kit.storage import FaultyDisk, MemoryDisk
 from quothlog import Appended, Log, LogOptions
-from quothlog.filesystem import FileSystem
-from quothlog.pointers import HORIZON_US
+from quothlog.appending.pointer_allocator import HORIZON_US
 from quothlog.producers import RESULTS_MAX
+from quothlog.storage.filesystem import FileSystem
 from quothwire import batch
 from quothwire.record import Record
 

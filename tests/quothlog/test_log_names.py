@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quothlog import Log, Reader
-from quothlog.names import Names
+from quothlog.reading.directory_watch import Names
 
 OpenLog = Callable[..., Log]
 

@@ -9,7 +9,7 @@ import pytest
 from kit.clocks import DAY, HOUR, MINUTE, SECOND, START, ManualClock
 from kit.logs import encoded, fill, outcome_of, put
 from quothlog import Log, LogOptions
-from quothlog.pointers import HORIZON_US, PointerIssuer
+from quothlog.appending.pointer_allocator import HORIZON_US, PointerIssuer
 from quothwire.errors import Conflict
 from quothwire.pointer import POINTER_MAX
 

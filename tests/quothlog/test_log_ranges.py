@@ -18,8 +18,8 @@ from kit.damage import flip, swap_files, zero
 from kit.effort import times
 from kit.logs import boundaries, encoded, fill, put, segments
 from quothlog import Log, LogOptions
-from quothlog.extract import View
-from quothlog.ranges import Count, Stretch, Survey
+from quothlog.reading.range_query import Count, Stretch, Survey
+from quothlog.reading.segment_reader import View
 from quothlog.segment import Segment
 from quothwire import batch
 from quothwire.headers import encode_headers

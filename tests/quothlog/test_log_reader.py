@@ -18,7 +18,7 @@ from kit.damage import flip
 from kit.deadlines import DEADLINE_S
 from kit.logs import segments
 from quothlog import Log, LogOptions, Missing, Reader
-from quothlog.layout import BLOCK_BYTES, FOOTER_MAGIC
+from quothlog.file_format import BLOCK_BYTES, FOOTER_MAGIC
 from quothwire.errors import QuothError
 from quothwire.record import Record
 

@@ -21,10 +21,10 @@ from kit.clocks import START
 from kit.logs import encoded, put
 from kit.storage import FaultyDisk
 from kit.transactions import Loader
-from quothlog import Log, layout
-from quothlog.applications import APPLICATIONS_MAX, ONCE_MAX, VERSIONS_MAX, Stored
-from quothlog.layout import TABLE_ENTRY
+from quothlog import Log, file_format
+from quothlog.file_format import TABLE_ENTRY
 from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX, ProducerTable
+from quothlog.transactions.table import APPLICATIONS_MAX, ONCE_MAX, VERSIONS_MAX, Stored
 from quothwire import batch
 from quothwire.errors import Damaged
 
@@ -86,8 +86,10 @@ def test_a_roll_encodes_nothing_of_what_is_known(open_log: OpenLog, tmp_path: Pa
         log.roll()
         log.append(b"x")
         steps.append(steps_of(log.roll))
-        (*_, block) = (layout.decode_block(path.read_bytes()) for path in sorted(log.directory.glob("*.seg")))
-        known = [len(row.entries) // TABLE_ENTRY.size for row in layout.decode_table(block.producers)]
+        (*_, block) = (
+            file_format.decode_block(path.read_bytes()) for path in sorted(log.directory.glob("*.seg"))
+        )
+        known = [len(row.entries) // TABLE_ENTRY.size for row in file_format.decode_table(block.producers)]
         assert sorted(known)[1:] == [results] * 33, "and one of the log itself"
     print(f"steps of a roll with 1 and with {RESULTS_MAX} results of each: {steps}")
     assert steps[0] > 33
@@ -132,7 +134,7 @@ def test_a_table_that_is_none_is_damaged() -> None:
             ProducerTable.decode(snapshot[:end])
     for kind, entries in ((0, 1), (3, 1), (2, 0)):
         with pytest.raises(Damaged):
-            ProducerTable.decode(layout._ROW.pack(7, kind, entries) + bytes(entries * TABLE_ENTRY.size))
+            ProducerTable.decode(file_format._ROW.pack(7, kind, entries) + bytes(entries * TABLE_ENTRY.size))
 
 
 def test_a_roll_waits_for_what_was_appended_and_for_the_next_segment_and_for_nothing_else(

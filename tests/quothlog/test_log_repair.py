@@ -16,9 +16,9 @@ from kit.clocks import HOUR, START, ManualClock
 from kit.damage import flip, zero
 from kit.logs import boundaries, encoded, fill, put, salvaged, segments
 from kit.storage import Died, FaultyDisk, Kind
-from quothlog import Log, LogOptions, layout
-from quothlog.inspection import Summary, summaries
-from quothlog.repair import Mended, repair
+from quothlog import Log, LogOptions, file_format
+from quothlog.recovery.repair import Mended, repair
+from quothlog.recovery.verify import Summary, summaries
 from quothwire.errors import Conflict, Damaged
 from quothwire.record import Record
 
@@ -142,7 +142,7 @@ def test_readers_get_what_they_got_before_and_every_byte_is_kept(
     if path.exists():
         left = path.read_bytes()
         # a torn end is kept alone; where it had been synced, a footer tells what is missing
-        assert before in (kept, left + kept, left[: -layout.FOOTER_BYTES] + kept)
+        assert before in (kept, left + kept, left[: -file_format.FOOTER_BYTES] + kept)
     else:
         assert before.endswith(kept)  # without its torn end it held nothing
     assert read(directory) == readable

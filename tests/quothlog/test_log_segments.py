@@ -12,10 +12,10 @@ import pytest
 from kit.clocks import SECOND, ManualClock
 from kit.logs import boundaries, encoded, fill, put, segments, values
 from kit.processes import descriptors, needs_proc
-from quothlog import Log, LogOptions, layout
+from quothlog import Log, LogOptions, file_format
+from quothlog.appending.pointer_allocator import HORIZON_US
+from quothlog.file_format import Checkpoint, Footer, Position
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
-from quothlog.layout import Checkpoint, Footer, Position
-from quothlog.pointers import HORIZON_US
 from quothlog.producers import RESULTS_MAX
 from quothwire import batch
 
@@ -200,9 +200,9 @@ def test_offsets_above_every_bound_of_the_past_are_kept(offset: int) -> None:
     assert index.leap(offset, 2**50) == far
     assert index.leap(offset - 1, 2**50) == index.leap(offset, 2**50 - 1) == start
     footer = Footer(9, far, 8)
-    assert layout.decode_footer(layout.encode_footer(footer)) == footer
+    assert file_format.decode_footer(file_format.encode_footer(footer)) == footer
     point = Checkpoint(9, 5, far, 8, offset - 96, 7, [start, far], b"table")
-    assert layout.decode_checkpoint(layout.encode_checkpoint(point)) == point
+    assert file_format.decode_checkpoint(file_format.encode_checkpoint(point)) == point
 
 
 def test_index_stays_small(open_log: OpenLog, directory: Path) -> None:

@@ -12,10 +12,11 @@ import pytest
 from kit.clocks import DAY, HOUR, ManualClock
 from kit.damage import flip, overwrite, zero
 from kit.logs import fill, segments, values
-from quothlog import Log, LogOptions, Reader, inspection, layout, snapshot
-from quothlog.archive import Archiver
-from quothlog.inspection import Wrong
-from quothlog.repair import repair
+from quothlog import Log, LogOptions, Reader, file_format
+from quothlog.backup.backup import Archiver
+from quothlog.recovery import snapshot, verify
+from quothlog.recovery.repair import repair
+from quothlog.recovery.verify import Wrong
 from quothwire.pointer import POINTER_MAX
 
 OpenLog = Callable[..., Log]
@@ -61,7 +62,7 @@ def test_a_stray_file_moves_no_clock(
     content = (directory / name).read_bytes()
 
     assert snapshot.strays_in(directory, LOG_ID) == [name]
-    found = list(inspection.summaries(directory, log_id=LOG_ID))
+    found = list(verify.summaries(directory, log_id=LOG_ID))
     assert [(one.damages, one.sealed) for one in found] == [((), True), ((), True), ((), False)]
     archiver = Archiver(directory, LOG_ID, tmp_path / "archive", told[-1].pointer, exact=False)
     assert (list(archiver.run(lambda _bytes: None)), archiver.archive.newest) == ([], told[-1].pointer)
@@ -114,9 +115,9 @@ def test_an_empty_file_between_the_segments_changes_nothing(
 ) -> None:
     with open_log(log_id=LOG_ID, options=LogOptions(count_limit=4)) as log:
         told = fill(log, 5, 2)
-    name = layout.segment_name(int(segments(directory)[row].stem) + (1 if row else -1))
+    name = file_format.segment_name(int(segments(directory)[row].stem) + (1 if row else -1))
     (directory / name).touch()
-    assert [one.damages for one in inspection.summaries(directory, log_id=LOG_ID)] == [()] * 3
+    assert [one.damages for one in verify.summaries(directory, log_id=LOG_ID)] == [()] * 3
     with open_log(log_id=LOG_ID) as log:
         assert (log.first_ordinal, list(log.read())) == (0, told)
     assert not (directory / name).exists()
@@ -128,12 +129,14 @@ def whole(path: Path) -> None:
 
 def whole_and_no_index(path: Path) -> None:
     whole(path)
-    path.with_suffix(layout.INDEX_SUFFIX).unlink(missing_ok=True)
+    path.with_suffix(file_format.INDEX_SUFFIX).unlink(missing_ok=True)
 
 
 ROT: dict[str, Callable[[Path], None]] = {
     "a byte": lambda path: flip(path, 20),
-    "the block": lambda path: zero(path, 0, layout.block_size(path.read_bytes()[: layout.BLOCK_BYTES])),
+    "the block": lambda path: zero(
+        path, 0, file_format.block_size(path.read_bytes()[: file_format.BLOCK_BYTES])
+    ),
     "all of it": whole,
     "all of it, and no index": whole_and_no_index,
     "all of it, and it is no zeros": lambda path: overwrite(path, 0, b"x" * path.stat().st_size),
@@ -161,7 +164,7 @@ def test_a_segment_whose_header_block_rots_is_no_stray(
             assert log.findings.strays_set_aside == []
             assert fill(log, 1)[0].pointer > max(int(path.stem), *(one.pointer for one in told), 0)
             assert values(log)[:earlier] == [one.value for one in told[:earlier]]
-        found = [damage for one in inspection.summaries(directory, log_id=LOG_ID) for damage in one.damages]
+        found = [damage for one in verify.summaries(directory, log_id=LOG_ID) for damage in one.damages]
         assert (path, Wrong.BLOCK) in [(one.path, one.kind) for one in found]
 
 
@@ -206,7 +209,7 @@ def test_a_log_is_not_taken_over_by_a_later_segment_of_another_one(
     (foreign,) = segments(directory.with_name("another"))
     name = foreign.name if name == "its own" else name
     shutil.copy(foreign, directory / name)
-    assert [one.log_id for one in inspection.summaries(directory)] == [log_id]
+    assert [one.log_id for one in verify.summaries(directory)] == [log_id]
     with Reader(directory) as reader:
         assert reader.read() == told
     with open_log() as log:

@@ -9,11 +9,11 @@ from queue import SimpleQueue
 
 from kit.logs import encoded, fill, put, segments
 from quothlog import Log, LogOptions
-from quothlog.extract import Extract
-from quothlog.filesystem import PosixFileSystem
-from quothlog.lookup import Lookup
+from quothlog.reading.read_request import Lookup
+from quothlog.reading.segment_reader import Extract
 from quothlog.sealed import VIEWS_MAX
 from quothlog.segment import Segment
+from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import batch
 
 OpenLog = Callable[..., Log]

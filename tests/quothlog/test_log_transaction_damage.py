@@ -14,8 +14,9 @@ from kit.logs import copy, encoded, outcome_of, salvaged, segments, values
 from kit.peers import refused
 from kit.storage import FaultyDisk
 from kit.transactions import Loader, staged
-from quothlog import Appended, Log, LogOptions, staging
-from quothlog.publication import Publication
+from quothlog import Appended, Log, LogOptions
+from quothlog.transactions import staging
+from quothlog.transactions.commit import Publication
 from quothwire.errors import Damaged
 from quothwire.transaction import StagedPart
 

@@ -15,11 +15,11 @@ from kit.peers import refused
 from kit.storage import Died, FaultyDisk
 from kit.transactions import Loader
 from quothlog import Log, LogOptions
-from quothlog.applications import APPLICATIONS_MAX, VERSIONS_MAX, Applications, Stored
-from quothlog.archive import Archiver
-from quothlog.layout import TABLE_ENTRY
-from quothlog.publication import Publication
-from quothlog.restoration import restore
+from quothlog.backup.backup import Archiver
+from quothlog.backup.restore import restore
+from quothlog.file_format import TABLE_ENTRY
+from quothlog.transactions.commit import Publication
+from quothlog.transactions.table import APPLICATIONS_MAX, VERSIONS_MAX, Applications, Stored
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.transaction import StagedPart, producer_of

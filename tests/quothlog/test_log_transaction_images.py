@@ -18,7 +18,7 @@ from kit.images import CertainDisk, Image
 from kit.logs import encoded, put, salvaged
 from kit.transactions import Loader, part_of
 from quothlog import Appended, Log, LogOptions
-from quothlog.publication import Publication
+from quothlog.transactions.commit import Publication
 from quothwire.errors import Conflict
 from quothwire.transaction import StagedPart
 

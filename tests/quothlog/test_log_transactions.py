@@ -14,13 +14,14 @@ from kit.logs import copy, encoded, fill, outcome_of, salvaged, segments, values
 from kit.peers import refused
 from kit.storage import Died, FaultyDisk
 from kit.transactions import LOADER, Loader, staged
-from quothlog import Appended, Log, LogOptions, Missing, Reader, inspection
-from quothlog.applications import APPLICATIONS_MAX, VERSIONS_MAX
-from quothlog.archive import Archiver
-from quothlog.inspection import Unfinished
-from quothlog.publication import Publication
-from quothlog.repair import repair
-from quothlog.restoration import restore
+from quothlog import Appended, Log, LogOptions, Missing, Reader
+from quothlog.backup.backup import Archiver
+from quothlog.backup.restore import restore
+from quothlog.recovery import verify
+from quothlog.recovery.repair import repair
+from quothlog.recovery.verify import Unfinished
+from quothlog.transactions.commit import Publication
+from quothlog.transactions.table import APPLICATIONS_MAX, VERSIONS_MAX
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
@@ -77,7 +78,7 @@ def test_parts_follow_each_other_in_the_order_in_which_they_are_named(
     assert [bool(header.flags & Flag.END) for header in marked] == [False] * 19 + [True]
     assert {(header.producer, header.sequence) for header in marked} == {(producer_of(LOADER), 2)}
     assert leftovers(directory) == []
-    summaries = list(inspection.summaries(directory))
+    summaries = list(verify.summaries(directory))
     assert sum(one.records for one in summaries) == log.end_ordinal
     assert [one.damages for one in summaries] == [()] * len(summaries)
 
@@ -128,7 +129,7 @@ def test_one_with_more_records_than_a_segment_may_have_is_cut(open_log: OpenLog,
     loader.publish(1, stage_all(loader))
     loader.publish(2, [loader.stage(2, 0, [[b"a"] * 4] * 2)])
     loader.publish(3, [loader.stage(3, 0, [[b"b"] * 4] * 2)])
-    counts = [one.records for one in inspection.summaries(directory)]
+    counts = [one.records for one in verify.summaries(directory)]
     assert max(counts) <= 10, counts
     assert sum(counts) == len(WHOLE) + 16
 
@@ -306,7 +307,7 @@ def test_what_was_staged_before_it_was_checked_is_known_and_can_be_published(
 ) -> None:
     loader, raw = Loader(log), staged([b"x", b"y"], 1, headers=[b"\xc1", b""])
     with monkeypatch.context() as before:
-        before.setattr("quothlog.staging.check_new", lambda _: None)
+        before.setattr("quothlog.transactions.staging.check_new", lambda _: None)
         kept = loader.own.stage(loader.id, 1, 0, 7, 0, raw)
     assert loader.own.stage(loader.id, 1, 0, 7, 0, raw) == kept, "a retry"
     with refused("bad_batch"):
@@ -501,7 +502,7 @@ def test_a_transaction_without_its_end_is_set_aside(
         with (crashed / segment.name).open("r+b") as file:
             file.truncate(cut)
         (unfinished,) = (
-            [step for step in inspection.records(crashed) if isinstance(step, Unfinished)]
+            [step for step in verify.records(crashed) if isinstance(step, Unfinished)]
             if cut > start
             else [None]
         )

@@ -26,8 +26,8 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.disks import mounted
 from kit.logs import fill, segments
 from quothlog import Log, LogOptions, Reader, Writer
-from quothlog.layout import segment_name
-from quothlog.marks import trim_unowned, write_mark
+from quothlog.file_format import segment_name
+from quothlog.reading.forwarding_progress import trim_unowned, write_mark
 from quothlog.writer import BUFFER_BYTES_MAX, OWNER_S
 from quothwire.errors import QuothError
 

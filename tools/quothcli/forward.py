@@ -99,26 +99,25 @@ def forward(
     from quoth.client import Client
     from quoth.filelock import FileLock
     from quoth.forwarder import Forwarder
-    from quothlog import marks
-    from quothlog.layout import MARK_SUFFIX
+    from quothlog.file_format import MARK_SUFFIX
+    from quothlog.reading import forwarding_progress
 
     asked = chosen(context, target or url, timeout, form)
     url = asked.address
     with ExitStack() as stack:
         stack.enter_context(terminable())
         origins, name, mark = _source(source, url, topic, origin, asked.timeout, stack)
-        if trim and not isinstance(origins, LogSource):
+        own = origins if isinstance(origins, LogSource) else None
+        if trim and own is None:
             raise typer.BadParameter("only an embedded log can be trimmed", param_hint="--trim")
-        path = state or mark
-        if trim and isinstance(origins, LogSource) and not marks.is_mark_of(path, origins.directory):
-            text = f"to trim, it has to lie in {origins.directory}, as NAME{MARK_SUFFIX}"
+        path, trimmed = state or mark, own if trim else None
+        if trimmed is not None and not forwarding_progress.is_mark_of(path, trimmed.directory):
+            text = f"to trim, it has to lie in {trimmed.directory}, as NAME{MARK_SUFFIX}"
             raise typer.BadParameter(text, param_hint="--state")
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         stack.callback(lock.release)
-        keeper = _Keeper(
-            path, source, url, name, origins if trim and isinstance(origins, LogSource) else None
-        )
+        keeper = _Keeper(path, source, url, name, trimmed)
         client = stack.enter_context(Client(url, None, asked.timeout or DEFAULT_TIMEOUT_S))
         watch = _Watch(stack.enter_context(progress(f"forwarding to {printable(name)}")), name)
         forwarder = Forwarder(
@@ -147,7 +146,7 @@ class LogSource:
     """An embedded log, also while its program writes it. Only what is synced leaves it."""
 
     def __init__(self, directory: Path) -> None:
-        from quothlog.follower import Follower
+        from quothlog.reading.tailer import Follower
 
         self.directory = directory
         self._follower = Follower(directory, durable=True, on_missing=lambda _: None)  # ordinals tell, too
@@ -170,13 +169,13 @@ class _Keeper:
     """Keeps the standing in a mark. trimmed: the log that may let go of what it says."""
 
     def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: LogSource | None) -> None:
-        from quothlog import marks
+        from quothlog.reading import forwarding_progress
 
         self.standing: Standing | None = None
         self._path = path
         self._about = {"from": source, "url": url, "topic": topic, "trim": trimmed is not None}
         self._trimmed = trimmed
-        found = marks.read_mark(path)
+        found = forwarding_progress.read_mark(path)
         self._is_new = found is None
         if found is not None:
             if (found.get("url"), found.get("topic")) != (url, topic):
@@ -185,11 +184,11 @@ class _Keeper:
 
     def save(self, standing: Standing) -> None:
         """Write it, and free what it releases."""
-        from quothlog import marks
+        from quothlog.reading import forwarding_progress
 
-        marks.write_mark(self._path, {**self._about, **standing._asdict()})
+        forwarding_progress.write_mark(self._path, {**self._about, **standing._asdict()})
         if self._trimmed is not None:
-            marks.trim_unowned(self._trimmed.directory)
+            forwarding_progress.trim_unowned(self._trimmed.directory)
 
     def withdraw(self) -> None:
         """Take back a mark that this run has made: what was typed wrongly is to hold back no trimming."""
@@ -258,7 +257,7 @@ def _source(
     from quoth.client import Client
     from quoth.stored import StoredSource
     from quothd.datadir.discovery import data_directory
-    from quothlog.snapshot import floors_in
+    from quothlog.recovery.snapshot import floors_in
 
     if "://" in source:
         name = topic or origin
@@ -287,6 +286,6 @@ def _mark(*about: str | None) -> str:
     """A name for the standing of a forwarding."""
     from xxhash import xxh3_64_hexdigest
 
-    from quothlog.layout import MARK_SUFFIX
+    from quothlog.file_format import MARK_SUFFIX
 
     return xxh3_64_hexdigest("\0".join(one or "" for one in about).encode()) + MARK_SUFFIX

@@ -18,7 +18,7 @@ from quothwire.errors import QuothError
 if TYPE_CHECKING:
     from quothd.datadir.discovery import Place
     from quothd.service.scrub_process import Pace
-    from quothlog.inspection import Damage, Unfinished
+    from quothlog.recovery.verify import Damage, Unfinished
 
 
 Directory = Annotated[
@@ -51,7 +51,7 @@ def pace_of(rate: int | None) -> Pace | None:
 
 def report(found: Damage | Unfinished) -> Status:
     """Say on stderr what was stepped over."""
-    from quothlog.inspection import Unfinished
+    from quothlog.recovery.verify import Unfinished
 
     if isinstance(found, Unfinished):
         say(

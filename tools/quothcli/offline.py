@@ -18,7 +18,7 @@ from quothcli.template import chosen_template
 
 if TYPE_CHECKING:
     from quothd.datadir.discovery import Place
-    from quothlog.inspection import Summary
+    from quothlog.recovery.verify import Summary
 
 
 def add(app: typer.Typer) -> None:
@@ -50,14 +50,14 @@ def ls(
     Every checksum is verified; what is damaged is reported on stderr and makes the exit status 1.
     """
     from quothd.datadir.discovery import places
-    from quothlog import inspection
+    from quothlog.recovery import verify
 
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
     headings = [_HEADINGS] if printer.form is Format.TEXT else []
     for place in places(directory, only):
         with readable(place, directory) as trouble:
-            for summary in inspection.summaries(place.directory, log_id=place.log_id, quick=quick):
+            for summary in verify.summaries(place.directory, log_id=place.log_id, quick=quick):
                 while headings:
                     printer.line(headings.pop())
                 _print(printer, place, summary)
@@ -83,8 +83,8 @@ def dump(
     """
     from quoth import Message
     from quothd.datadir.discovery import places
-    from quothlog import inspection
-    from quothlog.inspection import Damage, Unfinished
+    from quothlog.recovery import verify
+    from quothlog.recovery.verify import Damage, Unfinished
 
     asked = chosen(context, form=form)
     printer = Printer(asked.format, chosen_template(template, asked.form))
@@ -96,7 +96,7 @@ def dump(
         if count == limit:
             break
         with readable(place, directory) as trouble:
-            for found in inspection.records(place.directory, begin, log_id=place.log_id):
+            for found in verify.records(place.directory, begin, log_id=place.log_id):
                 if isinstance(found, Damage | Unfinished):
                     printer.flush()
                     status = max(status, report(found))

@@ -33,8 +33,8 @@ from quothwire.errors import error
 
 if TYPE_CHECKING:
     from quothd.datadir.discovery import Place
-    from quothlog.inspection import Summary
-    from quothlog.repair import Mended
+    from quothlog.recovery.repair import Mended
+    from quothlog.recovery.verify import Summary
 
 
 _NAMES_MAX = 3
@@ -99,7 +99,7 @@ def mend(context: typer.Context, directory: Directory, only: Only = None, form: 
 def _repaired(place: Place, advance: Callable[[int], None]) -> Iterator[Mended]:
     """Repair one log; that its disk fails is its affair alone. Raises `QuothError`, or FileNotFoundError."""
     from quothd.datadir import topic_file
-    from quothlog.repair import repair
+    from quothlog.recovery.repair import repair
 
     others = (topic_file.NAME,) if place.log_id else ()
     try:
@@ -122,7 +122,7 @@ def _bytes_of(logs: list[Place]) -> int:
 def _owned(directory: Path) -> Iterator[None]:
     """Keep a broker from its data directory meanwhile. Raises `Conflict` ``locked`` if there is one."""
     from quothd.datadir.discovery import data_directory
-    from quothlog.dirlock import DirectoryLock
+    from quothlog.storage.dirlock import DirectoryLock
 
     root = data_directory(directory)
     lock = DirectoryLock(root) if root is not None else None
@@ -135,8 +135,10 @@ def _owned(directory: Path) -> Iterator[None]:
 
 def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> Status:
     """Verify one log and print what it is like."""
-    from quothlog import inspection, layout, snapshot
-    from quothlog.inspection import Unfinished
+    from quothlog import file_format
+    from quothlog.recovery import snapshot
+    from quothlog.recovery import verify as inspection
+    from quothlog.recovery.verify import Unfinished
 
     status = _check_settings(place)
     found: list[Summary] = []
@@ -155,7 +157,7 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
     strays = snapshot.strays_in(place.directory, place.log_id)
     for name in strays:
         say(f"quoth: {place.topic}: {name} is no segment of this log: the next opening sets it aside")
-    aside = [path for path in place.directory.iterdir() if layout.is_set_aside(path.name)]
+    aside = [path for path in place.directory.iterdir() if file_format.is_set_aside(path.name)]
     if aside:
         size = bytes_text(sum(path.stat().st_size for path in aside))
         names = ", ".join(sorted(path.name for path in aside)[:_NAMES_MAX]) + ", ..." * (

@@ -2,7 +2,7 @@
 
     TO/lock                               flock()ed while it is written to
     TO/backup.json                        the manifest, written last and replaced whole
-    TO/orders~53c1a0be94d7f6e2/           a topic: its files, see `quothlog.archive`
+    TO/orders~53c1a0be94d7f6e2/           a topic: its files, see `quothlog.backup.backup`
 
 Another backup into the same folder copies what is new, and its manifest takes the place of the old one; only
 then what nobody needs any more is removed. So whenever it breaks off, the folder holds the last backup that
@@ -20,12 +20,12 @@ from pathlib import Path
 from quothd.datadir import catalog, manifest, topic_file
 from quothd.datadir.catalog import Folder
 from quothd.datadir.manifest import Manifest, SavedTopic
-from quothlog.archive import Archive, Archiver, discard
-from quothlog.dirlock import DirectoryLock
-from quothlog.filesystem import TEMPORARY_SUFFIX, FileSystem, PosixFileSystem
-from quothlog.inspection import Advance, Damage
-from quothlog.layout import LOCK_NAME
-from quothlog.room import tell_if_full
+from quothlog.backup.backup import Archive, Archiver, discard
+from quothlog.file_format import LOCK_NAME
+from quothlog.recovery.verify import Advance, Damage
+from quothlog.storage.dirlock import DirectoryLock
+from quothlog.storage.disk_space import tell_if_full
+from quothlog.storage.filesystem import TEMPORARY_SUFFIX, FileSystem, PosixFileSystem
 from quothwire.errors import QuothError, error
 
 

@@ -21,8 +21,9 @@ from urllib.parse import quote, unquote
 
 from quothd.datadir import topic_file
 from quothd.datadir.topic_file import TopicFile
-from quothlog import snapshot
-from quothlog.filesystem import (
+from quothlog.recovery import snapshot
+from quothlog.storage.disk_space import need_room
+from quothlog.storage.filesystem import (
     DISK_FULL,
     PROCESS_SHORT,
     NotDurable,
@@ -31,8 +32,7 @@ from quothlog.filesystem import (
     sync_directory,
     write_durably,
 )
-from quothlog.room import need_room
-from quothlog.trouble import storage_failed
+from quothlog.storage.write_failure import storage_failed
 from quothwire.errors import QuothError
 from quothwire.settings import TopicSettings
 from quothwire.topic import TOPIC_BYTES_MAX, check_topic

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quothd.datadir import catalog
-from quothlog import layout
+from quothlog import file_format
 from quothwire.errors import error
 
 
@@ -58,7 +58,7 @@ def bytes_of_segments(log: Path) -> int:
     with suppress(FileNotFoundError, NotADirectoryError):
         for path in log.iterdir():
             with suppress(OSError):
-                size += path.stat().st_size if layout.floor_of(path.name) else 0
+                size += path.stat().st_size if file_format.floor_of(path.name) else 0
     return size
 
 

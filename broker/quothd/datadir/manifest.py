@@ -21,11 +21,11 @@ from xxhash import xxh3_64_hexdigest
 
 from quothd.datadir import catalog, topic_file
 from quothd.datadir.topic_file import TopicFile
-from quothlog import layout
-from quothlog.archive import Archive, Kept, KeptSegment
-from quothlog.filesystem import PosixFileSystem, write_durably
-from quothlog.pointers import HORIZON_US
-from quothlog.snapshot import DISK
+from quothlog import file_format
+from quothlog.appending.pointer_allocator import HORIZON_US
+from quothlog.backup.backup import Archive, Kept, KeptSegment
+from quothlog.recovery.snapshot import DISK
+from quothlog.storage.filesystem import PosixFileSystem, write_durably
 from quothwire.errors import QuothError, error
 from quothwire.paths import STRANGE
 from quothwire.pointer import POINTER_MAX
@@ -54,7 +54,7 @@ class Manifest:
 
     def save(self, directory: Path) -> None:
         """Put it in place, durably, all of it or nothing. Raises OSError."""
-        content = {"version": layout.VERSION, "topics": [_row(one) for one in self.topics.values()]}
+        content = {"version": file_format.VERSION, "topics": [_row(one) for one in self.topics.values()]}
         line = json.dumps(content, ensure_ascii=False).encode()
         data = line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
         write_durably(PosixFileSystem(), directory / NAME, [data])
@@ -76,8 +76,8 @@ def load(directory: Path) -> Manifest | None:
         raise error("damaged", f"{path} does not check", _HINT)
     try:
         content = _checked(_parsed(line), _VERSION)
-        if content["version"] != layout.VERSION:
-            raise layout.of_another_version(f"{path} is a backup", content["version"])
+        if content["version"] != file_format.VERSION:
+            raise file_format.of_another_version(f"{path} is a backup", content["version"])
         topics = [_saved(row) for row in _checked(content, _TOPICS)["topics"]]
     except (ValueError, KeyError) as problem:
         raise error("damaged", f"{path} is no manifest: {_said(problem)}", _HINT) from None
@@ -219,8 +219,8 @@ def _saved(row: dict[str, Any]) -> SavedTopic:
     topic = TopicFile(row["name"], row["log"], TopicSettings().changed(row["settings"]))
     segments = [
         KeptSegment(
-            _kept(one["floor"], one, layout.SEGMENT_SUFFIX),
-            _kept(one["floor"], one["index"], layout.INDEX_SUFFIX) if one["index"] else None,
+            _kept(one["floor"], one, file_format.SEGMENT_SUFFIX),
+            _kept(one["floor"], one["index"], file_format.INDEX_SUFFIX) if one["index"] else None,
         )
         for one in row["segments"]
     ]

@@ -2,7 +2,7 @@
 
 Everything that is wanted of the backup is read and compared with its manifest before anything is written.
 Each topic appears whole or not at all, under its log's id and with its pointers, so cursors and producers go
-on with it; where it goes on itself, see `quothlog.restoration`.
+on with it; where it goes on itself, see `quothlog.backup.restore`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import NamedTuple
 from quothd.datadir import catalog, manifest, topic_file
 from quothd.datadir.manifest import Manifest, SavedTopic
 from quothd.datadir.topic_file import TopicFile
-from quothlog import restoration, segment
-from quothlog.dirlock import DirectoryLock
-from quothlog.filesystem import PosixFileSystem
-from quothlog.inspection import Advance
-from quothlog.layout import Position
-from quothlog.room import need_room, tell_if_full
-from quothlog.snapshot import DISK
+from quothlog import segment
+from quothlog.backup import restore as restoration
+from quothlog.file_format import Position
+from quothlog.recovery.snapshot import DISK
+from quothlog.recovery.verify import Advance
+from quothlog.storage.dirlock import DirectoryLock
+from quothlog.storage.disk_space import need_room, tell_if_full
+from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
 from quothwire.topic import check_topic

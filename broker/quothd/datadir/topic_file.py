@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from xxhash import xxh3_64_hexdigest
 
-from quothlog import layout
+from quothlog import file_format
 from quothwire.errors import error
 from quothwire.settings import TopicSettings
 
@@ -36,7 +36,7 @@ def is_log_id(value: object) -> bool:
 def encode(topic: TopicFile) -> bytes:
     """Encode a settings file."""
     content = {
-        "version": layout.VERSION,
+        "version": file_format.VERSION,
         "name": topic.name,
         "log": topic.log_id,
         "settings": topic.settings.to_map(),
@@ -52,8 +52,8 @@ def decode(data: bytes) -> TopicFile:
         raise error("damaged", "the topic's settings file does not check")
     try:
         content = json.loads(line)
-        if content["version"] != layout.VERSION:
-            raise layout.of_another_version("a settings file", content["version"])
+        if content["version"] != file_format.VERSION:
+            raise file_format.of_another_version("a settings file", content["version"])
         name, log_id = content["name"], content["log"]
         if not isinstance(name, str) or not is_log_id(log_id):
             raise TypeError(name, log_id)

@@ -48,7 +48,7 @@ from quothd.topics.metadata import Place, topic_info
 from quothd.topics.retention import RETRY_US
 from quothd.topics.worker import Worker
 from quothlog import LogInfo
-from quothlog.recovery import new_log_id
+from quothlog.recovery.recovery import new_log_id
 from quothwire.codec import Frames
 from quothwire.errors import QuothError, error
 from quothwire.fields import REPLY_BYTES_MAX

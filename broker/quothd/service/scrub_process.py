@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from quothd.datadir.catalog import log_id_of
-from quothlog import inspection
-from quothlog.inspection import Summary
+from quothlog.recovery import verify
+from quothlog.recovery.verify import Summary
 from quothwire.errors import QuothError
 
 PATIENCE_S = 0.05
@@ -58,7 +58,7 @@ def scrub(directory: Path, advance: Callable[[int], None]) -> Iterator[dict[str,
     random.shuffle(folders)
     for folder in folders:
         try:
-            for found in inspection.summaries(
+            for found in verify.summaries(
                 folder, log_id=log_id_of(folder), sealed_only=True, advance=advance
             ):
                 yield {"bytes": found.bytes, "damages": _damages(found)}

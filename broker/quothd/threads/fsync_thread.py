@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from quothd.threads.inbox import Inbox
-from quothlog.ticket import SyncTicket
+from quothlog.appending.sync_request import SyncTicket
 
 
 class Synced(NamedTuple):

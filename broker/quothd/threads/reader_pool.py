@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 from quothd.frontend.pending_request import Job
-from quothlog.lookup import Lookup
+from quothlog.reading.read_request import Lookup
 
 READERS = 2
 

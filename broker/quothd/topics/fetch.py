@@ -14,9 +14,9 @@ from quothd.frontend.pending_request import Job, check_range
 from quothd.threads.reader_pool import Looked, Readers, Writes
 from quothd.topics.event_list import Voice
 from quothlog import Log
-from quothlog.extract import Extract, up_to
-from quothlog.lookup import Lookup
-from quothlog.ranges import Survey
+from quothlog.reading.range_query import Survey
+from quothlog.reading.read_request import Lookup
+from quothlog.reading.segment_reader import Extract, up_to
 from quothwire.dialogue import Reply
 from quothwire.message import (
     FETCH_BYTES_MAX,

@@ -12,7 +12,7 @@ from quothd.datadir import catalog, topic_file
 from quothd.service.log_events import note
 from quothd.topics.metadata import Place
 from quothlog import Log
-from quothlog.pointers import AHEAD_US
+from quothlog.appending.pointer_allocator import AHEAD_US
 
 TELL_EVERY_S = 0.5
 

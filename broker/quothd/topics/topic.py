@@ -43,7 +43,7 @@ from quothd.topics.metadata import Place, topic_info
 from quothd.topics.retention import Retention
 from quothd.topics.transactions import Stepped, Transactions
 from quothlog import Appended, Log, LogInfo
-from quothlog.filesystem import NotDurable
+from quothlog.storage.filesystem import NotDurable
 from quothwire.dialogue import Reply
 from quothwire.errors import QuothError, error
 from quothwire.message import Operation, Trimmed

@@ -16,9 +16,9 @@ from quothd.frontend.pending_request import Job
 from quothd.threads.inbox import Inbox
 from quothd.topics.failures import shortage
 from quothlog import Appended, Log
-from quothlog.publication import Publication
-from quothlog.staging import Amount, Key
-from quothlog.transactions import Standing
+from quothlog.transactions.commit import Publication
+from quothlog.transactions.staging import Amount, Key
+from quothlog.transactions.transactions import Standing
 from quothwire.errors import QuothError
 from quothwire.message import (
     AbortTransaction,
@@ -68,7 +68,7 @@ class Transactions:
     # -- what is asked for ----------------------------------------------------------------------------------
 
     def stage(self, job: Job) -> Staged:
-        """Keep the batch that came with a job. Raises as `quothlog.transactions.Transactions.stage` does."""
+        """Keep the batch that came with a job. Raises what `stage` of the log does."""
         request: Stage = job.decode()
         application = _application(request)
         one = self._own.stage(

@@ -26,7 +26,7 @@ from quothd.topics.failures import breakdown, complain, refusal, shortage
 from quothd.topics.metadata import Place
 from quothd.topics.opening import open_topic
 from quothd.topics.topic import Keeper, Rest
-from quothlog.filesystem import NotDurable
+from quothlog.storage.filesystem import NotDurable
 from quothwire.errors import QuothError
 
 BURST_MAX = 256

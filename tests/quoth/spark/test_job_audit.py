@@ -29,10 +29,10 @@ from quoth.spark.jobs.audit import Audit, Finding, logs_in
 from quoth.spark.jobs.runs import TASK_FILES_MIN
 from quoth.spark.jobs.session import Summary
 from quothcli.application import run as run_command
-from quothlog import Log, LogOptions, layout
-from quothlog.filesystem import PosixDirectory, PosixFile, PosixFileSystem
-from quothlog.inspection import Wrong, summaries, summaries_in
-from quothlog.snapshot import listing
+from quothlog import Log, LogOptions, file_format
+from quothlog.recovery.snapshot import listing
+from quothlog.recovery.verify import Wrong, summaries, summaries_in
+from quothlog.storage.filesystem import PosixDirectory, PosixFile, PosixFileSystem
 from quothwire.errors import NotFound, QuothError
 
 Result = TypeVar("Result")
@@ -182,7 +182,7 @@ def fork(log: Path) -> None:
 
 def tear(path: Path) -> None:
     """Cut within the last batch, of which no index says that it was synced."""
-    path.with_suffix(layout.INDEX_SUFFIX).unlink()
+    path.with_suffix(file_format.INDEX_SUFFIX).unlink()
     truncate(path, path.stat().st_size - 5)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quoth.spark.disk import Draft
-from quothlog.filesystem import PosixFile
+from quothlog.storage.filesystem import PosixFile
 
 SIZE = 2**20
 

@@ -177,7 +177,7 @@ def sync_times(directory: Path) -> list[float]:
 
     The file has no name as soon as it is open, so that not even a kill leaves it behind.
     """
-    from quothlog.filesystem import PosixFileSystem
+    from quothlog.storage.filesystem import PosixFileSystem
 
     path = directory / f".quoth-doctor-{os.getpid()}"
     filesystem = PosixFileSystem()
@@ -198,8 +198,8 @@ def sync_times(directory: Path) -> list[float]:
 
 def _lock(directory: Path) -> Finding:
     """Who has the directory? Looked up, since taking the lock could refuse a broker that is just starting."""
-    from quothlog.dirlock import owner_in
-    from quothlog.layout import LOCK_NAME
+    from quothlog.file_format import LOCK_NAME
+    from quothlog.storage.dirlock import owner_in
     from quothwire.paths import STRANGE, open_regular
 
     file = directory / LOCK_NAME

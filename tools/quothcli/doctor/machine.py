@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from quothcli.doctor.finding import Findings, fail, ok, warn
 from quothcli.output import bytes_text
-from quothlog.clock import SystemClock
+from quothlog.storage.clock import SystemClock
 from quothwire.errors import QuothError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quothlog.filesystem import TEMPORARY_SUFFIX, PosixFileSystem, durable_names, sync_directory
+from quothlog.storage.filesystem import TEMPORARY_SUFFIX, PosixFileSystem, durable_names, sync_directory
 from quothwire.errors import error
 from quothwire.paths import given_path
 

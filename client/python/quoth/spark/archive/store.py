@@ -22,7 +22,7 @@ from quoth.spark.archive import manifest as manifests
 from quoth.spark.archive import naming
 from quoth.spark.archive.manifest import ArchivedLog, Manifest
 from quoth.spark.disk import Draft, make_directory
-from quothlog.filesystem import TEMPORARY_SUFFIX
+from quothlog.storage.filesystem import TEMPORARY_SUFFIX
 from quothwire.errors import error
 
 STRAY_S = 3_600.0

@@ -29,9 +29,10 @@ from quoth.spark.jobs.runs import Run, shares
 from quoth.spark.jobs.session import Summary, printable
 from quothd.datadir import topic_file
 from quothd.datadir.discovery import Place, places
-from quothlog import inspection, layout, snapshot
-from quothlog.inspection import Damage
-from quothlog.snapshot import Listing
+from quothlog import file_format
+from quothlog.recovery import snapshot, verify
+from quothlog.recovery.snapshot import Listing
+from quothlog.recovery.verify import Damage
 from quothwire.errors import QuothError
 
 FOUND_MAX = 1_000
@@ -209,7 +210,7 @@ def _look(place: Place, *, named: bool) -> Log:
     sizes: dict[int, int] = {}
     with suppress(FileNotFoundError), os.scandir(place.directory) as entries:
         for entry in entries:
-            floor = layout.floor_of(entry.name)
+            floor = file_format.floor_of(entry.name)
             with suppress(FileNotFoundError):  # removed meanwhile
                 if floor is not None and entry.is_file(follow_symlinks=False):
                     sizes[floor] = entry.stat().st_size
@@ -220,12 +221,12 @@ def _look(place: Place, *, named: bool) -> Log:
 
 def _stray(place: Place, entry: os.DirEntry[str]) -> Iterator[Finding]:
     """What there is to say of a file that is no segment."""
-    if layout.is_set_aside(entry.name):
+    if file_format.is_set_aside(entry.name):
         size = entry.stat(follow_symlinks=False).st_size
         yield _beside(place, entry.name, "set_aside", f"{size:,} bytes: delete that if nobody needs it")
-    elif layout.floor_of(entry.name) is not None:
+    elif file_format.floor_of(entry.name) is not None:
         yield _beside(place, entry.name, "foreign", "a segment has to be a file")
-    elif not layout.is_ours(entry.name) and (entry.name != topic_file.NAME or not place.log_id):
+    elif not file_format.is_ours(entry.name) and (entry.name != topic_file.NAME or not place.log_id):
         yield _beside(place, entry.name, "foreign", "no file of a log")
 
 
@@ -245,7 +246,7 @@ def _inspected(share: list[Run], logs: list[tuple[str, Listing]]) -> Iterator[tu
         topic, listed = logs[run.log]
         directory, last = str(listed.directory), 0
         try:
-            for one in inspection.summaries_in(listed, range(run.start, run.stop)):
+            for one in verify.summaries_in(listed, range(run.start, run.stop)):
                 yield _row(topic, directory, one)
                 last = one.last
         except (QuothError, OSError) as problem:
@@ -256,7 +257,7 @@ def _inspected(share: list[Run], logs: list[tuple[str, Listing]]) -> Iterator[tu
             yield (topic, directory, *[None] * 11, [told])
 
 
-def _row(topic: str, directory: str, one: inspection.Summary) -> tuple[Any, ...]:
+def _row(topic: str, directory: str, one: verify.Summary) -> tuple[Any, ...]:
     found = [_of_damage(topic, directory, damage) for damage in one.damages]
     if one.unfinished:
         start, text = (
@@ -280,7 +281,7 @@ def _row(topic: str, directory: str, one: inspection.Summary) -> tuple[Any, ...]
             )
         )
     if one.sealed and not one.indexed:
-        path = one.path.with_suffix(layout.INDEX_SUFFIX)
+        path = one.path.with_suffix(file_format.INDEX_SUFFIX)
         text = "no index that agrees: readers do without, `quoth log repair` makes it anew"
         found.append(Finding(topic, directory, "index", False, str(path), 0, 0, 0, 0, -1, 0, text))
     return (

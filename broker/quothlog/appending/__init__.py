@@ -1,0 +1,1 @@
+"""Appends batches to the active segment and makes them durable."""

@@ -1,0 +1,1 @@
+"""Copies a log beside its owner, and restores it in a new directory."""

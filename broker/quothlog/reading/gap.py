@@ -1,0 +1,48 @@
+"""What a reader misses in front of what it gets: records that were removed, and records that are damaged."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quothlog.reading.segment_reader import Extract
+from quothlog.sealed import SealedSegments
+from quothlog.segment import ActiveSegment
+from quothwire import batch
+
+
+class Loss(NamedTuple):
+    """Records between a cursor and an extract that are not there any more, and how many of them are damaged.
+
+    Exact if the reader knows its ordinal, else at most so many.
+    """
+
+    records: int
+    damaged: int
+
+
+NOTHING = Loss(0, 0)
+
+
+def loss_before(
+    found: Extract, after: int, ordinal: int, sealed: SealedSegments, active: ActiveSegment, log_id: int
+) -> Loss:
+    """What is missing between a cursor and an extract. ordinal: what the reader expects, -1 for unknown."""
+    if ordinal == found.ordinal:
+        return NOTHING
+    start = (sealed.oldest() or active).start
+    if ordinal < 0:
+        ordinal = 0 if after < start.pointer else _expected(found, after, sealed, active, log_id)
+    records = max(0, found.ordinal - ordinal)
+    return Loss(records, min(records, max(0, found.ordinal - start.ordinal)))
+
+
+def _expected(found: Extract, after: int, sealed: SealedSegments, active: ActiveSegment, log_id: int) -> int:
+    """The ordinal that the first record above `after` would have if nothing in front of it were damaged."""
+    if not sealed or after + 1 >= active.floor:
+        return found.expected
+    one, following = sealed.holding(after)
+    if batch.parse_header(found.data, log_id).base >= (following or active).floor:
+        return one.ordinal_behind(after)  # nothing above `after` is left in that segment
+    if found.expected == one.start.ordinal and not one.has_block and (before := sealed.before(one)):
+        return before.ordinal_behind(after)  # only the one before tells where it began
+    return found.expected

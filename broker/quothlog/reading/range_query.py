@@ -1,0 +1,371 @@
+"""Ranges of a log: how far so many records reach, what a stretch holds, where to divide it.
+
+Pointers are times, so nothing can be told from their differences. Ordinals can: a batch says how many records
+came before it. Between two batches that follow each other they leave nothing out; where they do, a stretch is
+damaged, and counts as one piece of records that are there and cannot be read.
+
+    (after, until]     ├──────────── records, by ordinals ────────────┤
+    ...│ batch │ batch │ batch │ batch │▒ damaged ▒│ batch │ batch │ batch │...
+           ├──────── bytes, by offsets: whole batches ────────────┤
+
+A question looks at a few segments by their names and at what their header blocks say, then at the sparse
+index of those in which its ends lie and at one step of headers behind that. What is counted in bytes needs
+the beginning and the end of every segment between the ends: they are looked up once, and remembered.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from quothlog.file_format import Position
+from quothlog.index import INDEX_STEP_BYTES
+from quothlog.reading.segment_reader import View
+from quothlog.recovery.scan import Found, walk
+from quothlog.segment import Segment
+from quothwire import batch
+from quothwire.pointer import POINTER_MAX
+
+UNBOUNDED = 2**64
+SHARES_MAX = 2
+"""How many times its share a part of several batches may hold."""
+SHARES_NEAR = 1.05
+"""A part that ends with a segment may hold so many: to divide a segment takes a look into its index, which
+costs a millisecond where it is not open."""
+LOOKS_MAX = 256
+"""As long as more parts than this are left, they may hold `SHARES_MAX` for that."""
+
+T = TypeVar("T")
+
+
+class Stretch(NamedTuple):
+    """The records above the pointer `after` up to `until`, and the stored bytes of their batches."""
+
+    after: int
+    until: int
+    records: int
+    bytes: int
+
+
+class Count(NamedTuple):
+    """What a stretch holds. first, last: pointers of records that are there, 0 if none can be read."""
+
+    records: int
+    bytes: int
+    first: int
+    last: int
+
+
+class _Edge(NamedTuple):
+    """A boundary between batches: in which segment, and the position there."""
+
+    row: int
+    offset: int
+    pointer: int
+    ordinal: int
+
+
+class _Piece(NamedTuple):
+    """A batch, or a damaged stretch in which records are missing, between two edges."""
+
+    lower: _Edge
+    upper: _Edge
+    is_batch: bool
+
+
+class _Cut(NamedTuple):
+    """A pointer among the batches: the ordinal of what follows it, and the edges before and behind the batch
+    that it divides. They are one if it divides none."""
+
+    ordinal: int
+    before: _Edge
+    behind: _Edge
+
+
+class Survey:
+    """A log as it stood at one moment, to be asked in any thread, one at a time.
+
+    newest, end: how far readers could see, as a pointer and as an ordinal.
+    """
+
+    def __init__(self, segments: list[Segment], visible: Position) -> None:
+        """segments: all that can be asked for, oldest first; the last one ends at `visible`."""
+        self.newest = visible.pointer
+        self.end = visible.ordinal
+        self._segments = segments
+        self._visible = visible
+        self._oldest = -1
+        self._looked: tuple[int, View] | None = None
+
+    @property
+    def at_hand(self) -> bool:
+        """Is it the segment that is being written, and nothing else?"""
+        return len(self._segments) == 1
+
+    def advance(self, after: int, records_max: int, bytes_max: int) -> tuple[Stretch, int]:
+        """The longest stretch above a pointer within both limits, and how many records are gone before it.
+
+        The records are as many as asked for, if there are so many; the bytes may be more for the first batch,
+        and both for a damaged stretch.
+        """
+        return self._ask(lambda: self._advance(after, records_max, bytes_max))
+
+    def count(self, after: int, until: int) -> tuple[Count, int]:
+        """What lies above one pointer up to another one, and how many records of it are gone, at most."""
+        return self._ask(lambda: self._count(after, until))
+
+    def split(self, after: int, until: int, parts: int) -> tuple[list[Stretch], int]:
+        """A stretch in at most so many parts, divided between batches, and how many records are gone.
+
+        None of them holds more than twice as many records as all of them on average, unless it is one batch.
+        """
+        return self._ask(lambda: self._split(after, until, parts))
+
+    # -- the questions ----------------------------------------------------------------------------------
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """The answer; about what is left, if retention removes segments meanwhile."""
+        while True:
+            try:
+                return question()
+            except FileNotFoundError:
+                left = [one for one in self._segments if not one.removed]
+                if len(left) == len(self._segments):
+                    raise
+                self._segments, self._oldest, self._looked = left, -1, None
+
+    def _advance(self, after: int, records_max: int, bytes_max: int) -> tuple[Stretch, int]:
+        after, gone = self._kept(after)
+        start = self._cut(after)
+        ordinal = min(start.ordinal + records_max, self.end)
+        if ordinal == start.ordinal:
+            return Stretch(after, after, 0, 0), gone
+        within = self._within(start.before, bytes_max, ordinal).ordinal
+        if within <= start.ordinal:
+            within = self._above(after).upper.ordinal
+        until, stop = self._until(start.ordinal, min(ordinal, within))
+        return Stretch(
+            after, until, stop.ordinal - start.ordinal, self._bytes(start.before, stop.behind)
+        ), gone
+
+    def _count(self, after: int, until: int) -> tuple[Count, int]:
+        after, gone = self._kept(after)
+        start, stop = self._cut(after), self._cut(min(until, self.newest))
+        if stop.ordinal <= start.ordinal:
+            return Count(0, 0, 0, 0), gone
+        piece = self._above(after)
+        while not piece.is_batch and piece.upper.ordinal < stop.ordinal:
+            piece = self._above(piece.upper.pointer)
+        first = max(after, piece.lower.pointer) + 1 if piece.is_batch else 0
+        piece = self._holding(stop.ordinal - 1)
+        while not piece.is_batch and piece.lower.ordinal > start.ordinal:
+            piece = self._holding(piece.lower.ordinal - 1)
+        last = piece.lower.pointer + min(stop.ordinal, piece.upper.ordinal) - piece.lower.ordinal
+        size = self._bytes(start.before, stop.behind)
+        return Count(stop.ordinal - start.ordinal, size, first, last if first else 0), gone
+
+    def _split(self, after: int, until: int, parts: int) -> tuple[list[Stretch], int]:
+        after, gone = self._kept(after)
+        until = min(until, self.newest)
+        start, stop = self._cut(after), self._cut(until)
+        share = (stop.ordinal - start.ordinal) / parts
+        ordinal, edge = start.ordinal, start.before
+        found: list[Stretch] = []
+        while ordinal < stop.ordinal:
+            divided = self._divided(ordinal, stop.ordinal, parts - len(found), share)
+            if divided is None:
+                last = Stretch(after, until, stop.ordinal - ordinal, self._bytes(edge, stop.behind))
+                return [*found, last], gone
+            size = self._bytes(edge, divided)
+            found.append(Stretch(after, divided.pointer, divided.ordinal - ordinal, size))
+            after, ordinal, edge = divided.pointer, divided.ordinal, divided
+        return found, gone
+
+    def _divided(self, begin: int, end: int, left: int, share: float) -> _Edge | None:
+        """Where the next of the `left` parts ends that begin at an ordinal and reach to another; None: there.
+
+        share: the records of a part on average. A part ends behind the batch that brings it to its share of
+        what is left. If that would make two shares of it or more, it ends in front of this batch. Then the
+        next one has all of it, so that the two of them hold more than two shares: the parts will do.
+        """
+        wanted = begin + -(-(end - begin) // left)
+        if wanted >= end:
+            return None
+        row = self._row_of_ordinal(wanted - 1)
+        if (following := self._following(row)) is not None:
+            edge = self._begin(following)
+            near = share * (SHARES_MAX if left > LOOKS_MAX else SHARES_NEAR)
+            if edge.ordinal == wanted or edge.ordinal - begin <= near:
+                return edge if edge.ordinal < end else None
+        piece = self._holding(wanted - 1)
+        if min(piece.upper.ordinal, end) - begin > share * SHARES_MAX and piece.lower.ordinal > begin:
+            return piece.lower
+        return piece.upper if piece.upper.ordinal < end else None
+
+    # -- places -----------------------------------------------------------------------------------------
+
+    def _kept(self, after: int) -> tuple[int, int]:
+        """Where what is kept begins above a pointer, and how many records are gone in front of that."""
+        first = self._begin(self._first_row())
+        return (first.pointer, first.ordinal) if after < first.pointer else (after, 0)
+
+    def _cut(self, pointer: int) -> _Cut:
+        piece = self._above(pointer)
+        lower, upper, is_batch = piece
+        inside = pointer - lower.pointer
+        if not is_batch or inside <= 0:
+            return _Cut(lower.ordinal, lower, lower)
+        return _Cut(lower.ordinal + inside, lower, upper)
+
+    def _until(self, begin: int, ordinal: int) -> tuple[int, _Cut]:
+        """The pointer of the last record in front of an ordinal, for a stretch that begins at another one."""
+        end = self._end()
+        if ordinal >= end.ordinal:
+            return end.pointer, _Cut(end.ordinal, end, end)
+        lower, upper, is_batch = self._holding(ordinal - 1)
+        if is_batch:
+            return lower.pointer + ordinal - lower.ordinal, _Cut(ordinal, lower, upper)
+        # No pointer lies inside of what is damaged: it ends in front of it, or takes all of it.
+        edge = lower if begin < lower.ordinal and ordinal < upper.ordinal else upper
+        return edge.pointer, _Cut(edge.ordinal, edge, edge)
+
+    def _within(self, start: _Edge, bytes_max: int, ordinal: int) -> _Edge:
+        """The last boundary so many bytes behind an edge; any behind an ordinal is as good as the end."""
+        row, offset, left = start.row, start.offset, bytes_max
+        while left >= (size := self._stop(row) - offset):
+            following = self._following(row)
+            if following is None:
+                return self._end()
+            begin = self._begin(following)
+            if begin.ordinal >= ordinal:
+                return begin
+            row, offset, left = following, begin.offset, left - size
+        here, _ = self._place(row, Position(offset + left, POINTER_MAX, UNBOUNDED))
+        return _Edge(row, *here)
+
+    def _bytes(self, start: _Edge, stop: _Edge) -> int:
+        """The stored bytes between two edges, without header blocks and footers."""
+        row, offset, size = start.row, start.offset, 0
+        while row != stop.row:
+            size += max(0, self._stop(row) - offset)
+            following = self._following(row)
+            assert following is not None
+            row, offset = following, self._start(following).offset
+        return size + stop.offset - offset
+
+    # -- pieces -----------------------------------------------------------------------------------------
+
+    def _above(self, pointer: int) -> _Piece:
+        """The piece that holds the first record above a pointer; behind the newest one nothing, twice."""
+        row = self._row_of_pointer(pointer)
+        bound = Position(UNBOUNDED, pointer, UNBOUNDED)
+        return self._piece(row, bound, lambda upper: pointer < upper.pointer)
+
+    def _holding(self, ordinal: int) -> _Piece:
+        """The piece that holds the record of an ordinal, which is kept."""
+        row = self._row_of_ordinal(ordinal)
+        bound = Position(UNBOUNDED, POINTER_MAX, ordinal)
+        return self._piece(row, bound, lambda upper: ordinal < upper.ordinal)
+
+    def _piece(self, row: int, bound: Position, is_before: Callable[[_Edge], bool]) -> _Piece:
+        """The piece behind the last boundary within a bound, in a segment or behind it.
+
+        is_before: does what is asked for lie in front of an edge?
+        """
+        while True:
+            here, found = self._place(row, bound)
+            lower, following = _Edge(row, *here), None
+            if found is not None:
+                header = found.header
+                upper = _Edge(row, found.offset, header.base - 1, header.ordinal)
+            else:
+                following = self._following(row)
+                upper = self._end() if following is None else self._begin(following)
+            if lower.ordinal < upper.ordinal and is_before(upper):
+                return _Piece(lower, upper, is_batch=False)
+            if found is not None:
+                return _Piece(upper, _Edge(row, *found.end), is_batch=True)
+            if following is None:
+                return _Piece(upper, upper, is_batch=False)
+            row = following
+
+    def _place(self, row: int, bound: Position) -> tuple[Position, Found | None]:
+        """The last boundary of a segment that a bound does not lie in front of, and the batch behind it."""
+        view = self._view(row)
+        log_id, below = self._segments[row].log_id, view.below
+        here = min(view.sparse.before(bound.pointer), view.sparse.leap(bound.offset, bound.ordinal))
+        if here == view.sparse.start:
+            here = self._start(row)
+        size = min(INDEX_STEP_BYTES, min(bound.offset, view.end.offset) - here.offset)
+        if size > 0:
+            data = view.file.read(size, here.offset)
+            limits = min(bound.pointer, below - 1), bound.ordinal
+            passed, last, ordinal = batch.whole(data, log_id, here.pointer, here.ordinal, *limits)
+            here = Position(here.offset + passed, last, ordinal)
+        for step in walk(view.file, here, view.sight, log_id, below=below):
+            if isinstance(step, Found):
+                end = step.end
+                if end.offset > bound.offset or end.pointer > bound.pointer or end.ordinal > bound.ordinal:
+                    return here, step
+                here = end
+        return here, None
+
+    # -- segments ---------------------------------------------------------------------------------------
+
+    def _view(self, row: int) -> View:
+        if self._looked is None or self._looked[0] != row:
+            self._looked = row, self._segments[row].view()
+        return self._looked[1]
+
+    def _start(self, row: int) -> Position:
+        start = self._segments[row].begin
+        assert start is not None, "a segment that tells nothing is passed over"
+        return start
+
+    def _begin(self, row: int) -> _Edge:
+        return _Edge(row, *self._start(row))
+
+    def _end(self) -> _Edge:
+        return _Edge(len(self._segments) - 1, *self._visible)
+
+    def _stop(self, row: int) -> int:
+        """The offset behind the last batch of a segment."""
+        return self._segments[row].stop
+
+    def _row_of_pointer(self, pointer: int) -> int:
+        row = self._told(bisect_right(self._segments, pointer + 1, key=lambda one: one.floor) - 1)
+        while row > self._first_row() and pointer < self._start(row).pointer:
+            row = self._told(row - 1)  # what is damaged in front of its first batch is told of from there
+        return row
+
+    def _row_of_ordinal(self, ordinal: int) -> int:
+        rows = range(len(self._segments))
+        first = self._first_row()
+        return self._told(bisect_right(rows, ordinal, lo=first, key=self._ordinal_at) - 1)
+
+    def _ordinal_at(self, row: int) -> int:
+        return self._start(self._told(row)).ordinal
+
+    def _first_row(self) -> int:
+        """The oldest segment that tells where it belongs."""
+        if self._oldest < 0:
+            self._oldest = next(row for row in range(len(self._segments)) if self._tells(row))
+        return self._oldest
+
+    def _told(self, row: int) -> int:
+        """The segment, or the last one before it that tells where it belongs."""
+        first = self._first_row()
+        while row > first and not self._tells(row):
+            row -= 1
+        return max(row, first)
+
+    def _following(self, row: int) -> int | None:
+        """The next segment that tells where it belongs."""
+        rows = range(row + 1, len(self._segments))
+        return next((row for row in rows if self._tells(row)), None)
+
+    def _tells(self, row: int) -> bool:
+        """Is it a segment of this log, and has it a header block or a batch that says where it belongs?"""
+        one = self._segments[row]
+        return not one.is_misplaced and one.begin is not None

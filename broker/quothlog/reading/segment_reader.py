@@ -1,0 +1,263 @@
+"""Extracts: whole batches as they are stored, from any pointer of a segment, for whoever reads.
+
+Most readers go on where their last extract ended, so the ends of extracts are remembered. From there, or from
+the next position of the sparse index below, batches that follow each other are passed over by their headers
+in a tight loop. Whatever is not as it should be there is left to `walk`, which knows about damage.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quothlog.file_format import Position
+from quothlog.index import INDEX_STEP_BYTES, SparseIndex
+from quothlog.recovery.scan import Found, walk
+from quothlog.storage.filesystem import File
+from quothwire import batch
+from quothwire.batch import Bytes, Header
+from quothwire.errors import QuothError
+
+GUESS_BYTES = 2**12
+"""Read beyond what records take on average: a header and some records more cost nothing."""
+AT_HAND_BYTES = 2**16
+"""More than that is copied where it holds up nobody else."""
+MARKS_MAX = 256
+"""Ends of extracts that are remembered for one segment, 200 bytes each: as many consumers read on at once."""
+
+
+class Extract(NamedTuple):
+    """Whole batches as they are stored. `next` is the pointer of their last record.
+
+    expected: the ordinal that the first one would have if nothing in front of it were damaged.
+    """
+
+    data: Bytes
+    ordinal: int
+    next: int
+    expected: int
+
+
+def up_to(found: Extract, log_id: int, until: int) -> tuple[Bytes, int]:
+    """The batches of an extract that begin up to a pointer below its end, perhaps none; where to go on."""
+    data = found.data
+    size, last, _ = batch.whole(data, log_id, 0, found.ordinal, until)
+    if size < len(data) and (header := batch.parse_header(data, log_id, size)).base <= until:
+        size, last = size + header.size, header.last
+    return _head(data, size), max(last, until)
+
+
+def _head(data: Bytes, size: int) -> Bytes:
+    """The first bytes, as a view unless it kept far more from being freed than it shows."""
+    return memoryview(data)[:size] if 2 * size > len(data) else bytes(data[:size])
+
+
+class Marks:
+    """Boundaries behind which somebody may read on, by the pointer in front of them. Any thread may."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        self._ends: dict[int, Position] = {}
+
+    def at(self, pointer: int) -> Position | None:
+        """The boundary behind the record of this pointer, if it is remembered."""
+        return self._ends.get(pointer)
+
+    def note(self, end: Position) -> None:
+        """Remember a boundary, and forget all others once they are too many."""
+        if len(self._ends) >= MARKS_MAX:
+            self._ends = {}
+        self._ends[end.pointer] = end
+
+
+class View(NamedTuple):
+    """What a read needs. below: what all its pointers lie below. sight: up to which offset it was looked for
+    batches when the end was found: what lies behind the last one tells whether one before it is in its place.
+    """
+
+    file: File
+    sparse: SparseIndex
+    marks: Marks
+    end: Position
+    below: int
+    sight: int
+
+    def up_to(self, end: Position) -> View:
+        """The same, ending there."""
+        return View(self.file, self.sparse, self.marks, end, self.below, end.offset)
+
+    def bytes_of(self, records: int) -> int:
+        """How many bytes so many records will take, somewhat more than on average, so that they do."""
+        start, end = self.sparse.start, self.end
+        stored = end.ordinal - start.ordinal or 1
+        return records * (end.offset - start.offset) * 5 // (stored * 4) + GUESS_BYTES
+
+
+def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+    """The stored bytes of the first batches with records above `after`; None if there are none.
+
+    At least one batch, then as many as fit both limits, up to a place where the headers are damaged.
+    """
+    limits = records_max, bytes_max
+    return (
+        _extract_next(view, log_id, after, *limits)
+        or _extract_sound(view, log_id, after, *limits)
+        or _extract_any(view, log_id, after, *limits)
+    )
+
+
+def extract_at_hand(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+    """The same if somebody has read up to here, it is small, and in memory; None for anything else."""
+    guess = _guess(view, after, records_max, bytes_max)
+    if guess is None or guess.size > AT_HAND_BYTES:
+        return None
+    data = view.file.read_at_hand(guess.size, guess.start.offset)
+    if data is None:
+        return None
+    return _sound(view, log_id, guess.start, data, guess.ordinal_max, guess.most, may_wait=False)
+
+
+def first_above(view: View, log_id: int, after: int) -> tuple[Position, Found | None]:
+    """The first batch with records above `after`, and the boundary behind the last one that can be read
+    before it."""
+    here = view.sparse.before(after)
+    for step in walk(view.file, here, view.sight, log_id, below=view.below):
+        if isinstance(step, Found):
+            if step.header.last > after:
+                return here, step
+            here = step.end
+    return here, None
+
+
+class _Guess(NamedTuple):
+    """Where somebody has read up to, and how many bytes an extract will take from there."""
+
+    start: Position
+    size: int
+    most: int
+    ordinal_max: int
+
+
+def _guess(view: View, after: int, records_max: int, bytes_max: int) -> _Guess | None:
+    start = view.marks.at(after)
+    if start is None:
+        return None
+    most = min(bytes_max, view.end.offset - start.offset)
+    return _Guess(start, min(most, view.bytes_of(records_max)), most, start.ordinal + records_max)
+
+
+def _extract_next(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+    """The extract if somebody has read up to here, nothing is wrong, and a batch is not above the limits."""
+    guess = _guess(view, after, records_max, bytes_max)
+    if guess is None:
+        return None
+    data = view.file.read(guess.size, guess.start.offset)
+    return _sound(view, log_id, guess.start, data, guess.ordinal_max, guess.most)
+
+
+def _extract_sound(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+    """The extract if nothing is wrong on the way to it and at its beginning."""
+    found = _start(view, log_id, after)
+    if found is None:
+        return None
+    start, header, ahead = found
+    ordinal_max = header.ordinal + max(0, after - header.base + 1) + records_max
+    most = min(max(header.size, bytes_max), view.end.offset - start.offset)
+    size = header.size
+    if header.end_ordinal < ordinal_max:
+        size = max(size, view.bytes_of(ordinal_max - header.ordinal))
+    size = min(size, most)
+    data = ahead[:size] if len(ahead) >= size else view.file.read(size, start.offset)
+    return _sound(view, log_id, start, data, max(ordinal_max, header.end_ordinal), most)
+
+
+def _sound(
+    view: View,
+    log_id: int,
+    start: Position,
+    data: Bytes,
+    ordinal_max: int,
+    most: int,
+    *,
+    may_wait: bool = True,
+) -> Extract | None:
+    """What of some bytes behind a boundary is as it should be and ends below an ordinal; None for nothing.
+
+    most: how many bytes may be read, if those that were read turn out to be too few. may_wait: for a disk, to
+    do so; else it is None then.
+    """
+    bounds = log_id, start.pointer, start.ordinal, view.below - 1, ordinal_max
+    size, last, ordinal = batch.whole(data, *bounds)
+    if not size:
+        return None
+    if ordinal < ordinal_max and len(data) < most and _is_cut(data, size, log_id):
+        if not may_wait:
+            return None
+        data = view.file.read(most, start.offset)
+        size, last, ordinal = batch.whole(data, *bounds)
+        if not size:  # the file is shorter than when it was opened
+            return None
+    view.marks.note(Position(start.offset + size, last, ordinal))
+    return Extract(_head(data, size), start.ordinal, last, start.ordinal)
+
+
+def _is_cut(data: Bytes, end: int, log_id: int) -> bool:
+    """Does a batch begin behind the last whole one, of which not all was read?"""
+    if len(data) - end < batch.HEADER_BYTES:
+        return True
+    try:
+        return batch.parse_header(data, log_id, end).size > len(data) - end
+    except QuothError:
+        return False
+
+
+def _start(view: View, log_id: int, after: int) -> tuple[Position, Header, memoryview] | None:
+    """The boundary in front of the first batch above a pointer, its header, and what was read from there on.
+
+    None if there is none, or if the batches on the way there do not follow each other as they should.
+    """
+    here, step = view.marks.at(after), batch.HEADER_BYTES
+    if here is None:
+        here, step = view.sparse.before(after), INDEX_STEP_BYTES
+    passed = 1
+    while passed and here.offset < view.end.offset:
+        size = min(step, view.end.offset - here.offset)
+        ahead = memoryview(view.file.read(size, here.offset))
+        passed, last, ordinal = batch.whole(ahead, log_id, *here[1:], min(after, view.below - 1))
+        here = Position(here.offset + passed, last, ordinal)
+        ahead = ahead[passed:]
+        try:
+            header = batch.parse_header(ahead, log_id)
+        except QuothError:
+            continue
+        if header.last > after:
+            return here, header, ahead
+    return None
+
+
+def _extract_any(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+    """The extract wherever it lies, and whatever is damaged in front of it."""
+    file, sparse, _, end, below, sight = view
+    here, first = first_above(view, log_id, after)
+    if first is None:
+        return None
+    header = first.header
+    offset_max = min(first.offset + bytes_max, end.offset)
+    ordinal_max = header.ordinal + max(0, after - header.base + 1) + records_max
+    stop = first.end
+    if offset_max == end.offset and ordinal_max >= end.ordinal:
+        stop = end
+    else:
+        stop = max(stop, sparse.leap(offset_max, ordinal_max))
+        for step in walk(file, stop, sight, log_id, below=below):
+            if not isinstance(step, Found):
+                break
+            if step.end.offset > offset_max or step.end.ordinal > ordinal_max:
+                break
+            stop = step.end
+    data = file.read(stop.offset - first.offset, first.offset)
+    whole, last, _ = batch.whole(data, log_id, header.base - 1, header.ordinal)
+    if not whole:  # the file is shorter than when it was opened
+        return extract(view, log_id, header.last, records_max, bytes_max)
+    expected = here.ordinal if header.base > after else header.ordinal
+    return Extract(_head(data, whole), header.ordinal, last, expected)

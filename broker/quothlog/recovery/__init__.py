@@ -1,0 +1,1 @@
+"""Opens, verifies and repairs a log after anything that may have happened to it."""

@@ -1,0 +1,359 @@
+"""Opening a directory after anything that may have happened to it.
+
+Only the last segment is read: from its checkpoint, if that checks, else from its header block, to the end of
+the file, every checksum verified. What follows the last whole batch is set aside in a file of its own and
+cut off, unless it is all zeros, which some file systems leave behind; damage that whole batches follow is
+stepped over and reported. Earlier segments are looked at when they are read.
+
+Bytes that were set aside may have been a batch that somebody saw, its pointer not readable any more. So the
+log goes on in a new segment then, 10 s of pointers further, as it does after a loss of power. Where a full
+disk has no room for it, what is there can be read all the same, and the segment is begun later.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, count, islice, pairwise
+from pathlib import Path
+
+from quothlog import file_format, segment
+from quothlog.file_format import Block, Checkpoint, Position
+from quothlog.producers import ProducerTable
+from quothlog.recovery.derived import has_no_table, rebuild
+from quothlog.recovery.recovery_segment import Successor, cut, finish_cuts
+from quothlog.recovery.report import Findings
+from quothlog.recovery.scan import Found, Hole, is_open, is_zero, newest_pointer_in, settled, walk
+from quothlog.recovery.strays import strays_among
+from quothlog.sealed import SealedSegments
+from quothlog.segment import ActiveSegment, Segment
+from quothlog.storage.clock import Clock
+from quothlog.storage.filesystem import (
+    TEMPORARY_SUFFIX,
+    File,
+    FileSystem,
+    durable_names,
+    refuse_strange,
+    sync_directory,
+    sync_file,
+)
+from quothlog.transactions.commit_plan import finish_plan
+from quothwire import batch
+from quothwire.errors import Damaged, QuothError, error
+
+Watch = Callable[[int, int], None]
+"""Called while a log is opened: how many bytes have been looked through, and how many have to be."""
+
+
+@dataclass
+class Opened:
+    """A log's parts. active: None only if its successor has to be begun before anything can be done."""
+
+    sealed: SealedSegments
+    active: ActiveSegment | None
+    producers: ProducerTable
+    findings: Findings
+    successor: Successor | None = None
+    staged: Mapping[str, int] = field(default_factory=dict)
+    """Names and sizes of files of batches that are not published."""
+
+    def go_on(self, clock: Clock) -> ActiveSegment:
+        """Give away the segment to write to, begun if need be. Raises OSError; may be tried again."""
+        active = self.active
+        if self.successor is not None:
+            snapshot = self.producers.encode(clock.now())
+            left, active = self.successor.begin(clock, snapshot, self.findings)
+            self.sealed += left
+            self.successor = None
+        self.active = None  # or its file would stay open for as long as the log, however often that rolls
+        assert active is not None
+        return active
+
+
+def open_directory(
+    filesystem: FileSystem,
+    directory: Path,
+    clock: Clock,
+    log_id: int,
+    others: Collection[str],
+    watch: Watch | None = None,
+) -> Opened:
+    """Open the log in a directory, or begin one if there is none.
+
+    log_id: 0 takes the id that the segments say, or a new one for a log that is begun. Raises `Damaged` if no
+    segment says an id, or all that say one say another; ``storage_failed`` if a segment or the plan is no
+    regular file.
+    """
+    for name in filesystem.strange(directory):
+        if file_format.floor_of(name) or name == file_format.PLAN_NAME:
+            refuse_strange(filesystem, directory / name)
+    files = filesystem.list(directory)
+    strays = sorted(name for name in files if not file_format.is_ours(name) and name not in others)
+    findings = Findings(strays=strays)
+    for name in filter(file_format.is_ours, files):
+        unfinished = name.endswith(TEMPORARY_SUFFIX)
+        if unfinished or (
+            name.endswith(file_format.INDEX_SUFFIX) and file_format.segment_of(name) not in files
+        ):
+            filesystem.remove(directory / name)
+    sync_directory(filesystem, directory)  # who gave a file its name may have died before that was durable
+    finish_plan(filesystem, directory, files)
+    log_id = _without_strays(filesystem, directory, files, log_id, findings, clock)
+    files = finish_cuts(filesystem, directory, files)
+    staged = {name: size for name, size in files.items() if file_format.staged_name_of(name)}
+    findings.set_aside_bytes = sum(size for name, size in files.items() if file_format.is_set_aside(name))
+    sizes = {floor: size for name, size in files.items() if (floor := file_format.floor_of(name))}
+    floors = sorted(sizes)
+    if not floors:
+        floor = max(clock.now(), 1)
+        log_id = log_id or new_log_id()
+        block = Block(log_id, floor, 0, 0, log_id, clock.boot_id(), b"")
+        active = segment.begin(filesystem, directory, block)
+        return Opened(SealedSegments([]), active, ProducerTable(), findings, staged=staged)
+    segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
+    for one, following in pairwise(segments):
+        one.following = following
+    tail = _Tail(filesystem, segments, findings, watch or (lambda _done, _all: None))
+    successor = tail.recover(clock.boot_id())
+    findings.rebuilt += rebuild(filesystem, segments, clock)
+    return Opened(SealedSegments(segments[:-1]), tail.active, tail.producers, findings, successor, staged)
+
+
+def _without_strays(
+    filesystem: FileSystem,
+    directory: Path,
+    files: dict[str, int],
+    log_id: int,
+    findings: Findings,
+    clock: Clock,
+) -> int:
+    """Set aside what cannot be a segment of the log; returns the id of the log, 0 if there is none yet.
+
+    files: names and sizes, kept true. Raises as `open_directory` does, before it renames.
+    """
+    floors = sorted(floor for name in files if (floor := file_format.floor_of(name)))
+    log_id = _log_id(filesystem, directory, floors, log_id)
+
+    def make(floor: int) -> Segment:
+        return Segment(filesystem, directory, floor, log_id, files[file_format.segment_name(floor)])
+
+    strays = strays_among(floors, make, clock)
+    if not log_id and len(strays) < len(floors):
+        raise error("damaged", f"no segment in {directory} has a header block that checks")
+    if strays:
+        with durable_names(filesystem, directory):
+            for name in map(file_format.segment_name, strays):
+                aside = next(one for n in count(1) if (one := file_format.damaged_name(name, n)) not in files)
+                filesystem.rename(directory / name, directory / aside)
+                files[aside] = files.pop(name)
+                findings.strays_set_aside.append(aside)
+    return log_id
+
+
+def new_log_id() -> int:
+    """A random id, never 0."""
+    return (int.from_bytes(os.urandom(8)) >> 1) + 1
+
+
+def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: int) -> int:
+    """The wanted id if a segment says it or none says any; 0 wanted: the oldest one that is said, 0 if none.
+
+    The oldest, since a file of another log that gets into a directory would stand behind it as a rule.
+    """
+    said = 0
+    for floor in floors if not wanted else reversed(floors):
+        try:
+            said = Segment(filesystem, directory, floor, 0, 0).block.log_id
+        except Damaged:
+            continue
+        if wanted in (0, said):
+            return said
+    if said:
+        raise error("damaged", f"{directory} holds log {said}, not log {wanted}", "open it by its own id")
+    return wanted
+
+
+class _Tail:
+    """The last segment on its way to being the active one."""
+
+    def __init__(
+        self, filesystem: FileSystem, segments: list[Segment], findings: Findings, watch: Watch
+    ) -> None:
+        self._filesystem = filesystem
+        self._watch = watch
+        self._findings = findings
+        *self._earlier, self._segment = segments
+        self._file: File = filesystem.open(self._segment.path, append=True)
+        self.producers = ProducerTable()
+        self.active: ActiveSegment | None = None
+        """The segment as it stands; None if its header block does not check."""
+
+    def recover(self, boot_id: bytes) -> Successor | None:
+        """Read it to its end; None if the log can go on in it, else what has to be done before that."""
+        try:
+            block = self._segment.block
+        except Damaged:
+            return self._behind_a_damaged_block()
+        self.active = active = ActiveSegment(
+            self._filesystem, self._segment.path, block, self._file, block.start, block.chain
+        )
+        footer = self._segment.footer(self._file)
+        hole = self._replay(active, footer is not None, lost_power=block.boot_id != boot_id)
+        is_sealed = footer is not None and footer.end.offset == active.end.offset
+        torn = None if is_sealed else hole
+        if torn is not None and is_zero(self._file, torn):
+            self._findings.zero_bytes += torn.end - torn.start
+            cut(self._file, torn.start)
+            self._segment.size = torn.start
+            torn = None
+        end = self._behind_the_lost(self._end_for_readers(active.block.start, active.end))
+        if end == active.end and not is_sealed and torn is None and block.boot_id == boot_id:
+            sync_file(self._file)
+            return None
+        highest = max(end.pointer, block.floor - 1)
+        if torn is not None:
+            highest = max(highest, newest_pointer_in(self._file, torn.start, torn.end, active.log_id))
+        return Successor(
+            self._filesystem, self._segment, self._file, end, highest, active, torn,
+            empty=not active.records and not self._findings.lost_records,
+        )  # fmt: skip
+
+    @cached_property
+    def _claim(self) -> Checkpoint | None:
+        """What its index says: decoded once, because that takes most of the time of an opening."""
+        return self._segment.claim()
+
+    def _behind_the_lost(self, end: Position) -> Position:
+        """Where the log has to go on if the segment ends before its checkpoint, which covers synced bytes.
+
+        The ordinals and pointers of what is lost are not used again, so readers find the gap.
+        """
+        point = self._claim
+        if point is None or point.end.ordinal <= end.ordinal:
+            return end
+        found = self._findings
+        found.lost_records = point.end.ordinal - max(end.ordinal, point.entries[0].ordinal)
+        found.lost_after, found.lost_until = end.pointer, point.end.pointer
+        return end._replace(pointer=max(end.pointer, point.end.pointer), ordinal=point.end.ordinal)
+
+    def _end_for_readers(self, start: Position, end: Position) -> Position:
+        """Where the log has to go on above. Readers walk by headers: one whose body does not check, and which
+        stands where it does not belong, would hide from them what follows it in this segment."""
+        if not self._findings.damaged_bytes:
+            return end
+        for step in walk(self._file, start, end.offset, self._segment.log_id):
+            if isinstance(step, Found):
+                pointer, ordinal = (
+                    max(end.pointer, step.header.last),
+                    max(end.ordinal, step.header.end_ordinal),
+                )
+                end = end._replace(pointer=pointer, ordinal=ordinal)
+        return end
+
+    def _replay(self, active: ActiveSegment, is_sealed: bool, *, lost_power: bool) -> Hole | None:
+        """Walk from the checkpoint to the end of the file; returns what follows the last whole batch."""
+        size, log_id = self._segment.size, active.log_id
+        point = _told(self._segment, self._claim)
+        if point is not None and segment.last_batch_agrees(self._file, point):
+            active.resume(point)
+            self.producers = ProducerTable.decode(point.producers)
+        else:
+            self.producers = ProducerTable.decode(active.block.producers)
+            if self._earlier and has_no_table(self._segment):
+                self._learn_from_earlier()
+        begin = active.end.offset
+        self._findings.scanned_bytes = size - begin
+        steps = walk(self._file, active.end, size, log_id, bodies=True)
+        if not is_sealed:
+            steps = settled(steps, active.end.ordinal, lost_power=lost_power)
+        for step in steps:
+            self._watch(active.end.offset - begin, size - begin)
+            if isinstance(step, Found):
+                active.take(step.offset, step.header, batch.stamp(step.header, log_id))
+                self._learn(step)
+            elif step.end == size:
+                return step
+            else:
+                self._findings.damaged_bytes += step.end - step.start
+        return None
+
+    def _behind_a_damaged_block(self) -> Successor:
+        """Go on above everything in a segment of which only the batches can be read."""
+        here = self._segment.start
+        if self._earlier:
+            here = here._replace(ordinal=max(here.ordinal, self._learn_from_earlier().ordinal))
+        size = self._segment.size
+        torn = None
+        is_sealed = self._segment.footer(self._file) is not None
+        steps = walk(self._file, here, size, self._segment.log_id, bodies=True)
+        block = islice(steps, 1)  # no transaction behind it that is set aside takes it along
+        if not is_sealed:
+            steps = settled(steps, here.ordinal, lost_power=False)
+        for step in chain(block, steps):
+            if isinstance(step, Found):
+                here = step.end
+                self._learn(step)
+                self._watch(here.offset, size)
+            elif step.end == size and not is_sealed and self._is_open_at(step.start):
+                torn = step
+            else:
+                self._findings.damaged_bytes += step.end - step.start
+        newest = newest_pointer_in(self._file, here.offset, size, self._segment.log_id)
+        here = self._end_for_readers(self._segment.start, here._replace(pointer=max(here.pointer, newest)))
+        here = self._behind_the_lost(here)
+        return Successor(
+            self._filesystem, self._segment, self._file, here, here.pointer, None, torn, empty=False
+        )
+
+    def _is_open_at(self, offset: int) -> bool:
+        """Does a batch begin there behind which something of the same transaction has to follow?"""
+        with suppress(QuothError):
+            head = self._file.read(batch.HEADER_BYTES, offset)
+            return is_open(batch.parse_header(head, self._segment.log_id))
+        return False
+
+    def _learn_from_earlier(self) -> Position:
+        """Take in the producers of the segment before, whose end is returned; where that is a transaction's,
+        which begins without a table, of those before it, too."""
+        first = len(self._earlier) - 1
+        while first and has_no_table(self._earlier[first]) and not _is_covered(self._earlier[first]):
+            first -= 1
+        return [self._learn_from(one) for one in self._earlier[first:]][-1]
+
+    def _learn_from(self, before: Segment) -> Position:
+        view, point = before.view(), _checkpoint(before)
+        if point is not None and point.end == view.end:
+            self.producers = ProducerTable.decode(point.producers)
+            return view.end
+        if before.has_block and not has_no_table(before):
+            self.producers = ProducerTable.decode(before.block.producers)
+        for step in walk(view.file, before.start, view.end.offset, before.log_id, below=before.below):
+            if isinstance(step, Found):
+                self._learn(step)
+        return view.end
+
+    def _learn(self, found: Found) -> None:
+        self.producers.store(found.header)
+        self.producers.commit()
+
+
+def _checkpoint(one: Segment) -> Checkpoint | None:
+    """The checkpoint of a segment, if it has one that tells the producer table: of those of a large
+    transaction only the last one does."""
+    return _told(one, one.claim())
+
+
+def _told(one: Segment, claim: Checkpoint | None) -> Checkpoint | None:
+    """The same of what its index says."""
+    if claim is None or claim.end.offset > one.size:
+        return None
+    return claim if claim.producers or not has_no_table(one) else None
+
+
+def _is_covered(one: Segment) -> bool:
+    """Does its index tell the producer table behind its last batch?"""
+    point = _checkpoint(one)
+    return point is not None and point.end == one.view().end

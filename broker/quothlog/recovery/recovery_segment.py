@@ -1,0 +1,120 @@
+"""The segment with which a log goes on where the last one is not to be written any more.
+
+After a loss of power, behind bytes that do not check, behind a header block that does not check and behind
+a footer a new segment begins, 10 s above every pointer that anybody may have seen. Torn bytes are set aside
+first: copied into a file of their own, and cut off only once nobody appends to the old segment any more. So
+whatever breaks off in between leaves a log that goes on above them at the next opening.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from quothlog import file_format, segment
+from quothlog.appending.pointer_allocator import HORIZON_US
+from quothlog.file_format import Block, Position
+from quothlog.recovery.report import Findings
+from quothlog.recovery.scan import Hole, parts, same_bytes
+from quothlog.segment import ActiveSegment, Segment
+from quothlog.storage.clock import Clock
+from quothlog.storage.filesystem import File, FileSystem, sync_file, write_durably
+from quothwire.errors import error
+from quothwire.pointer import POINTER_MAX
+
+
+@dataclass
+class Successor:
+    """What has to be done before the log takes more. `begin` may be tried again if it fails.
+
+    end: where the log goes on behind the last segment. highest: a pointer above all that may have been seen.
+    replayed: the last segment as it was read, None without its header block. torn: what is to be set aside
+    from its end. empty: it holds no records and can be removed.
+    """
+
+    filesystem: FileSystem
+    last: Segment
+    file: File
+    end: Position
+    highest: int
+    replayed: ActiveSegment | None
+    torn: Hole | None
+    empty: bool
+
+    @property
+    def room(self) -> int:
+        """Bytes that it takes at least: what is set aside, and a header block."""
+        torn = self.torn.end - self.torn.start if self.torn is not None else 0
+        return torn + file_format.BLOCK_BYTES
+
+    def begin(
+        self, clock: Clock, producers: bytes, findings: Findings
+    ) -> tuple[list[Segment], ActiveSegment]:
+        """Begin the new segment; returns what is left of the last one, and the new one.
+
+        Raises OSError, or `Conflict` ``pointers_exhausted``.
+        """
+        floor = max(self.highest, self.last.floor - 1) + 1 + HORIZON_US
+        if floor > POINTER_MAX:
+            raise error("pointers_exhausted", f"the log would have to go on at pointer {floor}")
+        sync_file(self.file)
+        if self.torn is not None:
+            self._copy(self.torn, findings)
+        block = Block(
+            log_id=self.last.log_id,
+            floor=floor,
+            previous=self.end.pointer,
+            ordinal=self.end.ordinal,
+            chain=self.replayed.chain if self.replayed is not None else 0,
+            boot_id=clock.boot_id(),
+            producers=producers,
+        )
+        active = segment.begin(self.filesystem, self.last.path.parent, block)
+        if self.torn is not None:
+            cut(self.file, self.torn.start)
+            self.last.size = self.torn.start
+        self.last.end_below(block.floor)
+        self.file.close()
+        if self.empty:
+            self.last.remove()
+        elif self.replayed is not None and self.replayed.end == self.end:  # else its index proves a loss
+            with suppress(OSError):
+                self.replayed.leave_index(producers)
+        return [] if self.empty else [self.last], active
+
+    def _copy(self, torn: Hole, findings: Findings) -> None:
+        path = self.last.path.with_name(file_format.torn_name(self.last.path.name, torn.start))
+        there = self.filesystem.list(path.parent).get(path.name, 0)  # a copy that was broken off
+        write_durably(self.filesystem, path, parts(self.file, torn))
+        if path.name not in findings.set_aside:
+            findings.set_aside.append(path.name)
+            findings.torn_bytes += torn.end - torn.start
+            findings.set_aside_bytes += torn.end - torn.start - there
+
+
+def cut(file: File, size: int) -> None:
+    """Cut a file, durably."""
+    file.truncate(size)
+    sync_file(file)
+
+
+def finish_cuts(filesystem: FileSystem, directory: Path, files: Mapping[str, int]) -> dict[str, int]:
+    """Cut off what was set aside from segments that others follow, where a crash kept that from being done.
+
+    files: names and sizes; returned as they are afterwards.
+    """
+    sizes = dict(files)
+    last = max((name for name in files if file_format.floor_of(name)), default="")
+    for name in files:
+        source, offset = file_format.torn_from(name)
+        if source in files and source != last and files[source] - offset == files[name] > 0:
+            file, copy = filesystem.open(directory / source, append=True), filesystem.open(directory / name)
+            torn, copied = Hole(offset, files[source]), Hole(0, files[name])
+            if same_bytes(file, torn, copy, copied):
+                cut(file, offset)
+                sizes[source] = offset
+            file.close()
+            copy.close()
+    return sizes

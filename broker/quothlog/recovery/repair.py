@@ -1,0 +1,309 @@
+"""Mending a log: what every reader has to step over is written anew without it, and every byte is kept.
+
+Under the log's lock, segment by segment, oldest first. First the log is opened, which sets a torn end aside.
+Then every byte is read. A segment in which something does not check is kept as it is under another name
+(`.N.damaged`), and in its place comes one with a header block, its intact batches and, once sealed, a footer.
+Pointers and ordinals stay what they were, so readers are told of the records that are gone as before; they
+only do not have to search for what follows any more. An index that does not agree with its segment is made
+anew. Wherever this breaks off, the log is what it was, or mended up to there.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Iterator
+from itertools import count, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from quothlog import file_format, segment
+from quothlog.file_format import Block, Checkpoint, Footer, Position
+from quothlog.index import SparseIndex
+from quothlog.producers import ProducerTable
+from quothlog.recovery.recovery import open_directory
+from quothlog.recovery.scan import Found, Hole, parts, same_bytes, walk
+from quothlog.recovery.snapshot import logs_in
+from quothlog.segment import Segment
+from quothlog.storage.clock import Clock, SystemClock
+from quothlog.storage.dirlock import DirectoryLock
+from quothlog.storage.filesystem import (
+    File,
+    FileSystem,
+    PosixFileSystem,
+    durable_names,
+    sync_file,
+    write_durably,
+)
+from quothwire import batch
+from quothwire.errors import error
+
+_NO_BOOT = bytes(16)
+
+
+class Mended(NamedTuple):
+    """What was done about one segment.
+
+    kept: the file that holds the bytes as they were, None if only the index was made. bytes: how many of
+    them are no part of the log any more. problem: why it could not be read or written, and is as it was.
+    """
+
+    path: Path
+    kept: Path | None
+    bytes: int
+    problem: str = ""
+
+
+def repair(
+    directory: Path,
+    *,
+    log_id: int = 0,
+    others: Collection[str] = (),
+    filesystem: FileSystem | None = None,
+    clock: Clock | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> Iterator[Mended]:
+    """Mend the log in a directory; tells what was done as it is done.
+
+    log_id, others: as in `Log.open`. advance: called with the number of bytes that were looked at since the
+    last call. Raises FileNotFoundError if there is no log, `Conflict` ``locked``, `Damaged`, or OSError if
+    it cannot even be opened.
+    """
+    filesystem, clock = filesystem or PosixFileSystem(), clock or SystemClock()
+    if not any(map(file_format.floor_of, filesystem.list(directory))):
+        raise FileNotFoundError(errno.ENOENT, "no segment of a log", str(directory))
+    if not log_id and len(logs_in(directory)) > 1:
+        raise error(
+            "damaged", "there are segments of several logs", "take away those that do not belong here"
+        )
+    lock = DirectoryLock(directory)
+    try:
+        opened = open_directory(filesystem, directory, clock, log_id, others)
+        active = opened.go_on(clock)
+        active.file.close()
+        for name in opened.findings.set_aside:
+            source, _ = file_format.torn_from(name)
+            size = filesystem.list(directory)[name]
+            yield Mended(directory / source, directory / name, size)
+        for name in opened.findings.strays_set_aside:
+            stray = name.removesuffix(file_format.DAMAGED_SUFFIX).rpartition(".")[0]
+            yield Mended(directory / stray, directory / name, filesystem.list(directory)[name])
+        for name in opened.findings.rebuilt:
+            yield Mended(directory / name, None, 0)
+        for one in opened.sealed[1:]:  # the first one is read, whatever name its header block says
+            if one.is_misplaced:
+                yield _set_aside(filesystem, one)
+        row = [*(one for one in opened.sealed if not one.is_misplaced), active]
+        for earlier, later in pairwise(row):
+            earlier.following = later
+        before: _End | None = None
+        for one, following in zip(row, [*row[1:], None], strict=True):
+            try:
+                mender = _Mender(filesystem, clock, one, before, following)
+                yield from mender.mend(advance or (lambda _bytes: None))
+                before = mender.end_told
+            except OSError as problem:
+                yield _failed(one, problem)
+                before = None
+    finally:
+        lock.release()
+
+
+def _failed(one: Segment, problem: OSError) -> Mended:
+    return Mended(one.path, None, 0, problem.strerror or str(problem))
+
+
+def _set_aside(filesystem: FileSystem, one: Segment) -> Mended:
+    """A segment that is none of this log, or a copy of one, is no segment under its name."""
+    try:
+        file = filesystem.open(one.path)
+        size = file.size()
+        kept = _keep(filesystem, one.path, file)
+        file.close()
+        with durable_names(filesystem, one.path.parent):
+            one.remove()
+    except OSError as problem:
+        return _failed(one, problem)
+    return Mended(one.path, kept, size)
+
+
+def _keep(filesystem: FileSystem, path: Path, file: File) -> Path:
+    """Keep a segment as it is under a name of its own, durably."""
+    whole = Hole(0, file.size())
+    for number in count(1):
+        aside = path.with_name(file_format.damaged_name(path.name, number))
+        size = filesystem.list(path.parent).get(aside.name)
+        if size is None:
+            write_durably(filesystem, aside, parts(file, whole))
+            return aside
+        kept = filesystem.open(aside)
+        if same_bytes(kept, Hole(0, size), file, whole):  # a repair was broken off behind this
+            return aside
+    raise AssertionError("unreachable")
+
+
+class _End(NamedTuple):
+    """The state of the log behind a segment."""
+
+    position: Position
+    chain: int
+    producers: ProducerTable
+
+
+class _Mender:
+    """One segment on its way through the repair. following: None for the last one, which goes on growing."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        clock: Clock,
+        one: Segment,
+        before: _End | None,
+        following: Segment | None,
+    ) -> None:
+        self._filesystem = filesystem
+        self._clock = clock
+        self._segment = one
+        self._before = before
+        self._following = following
+        self._file: File = filesystem.open(one.path)
+        self._size = self._file.size()
+        self._block = one.block if one.has_block else self._new_block()
+        self._footer = one.footer(self._file)
+        self._intact: list[Hole] = []
+        self._sparse = SparseIndex([self._block.start])
+        self._last_offset = self._last_check = 0
+        producers = ProducerTable.decode(self._block.producers)
+        if before is not None and not self._block.producers:  # a transaction's segment has no table
+            producers = before.producers
+        self.end = _End(self._block.start, self._block.chain, producers)
+        """Behind the batches that were seen so far, as they will lie in the mended segment."""
+
+    @property
+    def end_told(self) -> _End:
+        """Behind the segment: what its footer says is so, though not all of it can be read."""
+        if self._footer is None:
+            return self.end
+        return _End(self._footer.end, self._footer.chain, self.end.producers)
+
+    def mend(self, advance: Callable[[int], None]) -> Iterator[Mended]:
+        """Look through the segment, and write anew what does not check."""
+        try:
+            damaged = self._look_through(advance)
+            if self._is_stray():
+                yield _set_aside(self._filesystem, self._segment)
+            elif damaged or not self._segment.has_block:
+                kept = _keep(self._filesystem, self._segment.path, self._file)
+                self._rewrite()
+                yield Mended(self._segment.path, kept, damaged)
+            elif self._following is not None and (not self._is_indexed() or self._ends_short()):
+                if self._ends_short():
+                    self._append_footer(self._following)
+                self._write_index()
+                yield Mended(self._segment.path, None, 0)
+        finally:
+            self._file.close()
+
+    def _look_through(self, advance: Callable[[int], None]) -> int:
+        """Find the stretches of intact batches; returns the number of bytes that are nothing."""
+        damaged = seen = 0
+        one = self._segment
+        for step in walk(self._file, one.start, self._size, one.log_id, bodies=True, below=one.below):
+            if isinstance(step, Found):
+                self._take(step)
+                advance(step.end.offset - seen)
+                seen = step.end.offset
+            elif not self._is_footer(step):
+                damaged += step.end - step.start
+        advance(self._size - seen)
+        return damaged
+
+    def _take(self, found: Found) -> None:
+        """An intact batch: it will lie behind those before it."""
+        position, chain, producers = self.end
+        offset, header = found
+        if self._intact and self._intact[-1].end == offset:
+            self._intact[-1] = Hole(self._intact[-1].start, found.end.offset)
+        else:
+            self._intact.append(Hole(offset, found.end.offset))
+        stamped = batch.stamp(header, self._segment.log_id)
+        self._sparse.note(position)
+        self._last_offset, self._last_check = position.offset, int.from_bytes(stamped[-8:], "little")
+        producers.store(header)
+        producers.commit()
+        self.end = _End(
+            Position(position.offset + header.size, header.last, header.end_ordinal),
+            file_format.extend_chain(chain, stamped),
+            producers,
+        )
+
+    def _is_stray(self) -> bool:
+        """Does it hold nothing that can be read, under a name that lies within the segment before it?"""
+        within = self._before is not None and self._before.position.pointer >= self._segment.floor
+        return within and not self._intact and not self._segment.has_block
+
+    def _is_footer(self, hole: Hole) -> bool:
+        return self._footer is not None and hole == (self._footer.end.offset, self._size)
+
+    def _is_indexed(self) -> bool:
+        point = self._segment.checkpoint()
+        return point is not None and segment.last_batch_agrees(self._file, point)
+
+    def _ends_short(self) -> bool:
+        """Are records missing behind its last batch, which nothing but the next segment tells?"""
+        following = self._following
+        if self._footer is not None or following is None or not following.has_block:
+            return False
+        return following.block.ordinal > self.end.position.ordinal
+
+    def _append_footer(self, following: Segment) -> None:
+        """Let it say itself where it ended once."""
+        file = self._filesystem.open(self._segment.path, append=True)
+        try:
+            file.append([file_format.encode_footer(self._new_footer(following))])
+            sync_file(file)
+        finally:
+            file.close()
+
+    def _new_block(self) -> Block:
+        """A header block in place of one that does not check: what the segment before it tells."""
+        one, before = self._segment, self._before
+        if before is None:
+            ordinal, following = one.start.ordinal, self._following
+            if one.first() is None and following is not None and following.has_block:
+                ordinal = following.block.ordinal  # nobody knows what was removed and what was lost
+            return Block(one.log_id, one.floor, one.start.pointer, ordinal, 0, _NO_BOOT, b"")
+        position, chain, producers = before
+        snapshot = producers.encode(self._clock.now())
+        return Block(one.log_id, one.floor, position.pointer, position.ordinal, chain, _NO_BOOT, snapshot)
+
+    def _rewrite(self) -> None:
+        self._filesystem.remove(self._segment.index_path)
+        write_durably(self._filesystem, self._segment.path, self._contents())
+        if self._following is not None:
+            self._write_index()
+
+    def _contents(self) -> Iterator[bytes]:
+        yield file_format.encode_block(self._block)
+        for stretch in self._intact:
+            yield from parts(self._file, stretch)
+        if self._following is not None:
+            yield file_format.encode_footer(self._new_footer(self._following))
+
+    def _new_footer(self, following: Segment) -> Footer:
+        """What the footer says of the log is still so, though not all of it can be read."""
+        end, chain = self.end.position, self.end.chain
+        if self._footer is not None:
+            end, chain = self._footer.end._replace(offset=end.offset), self._footer.chain
+        elif following.has_block:
+            block = following.block
+            end, chain = Position(end.offset, block.previous, block.ordinal), block.chain
+        return Footer(self._segment.log_id, end, chain)
+
+    def _write_index(self) -> None:
+        end, chain, producers = self.end
+        point = Checkpoint(
+            self._segment.log_id, self._segment.floor, end, chain, self._last_offset, self._last_check,
+            self._sparse.positions(), producers.encode(self._clock.now()),
+        )  # fmt: skip
+        data = [file_format.encode_checkpoint(point)]
+        write_durably(self._filesystem, self._segment.index_path, data)

@@ -1,0 +1,256 @@
+"""Walking over the batches of a segment, and over what is not a batch.
+
+A batch is taken only if its header checks with the log's id and its pointers and ordinals lie behind those
+of the batch before it, so neither a repeated batch nor one inside a value nor one of another log is taken.
+Where no batch lies, the next one is searched for by magic, checksums and order: the bytes between are a
+`Hole`. With `bodies` every body's checksum is verified too, as it has to be where a crash may have torn it.
+
+The log's id is no secret, so a value can hold what looks like this log's next batch. Hence a header that
+checks where a batch has to begin is believed how far its batch reaches, even if the body is torn or damaged:
+nothing in there is searched. So bytes that are lost from the middle of a file cost every batch that begins
+within the length that the cut one had.
+
+A batch behind which records are missing may stand where another one stood, after blocks of the disk were
+mixed up; taking it would mean to pass over all that really follows. The headers behind it tell: if more of
+them can be had in order without it than with it, it is the one that is out of place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from quothlog.file_format import Position
+from quothlog.index import INDEX_STEP_BYTES
+from quothlog.storage.filesystem import File
+from quothwire import batch
+from quothwire.batch import Flag, Header
+from quothwire.errors import QuothError
+from quothwire.pointer import POINTER_MAX
+
+_SEARCH_BYTES = 2**20
+_TRANSACTION, _UNFINISHED = int(Flag.TRANSACTION), int(Flag.TRANSACTION | Flag.END)
+_WITNESSES = 64
+"""Headers that are asked whether a batch is out of place: more than a block of 4 KiB can hold."""
+
+
+class Found(NamedTuple):
+    """A batch at an offset."""
+
+    offset: int
+    header: Header
+
+    @property
+    def end(self) -> Position:
+        """The boundary behind it."""
+        return Position(self.offset + self.header.size, self.header.last, self.header.end_ordinal)
+
+
+class Hole(NamedTuple):
+    """Bytes from `start` to `end` that are no batch of this log."""
+
+    start: int
+    end: int
+
+
+def walk(
+    file: File, start: Position, end: int, log_id: int, *, bodies: bool = False, below: int = POINTER_MAX + 1
+) -> Iterator[Found | Hole]:
+    """Walk from a boundary up to the offset `end`. Holes and batches cover every byte between.
+
+    below: where the next segment begins: a batch with that pointer or a higher one is out of place.
+    """
+    window = _Window(file, end, 2**20 if bodies else INDEX_STEP_BYTES, below)
+    here = start
+    while here.offset < end:
+        header = _batch_at(window, here.offset, here, log_id, body=bodies)
+        if header is None:
+            found = _search(window, here, log_id)
+            yield Hole(here.offset, found.offset if found else end)
+            if found is None:
+                return
+        else:
+            found = Found(here.offset, header)
+        yield found
+        here = found.end
+
+
+def is_open(header: Header) -> bool:
+    """Does something of the same transaction have to follow this batch?"""
+    return header.flags & _UNFINISHED == _TRANSACTION
+
+
+def are_of_one(header: Header, other: Header) -> bool:
+    """Are these batches of the same transaction, if one of them is of any?"""
+    return (header.producer, header.sequence) == (other.producer, other.sequence)
+
+
+def settled(steps: Iterable[Found | Hole], ordinal: int, *, lost_power: bool) -> Iterator[Found | Hole]:
+    """The steps through a segment that is written to, without a transaction at its end that is not whole.
+
+    That is a hole, with all that lies around it. Where others follow it, it was synced, so it was whole once.
+    ordinal: that of the first record. lost_power: batches before the last one may be missing too.
+    """
+    held: list[Found | Hole] = []
+    began: Header | None = None
+    is_broken = False
+    for step in steps:
+        if isinstance(step, Hole):
+            held.append(step)
+            continue
+        header = step.header
+        if began is not None and not are_of_one(header, began):
+            yield from held
+            held, began, is_broken = [], None, False
+        held.append(step)
+        if header.flags & _TRANSACTION:
+            began = header
+            is_broken = is_broken or (lost_power and header.ordinal != ordinal)
+        if not is_open(header) and not is_broken:
+            yield from held
+            held, began = [], None
+        ordinal = header.end_ordinal
+    if began is None:
+        yield from held
+    else:
+        yield Hole(_range(held[0]).start, _range(held[-1]).end)
+
+
+def _range(step: Found | Hole) -> Hole:
+    """The bytes that it takes."""
+    return step if isinstance(step, Hole) else Hole(step.offset, step.end.offset)
+
+
+def newest_pointer_in(file: File, start: int, end: int, log_id: int) -> int:
+    """The highest pointer of any header of this log from a boundary on, 0 if there is none."""
+    window = _Window(file, end, _SEARCH_BYTES)
+    newest = 0
+    while (header := _header_at(window, start, log_id)) is not None:
+        newest = max(newest, header.last)
+        start += header.size
+    return max(newest, max((header.last for _, header in _headers(window, start, log_id)), default=0))
+
+
+def parts(file: File, hole: Hole) -> Iterator[bytes]:
+    """The bytes of a stretch of a file, a megabyte at a time."""
+    for offset in range(hole.start, hole.end, _SEARCH_BYTES):
+        yield file.read(min(_SEARCH_BYTES, hole.end - offset), offset)
+
+
+def is_zero(file: File, hole: Hole) -> bool:
+    """Are these bytes zeros, as some file systems leave them behind?"""
+    return all(part.count(0) == len(part) for part in parts(file, hole))
+
+
+def same_bytes(a: File, here: Hole, b: File, there: Hole) -> bool:
+    """Do two stretches of two files hold the same?"""
+    if here.end - here.start != there.end - there.start:
+        return False
+    return all(one == other for one, other in zip(parts(a, here), parts(b, there), strict=True))
+
+
+class _Window:
+    """A moving view of a file: one read serves many small looks."""
+
+    def __init__(self, file: File, end: int, size: int, below: int = POINTER_MAX + 1) -> None:
+        self._file = file
+        self.below = below
+        self.end = end
+        self._size = size
+        self._base = 0
+        self._data = b""
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """`size` bytes at an offset, fewer only at the end."""
+        size = min(size, self.end - offset)
+        skip = offset - self._base
+        if skip < 0 or skip + size > len(self._data):
+            self._data = self._file.read(min(max(size, self._size), self.end - offset), offset)
+            self._base, skip = offset, 0
+        return memoryview(self._data)[skip : skip + size]
+
+
+def _header_at(window: _Window, offset: int, log_id: int, after: Position | None = None) -> Header | None:
+    """The header at an offset if it checks and follows the position `after`."""
+    if offset >= window.end:
+        return None
+    try:
+        header = batch.parse_header(window.view(offset, batch.HEADER_BYTES), log_id)
+    except QuothError:
+        return None
+    if after is None:
+        return header
+    follows = header.base > after.pointer and header.ordinal >= after.ordinal and header.last < window.below
+    return header if follows else None
+
+
+def _batch_at(window: _Window, offset: int, after: Position, log_id: int, *, body: bool) -> Header | None:
+    """The header of the batch at an offset if it checks, is all there and is the next one after `after`."""
+    header = _header_at(window, offset, log_id, after)
+    if header is None or offset + header.size > window.end:
+        return None
+    if header.ordinal != after.ordinal and _is_out_of_place(window, offset, header, after, log_id):
+        return None
+    try:
+        if body:
+            batch.check(window.view(offset, header.size), log_id)
+    except QuothError:
+        return None
+    return header
+
+
+def _is_out_of_place(window: _Window, offset: int, header: Header, after: Position, log_id: int) -> bool:
+    """Records are missing in front of a batch: can more batches be had without it than with it?"""
+    witnesses = islice(_chain(window, offset + header.size, log_id), _WITNESSES)
+    bases = [one.base for one in witnesses if one.base > after.pointer and one.ordinal >= after.ordinal]
+    return 1 + _longest_rise([base for base in bases if base > header.last]) < _longest_rise(bases)
+
+
+def _longest_rise(numbers: list[int]) -> int:
+    """How many of these numbers can be kept, at most, so that they rise."""
+    ends: list[int] = []
+    for number in numbers:
+        at = bisect_left(ends, number)
+        ends[at : at + 1] = [number]
+    return len(ends)
+
+
+def _chain(window: _Window, start: int, log_id: int) -> Iterator[Header]:
+    """Headers of this log from a boundary on: each behind the batch before it, or the next to be found."""
+    while start < window.end:
+        header = _header_at(window, start, log_id)
+        if header is None:
+            start, header = next(_headers(window, start + 1, log_id), (window.end, None))
+        if header is not None:
+            yield header
+            start += header.size
+
+
+def _search(window: _Window, after: Position, log_id: int) -> Found | None:
+    """The next batch behind a position at which no whole one begins."""
+    cut = _header_at(window, after.offset, log_id, after)
+    for offset, _ in _headers(window, after.offset + (cut.size if cut else 1), log_id):
+        header = _batch_at(window, offset, after, log_id, body=True)
+        if header is not None:
+            return Found(offset, header)
+    return None
+
+
+def _headers(window: _Window, start: int, log_id: int) -> Iterator[tuple[int, Header]]:
+    """Every header of this log from an offset on, wherever it lies."""
+    offset = start
+    while offset < window.end:
+        data = bytes(window.view(offset, _SEARCH_BYTES))
+        at = data.find(batch.MAGIC)
+        while at >= 0:
+            head = window.view(offset + at, batch.HEADER_BYTES)
+            if batch.is_stamped(head, log_id):
+                with contextlib.suppress(QuothError):
+                    yield offset + at, batch.parse_header(head, log_id)
+            at = data.find(batch.MAGIC, at + 1)
+        if len(data) < _SEARCH_BYTES:
+            return
+        offset += len(data) - len(batch.MAGIC) + 1

@@ -1,0 +1,69 @@
+"""Trouble: what went wrong with a log, and what that means for whoever writes.
+
+What was refused for want of room, descriptors or memory passes, and nothing was stored. After any other
+failed write or fsync nobody knows what the disk holds, so nothing more is written until the log is opened
+again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quothlog.storage.disk_space import shortage
+from quothlog.storage.filesystem import FileSystem
+from quothwire.errors import QuothError, error
+
+WITHHELD = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS))
+"""The errors of a call for which something is in the way: rights, a mount, a sandbox."""
+_WITHHELD_HINT = (
+    "may the broker's user write there? is it mounted read-only, moved away, or hidden by a sandbox?"
+)
+
+
+def storage_failed(problem: OSError, place: Path, topic: str = "") -> QuothError:
+    """The error of something that the operating system refused, with the path that it is about.
+
+    place: where it happened, told where the system names no file. topic: told in front, if one is given.
+    """
+    path = os.fsdecode(place if problem.filename is None else problem.filename)
+    hint = _WITHHELD_HINT if problem.errno in WITHHELD else None
+    what = f"{topic}: " if topic else ""
+    return error("storage_failed", f"{what}{path}: {problem.strerror or problem}", hint)
+
+
+class Trouble:
+    """Why a log takes no more writes: `failure`, None if it does. Owned by the log's owner."""
+
+    def __init__(self, filesystem: FileSystem, directory: Path) -> None:
+        self.failure: QuothError | None = None
+        self._filesystem = filesystem
+        self._directory = directory
+
+    def fail(self, problem: OSError | QuothError) -> QuothError:
+        """Take no more writes from now on; returns why."""
+        if isinstance(problem, OSError):
+            problem = storage_failed(problem, self._directory)
+        self.failure = self.failure or problem
+        return self.failure
+
+    @contextmanager
+    def whole_or_failed(self) -> Iterator[None]:
+        """What is broken off in here, by Ctrl-C for one, leaves nobody knowing what the disk holds."""
+        try:
+            yield
+        except (OSError, QuothError):
+            raise
+        except BaseException:
+            self.fail(OSError("broken off while it was being written"))
+            raise
+
+    def as_error(self, problem: OSError | QuothError, needed: int) -> QuothError:
+        """What is told of something that went wrong; needed: the bytes that had to be free for it."""
+        passing = shortage(problem, self._filesystem, self._directory, needed)
+        if passing is not None:
+            return passing
+        return self.fail(problem if isinstance(problem, OSError) else OSError(problem.text))

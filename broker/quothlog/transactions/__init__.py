@@ -1,0 +1,1 @@
+"""Stages the batches of transactions, and makes them a part of the log."""

@@ -1,0 +1,152 @@
+"""The applications of a log: which of their transactions are stored, so that none is stored twice.
+
+It is derived from the batches, as all that is known of producers: those of one transaction follow each other
+and bear the same producer id, which is made of the application's name, and the same sequence, which is the
+version plus 1. An application that the log forgot would be taken for a new one, and its last transaction
+stored again; so it is forgotten only to make room for another one, once it was silent for a week. Names that
+are used once are many, and only who has just used one asks for it again: of those the last ones are known.
+What is known is held as a header block has it, see `producers`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from quothlog.file_format import TABLE_ENTRY, Row, RowKind
+from quothwire.batch import Header
+from quothwire.errors import error
+from quothwire.transaction import is_once
+
+VERSIONS_MAX = 64
+"""Transactions of one application whose pointers are told again."""
+APPLICATIONS_MAX = 1_000
+ONCE_MAX = 256
+"""Names that are used once: nobody repeats a transaction after so many others."""
+SILENT_US = 7 * 86_400 * 1_000_000
+"""Whoever has published nothing for a week makes room for somebody else."""
+
+_STORED_BYTES = TABLE_ENTRY.size
+
+
+class Stored(NamedTuple):
+    """Where the records of a transaction stand."""
+
+    version: int
+    first: int
+    records: int
+    batches: int
+
+
+class Applications:
+    """What is known of each application, the one first that was silent for longest."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[int, bytes] = OrderedDict()
+        """What is stored of each, packed, the oldest first."""
+        self._before: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, application: int, version: int) -> Stored | None:
+        """Where a transaction stands, None if it is not stored.
+
+        Raises `Conflict` ``forgotten_sequence`` if a later one is stored, and this one is not known.
+        """
+        known = self._known.get(application, b"")
+        for row in TABLE_ENTRY.iter_unpack(known):
+            if row[0] == version:
+                return Stored._make(row)
+        if version < (newest := self.newest(application)):
+            raise error(
+                "forgotten_sequence",
+                f"version {version} came after {newest} of the same application",
+                "it was never published, or too long ago to tell its pointers; nothing was stored",
+            )
+        return None
+
+    def newest(self, application: int) -> int:
+        """The highest version that is stored, -1 for none."""
+        known = self._known.get(application)
+        return _newest(known).version if known else -1
+
+    def admit(self, application: int, now: int) -> None:
+        """Raise ``busy`` if there is no room for another application."""
+        if is_once(application) or application in self._known or len(self._known) < APPLICATIONS_MAX:
+            return
+        lasting = self._lasting()
+        if len(lasting) < APPLICATIONS_MAX:
+            return
+        silent = _newest(self._known[lasting[0]])
+        if abs(now - silent.first) < SILENT_US:  # the clock may have stepped back far
+            text = f"{APPLICATIONS_MAX} applications published to this topic within the last week"
+            raise error("busy", text, "nothing was stored; use fewer names, or another topic")
+
+    def store(self, header: Header) -> None:
+        """Take in a batch of a transaction that has its pointers."""
+        self.add(header.producer, Stored(header.sequence - 1, header.base, header.records, 1))
+
+    def add(self, application: int, stored: Stored) -> None:
+        """Take in a transaction, or what follows of the newest one."""
+        known = self._known.get(application, b"")
+        self._before.setdefault(application, known)
+        if known and (last := _newest(known)).version == stored.version:
+            records, batches = last.records + stored.records, last.batches + stored.batches
+            known, stored = known[:-_STORED_BYTES], Stored(last.version, last.first, records, batches)
+        self._known[application] = known + TABLE_ENTRY.pack(*stored)
+        self._known.move_to_end(application)
+
+    def commit(self) -> None:
+        """All that was stored has reached the disk: what is beyond the limits may go."""
+        if not self._before:
+            return
+        for application in self._before:
+            self._known[application] = _window(self._known[application])
+        newcomers = not all(self._before.values())
+        self._before.clear()
+        if newcomers:  # a log that is opened commits every batch
+            for application in self._surplus():
+                del self._known[application]
+
+    def undo(self) -> None:
+        """Nothing that was stored since the last commit has reached the disk."""
+        if not self._before:
+            return
+        self._known.update(self._before)
+        self._before.clear()
+        rows = sorted((row for row in self._known.items() if row[1]), key=lambda row: _newest(row[1]).first)
+        self._known = OrderedDict(rows)
+
+    def _lasting(self) -> list[int]:
+        """Those whose name is used again."""
+        return [application for application in self._known if not is_once(application)]
+
+    def _surplus(self) -> list[int]:
+        """Those who have to go for others: of each kind the ones that were silent for longest."""
+        lasting, once = self._lasting(), list(filter(is_once, self._known))
+        return lasting[: max(0, len(lasting) - APPLICATIONS_MAX)] + once[: max(0, len(once) - ONCE_MAX)]
+
+    def rows(self) -> Iterator[Row]:
+        """What a producer table holds of them: what will be left once all that was stored is committed.
+
+        Were there more in it, whoever reads it would forget one too many for the next newcomer.
+        """
+        surplus = frozenset(self._surplus())
+        for application, known in self._known.items():
+            if application not in surplus:
+                yield Row(RowKind.APPLICATION, application, _window(known))
+
+    def take(self, row: Row) -> None:
+        """Take in a row of a producer table."""
+        self._known[row.identity] = bytes(row.entries)
+
+
+def _newest(known: bytes) -> Stored:
+    return Stored._make(TABLE_ENTRY.unpack_from(known, len(known) - _STORED_BYTES))
+
+
+def _window(known: bytes) -> bytes:
+    """The versions that are told again."""
+    return known[-VERSIONS_MAX * _STORED_BYTES :]

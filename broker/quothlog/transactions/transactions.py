@@ -1,0 +1,309 @@
+"""The transactions of a log: what is staged, what is published, and publishing it.
+
+A small transaction is read into memory and appended like a burst, in one write, its last batch saying that it
+is the last: an opening that does not find that one sets all of it aside. A large one is a `Publication`. In
+both cases readers see it, and others append, once it is on the disk. What is staged of a transaction that is
+stored is of no use to anybody, so it is removed whenever it is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from quothlog.appending.appender import Tip
+from quothlog.appending.write_group import Appended
+from quothlog.file_format import BLOCK_BYTES, StagedName
+from quothlog.retention import SHARE
+from quothlog.storage.filesystem import Buffer
+from quothlog.transactions.commit import Publication
+from quothlog.transactions.staging import (
+    CANNOT_BE_READ,
+    Amount,
+    Attempt,
+    Key,
+    Staging,
+    headers_in,
+    is_intact,
+    readable,
+)
+from quothwire import batch
+from quothwire.batch import Flag, Header
+from quothwire.errors import QuothError, error
+from quothwire.transaction import ANY, BATCHES_MAX, StagedPart, sequence_of
+
+SMALL_BYTES = 4 * 2**20
+SMALL_BATCHES = 1_024
+"""What is not above them, nor above a quarter of a segment, is appended, within 10 ms."""
+NAMED_MAX = 9
+"""Missing parts that an error names: so many fit into the text of one, see `quothwire.codec`."""
+
+_TRANSACTION = int(Flag.TRANSACTION)
+
+
+class Standing(NamedTuple):
+    """How a transaction stands. state: published, staged, unknown. first, records: 0 if it is not published.
+    newest: the highest version that the application has published, -1 for none."""
+
+    state: str
+    first: int
+    records: int
+    staged: Amount
+    newest: int
+
+
+class Transactions:
+    """What is done with transactions on one log. Owned by the log's owner; made by `Log.transactions`.
+
+    Applications are named by the producer ids of their batches.
+    """
+
+    def __init__(self, tip: Tip, files: Mapping[str, int]) -> None:
+        self._tip = tip
+        self._applications = tip.applications
+        self._clock = tip.clock
+        self._staging = Staging(tip.filesystem, tip.clock, tip.directory, tip.log_id, files, tip.options)
+        self._at_work: Publication | None = None
+        self._newest: Key | None = None
+        """The transaction that got its place last."""
+        self._appended: list[Key] = []
+        for key in self._staging:
+            if self._is_stored(key):
+                self._appended.append(key)
+        self.tidy()
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of all batches that are staged."""
+        return self._staging.bytes
+
+    def is_at_work(self, application: int, version: int) -> bool:
+        """Is this transaction being published?"""
+        return self._at_work is not None and self._at_work.key == (application, version)
+
+    # -- before it is published ---------------------------------------------------------------------------
+
+    def stage(
+        self, application: int, version: int, part: int, attempt: int, number: int, raw: Buffer
+    ) -> Attempt:
+        """Keep a batch for a transaction; returns what is staged of the attempt.
+
+        number: batches of this attempt before it. A batch that is there is not kept twice. Raises
+        `RequestError` ``bad_batch`` or ``too_large``, `Conflict` ``already_published``,
+        ``forgotten_sequence``, ``out_of_sequence``, ``sequence_reused`` or ``staged_max``, `Unavailable`
+        ``disk_low`` or ``busy``, or `BrokerFailure`; nothing was stored then.
+        """
+        self._tip.check_writable()
+        parsed = batch.parse(raw)
+        header = parsed.header
+        named = header.flags & _TRANSACTION and header.producer == application
+        if not named or header.sequence != sequence_of(version) or header.base or header.ordinal:
+            raise error("bad_batch", "this is no batch of this transaction")
+        if header.flags & Flag.END:
+            raise error("bad_batch", "the log says which batch of a transaction is the last")
+        self._check_decided(application, version)
+        if self._applications.find(application, version) is not None:
+            raise error("already_published", f"version {version} is published")
+        self._applications.admit(application, self._clock.now())
+        if self.is_at_work(application, version):
+            raise _at_work()
+        if number >= BATCHES_MAX:
+            raise error("too_large", f"a transaction has at most {BATCHES_MAX} batches")
+        name = StagedName(application, version, part, attempt, 0)
+        try:
+            return self._staging.stage(name, number, parsed, raw, self._tip.options)
+        except (OSError, QuothError) as problem:
+            raise self._tip.as_error(problem, len(raw)) from problem
+
+    def abort(self, application: int, version: int) -> Standing:
+        """Remove what is staged; how the transaction stands now, with what was removed.
+
+        Raises `Unavailable` ``busy`` while it is being published, `BrokerFailure`, or OSError.
+        """
+        self._tip.check_writable()  # else what is staged may be what a broken off publication needs
+        key = Key(application, version)
+        self._check_decided(application)
+        if self.is_at_work(application, version):
+            raise _at_work()
+        amount = self._staging.remove(key)
+        with suppress(QuothError):
+            return self.standing(application, version)._replace(staged=amount)
+        return Standing("unknown", 0, 0, amount, self._applications.newest(application))
+
+    def standing(self, application: int, version: int) -> Standing:
+        """How a transaction stands.
+
+        Raises `Conflict` ``forgotten_sequence``, `Unavailable` ``busy`` or `BrokerFailure` if it is not known
+        whether it is stored, or OSError.
+        """
+        self._check_decided(application)
+        stored = self._applications.find(application, version)
+        newest = self._applications.newest(application)
+        amount = self._staging.amount(Key(application, version))
+        if stored is not None:
+            return Standing("published", stored.first, stored.records, Amount(0, 0, 0, 0), newest)
+        return Standing("staged" if amount.parts else "unknown", 0, 0, amount, newest)
+
+    def expire(self) -> Iterator[tuple[Key, Amount]]:
+        """Remove what nobody has added to for `staged_max_age`; tells it. Raises OSError."""
+        self.tidy()
+        end = self._clock.now() - self._tip.options.staged_age_us
+        for key in self._staging:
+            if self._staging.latest(key) <= end and not self.is_at_work(*key):
+                yield key, self._staging.remove(key)
+
+    def due(self) -> int | None:
+        """When there will be something to `expire`, as a pointer; None if nothing is staged."""
+        latest = [self._staging.latest(key) for key in self._staging]
+        return min(latest) + self._tip.options.staged_age_us if latest else None
+
+    # -- publishing ---------------------------------------------------------------------------------------
+
+    def publish(
+        self, application: int, version: int, parts: Sequence[StagedPart], newest: int = ANY
+    ) -> Appended | Publication | None:
+        """Publish the parts of a transaction, one behind the other.
+
+        newest: what has to be the newest version of the application.
+
+        A small one is appended: it is stored once the log is synced up to its last pointer. For a large one
+        nothing was done yet. None: no parts were named, so what was staged is removed and nothing stored.
+        Raises `Conflict` ``newest_differs``, ``not_staged`` or ``forgotten_sequence``, `RequestError`
+        ``too_large``, `Unavailable`, `BrokerFailure`, or OSError; nothing was published then.
+        """
+        key = Key(application, version)
+        self._check_decided(application)
+        if (stored := self._applications.find(application, version)) is not None:
+            return Appended(stored.first, stored.first + stored.records - 1, stored.records, True)
+        self._tip.check_writable()
+        if self._tip.is_publishing or (self._at_work and self._at_work.key.application == application):
+            raise error(
+                "busy", "a transaction is being published", "nothing was stored; try again in a moment"
+            )
+        if newest not in (ANY, found := self._applications.newest(application)):
+            raise error("newest_differs", f"the newest version that is published is {found}, not {newest}")
+        self._applications.admit(application, self._clock.now())
+        chosen = self._chosen(key, parts)
+        if not chosen:
+            self._staging.drop(key)
+            return None
+        files = [file for one in chosen for file in one.files if file.batches]
+        if self._is_large(chosen):
+            if self._at_work is not None:
+                raise error("busy", "another transaction is being published")
+            tip = self._tip
+            self._at_work = Publication(tip.filesystem, tip.directory, tip.log_id, key, files, tip.options)
+            return self._at_work
+        with readable():
+            batches = list(self._read(chosen))
+        self._newest = key
+        appended = self._tip.append_transaction(batches)
+        self._appended.append(key)
+        return appended
+
+    def place(self, publication: Publication) -> None:
+        """Give a publication that is prepared its place; nobody else appends until it has been adopted."""
+        self._tip.place(publication)
+        self._newest = publication.key
+
+    def adopt(self, publication: Publication) -> Appended:
+        """Go on behind a publication that is committed."""
+        assert publication.tail is not None
+        self._tip.adopt(publication)
+        self._at_work = None
+        self._appended.append(publication.key)
+        self.tidy()
+        first, records = publication.tail.first, publication.records
+        return Appended(first, first + records - 1, records, False)
+
+    def withdraw(self, publication: Publication, problem: OSError | QuothError) -> QuothError:
+        """Go on without a publication that went wrong; returns what is told of it."""
+        self._at_work = None
+        told = self._tip.as_error(problem, 0)
+        if self._tip.trouble.failure is None:  # else it may have been decided, and its files are needed
+            if publication.tail is not None:
+                self._tip.withdraw()
+            with suppress(OSError):
+                publication.discard()
+        return told
+
+    def tidy(self) -> None:
+        """Remove what is left of transactions that are stored; what cannot be removed now, the next time."""
+        if self._tip.is_publishing or self._tip.trouble.failure is not None:
+            return
+        with suppress(OSError):
+            while self._appended:
+                self._staging.drop(self._appended.pop())
+            self._staging.sweep()
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _check_decided(self, application: int, version: int = 0) -> None:
+        """Raise if nobody can tell whether this version, or a later one of the application, is stored: not
+        yet, or not before the next opening."""
+        newest = self._newest
+        if newest is None or not self._tip.is_hiding:
+            return
+        if newest.application == application and newest.version >= version:
+            self._tip.check_writable()
+            raise _at_work()
+
+    def _is_stored(self, key: Key) -> bool:
+        """Is it of no use what is staged for this transaction?"""
+        try:
+            return self._applications.find(*key) is not None
+        except QuothError:
+            return True
+
+    def _is_large(self, chosen: Collection[Attempt]) -> bool:
+        """Does it become segments of its own?"""
+        options = self._tip.options
+        most = min(SMALL_BYTES, options.roll_bytes // SHARE)
+        too_many = options.count_limit and sum(one.records for one in chosen) > options.count_limit
+        too_long = sum(one.batches for one in chosen) > SMALL_BATCHES
+        return bool(too_many or too_long or sum(one.bytes for one in chosen) > most)
+
+    def _chosen(self, key: Key, parts: Sequence[StagedPart]) -> list[Attempt]:
+        """The attempts that these parts name. Raises ``not_staged`` with all that are not there like this."""
+        chosen: list[Attempt] = []
+        missing: list[str] = []
+        for part in parts:
+            one = self._staging.attempt(key, part.part, part.attempt)
+            batches, records = (one.batches, one.records) if one is not None else (0, 0)
+            if one is None or (batches, records) != part[2:]:
+                missing.append(
+                    f"part {part.part} by attempt {part.attempt:016x}: {batches} batches of {part.batches}, "
+                    f"{records} records of {part.records}"
+                )
+            else:
+                chosen.append(one)
+        if missing:
+            more = f", and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
+            raise error("not_staged", "; ".join(missing[:NAMED_MAX]) + more)
+        return chosen
+
+    def _read(self, chosen: Collection[Attempt]) -> Iterator[tuple[Header, Buffer]]:
+        """The batches of a small transaction; the last one says that it is the last."""
+        left = sum(one.batches for one in chosen)
+        for staged in (file for one in chosen for file in one.files):
+            file = self._tip.filesystem.open(staged.path)
+            data = memoryview(file.read(staged.size - BLOCK_BYTES, BLOCK_BYTES))
+            for offset, header in headers_in(file, staged.size, self._tip.log_id):
+                begin = offset - BLOCK_BYTES
+                raw: memoryview = data[begin : begin + header.size]
+                if not is_intact(raw, header):
+                    break
+                left -= 1
+                if not left:
+                    flags = int(Flag.TRANSACTION | Flag.END)
+                    raw = memoryview(batch.claimed(raw, header, header.producer, header.sequence, flags))
+                    header = batch.parse_header(raw, 0)
+                yield header, raw[batch.HEADER_BYTES :]
+            file.close()
+        if left:
+            raise error("damaged", f"{left} staged batches cannot be read any more", CANNOT_BE_READ)
+
+
+def _at_work() -> QuothError:
+    return error("busy", "the transaction is being published", "nothing was done; try again in a moment")
