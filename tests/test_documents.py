@@ -16,12 +16,13 @@ from kit import requests
 from quothd import Broker
 from quothd.config.config import Config
 from quothlog import file_format
-from quothwire import batch, codec
-from quothwire.dialogue import REPLIES, REQUESTS
+from quothwire import batch
 from quothwire.errors import CODES
-from quothwire.message import Operation, TopicInfo, TransactionInfo
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Operation, TopicInfo, TransactionInfo
+from quothwire.protocol.operations import REPLIES, REQUESTS
+from quothwire.protocol.transaction import producer_of
 from quothwire.settings import NAMES
-from quothwire.transaction import producer_of
 
 ROOT = Path(__file__).parent.parent
 BROKER_PAGES = ("broker/FORMAT.md", "broker/DESIGN.md")
@@ -141,9 +142,9 @@ def test_the_producer_ids_in_the_protocol_follow_from_the_names_there() -> None:
 
 def test_the_documents_are_of_the_versions_of_the_code() -> None:
     """One number stands for the protocol and for the batches that it carries."""
-    assert codec.VERSION == batch.VERSION
-    assert f" Version {codec.VERSION}, which stays as it is" in PROTOCOL
-    assert re.findall(r"version \((\d+)\)", PROTOCOL) == [str(codec.VERSION), str(batch.VERSION)]
+    assert binary_codec.VERSION == batch.VERSION
+    assert f" Version {binary_codec.VERSION}, which stays as it is" in PROTOCOL
+    assert re.findall(r"version \((\d+)\)", PROTOCOL) == [str(binary_codec.VERSION), str(batch.VERSION)]
     assert (
         f"\nVersion {file_format.VERSION}, which stays as it is"
         in (ROOT / "broker" / "FORMAT.md").read_text()

@@ -30,8 +30,8 @@ from quothd.datadir import topic_file
 from quothlog import Appended, Log, Reader
 from quothlog.reading import forwarding_progress
 from quothlog.recovery import verify
+from quothwire.protocol.transaction import StagedPart, producer_of
 from quothwire.record import Record
-from quothwire.transaction import StagedPart, producer_of
 
 RECORDED = Path(__file__).parent / "golden"
 BYTES_MAX = 200 * 2**10

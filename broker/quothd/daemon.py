@@ -23,7 +23,7 @@ from quothd.service.log_events import note
 from quothd.service.log_handler import STDERR, LogWriter, configure
 from quothd.service.sd_notify import Notifier
 from quothwire.errors import QuothError
-from quothwire.quantity import format_span
+from quothwire.text.quantity import format_span
 
 _ASKED = frozenset((signal.SIGTERM, signal.SIGINT))
 _ENDED = signal.SIGUSR1

@@ -19,8 +19,8 @@ from quothd.config.sources import CHECK_HELP, FILE_HELP, read
 from quothd.daemon import Daemon
 from quothd.service import log_handler, sd_notify
 from quothwire.errors import QuothError
-from quothwire.paths import given_path
-from quothwire.suggestion import nearest
+from quothwire.text.paths import given_path
+from quothwire.text.suggestion import nearest
 
 SWITCH_INTERVAL_S = 0.0005
 """A thread that computes lets others in ten times as often as by default: everyone's p50 depends on it."""

@@ -42,9 +42,9 @@ from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
 from quothwire.headers import encode_headers
-from quothwire.paths import given_path
 from quothwire.pointer import POINTER_MAX, check_pointer
 from quothwire.record import Record
+from quothwire.text.paths import given_path
 
 
 class Log:

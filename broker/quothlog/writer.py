@@ -27,7 +27,7 @@ from quothlog.retention import LogOptions
 from quothwire import batch
 from quothwire.errors import Conflict, QuothError, Unavailable, error
 from quothwire.headers import encode_headers
-from quothwire.paths import given_path
+from quothwire.text.paths import given_path
 
 FLUSH_RECORDS, FLUSH_SECONDS = 1_000, 1.0
 BUFFER_BYTES_MAX = batch.BATCH_BYTES_MAX - 1_024

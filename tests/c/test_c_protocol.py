@@ -13,7 +13,7 @@ import pytest
 from kit.brokers import BrokerProcess
 from kit.commands import COMMAND_S
 from kit.peers import FastPeer, Peers
-from quothwire.message import DeleteTopic
+from quothwire.protocol.messages import DeleteTopic
 
 PROTOCOL = Path(__file__).resolve().parents[2] / "client" / "PROTOCOL.md"
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g")

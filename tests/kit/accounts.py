@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quoth import Batch, Client, Gap, Message
-from quothwire.message import TopicInfo
+from quothwire.protocol.messages import TopicInfo
 
 SENT_ROWS = 16
 """Records in each batch of a stream that a `quoth.Producer` sends, which cuts its batches by their number."""

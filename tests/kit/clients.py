@@ -8,7 +8,7 @@ from typing import Protocol
 import zmq
 
 from kit.peers import FastPeer, HasUrl, Peers
-from quothwire.message import ListTopics, Topics
+from quothwire.protocol.messages import ListTopics, Topics
 
 Pairs = list[tuple[int, bytes]]
 

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import msgpack
 
 from kit.peers import FastPeer
-from quothwire import codec
-from quothwire.message import Operation
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Operation
 
 
 def header(
     operation: int = Operation.PING,
     *,
-    magic: bytes = codec.MAGIC,
-    version: int = codec.VERSION,
+    magic: bytes = binary_codec.MAGIC,
+    version: int = binary_codec.VERSION,
     status: int = 0,
     zeros: bytes = bytes(3),
     correlation: int = 77,
@@ -37,7 +37,7 @@ def refusal_of(fast: FastPeer, *frames: bytes) -> Refusal:
     fast.send_frames([b"", *frames])
     _, head, arguments, *_ = fast.receive_frames()
     magic, version, _, status, zeros, correlation = struct.unpack("<2sBBB3sQ", head)
-    assert (magic, version, zeros) == (codec.MAGIC, codec.VERSION, bytes(3))
+    assert (magic, version, zeros) == (binary_codec.MAGIC, binary_codec.VERSION, bytes(3))
     return Refusal(msgpack.unpackb(arguments)["code"] if status == 2 else "", correlation)
 
 

@@ -46,8 +46,8 @@ from quothlog.recovery.repair import repair
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.headers import encode_headers
+from quothwire.protocol.transaction import StagedPart
 from quothwire.settings import TopicSettings
-from quothwire.transaction import StagedPart
 
 FOREVER: dict[str, Any] = {"worker_timeout": 86_400, "staged_max_age": 1e9, "scrub_interval": 0}
 """Settings of a broker for which nothing in there is old."""

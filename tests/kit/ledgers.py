@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from quoth.message import Stretch
 from quothwire.errors import error
-from quothwire.message import Advance, Count, TopicInfo
+from quothwire.protocol.messages import Advance, Count, TopicInfo
 
 
 @dataclass

@@ -17,10 +17,9 @@ from kit.logs import encoded, segments
 from kit.peers import FastPeer, Peers, code_of, replied
 from kit.tracing import Call, Tracer
 from kit.transactions import LOADER, staged
-from quothwire import message
-from quothwire.codec import Answer
-from quothwire.dialogue import Request
-from quothwire.message import (
+from quothwire.protocol import messages
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import (
     AbortTransaction,
     CreateTopic,
     DeleteTopic,
@@ -35,8 +34,9 @@ from quothwire.message import (
     TrimTopic,
     UpdateTopic,
 )
+from quothwire.protocol.operations import Request
+from quothwire.protocol.transaction import StagedPart, encode_parts
 from quothwire.record import Record
-from quothwire.transaction import StagedPart, encode_parts
 
 DIED = "died"
 """In place of a code: the broker ended without an answer."""
@@ -193,7 +193,7 @@ class Life:
         for part in range(3):
             for number in range(2):
                 at = part * 4 + number * 2
-                request = message.Stage(LOADER, self.version, part, 7, number)
+                request = messages.Stage(LOADER, self.version, part, 7, number)
                 code = self._code(self._ask(request, staged(values[at : at + 2], self.version)))
                 if code:
                     return code

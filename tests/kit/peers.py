@@ -16,11 +16,21 @@ import zmq
 
 from kit.deadlines import DEADLINE_S
 from kit.logs import encoded
-from quothwire import announcement, batch, codec
-from quothwire.codec import Answer
-from quothwire.dialogue import Request
+from quothwire import batch
 from quothwire.errors import QuothError, error
-from quothwire.message import DescribeTopic, Fetch, Fetched, GetStatus, Publish, Published, Status, TopicInfo
+from quothwire.protocol import announcement, binary_codec
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import (
+    DescribeTopic,
+    Fetch,
+    Fetched,
+    GetStatus,
+    Publish,
+    Published,
+    Status,
+    TopicInfo,
+)
+from quothwire.protocol.operations import Request
 from quothwire.record import Record, records_of
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -155,14 +165,14 @@ class FastPeer(Peer):
     def send(self, request: Request, topic: str = "", payload: bytes | None = None) -> int:
         """Send a request; returns its correlation id."""
         correlation = next(self._correlations)
-        self.send_frames([b"", *codec.encode_request(request, correlation, topic, payload)])
+        self.send_frames([b"", *binary_codec.encode_request(request, correlation, topic, payload)])
         return correlation
 
     def receive(self, seconds: float = DEADLINE_S) -> Answer:
         """The next answer, whatever request it belongs to."""
         frames = self.receive_frames(seconds)
         assert frames[0] == b""
-        return codec.decode_answer(frames[1:])
+        return binary_codec.decode_answer(frames[1:])
 
     def answer_to(self, correlation: int, seconds: float = DEADLINE_S) -> Answer:
         """The answer to one request; those that come before it are kept."""

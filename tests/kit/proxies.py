@@ -21,9 +21,9 @@ import zmq
 
 from kit.deadlines import pause
 from kit.peers import Context
-from quothwire import codec
-from quothwire.codec import Answer, Call
 from quothwire.errors import QuothError
+from quothwire.protocol import binary_codec
+from quothwire.protocol.binary_codec import Answer, Call
 
 _PIECE = 2**16
 _RESET = struct.pack("ii", 1, 0)
@@ -267,7 +267,7 @@ class Meddler(_Thread):
 
     def _take_request(self, frames: list[bytes]) -> None:
         client, empty, *body = frames
-        call = codec.decode_call(body)
+        call = binary_codec.decode_call(body)
         self.requests.append(call)
         self._calls[client, call.correlation] = call
         verdict = self.on_request(call)
@@ -278,7 +278,7 @@ class Meddler(_Thread):
 
     def _take_reply(self, frames: list[bytes]) -> None:
         client, empty, *body = frames
-        answer = codec.decode_answer(body)
+        answer = binary_codec.decode_answer(body)
         call = self._calls[client, answer.correlation]
         verdict = self.on_reply(call, answer)
         if verdict is False:
@@ -288,4 +288,6 @@ class Meddler(_Thread):
 
     def _refuse(self, route: list[bytes], call: Call, verdict: QuothError | Lost) -> None:
         if isinstance(verdict, QuothError):
-            self._front.send_multipart(route + codec.encode_error(call.operation, call.correlation, verdict))
+            self._front.send_multipart(
+                route + binary_codec.encode_error(call.operation, call.correlation, verdict)
+            )

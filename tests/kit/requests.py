@@ -7,10 +7,10 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from quothwire.bounds import Range
-from quothwire.dialogue import REQUESTS, Request
-from quothwire.message import Operation
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.bounds import Range
+from quothwire.protocol.messages import Operation
+from quothwire.protocol.operations import REQUESTS, Request
 
 PROTOCOL = Path(__file__).parents[2] / "client" / "PROTOCOL.md"
 

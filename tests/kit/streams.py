@@ -30,7 +30,7 @@ from kit.peers import Context, FastPeer, code_of, replied
 from kit.processes import python_of
 from quoth import Ack, BrokerFailure, Client, Disconnected, Unavailable
 from quothwire import batch
-from quothwire.message import Publish
+from quothwire.protocol.messages import Publish
 
 PATIENCE_S = 60.0
 """How long a broker may be away, kills in a row included."""

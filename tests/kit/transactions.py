@@ -10,7 +10,7 @@ from quothlog.transactions.commit import Publication
 from quothlog.transactions.transactions import Transactions
 from quothwire import batch
 from quothwire.batch import Flag
-from quothwire.message import (
+from quothwire.protocol.messages import (
     AbortTransaction,
     GetTransaction,
     Published,
@@ -18,7 +18,7 @@ from quothwire.message import (
     Stage,
     TransactionInfo,
 )
-from quothwire.transaction import StagedPart, encode_parts, producer_of, sequence_of
+from quothwire.protocol.transaction import StagedPart, encode_parts, producer_of, sequence_of
 
 LOADER = "loader"
 Batches = Sequence[Sequence[bytes]]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from quothwire.message import Operation
+from quothwire.protocol.messages import Operation
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 NAMES = ("batches", "fast", "simple", "announcements")

@@ -20,7 +20,7 @@ from kit.proxies import Meddler, pass_on
 from quoth import Cursor, Message, RequestError
 from quoth.aio import Client, Reading, Tail, lanes
 from quothwire.errors import error
-from quothwire.message import Operation
+from quothwire.protocol.messages import Operation
 
 T = TypeVar("T")
 BRIEF_S = 0.1

@@ -30,7 +30,7 @@ from quoth.aio.courier import ASKED_MAX
 from quoth.channel import Link
 from quothd import Broker
 from quothwire.errors import error
-from quothwire.message import Operation
+from quothwire.protocol.messages import Operation
 
 
 async def values(client: Client, topic: str) -> list[bytes]:

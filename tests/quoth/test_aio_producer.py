@@ -17,7 +17,7 @@ from kit.proxies import Meddler, Wire, pass_on
 from quoth import ProducerError, RequestError, Unavailable
 from quoth.aio import Client, Producer
 from quoth.delivery import Delivery
-from quothwire.message import Operation, Published
+from quothwire.protocol.messages import Operation, Published
 
 
 async def values(client: Client, topic: str) -> list[bytes]:

@@ -8,9 +8,9 @@ import random
 import pytest
 
 from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RESEND_S, RETRIED, Exchange
-from quothwire.codec import Answer
 from quothwire.errors import CODES, error
-from quothwire.message import Fetch, Ping, Pong
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import Fetch, Ping, Pong
 
 NOW = 1_000.0
 

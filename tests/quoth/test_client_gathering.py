@@ -8,10 +8,10 @@ import pytest
 
 from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RETRIED, Exchange
 from quoth.gathering import LIST_S, ROUND_REST, Gathering, Plan
-from quothwire.codec import Answer
-from quothwire.dialogue import Reply
 from quothwire.errors import QuothError, error
-from quothwire.message import Fetched, Pong, Topics
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import Fetched, Pong, Topics
+from quothwire.protocol.operations import Reply
 
 NOW = 1_000.0
 NOTHING = Fetched(next=0, newest=7, end=3, gone=0, damaged=0, log=5)

@@ -26,7 +26,7 @@ from kit.logs import encoded
 from kit.peers import FastPeer, Peers, code_of, replied
 from kit.streams import PATIENCE_S, Streams, StreamsProcess
 from quoth import Client
-from quothwire.message import CreateTopic, Publish, RollTopic, TopicInfo, TrimTopic, UpdateTopic
+from quothwire.protocol.messages import CreateTopic, Publish, RollTopic, TopicInfo, TrimTopic, UpdateTopic
 
 Connect = Callable[..., Client]
 

@@ -14,8 +14,8 @@ from quoth import Client, channel, delivery, exchange, questions, reading
 from quoth.aio import courier
 from quoth.aio import reading as aio_reading
 from quoth.channel import Link
-from quothwire.codec import Answer, Call
-from quothwire.message import Operation
+from quothwire.protocol.binary_codec import Answer, Call
+from quothwire.protocol.messages import Operation
 
 Connect = Callable[..., Client]
 

@@ -12,9 +12,9 @@ from kit.brokers import BrokerProcess
 from kit.peers import Context, refused
 from kit.proxies import Meddler
 from quoth import Client
-from quothwire.codec import Call
 from quothwire.errors import BrokerFailure, QuothError
-from quothwire.message import Operation
+from quothwire.protocol.binary_codec import Call
+from quothwire.protocol.messages import Operation
 
 Connect = Callable[..., Client]
 

@@ -23,9 +23,9 @@ from quoth.gathering import ROUND_REST_MAX_S, Gathering, Plan
 from quoth.outgoing import Failure, Outgoing
 from quoth.patience import PATIENCE_MAX_S, PATIENCE_S, Patience
 from quoth.pipeline import Pipeline
-from quothwire.codec import Answer
 from quothwire.errors import error
-from quothwire.message import Ping, Pong, Publish, Topics
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import Ping, Pong, Publish, Topics
 
 RESUMED_S = 2.0
 """In which every client is served again."""

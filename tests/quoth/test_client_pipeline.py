@@ -16,10 +16,11 @@ from kit.effort import times
 from quoth.message import Ack
 from quoth.outgoing import RECORD_BYTES, Failure, Outgoing
 from quoth.pipeline import IN_FLIGHT_MAX, Pipeline
-from quothwire import batch, codec
-from quothwire.codec import Answer, Call
+from quothwire import batch
 from quothwire.errors import error
-from quothwire.message import Publish, Published
+from quothwire.protocol import binary_codec
+from quothwire.protocol.binary_codec import Answer, Call
+from quothwire.protocol.messages import Publish, Published
 
 Settled = tuple[Outgoing, Ack | Failure]
 
@@ -61,7 +62,7 @@ def kind_of(outcome: Ack | Failure) -> str:
 
 def call_of(frames: list[bytes]) -> Call:
     """Frames as a broker reads them."""
-    return codec.decode_call(frames)
+    return binary_codec.decode_call(frames)
 
 
 def header_of(call: Call) -> batch.Header:

@@ -20,10 +20,10 @@ from quoth import Ack, Client, Failure, Messages, Producer, ProducerError, Reque
 from quoth import producer as producer_module
 from quoth.delivery import Delivery
 from quothwire.batch import BATCH_BYTES_MAX
-from quothwire.codec import Call
 from quothwire.errors import error
 from quothwire.headers import HEADERS_BYTES_MAX
-from quothwire.message import Operation
+from quothwire.protocol.binary_codec import Call
+from quothwire.protocol.messages import Operation
 
 Connect = Callable[..., Client]
 

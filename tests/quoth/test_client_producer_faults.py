@@ -27,9 +27,9 @@ from quoth.pipeline import IN_FLIGHT_MAX
 from quothd import Broker
 from quothlog.storage.filesystem import PosixFile
 from quothwire import batch
-from quothwire.codec import Answer, Call
 from quothwire.errors import QuothError, error
-from quothwire.message import Operation
+from quothwire.protocol.binary_codec import Answer, Call
+from quothwire.protocol.messages import Operation
 
 Connect = Callable[..., Client]
 

@@ -23,10 +23,10 @@ from quoth.exchange import Exchange
 from quothd import Broker
 from quothlog.storage.filesystem import PosixFile
 from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from quothwire.codec import Answer, Call
 from quothwire.errors import QuothError, error
 from quothwire.headers import HEADERS_BYTES_MAX
-from quothwire.message import Operation, Published
+from quothwire.protocol.binary_codec import Answer, Call
+from quothwire.protocol.messages import Operation, Published
 
 Connect = Callable[..., Client]
 

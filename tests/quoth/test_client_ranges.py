@@ -13,7 +13,7 @@ from kit.peers import refused
 from kit.proxies import Meddler
 from quoth import Ack, Client, Gap, StoredBatch, Stretch
 from quothwire import batch
-from quothwire.message import Operation
+from quothwire.protocol.messages import Operation
 from quothwire.record import records_of
 
 Connect = Callable[..., Client]

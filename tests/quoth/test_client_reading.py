@@ -21,7 +21,7 @@ from kit.tracing import Fault, Tracer, needs_strace
 from quoth import Client, Message, NotFound, Reading, gathering
 from quothd import Broker
 from quothwire.errors import error
-from quothwire.message import Operation
+from quothwire.protocol.messages import Operation
 
 Connect = Callable[..., Client]
 

@@ -17,10 +17,10 @@ from kit.proxies import Meddler, Wire, pass_on
 from quoth import Client, Gap, Message, NotFound
 from quoth import reader as reader_module
 from quoth.channel import Link
-from quothwire.codec import Call
 from quothwire.errors import QuothError, error
 from quothwire.headers import encode_headers
-from quothwire.message import Operation, Publish
+from quothwire.protocol.binary_codec import Call
+from quothwire.protocol.messages import Operation, Publish
 
 Connect = Callable[..., Client]
 

@@ -20,9 +20,9 @@ from kit.proxies import Meddler
 from quoth import Client, Conflict, NotFound, RequestError, Trimmed, exchange
 from quothd.datadir import topic_file
 from quothd.datadir.topic_file import TopicFile
-from quothwire.codec import Answer, Call
 from quothwire.errors import QuothError, error
-from quothwire.message import TOPICS_MAX, Operation, Status
+from quothwire.protocol.binary_codec import Answer, Call
+from quothwire.protocol.messages import TOPICS_MAX, Operation, Status
 from quothwire.settings import NAMES, TopicSettings
 
 Connect = Callable[..., Client]

@@ -18,7 +18,7 @@ from quoth import Ack, Client, Message, StagedPart, Transaction
 from quoth.staging import BATCH_BYTES
 from quothwire.columns import Column
 from quothwire.errors import QuothError
-from quothwire.transaction import PART_MAX, VERSION_MAX
+from quothwire.protocol.transaction import PART_MAX, VERSION_MAX
 
 Connect = Callable[..., Client]
 KIB = 2**10

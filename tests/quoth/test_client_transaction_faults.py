@@ -21,9 +21,9 @@ from kit.processes import peak_of
 from kit.proxies import Meddler, Wire, pass_on
 from quoth import Ack, Client, Disconnected, Message, StagedPart, Transaction, exchange
 from quoth.staging import BATCH_BYTES, IN_FLIGHT_BYTES
-from quothwire.codec import Answer, Call
 from quothwire.errors import QuothError, error
-from quothwire.message import Operation, Published, Staged
+from quothwire.protocol.binary_codec import Answer, Call
+from quothwire.protocol.messages import Operation, Published, Staged
 
 Connect = Callable[..., Client]
 

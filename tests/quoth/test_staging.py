@@ -11,10 +11,11 @@ from kit.peers import refused
 from quoth.columns import columns
 from quoth.exchange import Exchange
 from quoth.staging import BATCH_BYTES, IN_FLIGHT_BYTES, IN_FLIGHT_MAX, Name, Staging
-from quothwire import batch, codec
-from quothwire.codec import Answer
+from quothwire import batch
 from quothwire.errors import QuothError, error
-from quothwire.message import Staged
+from quothwire.protocol import binary_codec
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import Staged
 
 NAME = Name("t", "app", 0)
 OK = Staged(1, 1, 1)
@@ -37,7 +38,7 @@ def put(staging: Staging, count: int, size: int = 1) -> None:
 def number_of(asked: Exchange) -> int:
     """Which batch that is."""
     asked.begin(0, 0.0)
-    number: int = codec.decode_arguments(codec.decode_call(asked.frames)).number
+    number: int = binary_codec.decode_arguments(binary_codec.decode_call(asked.frames)).number
     return number
 
 

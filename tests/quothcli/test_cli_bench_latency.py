@@ -21,9 +21,9 @@ from quothcli.bench.latency import COLUMNS
 from quothcli.bench.report import Report
 from quothcli.formats import Format
 from quothcli.output import Printer
-from quothwire import codec
 from quothwire.errors import Unavailable, error
-from quothwire.message import Operation, Ping, Pong
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Operation, Ping, Pong
 
 SHORT = ("--calls", "20", "--rate", "100", "--rate", "400", "--tail-rate", "100", "--seconds", "100ms")
 QUANTILES = ("p50", "p90", "p99", "p99.9", "max")
@@ -50,8 +50,8 @@ def answerer() -> Iterator[zmq.Socket[bytes]]:
 def answer(router: zmq.Socket[bytes], frames: list[bytes]) -> None:
     """Answer a ping."""
     client, empty, *request = frames
-    number = codec.correlation_of(request)
-    router.send_multipart([client, empty, *codec.encode_reply(Operation.PING, number, Pong(1), None)])
+    number = binary_codec.correlation_of(request)
+    router.send_multipart([client, empty, *binary_codec.encode_reply(Operation.PING, number, Pong(1), None)])
 
 
 def test_a_broker_that_runs_is_left_as_it_was(alone: Command, broker: BrokerProcess) -> None:
@@ -164,7 +164,7 @@ def test_what_a_broker_refuses_is_raised(answerer: zmq.Socket[bytes]) -> None:
     with _kept(answerer, 1, 100) as kept:
         client, empty, *request = answerer.recv_multipart()
         problem = error("busy", "later")
-        frames = codec.encode_error(Operation.PING, codec.correlation_of(request), problem)
+        frames = binary_codec.encode_error(Operation.PING, binary_codec.correlation_of(request), problem)
         answerer.send_multipart([client, empty, *frames])
     with pytest.raises(Unavailable, match="later"):
         kept.result()

@@ -15,8 +15,9 @@ from kit.deadlines import appears, eventually
 from kit.processes import children, needs_proc, runs
 from quothcli.bench import load
 from quothcli.bench.ratio import FIGURES
-from quothwire import batch, codec
-from quothwire.message import Fetched
+from quothwire import batch
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Fetched
 
 SMALL = ("--pairs", "1", "--figure", "publish", "--figure", "read 1 MB, s")
 EXPECTED = [
@@ -107,7 +108,7 @@ def test_reads_say_what_they_expect(broker: BrokerProcess, topic: str) -> None:
         gone = []
         for frames in load.fetches(topic, [0, lasts[0], lasts[1]], 5, 1, [0, 5, 7]):
             socket.send_multipart(frames)
-            answer = codec.decode_answer(socket.recv_multipart()[1:])
+            answer = binary_codec.decode_answer(socket.recv_multipart()[1:])
             assert isinstance(answer.reply, Fetched)
             assert batch.check(answer.payload, answer.reply.log).last in lasts
             gone.append(answer.reply.gone)

@@ -19,8 +19,9 @@ from quothcli.bench.rates import Payload
 from quothcli.bench.table import Choice, Place, Row, Work
 from quothcli.bench.target import Target, running_broker
 from quothcli.bench.topics import Topics
-from quothwire import batch, codec
-from quothwire.message import Fetched
+from quothwire import batch
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Fetched
 
 SHORT = ("--seconds", "0.05")
 SMALL = ("--topics", "3", "--clients", "1", "--clients", "2", "--records", "10", "--size", "10000", *SHORT)
@@ -179,7 +180,7 @@ def test_reads_go_on_by_pointer_and_begin_anew_at_the_end(broker: BrokerProcess)
         with load.dealer(broker.url) as socket:
             for frames in islice(requests, 2 * stored):
                 socket.send_multipart(frames)
-                answer = codec.decode_answer(socket.recv_multipart()[1:])
+                answer = binary_codec.decode_answer(socket.recv_multipart()[1:])
                 assert isinstance(answer.reply, Fetched)
                 seen.append(batch.check(answer.payload, answer.reply.log).base)
     assert seen[:stored] == seen[stored:], "the second round is not the first one"

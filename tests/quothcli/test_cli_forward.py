@@ -33,10 +33,10 @@ from kit.proxies import Meddler, Wire
 from quoth import Client
 from quothlog import Log, LogOptions, Writer
 from quothwire.batch import Flag, encode
-from quothwire.codec import Call
 from quothwire.errors import QuothError, error
 from quothwire.headers import encode_headers
-from quothwire.message import Operation
+from quothwire.protocol.binary_codec import Call
+from quothwire.protocol.messages import Operation
 
 BLOWS = 14
 

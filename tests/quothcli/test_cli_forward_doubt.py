@@ -16,9 +16,9 @@ from kit.peers import Context
 from kit.proxies import Meddler
 from quoth import Client
 from quothlog import Log
-from quothwire.codec import Call
 from quothwire.errors import QuothError, error
-from quothwire.message import Operation
+from quothwire.protocol.binary_codec import Call
+from quothwire.protocol.messages import Operation
 
 fill = partial(forwarding.fill, batch=5)
 

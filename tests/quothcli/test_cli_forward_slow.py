@@ -18,9 +18,9 @@ from quoth.forwarder import Forwarder, Losses, Standing
 from quoth.patience import PATIENCE_MAX_S, PATIENCE_S, WINDOW_BYTES, WINDOW_BYTES_MAX, Patience
 from quothcli.forward import LogSource
 from quothlog import Log
-from quothwire.codec import Call
 from quothwire.errors import error
-from quothwire.message import Operation
+from quothwire.protocol.binary_codec import Call
+from quothwire.protocol.messages import Operation
 
 SIZE = 300_000
 REFUSALS = 15

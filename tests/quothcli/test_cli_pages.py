@@ -11,10 +11,10 @@ from kit.commands import Command
 from quothcli.application import COMMANDS, run
 from quothcli.pages import FILES, PAGES, page
 from quothd.config.config import KEYS
-from quothwire import variables
 from quothwire.errors import CODES
 from quothwire.pointer import parse
-from quothwire.quantity import parse_size, parse_span
+from quothwire.text import variables
+from quothwire.text.quantity import parse_size, parse_span
 
 ROOT = Path(__file__).parents[2]
 

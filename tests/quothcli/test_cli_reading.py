@@ -21,7 +21,7 @@ from kit.screens import Screen
 from quothwire import batch
 from quothwire import pointer as pointers
 from quothwire.headers import encode_headers
-from quothwire.message import Publish
+from quothwire.protocol.messages import Publish
 
 Fill = Callable[..., list[int]]
 

@@ -19,7 +19,7 @@ from kit.peers import Peers
 from kit.processes import listing, python_of
 from kit.tracing import needs_strace
 from quothd.config import template
-from quothwire.message import DeleteTopic, RollTopic
+from quothwire.protocol.messages import DeleteTopic, RollTopic
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNIT = "etc/systemd/system/quothd.service"

@@ -14,8 +14,8 @@ from kit.brokers import StartBroker, free_port
 from kit.deadlines import DEADLINE_S
 from kit.hosts import Machine, two_machines
 from kit.peers import Peers, Subscriber
-from quothwire import announcement
-from quothwire.message import Hello, Welcome
+from quothwire.protocol import announcement
+from quothwire.protocol.messages import Hello, Welcome
 
 CLIENT = """
 import sys, time, zmq

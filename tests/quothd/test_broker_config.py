@@ -18,8 +18,8 @@ from quothd.config.check import check
 from quothd.config.config import KEYS, Config, Key, Size, Span
 from quothd.config.sources import load, read
 from quothd.main import _parser
-from quothwire import variables
 from quothwire.errors import QuothError
+from quothwire.text import variables
 
 SAMPLES: dict[str, tuple[str, Any, str, Any, str, Any]] = {
     # key: (text in the file, its value, text in the environment, its value, argument, its value)

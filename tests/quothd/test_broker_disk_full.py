@@ -27,7 +27,7 @@ from kit.processes import listing
 from quoth import Producer
 from quothlog.recovery import verify
 from quothwire.errors import QuothError
-from quothwire.message import (
+from quothwire.protocol.messages import (
     CreateTopic,
     DeleteTopic,
     ListTopics,
@@ -36,7 +36,7 @@ from quothwire.message import (
     TrimTopic,
     UpdateTopic,
 )
-from quothwire.quantity import format_size, parse_size
+from quothwire.text.quantity import format_size, parse_size
 
 MIB = 2**20
 RESERVE = MIB

@@ -26,7 +26,15 @@ from quothd.topics.topic import Keeper
 from quothd.topics.worker import Worker
 from quothlog import Log
 from quothlog.storage.filesystem import PosixFile
-from quothwire.message import CreateTopic, DeleteTopic, ListTopics, Ping, RollTopic, TrimTopic, UpdateTopic
+from quothwire.protocol.messages import (
+    CreateTopic,
+    DeleteTopic,
+    ListTopics,
+    Ping,
+    RollTopic,
+    TrimTopic,
+    UpdateTopic,
+)
 
 Embed = Callable[..., Broker]
 

@@ -19,9 +19,10 @@ from quothd import Broker, Config
 from quothd.frontend.reply_queue import Replies
 from quothlog import Log
 from quothlog.storage.filesystem import PosixFile
-from quothwire import batch, codec
+from quothwire import batch
 from quothwire.errors import QuothError
-from quothwire.message import (
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import (
     FETCH_BYTES_MAX,
     WAIT_MS_MAX,
     CreateTopic,
@@ -181,7 +182,7 @@ def test_hello_tells_what_a_client_has_to_know(embedded: Broker, peers: Peers) -
     reply = peers.fast(embedded).call(Hello(client="a test"))
     assert isinstance(reply, Welcome)
     assert reply.server.startswith("quothd ")
-    assert reply.versions == [codec.VERSION]
+    assert reply.versions == [binary_codec.VERSION]
     assert reply.operations == [operation.name.lower() for operation in Operation]
     host, _, port = embedded.url.rpartition(":")
     assert reply.announcements == f"{host}:{int(port) + 1}"

@@ -18,8 +18,8 @@ from kit.peers import FastPeer, Peers, SimplePeer, code_of, refused, replied
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
-from quothwire.message import Publish, Published, RollTopic
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.messages import Publish, Published, RollTopic
 
 
 def forge(

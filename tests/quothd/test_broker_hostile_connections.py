@@ -17,7 +17,7 @@ from kit.deadlines import eventually
 from kit.effort import times
 from kit.peers import FastPeer, Peers, found_in, replied
 from kit.processes import descriptors, needs_proc, resident_bytes
-from quothwire.message import Ping, Pong
+from quothwire.protocol.messages import Ping, Pong
 
 QUICK_S = 0.2
 """Ten times what a request takes on a busy machine, and a fraction of what somebody held up would need."""

@@ -15,11 +15,11 @@ from kit.frames import header, packed, refusal_of
 from kit.peers import FastPeer, Peers, SimplePeer, refused
 from kit.processes import listing, needs_proc, resident_bytes
 from kit.requests import example
-from quothwire import codec
-from quothwire.codec import Answer
-from quothwire.dialogue import REQUESTS, WITHOUT_TOPIC
 from quothwire.errors import QuothError
-from quothwire.message import CreateTopic, Operation, Ping, Pong, Publish
+from quothwire.protocol import binary_codec
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import CreateTopic, Operation, Ping, Pong, Publish
+from quothwire.protocol.operations import REQUESTS, WITHOUT_TOPIC
 
 
 def problem_of(answer: Answer) -> QuothError:
@@ -112,7 +112,7 @@ def test_a_simple_request_that_is_none_gets_an_error(simple: SimplePeer, name: s
 
 HEADERS: dict[str, tuple[list[bytes], str, int]] = {
     "cut": ([header()[:15], b""], "bad_request", 0),
-    "only a magic": ([codec.MAGIC, b""], "bad_request", 0),
+    "only a magic": ([binary_codec.MAGIC, b""], "bad_request", 0),
     "too long": ([header() + b"\0", b""], "bad_request", 0),
     "version 2": ([header(version=2), b"", b"\x80"], "unsupported_version", 77),
     "version 255": ([header(version=255), b"", b"\x80"], "unsupported_version", 77),
@@ -265,7 +265,7 @@ def test_what_an_error_quotes_is_short(fast: FastPeer, topic: str) -> None:
     """Checklist 13: an error never is as large as the request that it answers."""
     for settings in ({"x" * 5_000: 1}, {"durability": "x" * 5_000}, {"max_age": "é" * 3_000}):
         problem = problem_of(fast.request(CreateTopic(settings), topic))
-        assert len(problem.text) <= codec.ERROR_CHARACTERS_MAX
+        assert len(problem.text) <= binary_codec.ERROR_CHARACTERS_MAX
     with refused("bad_request"):
         fast.publish(topic, [b"x"], durability="x" * 5_000)
 
@@ -304,7 +304,7 @@ def test_a_bad_name_is_refused_by_everything(
     before = outside_of_topics(broker)
     bad = BAD_NAMES[name]
     for operation in set(Operation) - WITHOUT_TOPIC:
-        frames = codec.encode_request(example(operation), 77)
+        frames = binary_codec.encode_request(example(operation), 77)
         frames[1] = bad
         assert refusal_of(fast, *frames) == ("bad_topic", 77), operation
     with refused("bad_topic"):
@@ -387,7 +387,9 @@ def test_a_request_that_waits_keeps_nothing_large(fast: FastPeer, broker: Broker
     before = resident_bytes(broker.pid)
     payload = bytes(2**20)
     for _ in range(200):
-        frames = codec.encode_request(REQUESTS[Operation.FETCH](wait_ms=60_000), 77, "unknown", payload)
+        frames = binary_codec.encode_request(
+            REQUESTS[Operation.FETCH](wait_ms=60_000), 77, "unknown", payload
+        )
         assert refusal_of(fast, *frames) == ("bad_request", 77)
     assert resident_bytes(broker.pid) - before < 32 * 2**20
     assert fast.status(limit=0).waits == 0

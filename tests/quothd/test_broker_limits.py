@@ -11,7 +11,7 @@ from kit.frames import header, packed, refusal_of
 from kit.peers import FastPeer, SimplePeer
 from kit.requests import PROTOCOL
 from quothwire.batch import encode
-from quothwire.message import Operation
+from quothwire.protocol.messages import Operation
 
 LONG_HEADERS = encode([b"x"], headers=[msgpack.packb({"n": bytes(65_530)})])
 """A batch with a record whose headers are one byte longer than they may be."""

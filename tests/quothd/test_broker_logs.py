@@ -26,7 +26,7 @@ from quothd.service import log_events, log_handler
 from quothd.service.log_events import EVENTS, LOGGER, line_of, note
 from quothd.service.log_handler import REPEATS_MAX, LogWriter, configure, to_journal
 from quothwire import batch, pointer
-from quothwire.message import Publish
+from quothwire.protocol.messages import Publish
 
 QUOTHD = Path(log_events.__file__).parents[1]
 SPOKEN = [name for name, entry in EVENTS.items() if entry.spoken]

@@ -13,7 +13,7 @@ from kit.deadlines import eventually
 from kit.effort import times
 from kit.logs import encoded
 from kit.peers import FastPeer, Peers, SimplePeer, code_of, replied
-from quothwire.message import CreateTopic, Publish, Published, RollTopic, TrimTopic
+from quothwire.protocol.messages import CreateTopic, Publish, Published, RollTopic, TrimTopic
 
 Pairs = list[tuple[int, bytes]]
 

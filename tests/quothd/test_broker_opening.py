@@ -20,7 +20,7 @@ from quothd.topics import opening
 from quothlog import Log
 from quothlog.file_format import FOOTER_BYTES
 from quothwire.errors import QuothError
-from quothwire.message import DeleteTopic, RollTopic
+from quothwire.protocol.messages import DeleteTopic, RollTopic
 
 BATCHES = 40_000
 

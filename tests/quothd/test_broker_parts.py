@@ -24,7 +24,7 @@ from quothd.topics.failures import breakdown, refusal
 from quothd.topics.lifecycle import TABLE, Happening, State, follow
 from quothlog.storage.filesystem import NotDurable, PosixFileSystem
 from quothwire.errors import error
-from quothwire.message import Operation
+from quothwire.protocol.messages import Operation
 from quothwire.settings import TopicSettings
 from quothwire.topic import TOPIC_BYTES_MAX
 

@@ -14,7 +14,7 @@ from kit.effort import times
 from kit.logs import encoded
 from kit.peers import FastPeer, Peers, code_of, refused, replied
 from quothlog.producers import RESULTS_MAX
-from quothwire.message import DeleteTopic, Publish, Published, RollTopic
+from quothwire.protocol.messages import DeleteTopic, Publish, Published, RollTopic
 
 ALICE, BOB = 2**64 - 1, 7
 

@@ -10,8 +10,8 @@ import pytest
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
 from kit.peers import FastPeer, Peers, code_of, refused
-from quothwire.dialogue import Request
-from quothwire.message import (
+from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.messages import (
     AdvanceTopic,
     CountTopic,
     Fetch,
@@ -21,7 +21,7 @@ from quothwire.message import (
     SplitTopic,
     TrimTopic,
 )
-from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.operations import Request
 
 QUESTIONS: tuple[Request, ...] = (AdvanceTopic(), SplitTopic(parts=3), CountTopic())
 

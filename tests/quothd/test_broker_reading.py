@@ -12,8 +12,8 @@ from kit.logs import encoded
 from kit.peers import Peers, SimplePeer, refused, replied
 from quothwire import batch
 from quothwire.headers import encode_headers
-from quothwire.message import FETCH_BYTES_MAX, CreateTopic, Publish, Published, RollTopic, TrimTopic
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.messages import FETCH_BYTES_MAX, CreateTopic, Publish, Published, RollTopic, TrimTopic
 
 
 def published(client: Client, topic: str, count: int, start: int = 0) -> list[tuple[int, bytes]]:

@@ -25,7 +25,7 @@ from quothd.config.sources import load
 from quothd.config.template import toml
 from quothwire import batch
 from quothwire.errors import Disconnected
-from quothwire.message import CreateTopic, Fetch, Ping
+from quothwire.protocol.messages import CreateTopic, Fetch, Ping
 
 LIVE = [name for name, key in KEYS.items() if key.live]
 FIXED = [name for name, key in KEYS.items() if not key.live]

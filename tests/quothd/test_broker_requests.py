@@ -19,10 +19,10 @@ from kit.peers import FastPeer, Peers, SimplePeer, code_of
 from kit.requests import example, required
 from kit.transactions import Job, staged
 from kit.wording import names_python
-from quothwire import codec
-from quothwire.dialogue import REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC
 from quothwire.errors import QuothError, error
-from quothwire.message import Operation, TopicInfo
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Operation, TopicInfo
+from quothwire.protocol.operations import REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC
 
 every_operation = pytest.mark.parametrize("operation", Operation, ids=lambda one: one.name.lower())
 REQUIRED = [(operation, name) for operation in Operation for name in required(operation)]
@@ -46,7 +46,7 @@ def payload_of(operation: Operation) -> list[bytes]:
 
 def frames_of(operation: Operation, topic: str, arguments: dict[str, Any]) -> list[bytes]:
     """A request with these arguments."""
-    header = codec.encode_request(example(operation), 7)[0]
+    header = binary_codec.encode_request(example(operation), 7)[0]
     name = b"" if operation in WITHOUT_TOPIC else topic.encode()
     return [header, name, msgpack.packb(arguments), *payload_of(operation)]
 
@@ -281,6 +281,6 @@ def test_clients_of_this_version_send_all_that_is_required(peers: Peers, broker:
     fast = peers.fast(broker)
     fast.publish("whole", [b"x"])
     for operation in Operation:
-        packed = codec.encode_request(example(operation), 1)[2]
+        packed = binary_codec.encode_request(example(operation), 1)[2]
         assert set(required(operation)) <= set(msgpack.unpackb(packed)), operation
     assert code_of(fast.request(example(Operation.ABORT), "whole")) == ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually, hold
 from kit.peers import FastPeer, Peers
-from quothwire.message import CreateTopic, Ping, RollTopic, UpdateTopic
+from quothwire.protocol.messages import CreateTopic, Ping, RollTopic, UpdateTopic
 
 
 def asleep(fast: FastPeer) -> bool:

@@ -17,7 +17,7 @@ from kit.processes import children, needs_proc, runs
 from quothd.service.scrub_process import Pace, scrub
 from quothlog.file_format import FOOTER_BYTES
 from quothlog.recovery.repair import repair
-from quothwire.message import CreateTopic, DeleteTopic
+from quothwire.protocol.messages import CreateTopic, DeleteTopic
 
 NAMES = ("a", "b", "c")
 

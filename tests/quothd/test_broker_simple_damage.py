@@ -12,7 +12,7 @@ from kit.damage import cut, flip, overwrite, zero
 from kit.harms import ACTIVE, BATCHES, RECORDS, SEGMENTS, Left, Scene, leave_behind
 from kit.peers import Peers, SimplePeer
 from quothd import Broker
-from quothwire.message import TrimTopic
+from quothwire.protocol.messages import TrimTopic
 
 Damage = Callable[[Scene], None]
 ALL = set(range(SEGMENTS * BATCHES))

@@ -14,7 +14,7 @@ from kit.deadlines import eventually, hold, pause
 from kit.effort import times
 from kit.peers import FastPeer, Peers, refused, replied
 from kit.processes import descriptors, needs_proc, resident_bytes, threads
-from quothwire.message import (
+from quothwire.protocol.messages import (
     Fetched,
     ListTopics,
     Published,

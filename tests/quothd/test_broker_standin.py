@@ -23,7 +23,7 @@ from quothd.topics.fetch import Reads
 from quothd.topics.worker import Worker
 from quothlog.segment import ActiveSegment
 from quothwire.errors import Conflict, Disconnected
-from quothwire.message import DeleteTopic, Fetch, Ping
+from quothwire.protocol.messages import DeleteTopic, Fetch, Ping
 
 Embed = Callable[..., Broker]
 

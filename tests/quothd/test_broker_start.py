@@ -27,7 +27,7 @@ from quothd.datadir import topic_file
 from quothlog import Log
 from quothlog.file_format import LOCK_NAME
 from quothwire.errors import QuothError
-from quothwire.message import ListTopics, Ping, UpdateTopic
+from quothwire.protocol.messages import ListTopics, Ping, UpdateTopic
 from quothwire.settings import TopicSettings
 
 WRONG, CANNOT = 2, 3

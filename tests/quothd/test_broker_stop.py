@@ -25,8 +25,8 @@ from quothd.threads.wakeup import Wakeup
 from quothlog import Log
 from quothlog.storage.filesystem import PosixFile
 from quothwire.errors import Conflict, Disconnected
-from quothwire.message import DeleteTopic
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.messages import DeleteTopic
 
 ASKED = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 

@@ -13,7 +13,7 @@ from kit.effort import times
 from kit.peers import FastPeer, Peers, SimplePeer, code_of, found_in, refused, replied
 from kit.processes import listing
 from quothwire.errors import QuothError
-from quothwire.message import (
+from quothwire.protocol.messages import (
     CreateTopic,
     DeleteTopic,
     Fetch,

@@ -14,9 +14,8 @@ from kit.peers import FastPeer, Peers, code_of, refused, replied
 from kit.transactions import Job, part_of, staged
 from quothwire import batch
 from quothwire.batch import Flag
-from quothwire.dialogue import Request
 from quothwire.errors import Conflict, QuothError
-from quothwire.message import (
+from quothwire.protocol.messages import (
     AbortTransaction,
     CreateTopic,
     DeleteTopic,
@@ -28,7 +27,8 @@ from quothwire.message import (
     Stage,
     UpdateTopic,
 )
-from quothwire.transaction import StagedPart, encode_parts, producer_of
+from quothwire.protocol.operations import Request
+from quothwire.protocol.transaction import StagedPart, encode_parts, producer_of
 
 MIB = 2**20
 SMALL = [[[b"%d.%d" % (part, number)] for number in range(3)] for part in range(4)]

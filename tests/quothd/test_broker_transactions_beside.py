@@ -18,7 +18,7 @@ from kit.brokers import StartBroker
 from kit.effort import times
 from kit.peers import FastPeer, Peers, replied
 from kit.transactions import Job
-from quothwire.transaction import BATCHES_MAX, StagedPart
+from quothwire.protocol.transaction import BATCHES_MAX, StagedPart
 
 MIB = 2**20
 PARTS = 8

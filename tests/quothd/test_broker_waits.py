@@ -13,9 +13,9 @@ from kit.deadlines import eventually, hold
 from kit.effort import times
 from kit.peers import FastPeer, Peers, SimplePeer, Subscriber, code_of, found_in, refused
 from kit.processes import descriptors, needs_proc, threads
-from quothwire import announcement
-from quothwire.message import CreateTopic, Fetch, ListTopics, RollTopic, TrimTopic
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol import announcement
+from quothwire.protocol.messages import CreateTopic, Fetch, ListTopics, RollTopic, TrimTopic
 
 
 def waiting(fast: FastPeer, count: int) -> None:

@@ -7,7 +7,7 @@ from itertools import count
 from kit.clocks import DAY, START
 from kit.peers import refused
 from quothlog.transactions.table import APPLICATIONS_MAX, ONCE_MAX, Applications, Stored
-from quothwire.transaction import is_once, producer_of
+from quothwire.protocol.transaction import is_once, producer_of
 
 
 def publish(applications: Applications, name: str, first: int) -> int:

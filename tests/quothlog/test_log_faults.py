@@ -21,7 +21,7 @@ from kit.logs import copy, encoded, fill, outcome_of, put, segments, values
 from kit.storage import CHANGES, Died, FaultyDisk, Kind, MemoryDisk
 from quothlog import Appended, Log, LogOptions
 from quothwire.errors import BrokerFailure, QuothError, Unavailable
-from quothwire.quantity import parse_size
+from quothwire.text.quantity import parse_size
 
 OpenLog = Callable[..., Log]
 

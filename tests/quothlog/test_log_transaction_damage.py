@@ -18,7 +18,7 @@ from quothlog import Appended, Log, LogOptions
 from quothlog.transactions import staging
 from quothlog.transactions.commit import Publication
 from quothwire.errors import Damaged
-from quothwire.transaction import StagedPart
+from quothwire.protocol.transaction import StagedPart
 
 OpenLog = Callable[..., Log]
 

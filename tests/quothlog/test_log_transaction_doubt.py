@@ -22,7 +22,7 @@ from quothlog.transactions.commit import Publication
 from quothlog.transactions.table import APPLICATIONS_MAX, VERSIONS_MAX, Applications, Stored
 from quothwire import batch
 from quothwire.batch import Flag
-from quothwire.transaction import StagedPart, producer_of
+from quothwire.protocol.transaction import StagedPart, producer_of
 
 OpenLog = Callable[..., Log]
 

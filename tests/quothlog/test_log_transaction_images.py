@@ -20,7 +20,7 @@ from kit.transactions import Loader, part_of
 from quothlog import Appended, Log, LogOptions
 from quothlog.transactions.commit import Publication
 from quothwire.errors import Conflict
-from quothwire.transaction import StagedPart
+from quothwire.protocol.transaction import StagedPart
 
 APPENDED = LogOptions(size_limit=64 * 2**10)
 SEGMENTS = LogOptions(size_limit=600)

@@ -25,7 +25,7 @@ from quothlog.transactions.table import APPLICATIONS_MAX, VERSIONS_MAX
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
-from quothwire.transaction import StagedPart, producer_of
+from quothwire.protocol.transaction import StagedPart, producer_of
 
 OpenLog = Callable[..., Log]
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from quothwire.bounds import Range
 from quothwire.errors import QuothError
+from quothwire.protocol.bounds import Range
 
 Decode = Callable[[Any], object]
 Labelled = Iterator[tuple[str, bytes]]

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from quothwire import announcement
 from quothwire.errors import RequestError
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol import announcement
 
 REFUSED = {
     "empty": (b"", "bad_request"),

@@ -9,8 +9,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from quothwire import codec, fields, simple
-from quothwire.codec import (
+from quothwire.errors import CODES, BrokerFailure, QuothError, RequestError, error
+from quothwire.protocol import binary_codec, msgpack_schema, text_codec
+from quothwire.protocol.binary_codec import (
     Answer,
     correlation_of,
     decode_answer,
@@ -21,9 +22,8 @@ from quothwire.codec import (
     encode_request,
     is_fast,
 )
-from quothwire.dialogue import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC
-from quothwire.errors import CODES, BrokerFailure, QuothError, RequestError, error
-from quothwire.message import DescribeTopic, Fetch, Hello, Operation, Ping, Pong
+from quothwire.protocol.messages import DescribeTopic, Fetch, Hello, Operation, Ping, Pong
+from quothwire.protocol.operations import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC
 
 CORRELATION = 0x0102_0304_0506_0708
 U64 = 2**64 - 1
@@ -191,7 +191,7 @@ def test_request_of_a_wrong_number_of_frames_is_refused(count: int) -> None:
 @pytest.mark.parametrize("count", [0, 1, 4, 1_000])
 def test_reply_of_a_wrong_number_of_frames_is_refused(count: int) -> None:
     for status in (1, 2):
-        frames = [header(status=status), fields.pack(Pong(5)), *[b""] * 1_000][:count]
+        frames = [header(status=status), msgpack_schema.pack(Pong(5)), *[b""] * 1_000][:count]
         assert refusal_of(decode_answer, frames) == "bad_request"
 
 
@@ -239,12 +239,12 @@ def test_correlation_of_a_wrong_request_can_be_told(frames: list[bytes], correla
 
 
 def test_simple_request_does_not_look_like_a_fast_one() -> None:
-    assert not any(is_fast([name]) for name in simple.OPERATIONS)
+    assert not any(is_fast([name]) for name in text_codec.OPERATIONS)
     assert not is_fast([])
     assert not is_fast([b""])
     with pytest.raises(UnicodeDecodeError):
-        codec.MAGIC.decode()
-    assert refusal_of(simple.operation_of, encode_request(Hello(), 1)) == "unknown_operation"
+        binary_codec.MAGIC.decode()
+    assert refusal_of(text_codec.operation_of, encode_request(Hello(), 1)) == "unknown_operation"
 
 
 def test_topic_that_is_no_text_is_left_to_the_broker() -> None:

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import msgpack
 import pytest
 
-from quothwire import announcement, batch, codec, fields, pointer, simple, topic
-from quothwire.dialogue import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC
+from quothwire import batch, pointer, topic
 from quothwire.errors import QuothError, error
 from quothwire.headers import decode_headers, encode_headers
-from quothwire.message import CreateTopic, Operation
+from quothwire.protocol import announcement, binary_codec, msgpack_schema, text_codec
+from quothwire.protocol.messages import CreateTopic, Operation
+from quothwire.protocol.operations import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC
 from quothwire.settings import TopicSettings
 
 LOG = 0x1122_3344_5566_7788
@@ -66,7 +67,7 @@ def join(batches: Sequence[memoryview]) -> bytes:
 
 def read_settings(packed: bytes) -> TopicSettings:
     """Settings as the broker takes them from a request."""
-    return TopicSettings().changed(fields.unpack(CreateTopic, packed, strict=True).settings)
+    return TopicSettings().changed(msgpack_schema.unpack(CreateTopic, packed, strict=True).settings)
 
 
 SEAMS = {
@@ -101,9 +102,9 @@ SEAMS = {
         for text in ("1767323045000001", "2026-01-02T03:04:05.000001+01:00", "2026-01-02", "-1d3h2.5s", "now")
     },
     "topic settings": Seam(
-        fields.pack(CreateTopic(TopicSettings().to_map())),
+        msgpack_schema.pack(CreateTopic(TopicSettings().to_map())),
         read_settings,
-        lambda settings: fields.pack(CreateTopic(settings.to_map())),
+        lambda settings: msgpack_schema.pack(CreateTopic(settings.to_map())),
         frozenset({"bad_request", "bad_setting"}),
     ),
 }
@@ -144,12 +145,14 @@ def test_damaged_arguments_are_read_or_refused(
     for kind, strict in ((REQUESTS[operation], True), (REPLIES[operation], False)):
 
         def read(packed: bytes, kind: type[Any] = kind, strict: bool = strict) -> Any:
-            return fields.unpack(kind, packed, strict=strict)
+            return msgpack_schema.unpack(kind, packed, strict=strict)
 
-        for label, wrong in damaged(fields.pack(make_message(kind))):
+        for label, wrong in damaged(msgpack_schema.pack(make_message(kind))):
             found = settle(read, wrong, {"bad_request"} | (ABOVE if strict else set()), label)
             if found is not None:
-                assert repr(read(fields.pack(found))) == repr(found), f"{label}: {wrong!r}"  # NaN is not NaN
+                assert repr(read(msgpack_schema.pack(found))) == repr(found), (
+                    f"{label}: {wrong!r}"
+                )  # NaN is not NaN
 
 
 class Asked(NamedTuple):
@@ -163,18 +166,18 @@ class Asked(NamedTuple):
 
 
 def read_request(frames: Sequence[bytes]) -> Asked:
-    call = codec.decode_call(frames)
+    call = binary_codec.decode_call(frames)
     return Asked(
         call.operation,
         call.correlation,
         "" if call.operation in WITHOUT_TOPIC else topic.decode_topic(call.topic),
-        codec.decode_arguments(call),
+        binary_codec.decode_arguments(call),
         call.payload,
     )
 
 
 def read_answer(frames: Sequence[bytes]) -> str:
-    return str(codec.decode_answer(frames))
+    return str(binary_codec.decode_answer(frames))
 
 
 def with_one_frame_damaged(frames: list[bytes], damaged: Labelled) -> Iterator[tuple[str, list[bytes]]]:
@@ -197,36 +200,39 @@ def test_damaged_frames_are_read_or_refused(
     ours = {"bad_request", "bad_topic", "unsupported_version", "unknown_operation"}
     topic = "" if operation in WITHOUT_TOPIC else "orders"
     payload = b"batch" if operation in WITH_PAYLOAD else None
-    request = codec.encode_request(make_message(REQUESTS[operation]), 5, topic, payload)
-    reply = codec.encode_reply(operation, 5, make_message(REPLIES[operation]), b"batches")
+    request = binary_codec.encode_request(make_message(REQUESTS[operation]), 5, topic, payload)
+    reply = binary_codec.encode_reply(operation, 5, make_message(REPLIES[operation]), b"batches")
     assert read_request(request).topic == topic
     for label, frames in with_one_frame_damaged(request, damaged):
         settle(read_request, frames, ours | ABOVE, f"request, {label}")
-        codec.is_fast(frames)
-        codec.correlation_of(frames)
+        binary_codec.is_fast(frames)
+        binary_codec.correlation_of(frames)
     for label, frames in with_one_frame_damaged(list(map(bytes, reply)), damaged):
         settle(read_answer, frames, ours - {"bad_topic"}, f"reply, {label}")
 
 
 def test_damaged_error_reply_is_read_or_refused(damaged: Labelled, settle: Settle) -> None:
-    whole = codec.encode_error(Operation.PUBLISH, 5, error("out_of_sequence", "5 is not 4", "send 4"))
+    whole = binary_codec.encode_error(Operation.PUBLISH, 5, error("out_of_sequence", "5 is not 4", "send 4"))
     for label, frames in with_one_frame_damaged(whole, damaged):
         answer = settle(
-            codec.decode_answer, frames, {"bad_request", "unsupported_version", "unknown_operation"}, label
+            binary_codec.decode_answer,
+            frames,
+            {"bad_request", "unsupported_version", "unknown_operation"},
+            label,
         )
         if answer is not None:
             assert isinstance(answer.reply, QuothError), f"{label}: an error became {answer.reply}"
-            again = codec.decode_answer(codec.encode_error(3, answer.correlation, answer.reply))
+            again = binary_codec.decode_answer(binary_codec.encode_error(3, answer.correlation, answer.reply))
             assert str(again.reply) == str(answer.reply), label
 
 
 def read_simple(frames: Sequence[bytes]) -> tuple[object, ...]:
     """A simple request as the broker reads it."""
-    operation = simple.operation_of(frames)
+    operation = text_codec.operation_of(frames)
     if operation is Operation.PUBLISH:
-        return (topic.decode_topic(frames[1]), *simple.decode_publish(frames))
+        return (topic.decode_topic(frames[1]), *text_codec.decode_publish(frames))
     if operation is Operation.FETCH:
-        return (topic.decode_topic(frames[1]), *simple.decode_read(frames))
+        return (topic.decode_topic(frames[1]), *text_codec.decode_read(frames))
     return ()
 
 
@@ -258,12 +264,14 @@ def test_any_msgpack_is_read_or_refused(rng: random.Random, seed: int, settle: S
         packed = msgpack.packb(content)
 
         def read(packed: bytes, kind: type[Any] = kind, strict: bool = strict) -> Any:
-            return fields.unpack(kind, packed, strict=strict)
+            return msgpack_schema.unpack(kind, packed, strict=strict)
 
         codes = {"bad_request"} | (ABOVE if strict else set())
         found = settle(read, packed, codes, f"QUOTH_SEED={seed} attempt {attempt}, {kind.__name__}")
         if found is not None:
-            assert repr(read(fields.pack(found))) == repr(found), f"QUOTH_SEED={seed} attempt {attempt}"
+            assert repr(read(msgpack_schema.pack(found))) == repr(found), (
+                f"QUOTH_SEED={seed} attempt {attempt}"
+            )
 
 
 def _anything(rng: random.Random, depth: int) -> Any:

@@ -10,12 +10,12 @@ import msgpack
 import pytest
 
 from kit.wording import names_python
-from quothwire import fields
-from quothwire.bounds import Range
-from quothwire.dialogue import REPLIES, REQUESTS
 from quothwire.errors import RequestError
-from quothwire.message import CreateTopic, Fetch, Hello, ListTopics, Operation, Pong, Topics
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol import msgpack_schema
+from quothwire.protocol.bounds import Range
+from quothwire.protocol.messages import CreateTopic, Fetch, Hello, ListTopics, Operation, Pong, Topics
+from quothwire.protocol.operations import REPLIES, REQUESTS
 
 CANNOT_BE_ENCODED: dict[str, Any] = {
     "too large": CreateTopic({"max_bytes": 2**64}),
@@ -65,7 +65,7 @@ def wrong_values(hint: Any) -> list[Any]:
 
 
 def unpack_raw(kind: type[Any], content: Any, strict: bool) -> Any:
-    return fields.unpack(kind, msgpack.packb(content), strict=strict)
+    return msgpack_schema.unpack(kind, msgpack.packb(content), strict=strict)
 
 
 def refusal_of(call: Callable[..., object], *arguments: object, code: str = "bad_request") -> str:
@@ -97,7 +97,9 @@ def test_message_is_read_as_it_was_written(
 ) -> None:
     for _ in range(50):
         message = make_message(kind)
-        assert fields.unpack(kind, fields.pack(message), strict=strict) == message, f"QUOTH_SEED={seed}"
+        assert msgpack_schema.unpack(kind, msgpack_schema.pack(message), strict=strict) == message, (
+            f"QUOTH_SEED={seed}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -247,11 +249,11 @@ NO_MAP: dict[str, bytes] = {
 
 
 def as_request(packed: bytes) -> object:
-    return fields.unpack(CreateTopic, packed, strict=True)
+    return msgpack_schema.unpack(CreateTopic, packed, strict=True)
 
 
 def as_reply(packed: bytes) -> object:
-    return fields.unpack(Pong, packed, strict=False)
+    return msgpack_schema.unpack(Pong, packed, strict=False)
 
 
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
@@ -290,18 +292,18 @@ def test_key_that_stands_there_twice_is_refused(key: str) -> None:
 
 
 def test_request_of_as_many_bytes_as_can_be_is_read() -> None:
-    name = "x" * (fields.REQUEST_BYTES_MAX - len(fields.pack(Hello(""))) - 2)
-    assert len(fields.pack(Hello(name))) == fields.REQUEST_BYTES_MAX
-    assert fields.unpack(Hello, fields.pack(Hello(name)), strict=True) == Hello(name)
+    name = "x" * (msgpack_schema.REQUEST_BYTES_MAX - len(msgpack_schema.pack(Hello(""))) - 2)
+    assert len(msgpack_schema.pack(Hello(name))) == msgpack_schema.REQUEST_BYTES_MAX
+    assert msgpack_schema.unpack(Hello, msgpack_schema.pack(Hello(name)), strict=True) == Hello(name)
     assert "8193 bytes" in refusal_of(unpack_raw, Hello, {"client": name + "x"}, True)
 
 
 def test_listing_of_as_many_topics_as_can_be_is_read() -> None:
     topics = Topics([f"{number:0200d}" for number in range(1_000)])
-    assert fields.unpack(Topics, fields.pack(topics), strict=False) == topics
-    assert len(fields.pack(topics)) < fields.REPLY_BYTES_MAX
+    assert msgpack_schema.unpack(Topics, msgpack_schema.pack(topics), strict=False) == topics
+    assert len(msgpack_schema.pack(topics)) < msgpack_schema.REPLY_BYTES_MAX
     assert "at most" in refusal_of(unpack_raw, Topics, {"names": ["x" * 2**20]}, False)
-    refusal_of(unpack_raw, Topics, {"names": [""] * (fields.REPLY_ELEMENTS_MAX + 1)}, False)
+    refusal_of(unpack_raw, Topics, {"names": [""] * (msgpack_schema.REPLY_ELEMENTS_MAX + 1)}, False)
 
 
 def test_number_in_any_width_is_the_same_number() -> None:
@@ -313,7 +315,7 @@ def test_number_in_any_width_is_the_same_number() -> None:
         b"\xcf" + bytes(7) + b"\x05",
         b"\xd0\x05",
     ):
-        assert fields.unpack(Fetch, b"\x81\xa5after" + width, strict=True) == Fetch(after=5)
+        assert msgpack_schema.unpack(Fetch, b"\x81\xa5after" + width, strict=True) == Fetch(after=5)
 
 
 def test_refusal_quotes_no_more_than_a_line() -> None:
@@ -324,7 +326,7 @@ def test_refusal_quotes_no_more_than_a_line() -> None:
 @pytest.mark.parametrize("message", CANNOT_BE_ENCODED.values(), ids=CANNOT_BE_ENCODED)
 def test_value_that_cannot_be_encoded_is_a_bad_request(message: Any) -> None:
     with pytest.raises(RequestError) as caught:
-        fields.pack(message)
+        msgpack_schema.pack(message)
     assert caught.value.code == "bad_request"
     assert caught.value.text.startswith(f"{message.operation.name.lower()} cannot be encoded: ")
     assert caught.value.text.isprintable()

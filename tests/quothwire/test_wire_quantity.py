@@ -10,7 +10,7 @@ import pytest
 
 from kit.peers import refused
 from quothwire.errors import QuothError, shown
-from quothwire.quantity import format_size, format_span, is_span, parse_size, parse_span
+from quothwire.text.quantity import format_size, format_span, is_span, parse_size, parse_span
 
 SPANS: dict[Any, float] = {
     "7d": 604_800,

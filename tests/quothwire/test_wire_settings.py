@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from quothwire import fields
 from quothwire.errors import RequestError
-from quothwire.message import CreateTopic
+from quothwire.protocol import msgpack_schema
+from quothwire.protocol.messages import CreateTopic
 from quothwire.settings import NAMES, SECONDS_MAX, SEGMENT_BYTES_MAX, TopicSettings
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -109,8 +109,8 @@ def test_nothing_is_changed_by_a_refused_change() -> None:
 
 def test_settings_survive_the_journey_in_a_request() -> None:
     settings = TopicSettings("synced", 3_600.5, 10**12, 2**30, 5, 60.0)
-    packed = fields.pack(CreateTopic(settings.to_map()))
-    arrived = fields.unpack(CreateTopic, packed, strict=True)
+    packed = msgpack_schema.pack(CreateTopic(settings.to_map()))
+    arrived = msgpack_schema.unpack(CreateTopic, packed, strict=True)
     assert DEFAULTS.changed(arrived.settings) == settings
 
 

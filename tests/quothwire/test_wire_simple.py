@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from quothwire import simple
 from quothwire.errors import CODES, RequestError, error
-from quothwire.message import WAIT_MS_MAX, Operation
 from quothwire.pointer import POINTER_MAX
-from quothwire.simple import (
+from quothwire.protocol import text_codec
+from quothwire.protocol.messages import WAIT_MS_MAX, Operation
+from quothwire.protocol.text_codec import (
     PUBLISH_VALUES_MAX,
     READ_LIMIT_MAX,
     SimplePublish,
@@ -71,7 +71,7 @@ def test_request_for_nothing_known_is_refused(frames: list[bytes], code: str) ->
 def test_refusal_of_an_operation_names_the_known_ones() -> None:
     with pytest.raises(RequestError) as refusal:
         operation_of([b"subscribe" * 100_000])
-    assert all(name.decode() in refusal.value.hint for name in simple.OPERATIONS)
+    assert all(name.decode() in refusal.value.hint for name in text_codec.OPERATIONS)
     assert len(str(refusal.value)) < 200
 
 
@@ -161,19 +161,19 @@ def test_text_of_a_number_that_does_not_fit_tells_it_and_its_range(numbers: list
 
 
 def test_replies_are_the_documented_frames() -> None:
-    assert simple.encode_ok(5) == [b"ok", b"5"]
-    assert simple.encode_ok(5, POINTER_MAX) == [b"ok", b"5", b"72057594037927935"]
-    assert simple.encode_ok(rest=[b"a", b"b"]) == [b"ok", b"a", b"b"]
-    records = simple.encode_records([7, 8, 9], [b"", b"x", b"8"])
-    assert simple.encode_ok(9, rest=records) == [b"ok", b"9", b"7", b"", b"8", b"x", b"9", b"8"]
+    assert text_codec.encode_ok(5) == [b"ok", b"5"]
+    assert text_codec.encode_ok(5, POINTER_MAX) == [b"ok", b"5", b"72057594037927935"]
+    assert text_codec.encode_ok(rest=[b"a", b"b"]) == [b"ok", b"a", b"b"]
+    records = text_codec.encode_records([7, 8, 9], [b"", b"x", b"8"])
+    assert text_codec.encode_ok(9, rest=records) == [b"ok", b"9", b"7", b"", b"8", b"x", b"9", b"8"]
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_error_is_its_code_and_a_text_with_the_hint(code: str) -> None:
     hint = CODES[code].hint
-    assert simple.encode_error(error(code, "what happened")) == [
+    assert text_codec.encode_error(error(code, "what happened")) == [
         b"error",
         code.encode(),
         f"what happened ({hint})".encode(),
     ]
-    assert simple.encode_error(error(code, "é \ud800", "")) == [b"error", code.encode(), b"\xc3\xa9 ?"]
+    assert text_codec.encode_error(error(code, "é \ud800", "")) == [b"error", code.encode(), b"\xc3\xa9 ?"]

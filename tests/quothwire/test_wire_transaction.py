@@ -11,10 +11,10 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from kit import vectors
-from quothwire import transaction
 from quothwire.batch import Flag, check, claimed, encode, parse_header
 from quothwire.errors import QuothError, RequestError
-from quothwire.transaction import (
+from quothwire.protocol import transaction
+from quothwire.protocol.transaction import (
     APPLICATION_BYTES_MAX,
     BATCHES_MAX,
     PART_MAX,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from quothwire import value
-from quothwire.value import Value
+from quothwire.protocol import value
+from quothwire.protocol.value import Value
 
 
 def new_class() -> Any:

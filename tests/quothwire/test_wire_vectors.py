@@ -17,11 +17,12 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from kit import vectors
-from quothwire import announcement, batch, codec, ingest, simple, topic
-from quothwire.dialogue import REPLIES, REQUESTS
+from quothwire import batch, ingest, topic
 from quothwire.errors import QuothError, error
 from quothwire.headers import decode_headers, encode_headers
-from quothwire.message import Operation
+from quothwire.protocol import announcement, binary_codec, text_codec
+from quothwire.protocol.messages import Operation
+from quothwire.protocol.operations import REPLIES, REQUESTS
 
 Vector = dict[str, Any]
 
@@ -125,7 +126,7 @@ def test_integers_of_the_vectors_are_all_fields_that_may_have_64_bits() -> None:
 
 def test_versions_of_the_vectors_are_those_of_the_package() -> None:
     assert BATCHES["version"] == batch.VERSION
-    assert FAST["version"] == codec.VERSION
+    assert FAST["version"] == binary_codec.VERSION
 
 
 @each(BATCHES["accepted"])
@@ -238,11 +239,11 @@ def test_request_lies_as_documented(vector: Vector) -> None:
 def test_request_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
     frames, payload = unhex(vector["frames"]), unhex(vector["payload"])
     request = REQUESTS[Operation(vector["operation"])](**vector["arguments"])
-    assert codec.encode_request(request, vector["correlation"], vector["topic"], payload) == frames
-    call = codec.decode_call(frames)
+    assert binary_codec.encode_request(request, vector["correlation"], vector["topic"], payload) == frames
+    call = binary_codec.decode_call(frames)
     assert call[:2] == (vector["operation"], vector["correlation"])
     assert call.topic.decode() == vector["topic"]
-    assert codec.decode_arguments(call) == request
+    assert binary_codec.decode_arguments(call) == request
     assert call.payload == (payload or b"")
 
 
@@ -259,8 +260,8 @@ def test_reply_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
     frames, payload = unhex(vector["frames"]), unhex(vector["payload"])
     operation = Operation(vector["operation"])
     reply = REPLIES[operation](**vector["arguments"])
-    assert codec.encode_reply(operation, vector["correlation"], reply, payload) == frames
-    assert codec.decode_answer(frames) == (vector["correlation"], reply, payload or b"")
+    assert binary_codec.encode_reply(operation, vector["correlation"], reply, payload) == frames
+    assert binary_codec.decode_answer(frames) == (vector["correlation"], reply, payload or b"")
 
 
 @each(FAST["errors"])
@@ -270,8 +271,8 @@ def test_error_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
     carried = {name: vector[name] for name in ("code", "text", "hint")}
     assert in_order(read_msgpack(frames[1])) == in_order(carried)
     problem = error(**carried)
-    assert codec.encode_error(vector["operation"], vector["correlation"], problem) == frames
-    answer = codec.decode_answer(frames)
+    assert binary_codec.encode_error(vector["operation"], vector["correlation"], problem) == frames
+    answer = binary_codec.decode_answer(frames)
     assert answer.correlation == vector["correlation"]
     assert type(answer.reply) is type(problem)
     assert str(answer.reply) == str(problem)
@@ -279,7 +280,7 @@ def test_error_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
 
 @each(FAST["later"])
 def test_answer_of_a_later_broker_is_read_as_in_the_vector(vector: Vector) -> None:
-    answer = codec.decode_answer(unhex(vector["frames"]))
+    answer = binary_codec.decode_answer(unhex(vector["frames"]))
     assert answer.correlation == vector["correlation"]
     if "arguments" in vector:
         assert answer.reply == REPLIES[Operation(vector["operation"])](**vector["arguments"])
@@ -296,7 +297,7 @@ def test_every_operation_stands_in_the_vectors() -> None:
 @each(FAST["refused"])
 def test_request_that_has_to_be_refused_is(vector: Vector) -> None:
     def read(frames: list[bytes]) -> None:
-        codec.decode_arguments(codec.decode_call(frames))
+        binary_codec.decode_arguments(binary_codec.decode_call(frames))
 
     assert code_of(read, unhex(vector["frames"])) == vector["code"]
 
@@ -306,12 +307,15 @@ def test_request_that_has_to_be_refused_is(vector: Vector) -> None:
 
 def read_simple(frames: list[bytes]) -> Vector:
     """A simple request in the words of the vectors."""
-    operation = simple.operation_of(frames)
+    operation = text_codec.operation_of(frames)
     says: Vector = {"operation": frames[0].decode()}
     if operation is Operation.PUBLISH:
-        return says | {"topic": topic.decode_topic(frames[1]), "values": simple.decode_publish(frames).values}
+        return says | {
+            "topic": topic.decode_topic(frames[1]),
+            "values": text_codec.decode_publish(frames).values,
+        }
     if operation is Operation.FETCH:
-        return says | {"topic": topic.decode_topic(frames[1])} | simple.decode_read(frames)._asdict()
+        return says | {"topic": topic.decode_topic(frames[1])} | text_codec.decode_read(frames)._asdict()
     return says
 
 
@@ -327,7 +331,7 @@ def test_simple_request_is_read_as_in_the_vector(vector: Vector) -> None:
 def test_simple_reply_is_written_as_in_the_vector(vector: Vector) -> None:
     frames, rest = unhex(vector["frames"]), unhex(vector["rest"])
     assert frames == [b"ok", *(str(number).encode() for number in vector["numbers"]), *rest]
-    assert simple.encode_ok(*vector["numbers"], rest=rest) == frames
+    assert text_codec.encode_ok(*vector["numbers"], rest=rest) == frames
 
 
 @each(SIMPLE["records"])
@@ -336,26 +340,26 @@ def test_simple_records_are_written_as_in_the_vector(vector: Vector) -> None:
     assert frames[:2] == [b"ok", str(vector["next"]).encode()]
     assert [int(frame) for frame in frames[2::2]] == vector["pointers"]
     assert frames[3::2] == values
-    records = simple.encode_records(vector["pointers"], values)
-    assert simple.encode_ok(vector["next"], rest=records) == frames
+    records = text_codec.encode_records(vector["pointers"], values)
+    assert text_codec.encode_ok(vector["next"], rest=records) == frames
 
 
 @each(SIMPLE["errors"])
 def test_simple_error_is_written_as_in_the_vector(vector: Vector) -> None:
     problem = error(vector["code"], vector["text"], vector["hint"])
-    assert simple.encode_error(problem) == unhex(vector["frames"])
+    assert text_codec.encode_error(problem) == unhex(vector["frames"])
 
 
 @each(SIMPLE["damaged"])
 def test_simple_read_that_meets_damage_is_answered_as_in_the_vector(vector: Vector) -> None:
     frames = unhex(vector["frames"])
-    assert simple.encode_damaged(vector["text"], vector["next"]) == frames
+    assert text_codec.encode_damaged(vector["text"], vector["next"]) == frames
     assert (len(frames), frames[:2], int(frames[3])) == (4, [b"error", b"damaged"], vector["next"])
 
 
 def test_every_simple_operation_stands_in_the_vectors() -> None:
     asked = {unhex(vector["frames"])[0] for vector in SIMPLE["requests"]}
-    assert asked == set(simple.OPERATIONS)
+    assert asked == set(text_codec.OPERATIONS)
     answered = [vector["name"] for part in ("replies", "records") for vector in SIMPLE[part]]
     assert {"ping", "published", "read nothing", "topics"} <= set(answered)
 

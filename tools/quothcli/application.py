@@ -15,7 +15,7 @@ from quothcli.command import Group, Meant, Row, UsageError, app, built, examples
 from quothcli.exits import Status, complain, guarded, open_streams
 from quothcli.options import Ctx, Form, Timeout, Url
 from quothcli.usage import mistake
-from quothwire.variables import check_variables
+from quothwire.text.variables import check_variables
 from quothwire.version import VERSION
 
 COMMANDS = {

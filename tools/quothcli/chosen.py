@@ -21,8 +21,8 @@ from quothcli import contexts
 from quothcli.exits import say
 from quothcli.formats import Format
 from quothwire.errors import Disconnected, NotFound, QuothError, error
-from quothwire.suggestion import nearest
-from quothwire.value import Value
+from quothwire.protocol.value import Value
+from quothwire.text.suggestion import nearest
 
 URL_VARIABLE = "QUOTH_URL"
 CONTEXT_VARIABLE = "QUOTH_CONTEXT"

@@ -17,8 +17,8 @@ from quothcli.aliases import MEANT
 from quothcli.exits import Status
 from quothcli.options import with_ctx
 from quothwire.errors import QuothError
-from quothwire.paths import given_path
-from quothwire.suggestion import nearest
+from quothwire.text.paths import given_path
+from quothwire.text.suggestion import nearest
 
 Run = Callable[..., int | None]
 """What a command does; it returns an exit status, or None for 0."""

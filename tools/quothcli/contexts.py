@@ -23,8 +23,8 @@ from typing import Any
 
 from quothcli.exits import Refused, Status
 from quothcli.homes import config_home
-from quothwire.suggestion import nearest
-from quothwire.value import Value
+from quothwire.protocol.value import Value
+from quothwire.text.suggestion import nearest
 
 PREVIOUS = "-"
 """Typed instead of a name: the context that was in use before."""

@@ -15,7 +15,7 @@ from quothcli.contexts import Context, Contexts
 from quothcli.exits import say
 from quothcli.options import Form, Timeout
 from quothcli.output import Printer
-from quothwire.quantity import format_span
+from quothwire.text.quantity import format_span
 
 _Name = Annotated[
     str,

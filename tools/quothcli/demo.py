@@ -30,7 +30,7 @@ from quothcli.lines import Stream, portions
 from quothcli.options import Form
 from quothcli.output import Printer, bytes_text, moment_text, records_text, shown
 from quothcli.progress import progress
-from quothwire.paths import given_path
+from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
     from quoth import Client

@@ -16,7 +16,7 @@ from typing import Any
 from quothcli.exits import Refused, Status
 from quothcli.lines import LINE_BYTES_MAX
 from quothwire.errors import error
-from quothwire.suggestion import nearest
+from quothwire.text.suggestion import nearest
 
 FILE_NAME_HEADER = "filename"
 _TOLD = ("topic", "pointer", "time")

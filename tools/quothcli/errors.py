@@ -12,7 +12,7 @@ from quothcli.exits import Refused, Status, status_of
 from quothcli.options import Form
 from quothcli.output import Printer
 from quothwire.errors import CODES, error
-from quothwire.suggestion import nearest
+from quothwire.text.suggestion import nearest
 
 
 def add(app: typer.Typer) -> None:

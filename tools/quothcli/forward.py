@@ -18,7 +18,7 @@ from quothcli.output import Printer, bytes_text, printable, records_text
 from quothcli.progress import Advance, progress
 from quothcli.quantities import size
 from quothwire.errors import QuothError, error
-from quothwire.paths import given_path
+from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
     from quoth.forwarder import Losses, Source, Standing

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from quothcli import progress
 from quothcli.formats import Format
 from quothwire import pointer as pointers
-from quothwire.quantity import format_size
+from quothwire.text.quantity import format_size
 
 if TYPE_CHECKING:
     from quoth import Message

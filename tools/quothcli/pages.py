@@ -13,8 +13,8 @@ import typer
 from quothcli.aliases import MEANT
 from quothcli.command import command
 from quothcli.exits import Refused, Status
-from quothwire import quantity, variables
-from quothwire.suggestion import nearest
+from quothwire.text import quantity, variables
+from quothwire.text.suggestion import nearest
 
 FILES = MappingProxyType(
     {

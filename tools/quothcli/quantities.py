@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from quoth.deadline import SECONDS_MAX
 from quothwire.errors import QuothError, error
-from quothwire.quantity import format_size, format_span, parse_size, parse_span
+from quothwire.text.quantity import format_size, format_span, parse_size, parse_span
 
 T = TypeVar("T")
 

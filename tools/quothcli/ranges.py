@@ -70,7 +70,7 @@ def split(
     A line a part: the pointer that it begins behind, the pointer of its last record, records, bytes. No batch
     is divided, so the parts are read at full speed: `quoth read TOPIC --after POINTER --limit RECORDS`.
     """
-    from quothwire.message import PARTS_MAX
+    from quothwire.protocol.messages import PARTS_MAX
 
     if parts > PARTS_MAX:
         raise typer.BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")

@@ -17,7 +17,7 @@ from quothcli.formats import Format
 from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, cells_of, padded, printable
 from quothcli.watch import lag_of
-from quothwire.quantity import format_size, format_span
+from quothwire.text.quantity import format_size, format_span
 
 if TYPE_CHECKING:
     from quoth import Client, Status, TopicInfo

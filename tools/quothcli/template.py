@@ -20,7 +20,7 @@ import typer
 from quoth import Message
 from quothcli.formats import Format
 from quothcli.output import printable, shown, time_text
-from quothwire.suggestion import nearest
+from quothwire.text.suggestion import nearest
 
 FIELDS = ("topic", "pointer", "time", "key", "value", "headers[NAME]", "headers_problem", "raw_headers")
 

@@ -26,7 +26,7 @@ from quothcli.options import Form, Timeout, Url
 from quothcli.output import Printer, bytes_text, printable
 from quothcli.quantities import span
 from quothcli.watch import Row, Sort, View, Watch
-from quothwire.quantity import format_span
+from quothwire.text.quantity import format_span
 
 ROWS = 20
 """Where there is no screen that has room for so many and no more."""

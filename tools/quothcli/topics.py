@@ -18,7 +18,7 @@ from quothwire.errors import QuothError, error
 from quothwire.settings import DURABILITIES, as_sent, in_words
 
 if TYPE_CHECKING:
-    from quothwire.message import TopicInfo, Trimmed
+    from quothwire.protocol.messages import TopicInfo, Trimmed
 
 
 class _Option(NamedTuple):
@@ -159,7 +159,7 @@ def trim(
     stays whole, so fewer records may go than are older. It asks first, unless nothing is older; without a
     terminal it needs --yes.
     """
-    from quothwire.message import Trimmed
+    from quothwire.protocol.messages import Trimmed
 
     asked = chosen(context, url, timeout, form)
     limit = moment(before) or 0

@@ -12,7 +12,7 @@ from quothcli.command import command, group
 from quothcli.exits import Status, complain
 from quothcli.options import Form, Timeout, Topic, Url
 from quothcli.output import Printer, bytes_text, moment_text, records_text
-from quothwire.transaction import VERSION_MAX
+from quothwire.protocol.transaction import VERSION_MAX
 
 if TYPE_CHECKING:
     from quoth import TransactionInfo

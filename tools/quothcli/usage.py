@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from quothwire.suggestion import nearest
+from quothwire.text.suggestion import nearest
 
 _CHOICE = r"(?s)'(?P<typed>.*)' is not one of (?P<choices>'.*')\.?"
 _NUMBER = r"(?s)'(?P<typed>.*)' is not a valid (?P<kind>int|float)\w*( range)?\.?"

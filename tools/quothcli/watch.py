@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quothwire.value import Value
+from quothwire.protocol.value import Value
 
 if TYPE_CHECKING:
     from quoth import Client, Status, TopicInfo

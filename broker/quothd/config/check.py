@@ -15,8 +15,8 @@ from quothd.ended import Ended
 from quothd.frontend.addresses import places
 from quothd.service import log_handler
 from quothd.service.log_events import note
-from quothwire import announcement
 from quothwire.errors import QuothError, error
+from quothwire.protocol import announcement
 
 IPC_PATH_BYTES_MAX = 107
 """Of a socket's path, with the suffix of the announcements."""

@@ -17,8 +17,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from quothlog import LogOptions
 from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.errors import error
-from quothwire.quantity import format_size, format_span
 from quothwire.settings import DURABILITIES, TopicSettings
+from quothwire.text.quantity import format_size, format_span
 
 PORT_MAX = 65_534
 """The one above it is for the announcements."""

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from quothd.config.config import KEYS, Config, Key, Size, Span
 from quothwire.errors import QuothError, error, quoted
-from quothwire.paths import given_path
-from quothwire.quantity import parse_size, parse_span
-from quothwire.suggestion import nearest
-from quothwire.variables import check_variables, is_of_kubernetes, variable
+from quothwire.text.paths import given_path
+from quothwire.text.quantity import parse_size, parse_span
+from quothwire.text.suggestion import nearest
+from quothwire.text.variables import check_variables, is_of_kubernetes, variable
 
 FILE_HELP = "A TOML file with these keys; no file is read unless it is named here. SIGHUP reads it again."
 CHECK_HELP = "Do not start: say whether it could, and in what it differs from the defaults."

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from quothd.config.config import KEYS, Key, Size, Span
-from quothwire.quantity import format_size, format_span
+from quothwire.text.quantity import format_size, format_span
 
 WIDTH = 100
 _HEAD = """\

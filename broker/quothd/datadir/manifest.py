@@ -27,9 +27,9 @@ from quothlog.backup.backup import Archive, Kept, KeptSegment
 from quothlog.recovery.snapshot import DISK
 from quothlog.storage.filesystem import PosixFileSystem, write_durably
 from quothwire.errors import QuothError, error
-from quothwire.paths import STRANGE
 from quothwire.pointer import POINTER_MAX
 from quothwire.settings import TopicSettings
+from quothwire.text.paths import STRANGE
 from quothwire.topic import check_topic
 
 NAME = "backup.json"

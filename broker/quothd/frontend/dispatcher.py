@@ -49,10 +49,10 @@ from quothd.topics.retention import RETRY_US
 from quothd.topics.worker import Worker
 from quothlog import LogInfo
 from quothlog.recovery.recovery import new_log_id
-from quothwire.codec import Frames
 from quothwire.errors import QuothError, error
-from quothwire.fields import REPLY_BYTES_MAX
-from quothwire.message import Fetched, Operation
+from quothwire.protocol.binary_codec import Frames
+from quothwire.protocol.messages import Fetched, Operation
+from quothwire.protocol.msgpack_schema import REPLY_BYTES_MAX
 
 Send = Callable[[Frames], None]
 Announce = Callable[[str, int], None]

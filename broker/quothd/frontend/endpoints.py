@@ -17,8 +17,8 @@ import zmq
 
 from quothd.config.config import Config
 from quothd.frontend.addresses import Tcp, places
-from quothwire import announcement
 from quothwire.errors import error
+from quothwire.protocol import announcement
 
 _TRIES = 20
 

@@ -32,11 +32,11 @@ from quothd.service.sd_notify import Notifier
 from quothd.threads.outbox import Outbox
 from quothd.threads.stall_guard import Relieved, StandIn
 from quothlog.producers import RESULTS_MAX
-from quothwire import announcement, batch, codec, simple
-from quothwire.codec import Frames
-from quothwire.dialogue import WITHOUT_TOPIC
+from quothwire import batch
 from quothwire.errors import QuothError, error
-from quothwire.message import (
+from quothwire.protocol import announcement, binary_codec, text_codec
+from quothwire.protocol.binary_codec import Frames
+from quothwire.protocol.messages import (
     FETCH_BYTES_MAX,
     WAIT_MS_MAX,
     GetStatus,
@@ -47,7 +47,8 @@ from quothwire.message import (
     Topics,
     Welcome,
 )
-from quothwire.quantity import format_span
+from quothwire.protocol.operations import WITHOUT_TOPIC
+from quothwire.text.quantity import format_span
 from quothwire.topic import TOPIC_BYTES_MAX, check_topic, decode_topic
 from quothwire.version import VERSION
 
@@ -344,7 +345,7 @@ class FrontEnd:
         route, body = _split_envelope(frames)
         if route is None:
             self._counters["unanswerable"] += 1
-            self._send([bytes(frames[0]), b"", *simple.encode_error(_NO_DELIMITER)])
+            self._send([bytes(frames[0]), b"", *text_codec.encode_error(_NO_DELIMITER)])
             return
         try:
             caller, topic = self._open_request(route, body)
@@ -361,20 +362,22 @@ class FrontEnd:
             self._send(caller.refuse(problem))
 
     def _open_request(self, route: list[bytes], body: list[Frame]) -> tuple[Caller, bytes]:
-        if codec.is_fast(body):
-            call = codec.decode_call(body)
+        if binary_codec.is_fast(body):
+            call = binary_codec.decode_call(body)
             return FastCaller(route, call), call.topic
         texts = list(map(bytes, body))
-        operation = simple.operation_of(texts)
+        operation = text_codec.operation_of(texts)
         return SimpleCaller(route, texts, operation), texts[1] if len(texts) > 1 else b""
 
     def _refuse(self, route: list[bytes], body: list[Frame], problem: QuothError) -> None:
         """Answer what could not even be read, in the protocol that it came closest to."""
-        if codec.is_fast(body):
+        if binary_codec.is_fast(body):
             operation = body[0][3] if len(body[0]) > 3 else 0
-            self._send(route + codec.encode_error(operation, codec.correlation_of(body), problem))
+            self._send(
+                route + binary_codec.encode_error(operation, binary_codec.correlation_of(body), problem)
+            )
         else:
-            self._send(route + simple.encode_error(problem))
+            self._send(route + text_codec.encode_error(problem))
 
     def _answer_here(self, caller: Caller) -> Frames:
         """Answer what is asked of the broker as a whole."""
@@ -407,7 +410,7 @@ class FrontEnd:
         operations = [operation.name.lower() for operation in Operation]
         bound = self._bound
         where = bound.announcements, bound.announcements_port
-        return Welcome(SERVER, [codec.VERSION], operations, limits, *where)
+        return Welcome(SERVER, [binary_codec.VERSION], operations, limits, *where)
 
     def _status(self, request: GetStatus) -> Status:
         dispatcher = self._dispatcher

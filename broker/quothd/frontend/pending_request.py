@@ -7,7 +7,7 @@ from typing import Any
 
 from quothd.frontend.responder import Caller
 from quothwire.errors import error
-from quothwire.message import Operation
+from quothwire.protocol.messages import Operation
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ from collections import Counter, deque
 import zmq
 
 from quothd.frontend.router import Router
-from quothwire.codec import Frames
+from quothwire.protocol.binary_codec import Frames
 
 QUEUED_MAX = 64
 """Replies that libzmq holds for one client; by default one that did not read could hold a gigabyte."""

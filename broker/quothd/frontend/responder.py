@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from quothwire import batch, codec, simple
-from quothwire.codec import Call, Frames
-from quothwire.dialogue import WITH_PAYLOAD, Reply
+from quothwire import batch
 from quothwire.errors import QuothError
-from quothwire.message import Fetch, Fetched, ListTopics, Operation, Ping, Pong, Published, Topics
+from quothwire.protocol import binary_codec, text_codec
+from quothwire.protocol.binary_codec import Call, Frames
+from quothwire.protocol.messages import Fetch, Fetched, ListTopics, Operation, Ping, Pong, Published, Topics
+from quothwire.protocol.operations import WITH_PAYLOAD, Reply
 from quothwire.record import Record, closed_records_of
 
 SIMPLE_READ_BYTES = 2**20
@@ -62,7 +63,7 @@ class FastCaller:
     def request(self) -> Any:
         """See `Caller.request`."""
         assert self._call is not None, "it was decoded already"
-        request = codec.decode_arguments(self._call)
+        request = binary_codec.decode_arguments(self._call)
         if self._operation not in WITH_PAYLOAD:
             self._call = None
         return request
@@ -73,11 +74,11 @@ class FastCaller:
 
     def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
         """See `Caller.reply`."""
-        return self._route + codec.encode_reply(self._operation, self._correlation, reply, payload)
+        return self._route + binary_codec.encode_reply(self._operation, self._correlation, reply, payload)
 
     def refuse(self, problem: QuothError) -> Frames:
         """See `Caller.refuse`."""
-        return self._route + codec.encode_error(self._operation, self._correlation, problem)
+        return self._route + binary_codec.encode_error(self._operation, self._correlation, problem)
 
 
 class SimpleCaller:
@@ -104,9 +105,9 @@ class SimpleCaller:
         """See `Caller.request`."""
         match self._operation:
             case Operation.PUBLISH:
-                return simple.decode_publish(self._frames)
+                return text_codec.decode_publish(self._frames)
             case Operation.FETCH:
-                read = simple.decode_read(self._frames)
+                read = text_codec.decode_read(self._frames)
                 return Fetch(
                     after=read.after,
                     records_max=read.limit,
@@ -114,7 +115,7 @@ class SimpleCaller:
                     wait_ms=read.wait_ms,
                 )
             case Operation.LIST:
-                return ListTopics(after=simple.decode_topics(self._frames))
+                return ListTopics(after=text_codec.decode_topics(self._frames))
             case _:
                 return Ping()
 
@@ -126,30 +127,30 @@ class SimpleCaller:
         """See `Caller.reply`."""
         match reply:
             case Published(first=first, last=last):
-                return self._route + simple.encode_ok(first, last)
+                return self._route + text_codec.encode_ok(first, last)
             case Fetched():
                 return self._route + self._records(reply, payload or b"")
             case Topics(names=names):
-                return self._route + simple.encode_ok(rest=[name.encode() for name in names])
+                return self._route + text_codec.encode_ok(rest=[name.encode() for name in names])
             case Pong(time=time):
-                return self._route + simple.encode_ok(time)
+                return self._route + text_codec.encode_ok(time)
             case _:
                 raise AssertionError(f"{reply} has no simple form")
 
     def refuse(self, problem: QuothError) -> Frames:
         """See `Caller.refuse`."""
-        return self._route + simple.encode_error(problem)
+        return self._route + text_codec.encode_error(problem)
 
     def _records(self, fetched: Fetched, payload: batch.Bytes) -> list[bytes]:
         """Exactly as many records as were asked for; damage in front of them, or in the first batch, is an
         error that tells where to read on, and damage behind them ends the reply."""
-        read = simple.decode_read(self._frames)
+        read = text_codec.decode_read(self._frames)
         if fetched.damaged and not payload:
             text = f"the {fetched.damaged} records up to {fetched.next}, the last ones, do not check"
-            return simple.encode_damaged(text, fetched.next)
+            return text_codec.encode_damaged(text, fetched.next)
         if fetched.damaged and read.after < (base := batch.parse_header(payload, fetched.log).base) - 1:
             text = f"up to {fetched.damaged} records in front of {base} do not check"
-            return simple.encode_damaged(text, base - 1)
+            return text_codec.encode_damaged(text, base - 1)
         records: list[Record] = []
         for raw in batch.split(payload, fetched.log):
             try:
@@ -158,9 +159,9 @@ class SimpleCaller:
                 if not records:
                     header = batch.parse_header(raw, fetched.log)
                     text = f"the {header.records} records up to {header.last} do not check: {problem.text}"
-                    return simple.encode_damaged(text, header.last)
+                    return text_codec.encode_damaged(text, header.last)
                 break
         records = records[: read.limit]
         following = records[-1].pointer if records else fetched.next
-        pairs = simple.encode_records((one.pointer for one in records), (one.value for one in records))
-        return simple.encode_ok(following, rest=pairs)
+        pairs = text_codec.encode_records((one.pointer for one in records), (one.value for one in records))
+        return text_codec.encode_ok(following, rest=pairs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zmq
 
-from quothwire.codec import Frames
+from quothwire.protocol.binary_codec import Frames
 
 COPY_BELOW_BYTES = 64 * 2**10
 """Below this libzmq copies faster than Python hands a buffer over."""

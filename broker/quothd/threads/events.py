@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 from quothd.frontend.pending_request import Job
 from quothd.topics.metadata import Place
 from quothlog import LogInfo
-from quothwire.codec import Frames
 from quothwire.errors import QuothError
-from quothwire.value import Value
+from quothwire.protocol.binary_codec import Frames
+from quothwire.protocol.value import Value
 
 
 class Sender(Protocol):

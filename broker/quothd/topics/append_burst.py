@@ -15,9 +15,9 @@ from quothlog import Appended, Log
 from quothwire import batch
 from quothwire.errors import QuothError, error, shown
 from quothwire.ingest import check_new, check_published
-from quothwire.message import Operation, Publish, Published
+from quothwire.protocol.messages import Operation, Publish, Published
+from quothwire.protocol.text_codec import SimplePublish
 from quothwire.settings import DURABILITIES
-from quothwire.simple import SimplePublish
 
 
 class Outcome(NamedTuple):

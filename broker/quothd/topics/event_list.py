@@ -9,8 +9,8 @@ from quothd.frontend.pending_request import Job
 from quothd.frontend.router import COPY_BELOW_BYTES
 from quothd.threads.events import Answered, Event, Parked, Progress, Sender
 from quothd.threads.outbox import Outbox
-from quothwire.codec import Frames
 from quothwire.errors import QuothError
+from quothwire.protocol.binary_codec import Frames
 
 
 class Voice:

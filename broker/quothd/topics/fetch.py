@@ -17,8 +17,7 @@ from quothlog import Log
 from quothlog.reading.range_query import Survey
 from quothlog.reading.read_request import Lookup
 from quothlog.reading.segment_reader import Extract, up_to
-from quothwire.dialogue import Reply
-from quothwire.message import (
+from quothwire.protocol.messages import (
     FETCH_BYTES_MAX,
     Advance,
     AdvanceTopic,
@@ -29,6 +28,7 @@ from quothwire.message import (
     Parts,
     SplitTopic,
 )
+from quothwire.protocol.operations import Reply
 
 
 class Ranged(NamedTuple):

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from quothd.datadir.topic_file import TopicFile
 from quothlog import LogInfo
 from quothwire.errors import QuothError
-from quothwire.message import TopicInfo
+from quothwire.protocol.messages import TopicInfo
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 

@@ -44,9 +44,9 @@ from quothd.topics.retention import Retention
 from quothd.topics.transactions import Stepped, Transactions
 from quothlog import Appended, Log, LogInfo
 from quothlog.storage.filesystem import NotDurable
-from quothwire.dialogue import Reply
 from quothwire.errors import QuothError, error
-from quothwire.message import Operation, Trimmed
+from quothwire.protocol.messages import Operation, Trimmed
+from quothwire.protocol.operations import Reply
 
 QUICK_ITEMS_MAX = 128
 QUICK_BYTES_MAX = 2**19

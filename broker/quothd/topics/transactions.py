@@ -20,7 +20,7 @@ from quothlog.transactions.commit import Publication
 from quothlog.transactions.staging import Amount, Key
 from quothlog.transactions.transactions import Standing
 from quothwire.errors import QuothError
-from quothwire.message import (
+from quothwire.protocol.messages import (
     AbortTransaction,
     GetTransaction,
     Operation,
@@ -29,7 +29,7 @@ from quothwire.message import (
     Staged,
     TransactionInfo,
 )
-from quothwire.transaction import check_application, decode_parts, producer_of
+from quothwire.protocol.transaction import check_application, decode_parts, producer_of
 
 DECIDING = frozenset((Operation.PUBLISH_STAGED, Operation.ABORT))
 """What waits while a thread is at work on a publication."""

@@ -28,8 +28,8 @@ from quothlog.storage.filesystem import File
 from quothwire import batch
 from quothwire.batch import Header, Stored
 from quothwire.errors import QuothError, error
-from quothwire.paths import given_path
 from quothwire.pointer import check_pointer
+from quothwire.text.paths import given_path
 
 TAKE_BYTES = 2**20
 PAUSE_S, PAUSE_MAX_S = 0.001, 0.05

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from quothlog.file_format import LOCK_NAME
 from quothwire.errors import error
-from quothwire.paths import is_at, open_regular
+from quothwire.text.paths import is_at, open_regular
 
 _NO_DIRECTORY_LOCKS = frozenset((errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP))
 """What a network file system says that has locks for files only; the lock file is the lock there."""

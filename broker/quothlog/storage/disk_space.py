@@ -10,7 +10,7 @@ from pathlib import Path
 
 from quothlog.storage.filesystem import DISK_FULL, PROCESS_SHORT, FileSystem
 from quothwire.errors import QuothError, error
-from quothwire.quantity import format_size
+from quothwire.text.quantity import format_size
 
 _AGAIN = "free some space and try again"
 

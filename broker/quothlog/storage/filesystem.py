@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from quothwire.errors import error
-from quothwire.paths import open_regular
+from quothwire.text.paths import open_regular
 
 Buffer = bytes | bytearray | memoryview
 

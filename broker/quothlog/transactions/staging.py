@@ -31,7 +31,7 @@ from quothwire import batch
 from quothwire.batch import Header, Parsed
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.ingest import check_new
-from quothwire.quantity import format_size
+from quothwire.text.quantity import format_size
 
 FILES_MAX = 65_536
 """Of a topic, four times as many as a transaction can have parts: each takes 1.5 KB of memory, and 40 us of

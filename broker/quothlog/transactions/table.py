@@ -17,7 +17,7 @@ from typing import NamedTuple
 from quothlog.file_format import TABLE_ENTRY, Row, RowKind
 from quothwire.batch import Header
 from quothwire.errors import error
-from quothwire.transaction import is_once
+from quothwire.protocol.transaction import is_once
 
 VERSIONS_MAX = 64
 """Transactions of one application whose pointers are told again."""

@@ -31,13 +31,13 @@ from quothlog.transactions.staging import (
 from quothwire import batch
 from quothwire.batch import Flag, Header
 from quothwire.errors import QuothError, error
-from quothwire.transaction import ANY, BATCHES_MAX, StagedPart, sequence_of
+from quothwire.protocol.transaction import ANY, BATCHES_MAX, StagedPart, sequence_of
 
 SMALL_BYTES = 4 * 2**20
 SMALL_BATCHES = 1_024
 """What is not above them, nor above a quarter of a segment, is appended, within 10 ms."""
 NAMED_MAX = 9
-"""Missing parts that an error names: so many fit into the text of one, see `quothwire.codec`."""
+"""Missing parts that an error names: so many fit into its text, see `binary_codec`."""
 
 _TRANSACTION = int(Flag.TRANSACTION)
 

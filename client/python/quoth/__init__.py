@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         RequestError,
         Unavailable,
     )
-    from quothwire.message import Advance, Count, Status, TopicInfo, TransactionInfo, Trimmed
-    from quothwire.transaction import StagedPart
+    from quothwire.protocol.messages import Advance, Count, Status, TopicInfo, TransactionInfo, Trimmed
+    from quothwire.protocol.transaction import StagedPart
 
 __all__ = [
     "Ack",
@@ -89,8 +89,8 @@ _HOMES = {
         "RequestError",
         "Unavailable",
     ),
-    "quothwire.message": ("Advance", "Count", "Status", "TopicInfo", "TransactionInfo", "Trimmed"),
-    "quothwire.transaction": ("StagedPart",),
+    "quothwire.protocol.messages": ("Advance", "Count", "Status", "TopicInfo", "TransactionInfo", "Trimmed"),
+    "quothwire.protocol.transaction": ("StagedPart",),
 }
 """Where each name is defined. A module is loaded when one of its names is asked for: all of them together
 take longer than a short program, and most programs use a few."""

@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import suppress
 
-from quothwire.quantity import format_span
+from quothwire.text.quantity import format_span
 
 PROBE_S = 0.1
 """How long the attempt may take: several round trips of a network, too short for a person to notice."""

@@ -32,9 +32,9 @@ from quoth.attempts import Attempts
 from quoth.exchange import Exchange, Steps
 from quoth.patience import bounded
 from quoth.sequences import Sequences
-from quothwire import codec
-from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
+from quothwire.protocol import binary_codec
+from quothwire.protocol.binary_codec import Answer
 
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 200
 """libzmq adds up to the first of them to each pause."""
@@ -153,7 +153,7 @@ class Link:
             except zmq.Again:
                 return None
             with suppress(QuothError):
-                return codec.decode_answer([frame.buffer for frame in frames[1:]])
+                return binary_codec.decode_answer([frame.buffer for frame in frames[1:]])
 
     def nobody(self, what: str) -> QuothError:
         """The error for a deadline that passed."""

@@ -22,7 +22,7 @@ from quoth.pool import Pool, Slot
 from quoth.reader import Passage, reader_from
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
-from quothwire.message import (
+from quothwire.protocol.messages import (
     Advance,
     Count,
     DescribeTopic,

@@ -41,7 +41,7 @@ from quoth.filelock import FileLock
 from quoth.message import Message
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
-from quothwire.paths import given_path
+from quothwire.text.paths import given_path
 from quothwire.topic import check_topic
 
 VERSION = 1

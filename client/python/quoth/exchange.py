@@ -21,10 +21,10 @@ import random
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-from quothwire import codec
-from quothwire.codec import Answer
-from quothwire.dialogue import Request
 from quothwire.errors import Disconnected, QuothError
+from quothwire.protocol import binary_codec
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.operations import Request
 
 RESEND_S = 5.0
 """Silence after which a request is sent again although the connection looks healthy."""
@@ -92,7 +92,7 @@ class Exchange:
 
     def begin(self, correlation: int, now: float) -> None:
         """Make its frames: it is to be sent now. Raises ``bad_request`` for what cannot be encoded."""
-        self.frames = codec.encode_request(self._request, correlation, self._topic, self._payload)
+        self.frames = binary_codec.encode_request(self._request, correlation, self._topic, self._payload)
         self.correlation = correlation
         self.unheard = 0
         self._backoff = BACKOFF_S

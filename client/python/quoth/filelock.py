@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quothwire.errors import error
-from quothwire.paths import is_at, open_regular
+from quothwire.text.paths import is_at, open_regular
 
 SUFFIX = ".lock"
 

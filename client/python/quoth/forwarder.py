@@ -41,7 +41,7 @@ from quothwire import batch
 from quothwire.batch import Bytes, Flag, Header, Stored
 from quothwire.errors import BrokerFailure, NotFound, QuothError, error
 from quothwire.ingest import check_new, repaired
-from quothwire.message import Publish
+from quothwire.protocol.messages import Publish
 from quothwire.topic import check_topic
 
 SAVE_S = 0.2

@@ -36,12 +36,21 @@ from quoth.message import Gap, Message, OnGap
 from quoth.patience import bounded
 from quoth.reader import FETCH_BYTES, Reader, log_gap
 from quoth.selection import Selection
-from quothwire.codec import Answer
-from quothwire.dialogue import Request
 from quothwire.errors import NotFound, QuothError, error
-from quothwire.message import TOPICS_MAX as NAMES_MAX
-from quothwire.message import DescribeTopic, Fetch, Fetched, ListTopics, Ping, Pong, TopicInfo, Topics
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import TOPICS_MAX as NAMES_MAX
+from quothwire.protocol.messages import (
+    DescribeTopic,
+    Fetch,
+    Fetched,
+    ListTopics,
+    Ping,
+    Pong,
+    TopicInfo,
+    Topics,
+)
+from quothwire.protocol.operations import Request
 
 WAIT_S = 30.0
 """How long the broker keeps a fetch; a longer silence is a second request."""

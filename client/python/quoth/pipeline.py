@@ -25,10 +25,10 @@ from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RETRIED
 from quoth.message import Ack
 from quoth.outgoing import Failure, Parcel
 from quoth.sequences import FORGOTTEN, new_producer_id
-from quothwire import codec
-from quothwire.codec import Answer
 from quothwire.errors import BrokerFailure, QuothError
-from quothwire.message import Publish, Published
+from quothwire.protocol import binary_codec
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import Publish, Published
 
 IN_FLIGHT_MAX = 32
 """Half of the results that a broker remembers for one producer, so that every retry is recognised."""
@@ -140,7 +140,7 @@ class Pipeline(Generic[P]):
         outgoing.unanswered += 1
         outgoing.refusal = None
         correlation = self._round * _SEQUENCES + outgoing.sequence
-        return codec.encode_request(self._request, correlation, self._topic, outgoing.payload)
+        return binary_codec.encode_request(self._request, correlation, self._topic, outgoing.payload)
 
     def _refused(self, outgoing: P, problem: QuothError, now: float) -> None:
         if outgoing is not self._in_flight[0]:

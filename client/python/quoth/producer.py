@@ -33,7 +33,7 @@ from quoth.pipeline import Pipeline
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
 from quothwire.headers import encode_headers
-from quothwire.message import Publish
+from quothwire.protocol.messages import Publish
 from quothwire.settings import DURABILITIES
 
 BUFFER_BYTES_MAX = 64 * 2**20

@@ -16,8 +16,8 @@ import zmq
 
 from quoth.channel import Context, Link
 from quoth.exchange import Exchange
-from quothwire.codec import Answer
 from quothwire.errors import error
+from quothwire.protocol.binary_codec import Answer
 
 
 class Questions:

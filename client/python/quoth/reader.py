@@ -18,10 +18,10 @@ from quoth.message import Gap, OnGap, Reason
 from quoth.moment import Moment, cursor
 from quothwire import batch as wire
 from quothwire.batch import Header
-from quothwire.codec import Answer
 from quothwire.errors import Disconnected, QuothError
-from quothwire.message import FETCH_BYTES_MAX, WAIT_MS_MAX, Fetch, Fetched
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import FETCH_BYTES_MAX, WAIT_MS_MAX, Fetch, Fetched
 
 FETCH_BYTES = 2**20
 RECORDS_MAX = 2**32

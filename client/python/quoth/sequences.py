@@ -8,7 +8,7 @@ from collections.abc import Callable
 from quoth.exchange import Exchange, Steps
 from quoth.message import Ack
 from quothwire.errors import BrokerFailure, QuothError
-from quothwire.message import Publish, Published
+from quothwire.protocol.messages import Publish, Published
 
 FORGOTTEN = frozenset(("unknown_producer", "out_of_sequence"))
 """Said to a producer all of whose earlier batches are settled: the broker does not have them any more. The

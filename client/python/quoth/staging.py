@@ -27,12 +27,11 @@ from quoth.deadline import deadline_in
 from quoth.exchange import RETRIED, Exchange
 from quoth.outgoing import RECORD_BYTES, Outgoing
 from quothwire.batch import Flag
-from quothwire.codec import Answer
 from quothwire.columns import Column, encode_columns
 from quothwire.errors import QuothError, error
-from quothwire.message import Stage
-from quothwire.topic import check_topic
-from quothwire.transaction import (
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import Stage
+from quothwire.protocol.transaction import (
     PART_MAX,
     VERSION_MAX,
     StagedPart,
@@ -40,6 +39,7 @@ from quothwire.transaction import (
     producer_of,
     sequence_of,
 )
+from quothwire.topic import check_topic
 
 IN_FLIGHT_MAX = 8
 """Batches on their way: the broker writes one while the next ones travel."""

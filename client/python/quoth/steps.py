@@ -16,9 +16,9 @@ from quoth.message import Gap, Message, OnGap, Stretch
 from quoth.moment import Moment, as_pointer
 from quoth.reader import Reader, StoredReader
 from quothwire import batch as wire
-from quothwire.dialogue import Request
 from quothwire.errors import Conflict, Disconnected, NotFound, error
-from quothwire.message import (
+from quothwire.pointer import POINTER_MAX, check_pointer
+from quothwire.protocol.messages import (
     Advance,
     AdvanceTopic,
     Count,
@@ -37,8 +37,8 @@ from quothwire.message import (
     Trimmed,
     Welcome,
 )
-from quothwire.pointer import POINTER_MAX, check_pointer
-from quothwire.quantity import format_span
+from quothwire.protocol.operations import Request
+from quothwire.text.quantity import format_span
 from quothwire.topic import check_topic
 
 R = TypeVar("R")

@@ -24,14 +24,14 @@ from quoth.questions import Questions
 from quoth.staging import Name, Staging
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error
-from quothwire.message import (
+from quothwire.protocol.messages import (
     AbortTransaction,
     GetTransaction,
     Published,
     PublishStaged,
     TransactionInfo,
 )
-from quothwire.transaction import ANY, StagedPart, encode_parts
+from quothwire.protocol.transaction import ANY, StagedPart, encode_parts
 
 if TYPE_CHECKING:
     from quoth.client import Client

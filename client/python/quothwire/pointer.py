@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from quothwire.errors import error, shown
-from quothwire.quantity import is_span, parse_span
+from quothwire.text.quantity import is_span, parse_span
 
 POINTER_MAX = 2**56 - 1
 """The 31st of May of the year 4253."""
@@ -61,7 +61,7 @@ def parse(text: str, now: int) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        from quothwire.moment_text import refusal  # it takes time to load, and is for mistakes alone
+        from quothwire.text.timestamp_text import refusal  # it takes time to load, and is for mistakes alone
 
         raise refusal(text) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypedDict, get_args
 
 from quothwire.errors import QuothError, error, shown
-from quothwire.quantity import format_size, format_span, parse_size, parse_span
-from quothwire.suggestion import nearest
+from quothwire.text.quantity import format_size, format_span, parse_size, parse_span
+from quothwire.text.suggestion import nearest
 
 Durability = Literal["written", "synced"]
 """``written``: the operating system has it, it survives the death of the process. ``synced``: fsync has

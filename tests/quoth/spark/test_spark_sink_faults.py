@@ -22,8 +22,8 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
 from kit.sinks import Spoil, register
-from quothwire.codec import Answer, Call
-from quothwire.message import Published
+from quothwire.protocol.binary_codec import Answer, Call
+from quothwire.protocol.messages import Published
 
 ROWS = 60_000
 """Of some 50 bytes: three batches a partition."""

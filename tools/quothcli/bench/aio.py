@@ -28,8 +28,9 @@ from quothcli.bench.processes import Clients, elapsed
 from quothcli.bench.report import Column, Report, count, spread
 from quothcli.bench.target import Target
 from quothcli.bench.topics import Topics
-from quothwire import batch, codec
-from quothwire.message import Fetch, Fetched
+from quothwire import batch
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Fetch, Fetched
 
 Socket = zmq.asyncio.Socket
 Counted = Coroutine[Any, Any, int]
@@ -178,10 +179,10 @@ async def _keep_window(socket: Socket, topic: str, values: list[bytes], window: 
 async def _fetch(socket: Socket, topic: str, after: int) -> tuple[list[batch.Batch], int]:
     """The next batches, and the cursor behind them; from the beginning again where there are none."""
     request = Fetch(after=after, bytes_max=FETCH_BYTES)
-    await socket.send_multipart([b"", *codec.encode_request(request, 0, topic)])
+    await socket.send_multipart([b"", *binary_codec.encode_request(request, 0, topic)])
     frames: Frames = await socket.recv_multipart()
     load.correlation(frames)
-    answer = codec.decode_answer(frames[1:])
+    answer = binary_codec.decode_answer(frames[1:])
     reply = answer.reply
     assert isinstance(reply, Fetched)
     view, found, position = memoryview(answer.payload), list[batch.Batch](), 0

@@ -21,9 +21,9 @@ import zmq
 
 from quothcli.bench.load import COPY_BELOW_BYTES
 from quothcli.bench.processes import end_with_parent
-from quothwire import codec
 from quothwire.errors import error
-from quothwire.message import Fetched, Operation, Published
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Fetched, Operation, Published
 
 SYNC_S = 0.05
 START_S = 60.0
@@ -68,7 +68,10 @@ def _run(pipe: Connection[Any, Any], path: Path, read_bytes: int) -> None:
 
 
 def _write(router: zmq.Socket[bytes], file: int) -> None:
-    answer = [b"", *codec.encode_reply(Operation.PUBLISH, 0, Published(0, 1, 1, 1, "written", False), None)]
+    answer = [
+        b"",
+        *binary_codec.encode_reply(Operation.PUBLISH, 0, Published(0, 1, 1, 1, "written", False), None),
+    ]
     synced = time.monotonic()
     while True:
         router.poll(int(SYNC_S * 1_000))
@@ -84,7 +87,7 @@ def _write(router: zmq.Socket[bytes], file: int) -> None:
 
 
 def _read(router: zmq.Socket[bytes], file: int, size: int) -> None:
-    answer = [b"", *codec.encode_reply(Operation.FETCH, 0, Fetched(0, 1, 1, 0, 1), None)]
+    answer = [b"", *binary_codec.encode_reply(Operation.FETCH, 0, Fetched(0, 1, 1, 0, 1), None)]
     offset, end = 0, os.fstat(file).st_size - size
     copy = size < COPY_BELOW_BYTES
     while True:

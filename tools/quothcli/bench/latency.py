@@ -12,7 +12,7 @@ from quothcli.bench.figures import QUANTILES, Goal, quantiles
 from quothcli.bench.processes import Clients
 from quothcli.bench.report import Column, Report, count, factor, goal_columns, seconds
 from quothcli.bench.topics import Topics
-from quothwire.message import Ping
+from quothwire.protocol.messages import Ping
 from quothwire.settings import DURABILITIES
 
 WARM = 50

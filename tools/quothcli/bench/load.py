@@ -16,10 +16,11 @@ from itertools import islice
 
 import zmq
 
-from quothwire import batch, codec
-from quothwire.dialogue import Request
+from quothwire import batch
 from quothwire.errors import QuothError, error
-from quothwire.message import Fetch, Publish
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Fetch, Publish
+from quothwire.protocol.operations import Request
 
 Frames = list[bytes]
 
@@ -61,17 +62,17 @@ def endless_publishes(topic: str, values: Sequence[bytes], durability: str = "")
     producer = secrets.randbits(63) + 1
     for sequence in count_from(1):
         payload = batch.stamp(header._replace(producer=producer, sequence=sequence), 0) + body
-        yield [b"", *codec.encode_request(Publish(durability), sequence - 1, topic, payload)]
+        yield [b"", *binary_codec.encode_request(Publish(durability), sequence - 1, topic, payload)]
 
 
 def repeated(topic: str, values: Sequence[bytes], count: int) -> list[Frames]:
     """One request so many times, of no producer: it fills a topic and takes no memory here."""
-    return [[b"", *codec.encode_request(Publish(), 0, topic, batch.encode(values))]] * count
+    return [[b"", *binary_codec.encode_request(Publish(), 0, topic, batch.encode(values))]] * count
 
 
 def requests(request: Request, topic: str, count: int) -> list[Frames]:
     """The same request so many times, numbered from 0."""
-    return [[b"", *codec.encode_request(request, number, topic)] for number in range(count)]
+    return [[b"", *binary_codec.encode_request(request, number, topic)] for number in range(count)]
 
 
 def fetches(
@@ -87,7 +88,7 @@ def fetches(
         Fetch(after=after, ordinal=ordinal, records_max=records_max, bytes_max=bytes_max)
         for after, ordinal in zip(cursors, expected, strict=True)
     )
-    return [[b"", *codec.encode_request(read, number, topic)] for number, read in enumerate(reads)]
+    return [[b"", *binary_codec.encode_request(read, number, topic)] for number, read in enumerate(reads)]
 
 
 def keep_window(
@@ -131,17 +132,17 @@ def round_trips(
 
 def ask(
     socket: zmq.Socket[bytes], request: Request, topic: str = "", payload: bytes | None = None
-) -> codec.Answer:
+) -> binary_codec.Answer:
     """Send one request and return its answer, decoded. Raises what a broker refuses."""
-    socket.send_multipart([b"", *codec.encode_request(request, 0, topic, payload)])
-    return codec.decode_answer(_taken(socket.recv_multipart)[1:])
+    socket.send_multipart([b"", *binary_codec.encode_request(request, 0, topic, payload)])
+    return binary_codec.decode_answer(_taken(socket.recv_multipart)[1:])
 
 
 def correlation(frames: Frames) -> int:
     """The number of the request that this answers. Raises what a broker refuses."""
     if frames[1][4] != _OK:
         _refuse(frames)
-    return codec.correlation_of(frames[1:])
+    return binary_codec.correlation_of(frames[1:])
 
 
 def _taken(receive: Callable[..., list[bytes]]) -> list[bytes]:
@@ -164,6 +165,6 @@ def _taken_uncopied(receive: Callable[..., list[zmq.Frame]]) -> None:
 
 
 def _refuse(frames: list[bytes]) -> None:
-    reply = codec.decode_answer(frames[1:]).reply
+    reply = binary_codec.decode_answer(frames[1:]).reply
     assert isinstance(reply, QuothError)
     raise reply

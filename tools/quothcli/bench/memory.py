@@ -28,8 +28,8 @@ from quothcli.progress import Advance, progress
 from quothlog import Log, LogOptions, index
 from quothwire import batch
 from quothwire.errors import error
-from quothwire.message import WAIT_MS_MAX, Fetch, Fetched, GetStatus, Status
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.messages import WAIT_MS_MAX, Fetch, Fetched, GetStatus, Status
 from quothwire.settings import SEGMENT_BYTES_MAX
 
 RECORDS = 100

@@ -21,8 +21,9 @@ from quothcli.bench.report import Column, Report, goal_columns
 from quothd.frontend.responder import FastCaller
 from quothd.threads.wakeup import Wakeup
 from quothlog import Log
-from quothwire import batch, codec
-from quothwire.message import Fetched, Published
+from quothwire import batch
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Fetched, Published
 
 TRIALS = 9
 TRIAL_S = 0.05
@@ -66,7 +67,7 @@ class Bench:
         requests = load.publishes(TOPIC, [VALUE] * RECORDS, BURST)
         frames = requests[0][1:]
         payloads = [request[-1] for request in requests]
-        caller = FastCaller(ROUTE, codec.decode_call(frames))
+        caller = FastCaller(ROUTE, binary_codec.decode_call(frames))
         reply = caller.reply(Published(1, 2, 101, RECORDS, "written", False))[len(ROUTE) :]
         self._time("publish: encode 100 x 100 B", "call", lambda: batch.encode([VALUE] * RECORDS))
         self._time("publish: read the request", "call", lambda: _opened(frames))
@@ -81,7 +82,7 @@ class Bench:
             "publish: word the reply", "call",
             lambda: caller.reply(Published(1, 2, 101, RECORDS, "written", False)),
         )  # fmt: skip
-        self._time("publish: read the reply", "call", lambda: codec.decode_answer(reply))
+        self._time("publish: read the reply", "call", lambda: binary_codec.decode_answer(reply))
 
     def _fetch(self) -> None:
         with Log.open(self._directory / "fetched") as log:
@@ -90,7 +91,7 @@ class Bench:
             frames = load.fetches(TOPIC, [cursors[0]], RECORDS, 2**20)[0][1:]
             found = log.fetch(cursors[0], RECORDS)
             assert found is not None
-            caller = FastCaller(ROUTE, codec.decode_call(frames))
+            caller = FastCaller(ROUTE, binary_codec.decode_call(frames))
             data, log_id = found.data, log.log_id
 
             def read_on() -> None:
@@ -157,7 +158,7 @@ class Bench:
 
 
 def _opened(frames: Sequence[bytes]) -> object:
-    return FastCaller(ROUTE, codec.decode_call(frames)).request()
+    return FastCaller(ROUTE, binary_codec.decode_call(frames)).request()
 
 
 def _seconds(step: Callable[[], Any], times: int) -> float:

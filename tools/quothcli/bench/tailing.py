@@ -20,11 +20,12 @@ import zmq
 
 import quoth
 from quothcli.bench import load
-from quothwire import announcement, batch
+from quothwire import batch
 from quothwire.batch import Bytes
 from quothwire.errors import error
-from quothwire.message import Fetch, Fetched, Ping, Publish
 from quothwire.pointer import POINTER_MAX
+from quothwire.protocol import announcement
+from quothwire.protocol.messages import Fetch, Fetched, Ping, Publish
 
 WARM = 3
 """Records of each measurement that do not count."""

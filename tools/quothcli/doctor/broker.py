@@ -11,7 +11,7 @@ from quothcli.chosen import DEFAULT, Place
 from quothcli.doctor.finding import Finding, Findings, fail, ok, warn
 from quothcli.output import printable
 from quothcli.status import damage_text
-from quothwire import announcement
+from quothwire.protocol import announcement
 
 if TYPE_CHECKING:
     from quoth import Client, Disconnected, Status

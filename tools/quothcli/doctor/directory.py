@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quothcli.doctor.finding import Finding, Findings, fail, ok, warn
 from quothcli.output import bytes_text, printable
-from quothwire.quantity import format_span
+from quothwire.text.quantity import format_span
 
 if TYPE_CHECKING:
     from quothd.config.config import Config
@@ -200,7 +200,7 @@ def _lock(directory: Path) -> Finding:
     """Who has the directory? Looked up, since taking the lock could refuse a broker that is just starting."""
     from quothlog.file_format import LOCK_NAME
     from quothlog.storage.dirlock import owner_in
-    from quothwire.paths import STRANGE, open_regular
+    from quothwire.text.paths import STRANGE, open_regular
 
     file = directory / LOCK_NAME
     try:

@@ -32,7 +32,7 @@ from quoth.staging import Name
 from quoth.tailing import CursorFile, Tailing
 from quothwire import batch as wire
 from quothwire.errors import Disconnected, QuothError
-from quothwire.message import (
+from quothwire.protocol.messages import (
     Advance,
     Count,
     DescribeTopic,

@@ -26,8 +26,8 @@ from quoth.aio.relay import Relay
 from quoth.bell import Bell
 from quoth.channel import Context, Link
 from quoth.exchange import Exchange
-from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
+from quothwire.protocol.binary_codec import Answer
 
 ASKED_MAX = 32
 """Requests on one connection at a time: a broker keeps 64 replies for a client that is slow to take them."""

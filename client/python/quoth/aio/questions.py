@@ -11,8 +11,8 @@ from contextlib import suppress
 from quoth.aio.courier import Courier, Ticket
 from quoth.deadline import as_seconds
 from quoth.exchange import Exchange
-from quothwire.codec import Answer
 from quothwire.errors import QuothError
+from quothwire.protocol.binary_codec import Answer
 
 
 class Questions:

@@ -13,8 +13,8 @@ from quoth.staging import Name, Staging
 from quoth.transaction import PART_TIMEOUT_S, PUBLISH_TIMEOUT_S, TURN_S, Named, inform, publish
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error
-from quothwire.message import AbortTransaction, GetTransaction, TransactionInfo
-from quothwire.transaction import StagedPart
+from quothwire.protocol.messages import AbortTransaction, GetTransaction, TransactionInfo
+from quothwire.protocol.transaction import StagedPart
 
 if TYPE_CHECKING:
     from quoth.aio.client import Client

@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 from quoth.aio.courier import Courier, Ticket
 from quoth.exchange import Exchange, Steps
-from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
+from quothwire.protocol.binary_codec import Answer
 
 T = TypeVar("T")
 

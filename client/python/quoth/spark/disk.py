@@ -13,7 +13,7 @@ from typing import Self
 
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX, PosixFileSystem, durable_names, sync_directory
 from quothwire.errors import error
-from quothwire.paths import given_path
+from quothwire.text.paths import given_path
 
 _DISK = PosixFileSystem()
 

@@ -16,7 +16,7 @@ from quoth.spark.options import LATEST, Options, check_named
 from quoth.spark.planning import Ranges, position_at, selected, share
 from quoth.spark.rangereader import TopicRange
 from quothwire.errors import NotFound
-from quothwire.message import PARTS_MAX
+from quothwire.protocol.messages import PARTS_MAX
 
 PARTITION_BYTES = 128 * 2**20
 """What a task reads at most, about, where nobody says how many tasks there are to be; as with files."""

@@ -18,7 +18,7 @@ from quoth.moment import now
 from quoth.spark.connections import TIMEOUT_S
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
-from quothwire.quantity import is_span, parse_span
+from quothwire.text.quantity import is_span, parse_span
 from quothwire.topic import check_topic
 
 EARLIEST, LATEST = -2, -1

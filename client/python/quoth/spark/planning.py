@@ -15,7 +15,7 @@ from quoth.spark.losses import Lose, Loss
 from quoth.spark.offsets import Offset, Position, Positions
 from quoth.spark.options import EARLIEST, LATEST, Bound, Options, check_named
 from quothwire.errors import NotFound, error
-from quothwire.message import Advance, Count, TopicInfo
+from quothwire.protocol.messages import Advance, Count, TopicInfo
 
 
 class Ranges(Protocol):

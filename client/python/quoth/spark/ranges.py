@@ -24,7 +24,7 @@ from quoth.spark.planning import Ranges, share
 from quoth.spark.rangereader import COLUMNS, Decode, TopicRange, check_decode, records_of
 from quoth.steps import last_before
 from quothwire.errors import error
-from quothwire.message import PARTS_MAX
+from quothwire.protocol.messages import PARTS_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,7 +34,7 @@ from quoth.spark.connections import TIMEOUT_S, client
 from quoth.spark.options import Given, url_of
 from quoth.transaction import PUBLISH_TIMEOUT_S
 from quothwire.errors import error
-from quothwire.transaction import ONCE, VERSION_MAX, check_application
+from quothwire.protocol.transaction import ONCE, VERSION_MAX, check_application
 
 if TYPE_CHECKING:
     import pyarrow as pa

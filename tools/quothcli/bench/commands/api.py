@@ -18,7 +18,7 @@ from quothcli.command import command
 from quothcli.options import Form
 from quothcli.output import Printer
 from quothcli.quantities import span
-from quothwire.quantity import format_span
+from quothwire.text.quantity import format_span
 
 
 def add(bench: typer.Typer) -> None:

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from quoth.deadline import SECONDS_MAX
 from quoth.spark.jobs.reasons import reason
 from quothwire.errors import QuothError, error
-from quothwire.quantity import parse_size, parse_span
+from quothwire.text.quantity import parse_size, parse_span
 
 Quantity = TypeVar("Quantity")
 

@@ -36,8 +36,8 @@ from quoth.spark.workers import OnSpark, until_next_look
 from quoth.steps import last_before
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
-from quothwire.paths import given_path
-from quothwire.quantity import parse_span
+from quothwire.text.paths import given_path
+from quothwire.text.quantity import parse_span
 
 WINDOW = "1m"
 WINDOW_MIN_US = 1_000

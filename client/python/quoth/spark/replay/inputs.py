@@ -35,8 +35,8 @@ from quoth.spark.replay.footers import READERS, Columns, Footer, as_micros, micr
 from quoth.spark.replay.parquet import damaged, opened, read_column
 from quothwire import pointer as pointers
 from quothwire.errors import error
+from quothwire.protocol.transaction import check_application
 from quothwire.topic import check_topic
-from quothwire.transaction import check_application
 
 POINTER_HEADER = "quoth-pointer"
 """The header that holds a record's original pointer, in decimal digits."""

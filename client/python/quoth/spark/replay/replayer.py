@@ -30,7 +30,7 @@ from quoth.spark.replay.tasks import Destination, Staged, stage
 from quoth.spark.workers import Workers, perform
 from quoth.transaction import Transaction
 from quothwire.errors import Conflict, Disconnected, NotFound, QuothError
-from quothwire.transaction import NEVER, VERSION_MAX
+from quothwire.protocol.transaction import NEVER, VERSION_MAX
 
 TRIES_MAX = 3
 """How often a run begins again although nothing was published meanwhile, by it or by another one."""

@@ -20,7 +20,7 @@ from quoth.spark.planning import share
 from quoth.spark.rangereader import TopicRange
 from quoth.spark.statistics.windows import Window, windows_in
 from quoth.spark.workers import Workers, perform
-from quothwire.message import Count
+from quothwire.protocol.messages import Count
 
 
 class Stretch(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quothwire.message import (
+from quothwire.protocol.messages import (
     AbortTransaction,
     Advance,
     AdvanceTopic,

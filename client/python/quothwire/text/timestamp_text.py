@@ -6,7 +6,7 @@ import calendar
 import re
 
 from quothwire.errors import QuothError, error
-from quothwire.quantity import format_span, is_span, parse_span
+from quothwire.text.quantity import format_span, is_span, parse_span
 
 EXAMPLES = "like 1767323045000001, 2026-01-02T03:04:05Z, -15m or now"
 _SHOWN_MAX = 40

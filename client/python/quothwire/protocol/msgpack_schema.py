@@ -10,9 +10,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgpack
 
-from quothwire.bounds import Range
 from quothwire.errors import QuothError, error, shown
-from quothwire.message import PARTS_MAX
+from quothwire.protocol.bounds import Range
+from quothwire.protocol.messages import PARTS_MAX
 
 REPLY_BYTES_MAX = 2**20
 """A full listing of topics with names of 200 bytes fits; nothing else comes near."""

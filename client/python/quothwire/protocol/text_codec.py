@@ -19,9 +19,9 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from quothwire.bounds import POINTERS, Range
 from quothwire.errors import SHOWN_MAX, QuothError, error, shown_frame
-from quothwire.message import WAIT_MS_MAX, Operation
+from quothwire.protocol.bounds import POINTERS, Range
+from quothwire.protocol.messages import WAIT_MS_MAX, Operation
 from quothwire.topic import decode_topic
 
 READ_LIMIT_MAX = 10_000
@@ -131,7 +131,7 @@ def encode_damaged(text: str, following: int) -> list[bytes]:
 
 
 def _decimal(name: str, frame: bytes) -> int:
-    """Read a number of a request: with the same codes as `quothwire.fields` has for one that does not fit."""
+    """Read a number of a request: with the codes of `msgpack_schema` for one that does not fit."""
     bounds = _NUMBERS[name][0]
     digits = frame.removeprefix(b"-")
     if not digits.isdigit():

@@ -28,12 +28,12 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from quothwire import fields
 from quothwire.batch import Bytes
-from quothwire.dialogue import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, Reply, Request
 from quothwire.errors import QuothError, RequestError, error
-from quothwire.message import Operation
-from quothwire.value import Value
+from quothwire.protocol import msgpack_schema
+from quothwire.protocol.messages import Operation
+from quothwire.protocol.operations import REPLIES, REQUESTS, WITH_PAYLOAD, WITHOUT_TOPIC, Reply, Request
+from quothwire.protocol.value import Value
 
 VERSION = 1
 MAGIC = b"\xd1Q"
@@ -82,7 +82,7 @@ def encode_request(
     Raises ``bad_request`` for a value that cannot be encoded.
     """
     header = _HEADER.pack(MAGIC, VERSION, request.operation, _REQUEST, _ZEROS, correlation)
-    frames = [header, topic.encode("utf-8", "surrogatepass"), fields.pack(request)]
+    frames = [header, topic.encode("utf-8", "surrogatepass"), msgpack_schema.pack(request)]
     if payload is not None:
         frames.append(payload)
     return frames
@@ -115,19 +115,19 @@ def decode_arguments(call: Call) -> Any:
     """Read the arguments of a call as its `Request`, or raise ``bad_request``."""
     if call.operation is Operation.PUBLISH and len(call.arguments) <= PUBLISH_BYTES_MAX:
         return _publish_of(call.arguments)
-    return fields.unpack(REQUESTS[call.operation], call.arguments, strict=True)
+    return msgpack_schema.unpack(REQUESTS[call.operation], call.arguments, strict=True)
 
 
 @lru_cache(maxsize=16)
 def _publish_of(arguments: bytes) -> Any:
     """All publishes of a client have the same few arguments."""
-    return fields.unpack(REQUESTS[Operation.PUBLISH], arguments, strict=True)
+    return msgpack_schema.unpack(REQUESTS[Operation.PUBLISH], arguments, strict=True)
 
 
 def encode_reply(operation: Operation, correlation: int, reply: Reply, payload: Bytes | None) -> list[Bytes]:
     """Encode a reply as frames. A directory's name, say, may be no Unicode; that is shown escaped."""
     header = _HEADER.pack(MAGIC, VERSION, operation, _OK, _ZEROS, correlation)
-    frames: list[Bytes] = [header, fields.pack(reply, "backslashreplace")]
+    frames: list[Bytes] = [header, msgpack_schema.pack(reply, "backslashreplace")]
     if payload is not None:
         frames.append(payload)
     return frames
@@ -157,7 +157,7 @@ def decode_answer(frames: Frames) -> Answer:
     payload = frames[2] if len(frames) > 2 else b""
     if status == _ERROR:
         return Answer(correlation, _decode_error(bytes(frames[1])), payload)
-    reply = fields.unpack(REPLIES[operation], bytes(frames[1]), strict=False)
+    reply = msgpack_schema.unpack(REPLIES[operation], bytes(frames[1]), strict=False)
     return Answer(correlation, reply, payload)
 
 
@@ -178,7 +178,7 @@ def _decode_header(frames: Frames, statuses: tuple[int, ...]) -> tuple[Operation
 
 
 def _decode_error(arguments: bytes) -> QuothError:
-    carried = fields.unpack(_CarriedError, arguments, strict=False)
+    carried = msgpack_schema.unpack(_CarriedError, arguments, strict=False)
     return error(carried.code, carried.text, carried.hint)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from quothwire.errors import error
-from quothwire.suggestion import nearest
+from quothwire.text.suggestion import nearest
 
 PREFIX = "QUOTH_"
 OTHERS = MappingProxyType(

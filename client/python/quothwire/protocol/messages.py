@@ -11,10 +11,10 @@ from dataclasses import field
 from enum import IntEnum
 from typing import Annotated, Any, ClassVar
 
-from quothwire.bounds import LATER, Bounds, Number, Ordinal, Pointer, Positive, Range
 from quothwire.pointer import POINTER_MAX
-from quothwire.transaction import ANY, BATCHES_MAX, NEVER, PART_MAX, VERSION_MAX
-from quothwire.value import Value
+from quothwire.protocol.bounds import LATER, Bounds, Number, Ordinal, Pointer, Positive, Range
+from quothwire.protocol.transaction import ANY, BATCHES_MAX, NEVER, PART_MAX, VERSION_MAX
+from quothwire.protocol.value import Value
 
 WAIT_MS_MAX = 600_000
 """A wait is forgotten after ten minutes at the latest: a client that died costs nothing for longer."""
@@ -65,7 +65,7 @@ class Welcome(Value):
 
     announcements: the URL to subscribe to; empty where the broker cannot know by which address it is reached,
     or is not reached over tcp. announcements_port: the port, at the host by which the client reached the
-    broker; 0 where each port of the broker has its own. See `quothwire.announcement.endpoint`.
+    broker; 0 where each port of the broker has its own. See `quothwire.protocol.announcement.endpoint`.
     """
 
     server: str
@@ -356,7 +356,7 @@ class Staged(Value):
 class PublishStaged(Value):
     """Append the parts that the payload names, one behind the other, all or nothing. Answered by `Published`.
 
-    parts: how many the payload names, see `quothwire.transaction`. What else was staged for the transaction
+    parts: how many the payload names, see `protocol.transaction`. What else was staged for the transaction
     is removed. newest: nothing is published unless this is the newest version that the application has.
     """
 

@@ -15,7 +15,7 @@ from quothwire.pointer import check_pointer
 from quothwire.topic import decode_topic
 
 if TYPE_CHECKING:
-    from quothwire.message import Welcome
+    from quothwire.protocol.messages import Welcome
 
 SUFFIX = "-announcements"
 """Of the address beside one that is not tcp."""

@@ -1,0 +1,1 @@
+"""The two protocols between clients and brokers: messages, operations, codecs."""

@@ -1,0 +1,1 @@
+"""Texts that people write: spans, sizes, times, names, paths, environment variables."""
