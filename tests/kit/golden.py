@@ -32,7 +32,7 @@ from kit.damage import flip
 from kit.logs import boundaries, segments
 from kit.storage import Died, FaultyDisk
 from kit.transactions import Loader
-from quoth.forwarder import Standing
+from quoth.forward.forwarder import Standing
 from quoth.spark import connections
 from quoth.spark.archive.archiver import Archiver
 from quoth.spark.workers import Here

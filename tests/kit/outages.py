@@ -32,8 +32,8 @@ from kit.deadlines import eventually, pause
 from kit.loops import TWINS
 from kit.networks import Network
 from quoth import Client, Message, QuothError
-from quoth.forwarder import Forwarder, Source
-from quoth.stored import StoredSource
+from quoth.forward.forwarder import Forwarder, Source
+from quoth.forward.stored import StoredSource
 from quothcli.forward import LogSource
 from quothlog import Log
 

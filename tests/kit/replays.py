@@ -24,7 +24,7 @@ from quoth import Client
 from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.parquet import SCHEMA, ArchiveWriter, Lineage
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.replay.cutting import Limits
+from quoth.spark.replay.chunking import Limits
 from quoth.spark.replay.inputs import POINTER_HEADER, Wish, input_of
 from quoth.spark.replay.replayer import Replayer, Tell
 from quoth.spark.workers import Here

@@ -33,13 +33,13 @@ def register(spark: Any, name: str, spoil: Spoil = as_it_is) -> str:
 
         def writer(self, schema: Any, overwrite: bool) -> Any:
             """See `DataSource.writer`."""
-            from quoth.spark.sink import batch_writer
+            from quoth.spark.sink.sink import batch_writer
 
             return spoil(batch_writer(self.options, schema, overwrite))
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
             """See `DataSource.streamWriter`."""
-            from quoth.spark.sink import stream_writer
+            from quoth.spark.sink.sink import stream_writer
 
             return spoil(stream_writer(self.options, schema, overwrite))
 

@@ -16,7 +16,9 @@ from kit.harms import Left, leave_behind
 from kit.loops import TWINS
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
-from quoth import Client, channel, deadline, exchange
+from quoth import Client
+from quoth.connection import connection
+from quoth.core import deadline, request_state
 
 Connect = Callable[..., Client]
 
@@ -122,7 +124,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> JumpingClock:
     """The clock of all calls, which look at it at least every tenth of a second."""
     clock = JumpingClock()
-    monkeypatch.setattr(exchange, "RESEND_S", 0.1)
-    for module in (channel, deadline):
+    monkeypatch.setattr(request_state, "RESEND_S", 0.1)
+    for module in (connection, deadline):
         monkeypatch.setattr(module, "time", clock)
     return clock

@@ -18,7 +18,7 @@ from kit.loops import in_loop, run
 from kit.peers import refused
 from kit.proxies import Meddler, pass_on
 from quoth import Cursor, Message, RequestError
-from quoth.aio import Client, Reading, Tail, lanes
+from quoth.aio import Client, Reading, Tail, sequence_pool
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
 
@@ -390,14 +390,16 @@ async def test_publish_behind_a_cancelled_one_is_another_publish(meddler: Meddle
 async def test_cancelled_publishes_give_up_their_turns(meddler: Meddler, topic: str) -> None:
     async with quoth.aio.connect(meddler.url) as client:
         meddler.on_request = lambda call: call.operation is Operation.PUBLISH
-        many = [asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(2 * lanes.PUBLISHES_MAX)]
-        await soon(lambda: _at_least(meddler, lanes.PUBLISHES_MAX), "all turns are taken")
+        many = [
+            asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(2 * sequence_pool.PUBLISHES_MAX)
+        ]
+        await soon(lambda: _at_least(meddler, sequence_pool.PUBLISHES_MAX), "all turns are taken")
         for one in many:
             one.cancel()
         await asyncio.gather(*many, return_exceptions=True)
         meddler.on_request = pass_on
-        await asyncio.gather(*(client.publish(topic, b"y") for _ in range(2 * lanes.PUBLISHES_MAX)))
-        assert (await client.topic(topic)).count == 2 * lanes.PUBLISHES_MAX
+        await asyncio.gather(*(client.publish(topic, b"y") for _ in range(2 * sequence_pool.PUBLISHES_MAX)))
+        assert (await client.topic(topic)).count == 2 * sequence_pool.PUBLISHES_MAX
 
 
 @in_loop

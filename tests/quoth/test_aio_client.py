@@ -25,9 +25,9 @@ from kit.peers import refused
 from kit.processes import descriptors, needs_proc, threads
 from kit.proxies import Meddler, Wire
 from quoth import Ack, BrokerFailure, Disconnected, Gap, RequestError
-from quoth.aio import Client, Reading, Tail, courier, lanes
-from quoth.aio.courier import ASKED_MAX
-from quoth.channel import Link
+from quoth.aio import Client, Reading, Tail, io_thread, sequence_pool
+from quoth.aio.io_thread import ASKED_MAX
+from quoth.connection.connection import Link
 from quothd import Broker
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
@@ -88,7 +88,7 @@ async def test_readings_of_hundreds_of_topics_share_one_thread(start_broker: Sta
 
 @in_loop
 async def test_more_publishes_than_have_their_turn_all_succeed(broker: BrokerProcess, topic: str) -> None:
-    many = 3 * lanes.PUBLISHES_MAX
+    many = 3 * sequence_pool.PUBLISHES_MAX
     async with quoth.aio.connect(broker.url) as client:
         acks = await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(many)))
         assert not any(ack.duplicate for ack in acks)
@@ -102,7 +102,9 @@ async def test_publish_whose_turn_does_not_come_in_time_says_that_nothing_was_st
 ) -> None:
     async with quoth.aio.connect(meddler.url) as client:
         meddler.on_request = lambda call: call.operation is Operation.PUBLISH
-        stuck = [asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(lanes.PUBLISHES_MAX)]
+        stuck = [
+            asyncio.ensure_future(client.publish(topic, b"x")) for _ in range(sequence_pool.PUBLISHES_MAX)
+        ]
         await asyncio.sleep(0)  # they begin
         with pytest.raises(Disconnected) as caught:
             await client.publish(topic, b"y", timeout=0.2)
@@ -129,8 +131,8 @@ async def test_no_connection_carries_more_requests_than_a_broker_keeps_replies_f
 async def test_beyond_the_most_connections_requests_share_them(
     broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(courier, "LINES_MAX", 2)
-    monkeypatch.setattr(courier, "ASKED_MAX", 4)
+    monkeypatch.setattr(io_thread, "LINES_MAX", 2)
+    monkeypatch.setattr(io_thread, "ASKED_MAX", 4)
     async with quoth.aio.connect(broker.url) as client:
         await client.create_topic(topic)
         tails = [await client.tail(topic) for _ in range(20)]

@@ -16,7 +16,7 @@ from kit.peers import refused
 from kit.proxies import Meddler, Wire, pass_on
 from quoth import ProducerError, RequestError, Unavailable
 from quoth.aio import Client, Producer
-from quoth.delivery import Delivery
+from quoth.connection.send_loop import Delivery
 from quothwire.protocol.messages import Operation, Published
 
 

@@ -26,8 +26,9 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import Context, refused
 from kit.processes import descriptors, needs_proc, threads
 from kit.proxies import Wire
-from quoth import Client, Disconnected, RequestError, channel
-from quoth.channel import Link
+from quoth import Client, Disconnected, RequestError
+from quoth.connection import connection
+from quoth.connection.connection import Link
 from quothd import Broker
 
 Connect = Callable[..., Client]
@@ -226,7 +227,7 @@ def test_closing_waits_for_no_socket_that_nobody_can_close(
     broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C between the making of a socket and the line that keeps it leaves one."""
-    monkeypatch.setattr(channel, "TERMINATE_S", 0.01)
+    monkeypatch.setattr(connection, "TERMINATE_S", 0.01)
     client = quoth.connect(broker.url)
     with client._pool.context.socket(zmq.DEALER):
         client.close()

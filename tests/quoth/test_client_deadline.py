@@ -12,7 +12,7 @@ import quoth
 from kit.brokers import BrokerProcess
 from kit.peers import refused
 from quoth import Client
-from quoth.deadline import SECONDS_MAX, as_seconds
+from quoth.core.deadline import SECONDS_MAX, as_seconds
 
 Connect = Callable[..., Client]
 

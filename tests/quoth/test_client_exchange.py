@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RESEND_S, RETRIED, Exchange
+from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RESEND_S, RETRIED, Exchange
 from quothwire.errors import CODES, error
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Fetch, Ping, Pong

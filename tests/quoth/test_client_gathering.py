@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RETRIED, Exchange
-from quoth.gathering import LIST_S, ROUND_REST, Gathering, Plan
+from quoth.core.multi_reader import LIST_S, ROUND_REST, Gathering, Plan
+from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, Exchange
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Fetched, Pong, Topics

@@ -10,10 +10,12 @@ import pytest
 
 from kit.deadlines import DEADLINE_S
 from kit.proxies import Meddler
-from quoth import Client, channel, delivery, exchange, questions, reading
-from quoth.aio import courier
+from quoth import Client, reading
+from quoth.aio import io_thread
 from quoth.aio import reading as aio_reading
-from quoth.channel import Link
+from quoth.connection import connection, request_mux, send_loop
+from quoth.connection.connection import Link
+from quoth.core import request_state
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Operation
 
@@ -69,9 +71,9 @@ def late(meddler: Meddler, connect: Connect, monkeypatch: pytest.MonkeyPatch) ->
             return False
 
         client = connect(meddler)
-        monkeypatch.setattr(exchange, "RESEND_S", 0.1)
+        monkeypatch.setattr(request_state, "RESEND_S", 0.1)
         monkeypatch.setattr(Link, "send", send_it)
-        for module in (aio_reading, channel, courier, delivery, questions, reading):
+        for module in (aio_reading, connection, io_thread, send_loop, request_mux, reading):
             monkeypatch.setattr(module, "time", clock)
         meddler.on_reply = reply
         return client

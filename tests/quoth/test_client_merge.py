@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quoth import Batch, Gap, Message
-from quoth.merge import Merge
+from quoth.core.merge import Merge
 from quothwire.pointer import POINTER_MAX
 
 

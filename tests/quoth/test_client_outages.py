@@ -15,14 +15,15 @@ from kit.deadlines import eventually
 from kit.effort import long_form, times
 from kit.networks import can_be_had
 from kit.trials import late, served_after
-from quoth import Ack, forwarder
-from quoth.channel import Link
-from quoth.exchange import BACKOFF_MAX_S, RESEND_S, Exchange
-from quoth.forwarder import Forwarder
-from quoth.gathering import ROUND_REST_MAX_S, Gathering, Plan
-from quoth.outgoing import Failure, Outgoing
-from quoth.patience import PATIENCE_MAX_S, PATIENCE_S, Patience
-from quoth.pipeline import Pipeline
+from quoth import Ack
+from quoth.connection.connection import Link
+from quoth.core.adaptive_timeout import PATIENCE_MAX_S, PATIENCE_S, Patience
+from quoth.core.inflight import Pipeline
+from quoth.core.multi_reader import ROUND_REST_MAX_S, Gathering, Plan
+from quoth.core.outgoing import Failure, Outgoing
+from quoth.core.request_state import BACKOFF_MAX_S, RESEND_S, Exchange
+from quoth.forward import forwarder
+from quoth.forward.forwarder import Forwarder
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Ping, Pong, Publish, Topics

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from kit.effort import times
+from quoth.core.inflight import IN_FLIGHT_MAX, Pipeline
+from quoth.core.outgoing import RECORD_BYTES, Failure, Outgoing
 from quoth.message import Ack
-from quoth.outgoing import RECORD_BYTES, Failure, Outgoing
-from quoth.pipeline import IN_FLIGHT_MAX, Pipeline
 from quothwire import batch
 from quothwire.errors import error
 from quothwire.protocol import binary_codec

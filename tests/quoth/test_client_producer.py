@@ -18,7 +18,7 @@ from kit.peers import refused
 from kit.proxies import Meddler, pass_on
 from quoth import Ack, Client, Failure, Messages, Producer, ProducerError, RequestError, Unavailable
 from quoth import producer as producer_module
-from quoth.delivery import Delivery
+from quoth.connection.send_loop import Delivery
 from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.errors import error
 from quothwire.headers import HEADERS_BYTES_MAX

@@ -20,10 +20,11 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.effort import times
 from kit.peers import refused
 from kit.proxies import Meddler
-from quoth import Client, Failure, Producer, ProducerError, delivery
-from quoth.delivery import Delivery
-from quoth.outgoing import Outgoing
-from quoth.pipeline import IN_FLIGHT_MAX
+from quoth import Client, Failure, Producer, ProducerError
+from quoth.connection import send_loop
+from quoth.connection.send_loop import Delivery
+from quoth.core.inflight import IN_FLIGHT_MAX
+from quoth.core.outgoing import Outgoing
 from quothd import Broker
 from quothlog.storage.filesystem import PosixFile
 from quothwire import batch
@@ -248,7 +249,7 @@ def test_lost_requests_and_replies_are_made_good(
     rng: random.Random,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(delivery, "RESEND_S", 0.05)
+    monkeypatch.setattr(send_loop, "RESEND_S", 0.05)
 
     def lose(call: Call, answer: Answer | None = None) -> bool:
         return publishes(call) and rng.random() < 0.1
@@ -319,7 +320,7 @@ def test_copies_do_not_pile_up_while_nobody_is_there(
         producer.send(b"before")
         producer.flush()
         with monkeypatch.context() as patched:
-            patched.setattr(delivery, "RESEND_S", 0.01)
+            patched.setattr(send_loop, "RESEND_S", 0.01)
             broker.kill()
             send_all(producer, numbered(range(10)))
             pause(0.5)  # fifty times what is waited for an answer

@@ -18,8 +18,9 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.logs import segments
 from kit.peers import refused
 from kit.proxies import Meddler, Wire, pass_on
-from quoth import Ack, Client, Disconnected, NotFound, RequestError, Unavailable, exchange
-from quoth.exchange import Exchange
+from quoth import Ack, Client, Disconnected, NotFound, RequestError, Unavailable
+from quoth.core import request_state as exchange
+from quoth.core.request_state import Exchange
 from quothd import Broker
 from quothlog.storage.filesystem import PosixFile
 from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX

@@ -17,7 +17,7 @@ from kit.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import refused
 from quoth import Batch, Client, Message, Messages, RequestError
-from quoth.pool import SLOTS_MAX
+from quoth.connection.pool import SLOTS_MAX
 from quothwire.pointer import POINTER_MAX
 
 Connect = Callable[..., Client]

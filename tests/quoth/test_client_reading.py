@@ -18,7 +18,8 @@ from kit.effort import times
 from kit.peers import Context, refused
 from kit.proxies import Meddler, Wire, pass_on
 from kit.tracing import Fault, Tracer, needs_strace
-from quoth import Client, Message, NotFound, Reading, gathering
+from quoth import Client, Message, NotFound, Reading
+from quoth.core import multi_reader
 from quothd import Broker
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
@@ -33,8 +34,8 @@ orders = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as t
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """It asks again every fifth of a second, and looks for new topics as often."""
-    monkeypatch.setattr(gathering, "WAIT_S", 0.2)
-    monkeypatch.setattr(gathering, "LIST_S", 0.2)
+    monkeypatch.setattr(multi_reader, "WAIT_S", 0.2)
+    monkeypatch.setattr(multi_reader, "LIST_S", 0.2)
 
 
 def values_of(reading: Reading, number: int) -> list[bytes]:

@@ -16,7 +16,7 @@ from kit.peers import Peers, refused
 from kit.proxies import Meddler, Wire, pass_on
 from quoth import Client, Gap, Message, NotFound
 from quoth import reader as reader_module
-from quoth.channel import Link
+from quoth.connection.connection import Link
 from quothwire.errors import QuothError, error
 from quothwire.headers import encode_headers
 from quothwire.protocol.binary_codec import Call

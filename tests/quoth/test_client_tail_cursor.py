@@ -19,7 +19,8 @@ import pytest
 from kit.brokers import BrokerProcess
 from kit.deadlines import eventually
 from kit.peers import refused
-from quoth import Client, Cursor, Gap, tailing
+from quoth import Client, Cursor, Gap
+from quoth.core import tailing
 
 Connect = Callable[..., Client]
 

@@ -17,7 +17,8 @@ from kit.brokers import BrokerProcess
 from kit.deadlines import eventually
 from kit.peers import refused
 from kit.proxies import Meddler
-from quoth import Client, Conflict, NotFound, RequestError, Trimmed, exchange
+from quoth import Client, Conflict, NotFound, RequestError, Trimmed
+from quoth.core import request_state
 from quothd.datadir import topic_file
 from quothd.datadir.topic_file import TopicFile
 from quothwire.errors import QuothError, error
@@ -262,7 +263,7 @@ def test_rolling_seals_the_segment_unless_it_is_empty(client: Client, topic: str
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request is sent again after a tenth of a second."""
-    monkeypatch.setattr(exchange, "RESEND_S", 0.1)
+    monkeypatch.setattr(request_state, "RESEND_S", 0.1)
 
 
 def lose_first_reply(

@@ -15,7 +15,7 @@ import pytest
 from kit.brokers import BrokerProcess, StartBroker
 from kit.peers import refused
 from quoth import Ack, Client, Message, StagedPart, Transaction
-from quoth.staging import BATCH_BYTES
+from quoth.core.staging import BATCH_BYTES
 from quothwire.columns import Column
 from quothwire.errors import QuothError
 from quothwire.protocol.transaction import PART_MAX, VERSION_MAX

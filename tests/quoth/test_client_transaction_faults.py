@@ -19,8 +19,9 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.effort import times
 from kit.processes import peak_of
 from kit.proxies import Meddler, Wire, pass_on
-from quoth import Ack, Client, Disconnected, Message, StagedPart, Transaction, exchange
-from quoth.staging import BATCH_BYTES, IN_FLIGHT_BYTES
+from quoth import Ack, Client, Disconnected, Message, StagedPart, Transaction
+from quoth.core import request_state
+from quoth.core.staging import BATCH_BYTES, IN_FLIGHT_BYTES
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Operation, Published, Staged
@@ -34,7 +35,7 @@ SIZE = 20_000
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What gets no answer is asked again soon."""
-    monkeypatch.setattr(exchange, "RESEND_S", 0.1)
+    monkeypatch.setattr(request_state, "RESEND_S", 0.1)
 
 
 def planned(name: str, count: int, size: int = SIZE) -> list[bytes]:

@@ -9,8 +9,8 @@ import pytest
 
 from kit.peers import refused
 from quoth.columns import columns
-from quoth.exchange import Exchange
-from quoth.staging import BATCH_BYTES, IN_FLIGHT_BYTES, IN_FLIGHT_MAX, Name, Staging
+from quoth.core.request_state import Exchange
+from quoth.core.staging import BATCH_BYTES, IN_FLIGHT_BYTES, IN_FLIGHT_MAX, Name, Staging
 from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec

@@ -14,7 +14,7 @@ import pytest
 import quoth
 from kit.deadlines import DEADLINE_S
 from kit.peers import refused
-from quoth.spark.disk import local_path, refuse_existing
+from quoth.spark.atomic_files import local_path, refuse_existing
 from quothcli.application import run, tree
 from quothd import Broker
 from quothd.config.check import check

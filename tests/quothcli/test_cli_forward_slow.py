@@ -13,9 +13,11 @@ import quoth
 from kit.brokers import BrokerProcess
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
-from quoth import Client, QuothError, forwarder, patience
-from quoth.forwarder import Forwarder, Losses, Standing
-from quoth.patience import PATIENCE_MAX_S, PATIENCE_S, WINDOW_BYTES, WINDOW_BYTES_MAX, Patience
+from quoth import Client, QuothError
+from quoth.core import adaptive_timeout
+from quoth.core.adaptive_timeout import PATIENCE_MAX_S, PATIENCE_S, WINDOW_BYTES, WINDOW_BYTES_MAX, Patience
+from quoth.forward import forwarder
+from quoth.forward.forwarder import Forwarder, Losses, Standing
 from quothcli.forward import LogSource
 from quothlog import Log
 from quothwire.errors import error
@@ -64,7 +66,7 @@ def wire(broker: BrokerProcess) -> Iterator[Wire]:
 def test_batches_that_take_longer_than_is_waited_for_arrive_once(
     wire: Wire, broker: BrokerProcess, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.4)
+    monkeypatch.setattr(adaptive_timeout, "PATIENCE_S", 0.4)
     values = [bytes([number]) * SIZE for number in range(3)]
     with Log.open(tmp_path / "log") as log:
         for value in values:

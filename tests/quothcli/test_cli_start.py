@@ -48,16 +48,16 @@ for line in sys.stdin:
 HEAVY = {"asyncio", "concurrent", "email", "http", "logging", "multiprocessing", "pydantic", "rich", "ssl"}
 """Packages that no client's command needs unless it does what they are for."""
 LIGHT = frozenset(("annotated_doc", "click", "quothcli", "shellingham", "typer"))
-_FEW = (
-    "deadline defaults message moment",
-    "bounds errors paths pointer quantity settings suggestion topic transaction variables value version",
-)
-FEW = frozenset(f"quoth.{name}" for name in _FEW[0].split()) | {
-    f"quothwire.{name}" for name in _FEW[1].split()
+_FEW = {
+    "quoth": "core core.deadline core.defaults message timestamps",
+    "quothwire": "errors pointer protocol settings text topic version",
+    "quothwire.protocol": "bounds transaction value",
+    "quothwire.text": "paths quantity suggestion variables",
 }
+FEW = {f"{package}.{name}" for package, names in _FEW.items() for name in names.split()}
 """What the help of a command may need of ours."""
 _BATCH = "quothwire.batch quothwire.record msgpack xxhash cython_runtime"
-_KEYS = f"quothd.config.config quothd.config.sources quothlog.retention {_BATCH}"
+_KEYS = f"quothd.config quothd.config.config quothd.config.sources quothlog.retention {_BATCH}"
 MORE = {
     "serve": _KEYS,
     "config": f"{_KEYS} quothd.config.template",
@@ -175,12 +175,12 @@ def test_a_question_to_a_broker_loads_what_it_needs(broker: BrokerProcess, typed
     assert not modules & {
         "quoth.producer",
         "quoth.transaction",
-        "quoth.forwarder",
+        "quoth.forward.forwarder",
         "quoth.aio",
         "quoth.spark",
     }
     if typed not in READERS:
-        assert not modules & {"quoth.gathering", "quoth.merge", "quoth.cursor"}
+        assert not modules & {"quoth.core.multi_reader", "quoth.core.merge", "quoth.cursor"}
 
 
 @pytest.mark.parametrize("package", [library, quothlog], ids=lambda package: package.__name__)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import typer
 
 import quoth
-from quoth.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
+from quoth.core.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quothcli import contexts
 from quothcli.exits import say
 from quothcli.formats import Format

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quoth.defaults import DEFAULT_TIMEOUT_S
+from quoth.core.defaults import DEFAULT_TIMEOUT_S
 from quothcli.chosen import chosen
 from quothcli.command import command
 from quothcli.exits import Status, say, status_of, terminable
@@ -21,7 +21,7 @@ from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
-    from quoth.forwarder import Losses, Source, Standing
+    from quoth.forward.forwarder import Losses, Source, Standing
     from quothwire.batch import Stored
 
 
@@ -98,7 +98,7 @@ def forward(
     """
     from quoth.client import Client
     from quoth.filelock import FileLock
-    from quoth.forwarder import Forwarder
+    from quoth.forward.forwarder import Forwarder
     from quothlog.file_format import MARK_SUFFIX
     from quothlog.reading import forwarding_progress
 
@@ -197,7 +197,7 @@ class _Keeper:
 
 
 def _standing(path: Path, found: dict[str, Any]) -> Standing:
-    from quoth.forwarder import Standing
+    from quoth.forward.forwarder import Standing
 
     values = {name: found.get(name) for name in Standing._fields}
     if not all(isinstance(value, int) for value in values.values()):
@@ -255,7 +255,7 @@ def _source(
 ) -> tuple[Source, str, Path]:
     """Where the records come from, the topic that gets them, and where it is kept how far it is."""
     from quoth.client import Client
-    from quoth.stored import StoredSource
+    from quoth.forward.stored import StoredSource
     from quothd.datadir.discovery import data_directory
     from quothlog.recovery.snapshot import floors_in
 

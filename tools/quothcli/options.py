@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from quoth.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
-from quoth.moment import as_pointer
+from quoth.core.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
+from quoth.timestamps import as_pointer
 from quothcli.chosen import CONTEXT_VARIABLE, URL_VARIABLE, Chosen
 from quothcli.completion import context_names, topic_names
 from quothcli.formats import Format

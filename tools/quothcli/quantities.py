@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from quoth.deadline import SECONDS_MAX
+from quoth.core.deadline import SECONDS_MAX
 from quothwire.errors import QuothError, error
 from quothwire.text.quantity import format_size, format_span, parse_size, parse_span
 

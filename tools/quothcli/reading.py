@@ -45,7 +45,7 @@ from quothcli.template import chosen_template
 
 if TYPE_CHECKING:
     from quoth import Message, Reading
-    from quoth.gathering import Start
+    from quoth.core.multi_reader import Start
 
 
 BEAT_S = 1.0

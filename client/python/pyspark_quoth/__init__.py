@@ -18,6 +18,6 @@ class DefaultSource(DataSource):
 
     def __new__(cls, options: dict[str, str]) -> DataSource:  # type: ignore[misc]  # Spark takes any DataSource
         """The real one."""
-        from quoth.spark.source import QuothDataSource
+        from quoth.spark.source.source import QuothDataSource
 
         return QuothDataSource(options)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from quoth.batch import Batch, Messages, StoredBatch
     from quoth.client import Client, connect
+    from quoth.core.outgoing import Failure, ProducerError
     from quoth.cursor import Cursor, Position
     from quoth.message import Ack, Gap, Message, Stretch
-    from quoth.outgoing import Failure, ProducerError
     from quoth.producer import Producer
     from quoth.reading import Reading
     from quoth.transaction import PartWriter, Transaction
@@ -75,7 +75,7 @@ _HOMES = {
     "quoth.client": ("Client", "connect"),
     "quoth.cursor": ("Cursor", "Position"),
     "quoth.message": ("Ack", "Gap", "Message", "Stretch"),
-    "quoth.outgoing": ("Failure", "ProducerError"),
+    "quoth.core.outgoing": ("Failure", "ProducerError"),
     "quoth.producer": ("Producer",),
     "quoth.reading": ("Reading",),
     "quoth.transaction": ("PartWriter", "Transaction"),

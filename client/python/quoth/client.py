@@ -6,20 +6,20 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, Unpack
 
-from quoth import steps
 from quoth.batch import Batch, Messages, StoredBatch
-from quoth.channel import Context, Link
-from quoth.closing import Closing
 from quoth.columns import encoder
-from quoth.deadline import as_seconds, deadline_in
-from quoth.defaults import BUFFER_MAX
-from quoth.defaults import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
-from quoth.defaults import DEFAULT_URL as DEFAULT_URL
-from quoth.exchange import Steps
+from quoth.connection.closing import Closing
+from quoth.connection.connection import Context, Link
+from quoth.connection.pool import Pool, Slot
+from quoth.core import calls
+from quoth.core.deadline import as_seconds, deadline_in
+from quoth.core.defaults import BUFFER_MAX
+from quoth.core.defaults import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
+from quoth.core.defaults import DEFAULT_URL as DEFAULT_URL
+from quoth.core.request_state import Steps
 from quoth.message import Ack, Message, OnGap, Stretch
-from quoth.moment import Moment, as_pointer, cursor
-from quoth.pool import Pool, Slot
 from quoth.reader import Passage, reader_from
+from quoth.timestamps import Moment, as_pointer, cursor
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import (
@@ -41,11 +41,11 @@ from quothwire.settings import GivenSettings, as_sent
 from quothwire.topic import check_topic
 
 if TYPE_CHECKING:
+    from quoth.core.multi_reader import Start
+    from quoth.core.tailing import CursorFile, Tailing
     from quoth.cursor import Cursor
-    from quoth.gathering import Start
     from quoth.producer import Producer
     from quoth.reading import Reading
-    from quoth.tailing import CursorFile, Tailing
     from quoth.transaction import Transaction
 
 
@@ -174,7 +174,7 @@ class Client(Closing):
         and never again; and a number that rises with every transaction of the application on this topic.
         Asks the broker nothing.
         """
-        from quoth.staging import Name
+        from quoth.core.staging import Name
         from quoth.transaction import Transaction
 
         return Transaction(self, Name(topic, application, version).checked())
@@ -203,8 +203,8 @@ class Client(Closing):
         record. Raises `RequestError` ``bad_request`` for a limit below 0.
         """
         reader = reader_from(topic, after, since, on_gap)
-        end = steps.last_before(until)
-        return self._run(steps.read(reader, end, limit, timeout or 0.0, self.timeout))
+        end = calls.last_before(until)
+        return self._run(calls.read(reader, end, limit, timeout or 0.0, self.timeout))
 
     def batches(
         self,
@@ -219,7 +219,7 @@ class Client(Closing):
 
         Arguments as for `read`; the last batch may reach beyond `until`.
         """
-        reader = reader_from(topic, after, since, on_gap, steps.last_before(until))
+        reader = reader_from(topic, after, since, on_gap, calls.last_before(until))
         return self._passage(reader, 0.0)
 
     def stored(
@@ -236,7 +236,7 @@ class Client(Closing):
         The first and the last one may reach beyond that. until: None for what is there now. wait: seconds to
         wait for more where there is nothing yet; it ends after so many without any.
         """
-        return self._passage(steps.stored(topic, after, until, on_gap), as_seconds(wait, "wait"))
+        return self._passage(calls.stored(topic, after, until, on_gap), as_seconds(wait, "wait"))
 
     # -- ranges -----------------------------------------------------------------------------------------
 
@@ -247,19 +247,19 @@ class Client(Closing):
 
         max_bytes: of whole batches, as they are stored; one at least.
         """
-        return self._run(steps.advance(topic, after, max_records, max_bytes, self.timeout))
+        return self._run(calls.advance(topic, after, max_records, max_bytes, self.timeout))
 
     def split(self, topic: str, after: int, until: int, parts: int) -> list[Stretch]:
         """Divide what is kept above `after` up to `until` into at most so many parts, between batches.
 
         None is empty; none holds more than twice its share of the records, unless it is one batch.
         """
-        return self._run(steps.split(topic, after, until, parts, self.timeout))
+        return self._run(calls.split(topic, after, until, parts, self.timeout))
 
     def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
         """How many records and bytes are kept above `after` up to `until`, which is included, without
         reading them. until: None for what is there now."""
-        return self._run(steps.count(topic, after, until, self.timeout))
+        return self._run(calls.count(topic, after, until, self.timeout))
 
     # -- following --------------------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ class Client(Closing):
         when the next one is asked for: then the cursor moves behind it. It is saved meanwhile, some times a
         second, and a file is closed with the iterator.
         """
-        from quoth.tailing import Tailing
+        from quoth.core.tailing import Tailing
 
         tailing = Tailing(topic, after, since, cursor, on_gap)
         try:
@@ -308,10 +308,10 @@ class Client(Closing):
 
         Arguments as for `read` and `tail_many`. Raises `NotFound` for a name that is no topic's.
         """
-        from quoth.gathering import Plan
+        from quoth.core.multi_reader import Plan
         from quoth.reading import Reading
 
-        begin, end = beginning(after, since, 0), steps.last_before(until)
+        begin, end = beginning(after, since, 0), calls.last_before(until)
         plan = Plan(False, ordered, begin, end, cursor, is_time=since is not None)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
@@ -332,7 +332,7 @@ class Client(Closing):
         one that is not named is read from its beginning. ordered: in the order of their time, each as soon as
         no older one can come, see `Reading`.
         """
-        from quoth.gathering import Plan
+        from quoth.core.multi_reader import Plan
         from quoth.reading import Reading
 
         begin = beginning(after, since, None)
@@ -341,17 +341,17 @@ class Client(Closing):
 
     def get(self, topic: str, pointer: int) -> Message:
         """The record with exactly this pointer. Raises `NotFound`, or `Damaged` if its bytes do not check."""
-        return self._run(steps.get(topic, pointer, self.timeout))
+        return self._run(calls.get(topic, pointer, self.timeout))
 
     # -- topics -----------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
         """The names of all topics, in the order of their UTF-8 bytes."""
-        return self._run(steps.topics(self.timeout))
+        return self._run(calls.topics(self.timeout))
 
     def topic(self, topic: str) -> TopicInfo:
         """Everything about one topic. Never wakes it."""
-        return self._run(steps.info(DescribeTopic(), topic, self.timeout))
+        return self._run(calls.info(DescribeTopic(), topic, self.timeout))
 
     def create_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
         """Make a topic: ``create_topic("orders", max_age="7d", max_bytes="1GiB", durability="synced")``.
@@ -359,11 +359,11 @@ class Client(Closing):
         Settings that are not given are as the broker is configured; see `quothwire.settings.TopicSettings`.
         Raises `Conflict` ``topic_exists``, `RequestError` ``bad_setting``.
         """
-        return self._run(steps.create_topic(topic, as_sent(settings), self.timeout))
+        return self._run(calls.create_topic(topic, as_sent(settings), self.timeout))
 
     def update_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
         """Change settings of a topic, given as for `create_topic`; the others stay as they are."""
-        return self._run(steps.info(UpdateTopic(as_sent(settings)), topic, self.timeout))
+        return self._run(calls.info(UpdateTopic(as_sent(settings)), topic, self.timeout))
 
     def delete_topic(self, topic: str) -> Trimmed:
         """Delete a topic and its records; tells what was removed.
@@ -371,16 +371,16 @@ class Client(Closing):
         The topic that is there now, and no other that somebody makes meanwhile under its name. Zeros, if
         that was done by a request whose answer was lost. Raises `NotFound` ``unknown_topic``.
         """
-        return self._run(steps.delete_topic(topic, self.timeout))
+        return self._run(calls.delete_topic(topic, self.timeout))
 
     def trim(self, topic: str, before: Moment) -> Trimmed:
         """Remove the segments that hold only records before a pointer or a time."""
         request = TrimTopic(as_pointer(before))
-        return self._run(steps.ask(Trimmed, request, check_topic(topic), timeout=self.timeout))
+        return self._run(calls.ask(Trimmed, request, check_topic(topic), timeout=self.timeout))
 
     def roll(self, topic: str) -> TopicInfo:
         """Seal the topic's active segment."""
-        return self._run(steps.info(RollTopic(), topic, self.timeout))
+        return self._run(calls.info(RollTopic(), topic, self.timeout))
 
     # -- the broker -------------------------------------------------------------------------------------
 
@@ -390,19 +390,19 @@ class Client(Closing):
 
     def status(self) -> Status:
         """The broker as a whole, with the states of all topics. Wakes none."""
-        return self._run(steps.status(self.timeout))
+        return self._run(calls.status(self.timeout))
 
     def ping(self) -> float:
         """Seconds that a round trip takes."""
         began = time.perf_counter()
-        self._run(steps.ask(Pong, Ping(), timeout=self.timeout))
+        self._run(calls.ask(Pong, Ping(), timeout=self.timeout))
         return time.perf_counter() - began
 
     # -- inside -----------------------------------------------------------------------------------------
 
     def _greet(self, wait: float | None = None) -> Welcome:
-        welcome = self._run(steps.greet(self.timeout, wait))
-        self._payload_bytes_max = steps.payload_bytes_max(welcome)
+        welcome = self._run(calls.greet(self.timeout, wait))
+        self._payload_bytes_max = calls.payload_bytes_max(welcome)
         return welcome
 
     def _passage(self, reader: Passage[T], wait: float) -> Iterator[T]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from quoth.sequences import Encode
+from quoth.core.idempotence import Encode
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
 from quothwire.headers import encode_headers

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from quoth.batch import Batch
-from quoth.closing import Closing
+from quoth.connection.closing import Closing
 from quoth.filelock import FileLock
 from quoth.message import Message
 from quothwire import pointer as pointers

@@ -22,14 +22,14 @@ from typing import Literal, NamedTuple, Self
 
 import zmq
 
-from quoth.bell import Bell
-from quoth.channel import Context, Link
-from quoth.deadline import as_seconds
-from quoth.defaults import BUFFER_MAX as BUFFER_MAX
-from quoth.delivery import Delivery, Supply
+from quoth.connection.connection import Context, Link
+from quoth.connection.send_loop import Delivery, Supply
+from quoth.connection.wakeup import Bell
+from quoth.core.deadline import as_seconds
+from quoth.core.defaults import BUFFER_MAX as BUFFER_MAX
+from quoth.core.inflight import Pipeline
+from quoth.core.outgoing import RECORD_BYTES, Failure, Outgoing, ProducerError
 from quoth.message import Ack
-from quoth.outgoing import RECORD_BYTES, Failure, Outgoing, ProducerError
-from quoth.pipeline import Pipeline
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
 from quothwire.headers import encode_headers

@@ -12,10 +12,10 @@ from collections.abc import Generator, Iterator
 from typing import Generic, TypeVar
 
 from quoth.batch import Batch, StoredBatch
-from quoth.deadline import deadline_in
-from quoth.exchange import Exchange, Steps
+from quoth.core.deadline import deadline_in
+from quoth.core.request_state import Exchange, Steps
 from quoth.message import Gap, OnGap, Reason
-from quoth.moment import Moment, cursor
+from quoth.timestamps import Moment, cursor
 from quothwire import batch as wire
 from quothwire.batch import Header
 from quothwire.errors import Disconnected, QuothError

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from quoth import steps
-from quoth.closing import Closing
 from quoth.columns import columns
-from quoth.deadline import as_seconds, deadline_in
-from quoth.exchange import RETRIED, Exchange, Steps
+from quoth.connection.closing import Closing
+from quoth.connection.request_mux import Questions
+from quoth.core import calls
+from quoth.core.deadline import as_seconds, deadline_in
+from quoth.core.request_state import RETRIED, Exchange, Steps
+from quoth.core.staging import Name, Staging
 from quoth.message import Ack
-from quoth.questions import Questions
-from quoth.staging import Name, Staging
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import (
@@ -205,4 +205,4 @@ def inform(
 ) -> Steps[TransactionInfo]:
     """See `Transaction.abort` and `Transaction.status`."""
     request = kind(name.application, name.version)
-    return steps.ask(TransactionInfo, request, name.topic, timeout=timeout)
+    return calls.ask(TransactionInfo, request, name.topic, timeout=timeout)

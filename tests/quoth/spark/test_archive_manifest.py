@@ -11,7 +11,7 @@ import pytest
 from quoth.spark.archive import manifest as manifests
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Loss, Manifest, Replaced, decoded
 from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.disk import local_path
+from quoth.spark.atomic_files import local_path
 from quothwire.errors import Conflict, Damaged, RequestError
 
 FILES = [

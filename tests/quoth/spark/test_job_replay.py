@@ -35,7 +35,7 @@ from quoth import Client
 from quoth.spark.archive.archiver import Archiver, Policy
 from quoth.spark.jobs import replay
 from quoth.spark.jobs.session import Summary
-from quoth.spark.replay.cutting import Limits
+from quoth.spark.replay.chunking import Limits
 from quoth.spark.replay.inputs import Wish
 from quoth.spark.workers import OnSpark
 from quothwire.errors import Damaged, QuothError

@@ -21,8 +21,14 @@ from kit.ledgers import Ledgers
 from quoth import Client, Gap
 from quoth.message import Stretch
 from quoth.spark.connections import client as connection
-from quoth.spark.rangereader import TopicRange, records_of
-from quoth.spark.ranges import foreach_partition, map_in_arrow, planned, topic_ranges, topic_ranges_frame
+from quoth.spark.source.range_reader import TopicRange, records_of
+from quoth.spark.source.ranges import (
+    foreach_partition,
+    map_in_arrow,
+    planned,
+    topic_ranges,
+    topic_ranges_frame,
+)
 from quothwire.errors import NotFound, RequestError
 
 Connect = Callable[..., Client]

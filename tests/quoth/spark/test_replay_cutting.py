@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quoth.spark.replay.cutting import Chunk, Group, Limits, Part, by_size, by_time
+from quoth.spark.replay.chunking import Chunk, Group, Limits, Part, by_size, by_time
 
 LIMITS = Limits(records=40, bytes=4_000)
 

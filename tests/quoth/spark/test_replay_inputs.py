@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kit.effort import times
 from kit.replays import Record, some_records, write_archive
-from quoth.spark.replay.cutting import Limits
+from quoth.spark.replay.chunking import Limits
 from quoth.spark.replay.inputs import POINTER_HEADER, Stream, Wish, input_of
 from quoth.spark.replay.tasks import rows_of, with_pointer
 from quothwire.errors import Damaged, NotFound, QuothError, RequestError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quoth.spark.replay.pace import Pace
+from quoth.spark.replay.rate_limit import Pace
 
 BEGAN = 1_767_323_045_000_000
 

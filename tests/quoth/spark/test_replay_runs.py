@@ -32,11 +32,11 @@ from quoth import Client
 from quoth.spark.archive.compaction import Compactor
 from quoth.spark.archive.parquet import COLUMNS
 from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.arrow import TYPES
 from quoth.spark.jobs.replay import summary_of
-from quoth.spark.replay.cutting import Limits
+from quoth.spark.replay.chunking import Limits
 from quoth.spark.replay.inputs import POINTER_HEADER, Wish, input_of
 from quoth.spark.replay.replayer import Replayer, Told
+from quoth.spark.source.arrow import TYPES
 from quoth.spark.workers import Here
 from quothwire.errors import Conflict, Damaged, QuothError, RequestError
 from quothwire.headers import encode_headers

@@ -14,9 +14,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from quoth import Damaged, Gap
-from quoth.spark import arrow
-from quoth.spark.arrow import TYPES, record_batches
-from quoth.spark.source import COLUMNS
+from quoth.spark.source import arrow
+from quoth.spark.source.arrow import TYPES, record_batches
+from quoth.spark.source.source import COLUMNS
 from quothwire import batch as wire
 from quothwire.batch import HEADER_BYTES, Stored
 from quothwire.headers import encode_headers

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types
 
 from kit.peers import refused
-from quoth.spark.columns import Gathering, Names, by_topic, names_of
-from quoth.staging import BATCH_BYTES
+from quoth.core.staging import BATCH_BYTES
+from quoth.spark.sink.columns import Gathering, Names, by_topic, names_of
 from quothwire import batch
 from quothwire.columns import encode_columns
 from quothwire.errors import QuothError

@@ -10,12 +10,12 @@ import pytest
 from kit.brokers import StartBroker
 from kit.damage import Stored, stored_batches, zero
 from quoth import Client
-from quoth.spark.division import Extent, extents_between, extents_now, partitions
-from quoth.spark.losses import Loss
-from quoth.spark.offsets import Offset
 from quoth.spark.options import Options, parse
-from quoth.spark.planning import Progress
-from quoth.spark.rangereader import RangeReader
+from quoth.spark.source.data_loss import Loss
+from quoth.spark.source.offset_planner import Progress
+from quoth.spark.source.offsets import Offset
+from quoth.spark.source.partitioning import Extent, extents_between, extents_now, partitions
+from quoth.spark.source.range_reader import RangeReader
 
 SIZES = (3, 1, 5, 2, 4, 6)
 """Records of each batch; the last one stays whole."""

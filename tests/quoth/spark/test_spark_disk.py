@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quoth.spark.disk import Draft
+from quoth.spark.atomic_files import Draft
 from quothlog.storage.filesystem import PosixFile
 
 SIZE = 2**20

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from kit.ledgers import Ledgers
 from quoth import NotFound, RequestError
-from quoth.spark import division
-from quoth.spark.division import Extent, extents_now, partitions
-from quoth.spark.losses import Loss
 from quoth.spark.options import Options, parse
+from quoth.spark.source import partitioning
+from quoth.spark.source.data_loss import Loss
+from quoth.spark.source.partitioning import Extent, extents_now, partitions
 
 
 def options(**given: str) -> Options:
@@ -103,7 +103,7 @@ def test_without_a_number_there_are_as_many_tasks_as_processors_and_more_for_muc
     chosen = options()
     extents = extents_now(ledgers, chosen, nothing_lost)
     assert len(partitions(ledgers, extents, chosen, nothing_lost)) == (os.cpu_count() or 1)
-    monkeypatch.setattr(division, "PARTITION_BYTES", 1_000)
+    monkeypatch.setattr(partitioning, "PARTITION_BYTES", 1_000)
     assert len(partitions(ledgers, extents, chosen, nothing_lost)) == max(64, os.cpu_count() or 1)
 
 

@@ -20,7 +20,7 @@ from kit.queries import Queries
 from quoth import Client
 from quoth.spark import QuothDataSource
 from quoth.spark.options import parse
-from quoth.spark.source import BatchReader, Reader, StreamReader
+from quoth.spark.source.source import BatchReader, Reader, StreamReader
 from quothwire.headers import encode_headers
 
 Spark = Any

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quoth.spark.headers import encode_header_column
+from quoth.spark.sink.headers import encode_header_column
 from quothwire.errors import QuothError
 from quothwire.headers import HEADERS_BYTES_MAX, encode_headers
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from kit.ledgers import Ledgers
 from quoth import NotFound, RequestError
-from quoth.spark.division import Extent, extents_between, partitions
-from quoth.spark.losses import Loss
-from quoth.spark.offsets import Offset, Position
 from quoth.spark.options import Options, parse
-from quoth.spark.planning import Progress
+from quoth.spark.source.data_loss import Loss
+from quoth.spark.source.offset_planner import Progress
+from quoth.spark.source.offsets import Offset, Position
+from quoth.spark.source.partitioning import Extent, extents_between, partitions
 
 
 def options(**given: str) -> Options:

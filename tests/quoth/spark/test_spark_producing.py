@@ -15,7 +15,7 @@ import quoth
 from kit.brokers import BrokerProcess
 from kit.peers import refused
 from quoth import Client
-from quoth.spark.producing import write_partition
+from quoth.spark.sink.foreach_producer import write_partition
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from kit.brokers import BrokerProcess, StartBroker
 from kit.damage import flip, stored_batches, with_headers
 from quoth import Ack, Client
-from quoth.spark.losses import Loss, into
-from quoth.spark.rangereader import RangeReader, TopicRange, records_of
+from quoth.spark.source.data_loss import Loss, into
+from quoth.spark.source.range_reader import RangeReader, TopicRange, records_of
 from quothwire.batch import HEADER_BYTES
 from quothwire.errors import Damaged, NotFound, QuothError
 from quothwire.headers import encode_headers

@@ -15,7 +15,8 @@ import quoth.spark
 from kit.brokers import BrokerProcess
 from kit.deadlines import eventually
 from quoth import Client
-from quoth.spark import connections, options, sink
+from quoth.spark import connections, options
+from quoth.spark.sink import sink
 from quothcli import application
 
 FOLDER = Path(quoth.spark.__path__[0])
@@ -189,7 +190,7 @@ def test_the_defaults_are_those_of_the_code() -> None:
 
 
 def test_the_columns_are_those_of_the_code() -> None:
-    from quoth.spark.source import COLUMNS
+    from quoth.spark.source.source import COLUMNS
 
     table = README[README.index("## Columns") : README.index("## Options")]
     named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))

@@ -16,7 +16,7 @@ from kit.queries import Queries
 from quoth import Client
 from quoth.spark import Lag, LagListener, QuothDataSource, connections
 from quoth.spark.options import parse
-from quoth.spark.source import StreamReader
+from quoth.spark.source.source import StreamReader
 
 Load = Callable[..., Any]
 Spark = Any

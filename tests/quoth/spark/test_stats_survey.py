@@ -13,10 +13,10 @@ from kit.damage import flip, stored_batches
 from kit.effort import times
 from quoth import Client, Message
 from quoth.message import Gap
-from quoth.moment import now
 from quoth.spark.jobs.stats import gap_line, summary_of
 from quoth.spark.statistics.survey import Row, Stretch, Survey, survey
 from quoth.spark.workers import Here
+from quoth.timestamps import now
 from quothwire.batch import HEADER_BYTES
 from quothwire.errors import NotFound
 from quothwire.pointer import POINTER_MAX

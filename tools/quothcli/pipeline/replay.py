@@ -136,7 +136,7 @@ def replay(
 
     def prepare() -> Job | Summary:
         from quoth.spark.jobs import replay
-        from quoth.spark.replay.cutting import Limits
+        from quoth.spark.replay.chunking import Limits
         from quoth.spark.replay.inputs import Wish
 
         return replay.job(

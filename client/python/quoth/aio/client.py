@@ -8,28 +8,28 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 from weakref import finalize
 
-from quoth import steps
-from quoth.aio.courier import Courier
+from quoth.aio.call_driver import Walk
+from quoth.aio.io_thread import Courier
 from quoth.aio.iterators import Batches, Tail
-from quoth.aio.lanes import Lanes
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Reading
+from quoth.aio.sequence_pool import Lanes
 from quoth.aio.transaction import Transaction
-from quoth.aio.walk import Walk
 from quoth.batch import Batch, Messages, StoredBatch
-from quoth.channel import Context
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of, beginning
 from quoth.columns import encoder
+from quoth.connection.connection import Context
+from quoth.core import calls
+from quoth.core.deadline import as_seconds, deadline_in
+from quoth.core.multi_reader import Plan, Start
+from quoth.core.request_state import Steps
+from quoth.core.staging import Name
+from quoth.core.tailing import CursorFile, Tailing
 from quoth.cursor import Cursor
-from quoth.deadline import as_seconds, deadline_in
-from quoth.exchange import Steps
-from quoth.gathering import Plan, Start
 from quoth.message import Ack, Message, OnGap, Stretch
-from quoth.moment import Moment, as_pointer
 from quoth.producer import BUFFER_MAX, ProducerOptions
 from quoth.reader import reader_from
-from quoth.staging import Name
-from quoth.tailing import CursorFile, Tailing
+from quoth.timestamps import Moment, as_pointer
 from quothwire import batch as wire
 from quothwire.errors import Disconnected, QuothError
 from quothwire.protocol.messages import (
@@ -203,8 +203,8 @@ class Client:
     ) -> Messages:
         """Records that are there now, oldest first: see `quoth.Client.read`."""
         reader = reader_from(topic, after, since, on_gap)
-        end = steps.last_before(until)
-        return await self._run(steps.read(reader, end, limit, timeout or 0.0, self.timeout))
+        end = calls.last_before(until)
+        return await self._run(calls.read(reader, end, limit, timeout or 0.0, self.timeout))
 
     def batches(
         self,
@@ -217,7 +217,7 @@ class Client:
     ) -> Batches[Batch]:
         """Batches that are there now, oldest first: see `quoth.Client.batches`."""
         self._courier.check()
-        reader = reader_from(topic, after, since, on_gap, steps.last_before(until))
+        reader = reader_from(topic, after, since, on_gap, calls.last_before(until))
         return Batches(self, self._courier, reader)
 
     def stored(
@@ -231,7 +231,7 @@ class Client:
     ) -> Batches[StoredBatch]:
         """The batches above a pointer up to another one, as they are stored: see `quoth.Client.stored`."""
         self._courier.check()
-        reader = steps.stored(topic, after, until, on_gap)
+        reader = calls.stored(topic, after, until, on_gap)
         return Batches(self, self._courier, reader, as_seconds(wait, "wait"))
 
     # -- ranges -----------------------------------------------------------------------------------------
@@ -240,15 +240,15 @@ class Client:
         self, topic: str, after: int = 0, *, max_records: int | None = None, max_bytes: int | None = None
     ) -> Advance:
         """How far the next records above a pointer reach: see `quoth.Client.advance`."""
-        return await self._run(steps.advance(topic, after, max_records, max_bytes, self.timeout))
+        return await self._run(calls.advance(topic, after, max_records, max_bytes, self.timeout))
 
     async def split(self, topic: str, after: int, until: int, parts: int) -> list[Stretch]:
         """Divide a stretch into at most so many parts: see `quoth.Client.split`."""
-        return await self._run(steps.split(topic, after, until, parts, self.timeout))
+        return await self._run(calls.split(topic, after, until, parts, self.timeout))
 
     async def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
         """How many records and bytes are kept of a stretch: see `quoth.Client.count`."""
-        return await self._run(steps.count(topic, after, until, self.timeout))
+        return await self._run(calls.count(topic, after, until, self.timeout))
 
     # -- following --------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Client:
     ) -> Reading:
         """Records of several topics that are there now: see `quoth.Client.read_many`, and `tail_many`."""
         self._courier.check()
-        begin, end = beginning(after, since, 0), steps.last_before(until)
+        begin, end = beginning(after, since, 0), calls.last_before(until)
         plan = Plan(False, ordered, begin, end, cursor, is_time=since is not None)
         return Reading(self, self._courier, topics, plan, on_gap)
 
@@ -312,38 +312,38 @@ class Client:
 
     async def get(self, topic: str, pointer: int) -> Message:
         """The record with exactly this pointer: see `quoth.Client.get`."""
-        return await self._run(steps.get(topic, pointer, self.timeout))
+        return await self._run(calls.get(topic, pointer, self.timeout))
 
     # -- topics -----------------------------------------------------------------------------------------
 
     async def topics(self) -> list[str]:
         """The names of all topics, in the order of their UTF-8 bytes."""
-        return await self._run(steps.topics(self.timeout))
+        return await self._run(calls.topics(self.timeout))
 
     async def topic(self, topic: str) -> TopicInfo:
         """Everything about one topic. Never wakes it."""
-        return await self._run(steps.info(DescribeTopic(), topic, self.timeout))
+        return await self._run(calls.info(DescribeTopic(), topic, self.timeout))
 
     async def create_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
         """Make a topic: see `quoth.Client.create_topic`."""
-        return await self._run(steps.create_topic(topic, as_sent(settings), self.timeout))
+        return await self._run(calls.create_topic(topic, as_sent(settings), self.timeout))
 
     async def update_topic(self, topic: str, **settings: Unpack[GivenSettings]) -> TopicInfo:
         """Change settings of a topic: see `quoth.Client.update_topic`."""
-        return await self._run(steps.info(UpdateTopic(as_sent(settings)), topic, self.timeout))
+        return await self._run(calls.info(UpdateTopic(as_sent(settings)), topic, self.timeout))
 
     async def delete_topic(self, topic: str) -> Trimmed:
         """Delete a topic and its records: see `quoth.Client.delete_topic`."""
-        return await self._run(steps.delete_topic(topic, self.timeout))
+        return await self._run(calls.delete_topic(topic, self.timeout))
 
     async def trim(self, topic: str, before: Moment) -> Trimmed:
         """Remove the segments that hold only records before a pointer or a time."""
         request = TrimTopic(as_pointer(before))
-        return await self._run(steps.ask(Trimmed, request, check_topic(topic), timeout=self.timeout))
+        return await self._run(calls.ask(Trimmed, request, check_topic(topic), timeout=self.timeout))
 
     async def roll(self, topic: str) -> TopicInfo:
         """Seal the topic's active segment."""
-        return await self._run(steps.info(RollTopic(), topic, self.timeout))
+        return await self._run(calls.info(RollTopic(), topic, self.timeout))
 
     # -- the broker -------------------------------------------------------------------------------------
 
@@ -353,17 +353,17 @@ class Client:
 
     async def status(self) -> Status:
         """The broker as a whole, with the states of all topics. Wakes none."""
-        return await self._run(steps.status(self.timeout))
+        return await self._run(calls.status(self.timeout))
 
     async def ping(self) -> float:
         """Seconds that a round trip takes, the way through the event loop included."""
         began = time.perf_counter()
-        await self._run(steps.ask(Pong, Ping(), timeout=self.timeout))
+        await self._run(calls.ask(Pong, Ping(), timeout=self.timeout))
         return time.perf_counter() - began
 
     async def _greet(self, wait: float | None = None) -> Welcome:
-        welcome = await self._run(steps.greet(self.timeout, wait))
-        self._payload_bytes_max = steps.payload_bytes_max(welcome)
+        welcome = await self._run(calls.greet(self.timeout, wait))
+        self._payload_bytes_max = calls.payload_bytes_max(welcome)
         return welcome
 
     async def _run(self, call: Steps[T]) -> T:

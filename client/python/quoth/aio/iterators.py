@@ -12,13 +12,13 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from quoth.aio.courier import Courier, Ticket
-from quoth.aio.walk import Walk
+from quoth.aio.call_driver import Walk
+from quoth.aio.io_thread import Courier, Ticket
 from quoth.batch import Batch
-from quoth.exchange import Steps
+from quoth.core.request_state import Steps
+from quoth.core.tailing import Tailing
 from quoth.message import Message
 from quoth.reader import Passage
-from quoth.tailing import Tailing
 from quothwire.errors import QuothError, error
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from quoth.aio.courier import Courier
-from quoth.deadline import as_seconds
+from quoth.aio.io_thread import Courier
+from quoth.core.deadline import as_seconds
+from quoth.core.outgoing import ProducerError
 from quoth.message import Ack
-from quoth.outgoing import ProducerError
 from quoth.producer import INTERRUPTED_S, ProducerOptions, Stream
 from quothwire.errors import Unavailable
 

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from quoth.aio.courier import Courier
-from quoth.aio.questions import Questions
-from quoth.deadline import as_seconds
-from quoth.gathering import Gathering, Plan
+from quoth.aio.io_thread import Courier
+from quoth.aio.request_mux import Questions
+from quoth.core.deadline import as_seconds
+from quoth.core.multi_reader import Gathering, Plan
 from quoth.message import Message, OnGap
 from quothwire.errors import error
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from quoth.aio.questions import Questions
+from quoth.aio.request_mux import Questions
 from quoth.columns import columns
+from quoth.core.staging import Name, Staging
 from quoth.message import Ack
-from quoth.staging import Name, Staging
 from quoth.transaction import PART_TIMEOUT_S, PUBLISH_TIMEOUT_S, TURN_S, Named, inform, publish
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error

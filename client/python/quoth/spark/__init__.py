@@ -9,14 +9,14 @@ quoth.spark.foreach_partition(quoth.spark.topic_ranges(spark, "orders", since="-
 `README.md` beside this file says more. Needs `pip install 'quoth[spark]'` and Java 17.
 """
 
-from quoth.spark.jsonvalues import from_json, write_corrupt
+from quoth.spark.json_values import from_json, write_corrupt
 from quoth.spark.listener import Lag, LagListener
-from quoth.spark.producing import write_partition
-from quoth.spark.rangereader import TopicRange
-from quoth.spark.ranges import foreach_partition, map_in_arrow, topic_ranges, topic_ranges_frame
-from quoth.spark.source import QuothDataSource, read_topic
-from quoth.spark.times import time_options
-from quoth.spark.views import register_views
+from quoth.spark.sink.foreach_producer import write_partition
+from quoth.spark.source.range_reader import TopicRange
+from quoth.spark.source.ranges import foreach_partition, map_in_arrow, topic_ranges, topic_ranges_frame
+from quoth.spark.source.source import QuothDataSource, read_topic
+from quoth.spark.source.time_filter import time_options
+from quoth.spark.source.views import register_views
 
 __all__ = [
     "Lag",

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from quoth.moment import now
 from quoth.spark.connections import TIMEOUT_S
+from quoth.timestamps import now
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
 from quothwire.text.quantity import is_span, parse_span

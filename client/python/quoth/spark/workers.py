@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from quoth.exchange import passes_soon
+from quoth.core.request_state import passes_soon
 from quothwire.errors import Disconnected, QuothError
 
 Part = TypeVar("Part")

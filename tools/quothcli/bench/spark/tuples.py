@@ -7,10 +7,10 @@ from itertools import repeat
 from typing import Any
 
 from quoth.spark import QuothDataSource
-from quoth.spark.arrow import LOG_APPEND_TIME, PARTITION
 from quoth.spark.options import parse
-from quoth.spark.rangereader import RangeReader
-from quoth.spark.source import BatchReader
+from quoth.spark.source.arrow import LOG_APPEND_TIME, PARTITION
+from quoth.spark.source.range_reader import RangeReader
+from quoth.spark.source.source import BatchReader
 from quothwire.pointer import to_datetime
 
 

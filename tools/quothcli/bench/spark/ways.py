@@ -14,8 +14,8 @@ from quoth import Client
 from quoth.spark import read_topic
 from quoth.spark.archive.archiver import Archiver, Policy
 from quoth.spark.archive.parquet import COLUMNS
-from quoth.spark.rangereader import TopicRange
-from quoth.spark.ranges import foreach_partition, topic_ranges
+from quoth.spark.source.range_reader import TopicRange
+from quoth.spark.source.ranges import foreach_partition, topic_ranges
 from quoth.spark.workers import OnSpark
 from quothcli.bench.processes import cpu_seconds, family
 from quothcli.bench.spark.rows import Rows

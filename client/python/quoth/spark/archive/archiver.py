@@ -23,16 +23,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quoth.client import Client
-from quoth.deadline import as_seconds
+from quoth.core.deadline import as_seconds
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
 from quoth.spark.archive.manifest import Loss as ArchivedLoss
 from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage, require_footer
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.archive.verification import Finding, absent, check_written, named_files
-from quoth.spark.division import split
-from quoth.spark.losses import Loss, into, refuse
-from quoth.spark.rangereader import RangeReader, TopicRange
-from quoth.spark.ranges import named
+from quoth.spark.source.data_loss import Loss, into, refuse
+from quoth.spark.source.partitioning import split
+from quoth.spark.source.range_reader import RangeReader, TopicRange
+from quoth.spark.source.ranges import named
 from quoth.spark.workers import Workers, perform, until_next_look
 from quothwire.errors import QuothError, error
 

@@ -15,7 +15,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from quoth.moment import now
 from quoth.selection import Selection
 from quoth.spark.archive.fingerprint import total
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Replaced
@@ -33,6 +32,7 @@ from quoth.spark.archive.verification import (
     read_named,
 )
 from quoth.spark.workers import Workers, perform
+from quoth.timestamps import now
 from quothwire.errors import error
 
 TARGET_BYTES = 128 * 2**20

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from quoth.spark.archive import naming
 from quoth.spark.archive.fingerprint import MODULUS, fingerprint
 from quoth.spark.archive.manifest import ArchivedFile
-from quoth.spark.arrow import TYPES
-from quoth.spark.cells import cells_of
-from quoth.spark.disk import Draft, make_directory
+from quoth.spark.atomic_files import Draft, make_directory
+from quoth.spark.sink.arrow_buffers import cells_of
+from quoth.spark.source.arrow import TYPES
 from quothwire.errors import QuothError, error
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers", "ordinal")

@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from quoth.closing import Closing
-from quoth.deadline import as_seconds
+from quoth.connection.closing import Closing
+from quoth.core.deadline import as_seconds
 from quoth.filelock import FileLock
-from quoth.moment import now
 from quoth.spark.archive import manifest as manifests
 from quoth.spark.archive import naming
 from quoth.spark.archive.manifest import ArchivedLog, Manifest
-from quoth.spark.disk import Draft, make_directory
+from quoth.spark.atomic_files import Draft, make_directory
+from quoth.timestamps import now
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX
 from quothwire.errors import error
 

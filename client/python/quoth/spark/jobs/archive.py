@@ -20,12 +20,12 @@ from pyspark.sql import SparkSession
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.spark.archive.archiver import FILE_BYTES, KEEP_REPLACED_S, Archiver, Policy, Tally
 from quoth.spark.archive.store import read_manifest
-from quoth.spark.disk import local_path
+from quoth.spark.atomic_files import local_path
 from quoth.spark.jobs import session
 from quoth.spark.jobs.broker import awaited
 from quoth.spark.jobs.session import Summary
 from quoth.spark.jobs.verify import findings_lines
-from quoth.spark.ranges import named
+from quoth.spark.source.ranges import named
 from quoth.spark.workers import OnSpark
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from quoth.spark.disk import refuse_existing
+from quoth.spark.atomic_files import refuse_existing
 from quoth.spark.jobs import session
 from quoth.spark.jobs.runs import Run, shares
 from quoth.spark.jobs.session import Summary, printable

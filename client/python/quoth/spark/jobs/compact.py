@@ -23,7 +23,7 @@ from quoth.spark.archive.archiver import KEEP_REPLACED_S
 from quoth.spark.archive.compaction import TARGET_BYTES, Compacted, Compactor
 from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.disk import local_path
+from quoth.spark.atomic_files import local_path
 from quoth.spark.jobs import session
 from quoth.spark.jobs.session import Summary, printable
 from quoth.spark.jobs.verify import findings_lines

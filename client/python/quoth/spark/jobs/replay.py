@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
-from quoth.moment import Moment, as_pointer
 from quoth.spark.jobs import session
 from quoth.spark.jobs.broker import awaited
 from quoth.spark.jobs.session import Summary, tell
-from quoth.spark.replay.cutting import Chunk, Limits
+from quoth.spark.replay.chunking import Chunk, Limits
 from quoth.spark.replay.inputs import Stream, TableInput, Wish, input_of
-from quoth.spark.replay.pace import LATE_S
+from quoth.spark.replay.rate_limit import LATE_S
 from quoth.spark.replay.replayer import Replayer, Told, newest_version
 from quoth.spark.workers import OnSpark
+from quoth.timestamps import Moment, as_pointer
 from quothwire.errors import NotFound, error
 
 _COUNTS = ("chunks", "records", "bytes", "duplicates", "undecoded")

@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from quoth.deadline import SECONDS_MAX
+from quoth.core.deadline import SECONDS_MAX
 from quoth.spark.jobs.reasons import reason
 from quothwire.errors import QuothError, error
 from quothwire.text.quantity import parse_size, parse_span

@@ -31,7 +31,7 @@ from quoth.spark.archive.verification import (
     named_files,
     verified,
 )
-from quoth.spark.disk import local_path
+from quoth.spark.atomic_files import local_path
 from quoth.spark.jobs import session
 from quoth.spark.jobs.runs import shares
 from quoth.spark.jobs.session import Summary, printable

@@ -29,8 +29,8 @@ from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.parquet import Lineage, require_footer
 from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import read_manifest
-from quoth.spark.disk import local_path
-from quoth.spark.replay.cutting import Chunk, Group, Limits, by_size, by_time
+from quoth.spark.atomic_files import local_path
+from quoth.spark.replay.chunking import Chunk, Group, Limits, by_size, by_time
 from quoth.spark.replay.footers import READERS, Columns, Footer, as_micros, micros, read_footers, schema_of
 from quoth.spark.replay.parquet import damaged, opened, read_column
 from quothwire import pointer as pointers

@@ -23,9 +23,9 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from quoth.client import Client
-from quoth.spark.replay.cutting import PARTS_A_CHUNK, Chunk, Limits
+from quoth.spark.replay.chunking import PARTS_A_CHUNK, Chunk, Limits
 from quoth.spark.replay.inputs import Input, Stream
-from quoth.spark.replay.pace import Pace
+from quoth.spark.replay.rate_limit import Pace
 from quoth.spark.replay.tasks import Destination, Staged, stage
 from quoth.spark.workers import Workers, perform
 from quoth.transaction import Transaction

@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quoth import PartWriter, RequestError, StagedPart
-from quoth.spark.arrow import TYPES
-from quoth.spark.columns import Batch, Gathering, Names, Rows
 from quoth.spark.connections import client
-from quoth.spark.headers import encode_header_column, without_undecoded
-from quoth.spark.replay.cutting import Group, Part
+from quoth.spark.replay.chunking import Group, Part
 from quoth.spark.replay.footers import Columns, micros
 from quoth.spark.replay.inputs import POINTER_HEADER
 from quoth.spark.replay.parquet import damaged, opened, read_column, too_few
+from quoth.spark.sink.columns import Batch, Gathering, Names, Rows
+from quoth.spark.sink.headers import encode_header_column, without_undecoded
+from quoth.spark.source.arrow import TYPES
 from quothwire.errors import QuothError, error
 
 _READ_ROWS = 65_536

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from quoth.client import Client
-from quoth.closing import Closing
+from quoth.connection.closing import Closing
 from quoth.filelock import FileLock
 from quoth.message import Gap
-from quoth.spark.disk import Draft, make_directory
-from quoth.spark.offsets import Offset, Position
-from quoth.spark.ranges import named
+from quoth.spark.atomic_files import Draft, make_directory
+from quoth.spark.source.offsets import Offset, Position
+from quoth.spark.source.ranges import named
 from quoth.spark.statistics.survey import Stretch, Survey, survey
 from quoth.spark.workers import Workers
 from quothwire.errors import error

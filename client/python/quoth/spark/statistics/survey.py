@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from quoth.client import Client
 from quoth.message import Gap
-from quoth.moment import now
-from quoth.spark.division import split, tasks_for
-from quoth.spark.offsets import Position
-from quoth.spark.planning import share
-from quoth.spark.rangereader import TopicRange
+from quoth.spark.source.offset_planner import share
+from quoth.spark.source.offsets import Position
+from quoth.spark.source.partitioning import split, tasks_for
+from quoth.spark.source.range_reader import TopicRange
 from quoth.spark.statistics.windows import Window, windows_in
 from quoth.spark.workers import Workers, perform
+from quoth.timestamps import now
 from quothwire.protocol.messages import Count
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quoth.message import Gap, Reason
-from quoth.spark.losses import Loss, into
-from quoth.spark.rangereader import RangeReader, TopicRange
+from quoth.spark.source.data_loss import Loss, into
+from quoth.spark.source.range_reader import RangeReader, TopicRange
 from quoth.spark.statistics import distinct
 from quoth.spark.statistics.distinct import EMPTY, Sketch
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quoth.client import DEFAULT_URL, connect
-from quoth.moment import Moment
-from quoth.spark.ranges import named
-from quoth.spark.source import read_topic
+from quoth.spark.source.ranges import named
+from quoth.spark.source.source import read_topic
+from quoth.timestamps import Moment
 from quothwire.errors import error
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from weakref import finalize
 
 import zmq
 
-from quoth.aio.relay import Relay
-from quoth.bell import Bell
-from quoth.channel import Context, Link
-from quoth.exchange import Exchange
+from quoth.aio.loop_bridge import Relay
+from quoth.connection.connection import Context, Link
+from quoth.connection.wakeup import Bell
+from quoth.core.request_state import Exchange
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 

@@ -29,14 +29,14 @@ from typing import NamedTuple, Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from quoth.channel import Link
 from quoth.client import Client
-from quoth.delivery import Delivery, Supply
+from quoth.connection.connection import Link
+from quoth.connection.send_loop import Delivery, Supply
+from quoth.core.adaptive_timeout import PAUSE_S, Patience, next_pause
+from quoth.core.inflight import Pipeline
+from quoth.core.outgoing import Failure, Parcel
+from quoth.forward.stored import StoredSource
 from quoth.message import Ack
-from quoth.outgoing import Failure, Parcel
-from quoth.patience import PAUSE_S, Patience, next_pause
-from quoth.pipeline import Pipeline
-from quoth.stored import StoredSource
 from quothwire import batch
 from quothwire.batch import Bytes, Flag, Header, Stored
 from quothwire.errors import BrokerFailure, NotFound, QuothError, error

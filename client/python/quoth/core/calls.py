@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from quoth.batch import Batch, Messages
-from quoth.deadline import as_seconds, deadline_in
-from quoth.exchange import Exchange, Steps
+from quoth.core.deadline import as_seconds, deadline_in
+from quoth.core.request_state import Exchange, Steps
 from quoth.message import Gap, Message, OnGap, Stretch
-from quoth.moment import Moment, as_pointer
 from quoth.reader import Reader, StoredReader
+from quoth.timestamps import Moment, as_pointer
 from quothwire import batch as wire
 from quothwire.errors import Conflict, Disconnected, NotFound, error
 from quothwire.pointer import POINTER_MAX, check_pointer

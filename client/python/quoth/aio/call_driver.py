@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from quoth.aio.courier import Courier, Ticket
-from quoth.exchange import Exchange, Steps
+from quoth.aio.io_thread import Courier, Ticket
+from quoth.core.request_state import Exchange, Steps
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 

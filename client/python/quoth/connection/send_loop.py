@@ -14,10 +14,10 @@ from typing import Generic, TypeVar
 
 import zmq
 
-from quoth.channel import Link
-from quoth.exchange import RESEND_S
-from quoth.outgoing import Parcel
-from quoth.pipeline import Pipeline
+from quoth.connection.connection import Link
+from quoth.core.inflight import Pipeline
+from quoth.core.outgoing import Parcel
+from quoth.core.request_state import RESEND_S
 from quothwire.errors import QuothError, error
 
 TURN_S = 1.0

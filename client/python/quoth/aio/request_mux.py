@@ -1,4 +1,4 @@
-"""`quoth.questions` for an event loop: any number of them on their way, carried by the client's courier.
+"""The request multiplexer for an event loop: many requests on their way over one I/O thread.
 
 Answers gather here until somebody takes them, so whoever is cancelled while he waits loses none.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from asyncio import Future, timeout
 from contextlib import suppress
 
-from quoth.aio.courier import Courier, Ticket
-from quoth.deadline import as_seconds
-from quoth.exchange import Exchange
+from quoth.aio.io_thread import Courier, Ticket
+from quoth.core.deadline import as_seconds
+from quoth.core.request_state import Exchange
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Answer
 

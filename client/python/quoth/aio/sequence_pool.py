@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from asyncio import Semaphore, timeout
 
-from quoth.sequences import Sequences
+from quoth.core.idempotence import Sequences
 from quothwire.errors import error
 
 PUBLISHES_MAX = 256

@@ -10,7 +10,7 @@ to two minutes: it doubles its pauses between attempts. So each phase of a conne
     handshake       ends after `HANDSHAKE_MS`, as at the broker: a peer that is frozen takes connections, too
     established     a host that acknowledges nothing ends it after `UNACKNOWLEDGED_S`, and there are bytes to
                     acknowledge every `HEARTBEAT_MS`: so a network that swallows them is noticed. It ends
-                    before TCP's pause between two attempts exceeds 1.6 s; see `quoth.tcp_watch`
+                    before TCP's pause between two attempts exceeds 1.6 s; see `quoth.connection.tcp_watch`
     silent          a host that acknowledges bytes for a process that says nothing, or reads nothing:
                     `HEARTBEAT_TIMEOUT_S`
 """
@@ -28,10 +28,10 @@ from typing import TypeVar
 
 import zmq
 
-from quoth.attempts import Attempts
-from quoth.exchange import Exchange, Steps
-from quoth.patience import bounded
-from quoth.sequences import Sequences
+from quoth.connection.attempts import Attempts
+from quoth.core.adaptive_timeout import bounded
+from quoth.core.idempotence import Sequences
+from quoth.core.request_state import Exchange, Steps
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
@@ -121,7 +121,9 @@ class Link:
                 self._descriptor = -1
 
     def _end_if_dead(self) -> bool:
-        from quoth.tcp_watch import end_if_dead  # it takes time to load, and short commands never need it
+        from quoth.connection.tcp_watch import (
+            end_if_dead,  # it takes time to load, and short commands never need it
+        )
 
         return end_if_dead(self._descriptor, self.url, _unacknowledged(self._silence))
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import zmq
 
-from quoth.channel import Channel, Context, terminate
+from quoth.connection.connection import Channel, Context, terminate
 from quothwire.errors import Disconnected, QuothError, error
 
 SLOTS_MAX = 32

@@ -29,9 +29,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from quoth import Conflict, NotFound, PartWriter, QuothError, StagedPart
-from quoth.spark.columns import Gathering, Names, by_topic, names_of
 from quoth.spark.connections import TIMEOUT_S, client
 from quoth.spark.options import Given, url_of
+from quoth.spark.sink.columns import Gathering, Names, by_topic, names_of
 from quoth.transaction import PUBLISH_TIMEOUT_S
 from quothwire.errors import error
 from quothwire.protocol.transaction import ONCE, VERSION_MAX, check_application

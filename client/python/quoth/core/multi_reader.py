@@ -28,12 +28,12 @@ from functools import partial
 from typing import NamedTuple
 
 from quoth.batch import Batch
+from quoth.core.adaptive_timeout import bounded
+from quoth.core.deadline import as_seconds
+from quoth.core.merge import Merge, Run
+from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, Exchange
 from quoth.cursor import Cursor, Position
-from quoth.deadline import as_seconds
-from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RETRIED, Exchange
-from quoth.merge import Merge, Run
 from quoth.message import Gap, Message, OnGap
-from quoth.patience import bounded
 from quoth.reader import FETCH_BYTES, Reader, log_gap
 from quoth.selection import Selection
 from quothwire.errors import NotFound, QuothError, error

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from quoth.batch import Batch, StoredBatch
 from quoth.message import Gap, Message
-from quoth.spark.arrow import record_batches
 from quoth.spark.connections import TIMEOUT_S, client
-from quoth.spark.losses import Lose, Loss, Reason, refuse
+from quoth.spark.source.arrow import record_batches
+from quoth.spark.source.data_loss import Lose, Loss, Reason, refuse
 from quothwire import batch as wire
 from quothwire.errors import NotFound, error
 

@@ -10,7 +10,7 @@ waiting time is derived from one without `bounded`, and what was sent more than 
 
 from __future__ import annotations
 
-from quoth.exchange import passes_soon
+from quoth.core.request_state import passes_soon
 from quothwire.errors import Disconnected, QuothError
 
 PATIENCE_S, PATIENCE_MAX_S = 30.0, 3_600.0

@@ -10,11 +10,11 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from quoth.spark.losses import Lose, Loss
-from quoth.spark.offsets import Offset, Position
 from quoth.spark.options import LATEST, Options, check_named
-from quoth.spark.planning import Ranges, position_at, selected, share
-from quoth.spark.rangereader import TopicRange
+from quoth.spark.source.data_loss import Lose, Loss
+from quoth.spark.source.offset_planner import Ranges, position_at, selected, share
+from quoth.spark.source.offsets import Offset, Position
+from quoth.spark.source.range_reader import TopicRange
 from quothwire.errors import NotFound
 from quothwire.protocol.messages import PARTS_MAX
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from quoth.message import Stretch
-from quoth.spark.losses import Lose, Loss
-from quoth.spark.offsets import Offset, Position, Positions
 from quoth.spark.options import EARLIEST, LATEST, Bound, Options, check_named
+from quoth.spark.source.data_loss import Lose, Loss
+from quoth.spark.source.offsets import Offset, Position, Positions
 from quothwire.errors import NotFound, error
 from quothwire.protocol.messages import Advance, Count, TopicInfo
 

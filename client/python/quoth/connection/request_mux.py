@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 
 import zmq
 
-from quoth.channel import Context, Link
-from quoth.exchange import Exchange
+from quoth.connection.connection import Context, Link
+from quoth.core.request_state import Exchange
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Answer
 

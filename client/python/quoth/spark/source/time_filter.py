@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from quoth.moment import now
 from quoth.spark.options import AHEAD_US
+from quoth.timestamps import now
 from quothwire.errors import QuothError, error
 from quothwire.pointer import POINTER_MAX
 

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from quoth.columns import Columns
-from quoth.deadline import deadline_in
-from quoth.exchange import RETRIED, Exchange
-from quoth.outgoing import RECORD_BYTES, Outgoing
+from quoth.core.deadline import deadline_in
+from quoth.core.outgoing import RECORD_BYTES, Outgoing
+from quoth.core.request_state import RETRIED, Exchange
 from quothwire.batch import Flag
 from quothwire.columns import Column, encode_columns
 from quothwire.errors import QuothError, error

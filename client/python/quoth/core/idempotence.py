@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from quoth.exchange import Exchange, Steps
+from quoth.core.request_state import Exchange, Steps
 from quoth.message import Ack
 from quothwire.errors import BrokerFailure, QuothError
 from quothwire.protocol.messages import Publish, Published

@@ -42,16 +42,17 @@ from pyspark.sql.types import (
 )
 
 from quoth.client import DEFAULT_URL
-from quoth.moment import Moment, as_pointer
-from quoth.spark import connections, sink
-from quoth.spark.arrow import TYPES
-from quoth.spark.division import extents_between, extents_now, partitions
-from quoth.spark.losses import Losses
-from quoth.spark.offsets import Offset
+from quoth.spark import connections
 from quoth.spark.options import NAMES, Given, Options, parse
 from quoth.spark.parallelism import context_of
-from quoth.spark.planning import Progress
-from quoth.spark.rangereader import RangeReader
+from quoth.spark.sink import sink
+from quoth.spark.source.arrow import TYPES
+from quoth.spark.source.data_loss import Losses
+from quoth.spark.source.offset_planner import Progress
+from quoth.spark.source.offsets import Offset
+from quoth.spark.source.partitioning import extents_between, extents_now, partitions
+from quoth.spark.source.range_reader import RangeReader
+from quoth.timestamps import Moment, as_pointer
 from quothwire.errors import QuothError, error
 
 COLUMNS: dict[str, DataType] = {
@@ -65,7 +66,7 @@ COLUMNS: dict[str, DataType] = {
     "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
     "ordinal": LongType(),
 }
-"""Kafka's, and the number of a record in the log of its topic. What `quoth.spark.arrow` makes of each it says
+"""Kafka's, and the number of a record in the log of its topic. What `arrow` makes of each it says
 in `TYPES`."""
 USUAL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 """What one gets who names none; with includeHeaders also the headers."""

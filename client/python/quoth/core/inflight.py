@@ -21,10 +21,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from quoth.exchange import BACKOFF_MAX_S, BACKOFF_S, RETRIED
+from quoth.core.idempotence import FORGOTTEN, new_producer_id
+from quoth.core.outgoing import Failure, Parcel
+from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED
 from quoth.message import Ack
-from quoth.outgoing import Failure, Parcel
-from quoth.sequences import FORGOTTEN, new_producer_id
 from quothwire.errors import BrokerFailure, QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer

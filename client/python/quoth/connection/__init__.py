@@ -1,0 +1,1 @@
+"""Connections to a broker: sockets, pools of them, requests over them."""

@@ -1,0 +1,1 @@
+"""Writes rows of Spark to topics."""

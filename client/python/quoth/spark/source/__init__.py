@@ -1,0 +1,1 @@
+"""Reads topics into Spark: `format("quoth")`, and ranges for tasks."""
