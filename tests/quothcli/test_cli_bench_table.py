@@ -72,7 +72,8 @@ def test_a_subset_as_text(alone: Command, tmp_path: Path) -> None:
 
 
 def test_the_processor_time_of_the_broker_is_that_of_its_process(alone: Command) -> None:
-    chosen = options(work="write", topics=1, clients=1, durability="written", seconds=0.1, format="json")
+    """The system counts it in steps of 10 ms, and a busy machine gives the broker a part of the time."""
+    chosen = options(work="write", topics=1, clients=1, durability="written", seconds=1, format="json")
     _, row = alone("bench", "table", *chosen).objects
     assert 10 < row["broker_microseconds_per_call"] < 100_000
 
