@@ -51,6 +51,12 @@ class Running:
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().rstrip("\n")
 
+    def wait_until_stopped(self) -> None:
+        """Wait until SIGSTOP has taken effect: from then on it does nothing until SIGCONT."""
+        found = os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert found is not None
+        assert found.si_code == os.CLD_STOPPED, "it has ended"
+
     def end(self, number: int | None = None) -> Ended:
         """Send it a signal, if one is given, and wait for its end."""
         if number is not None:
