@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from itertools import islice
 from pathlib import Path
@@ -14,6 +13,7 @@ import quoth
 from kit.brokers import BrokerProcess
 from kit.commands import Command
 from kit.deadlines import eventually
+from kit.screens import Screen
 from quothcli.bench import load, table
 from quothcli.bench.rates import Payload
 from quothcli.bench.table import Choice, Place, Row, Work
@@ -91,20 +91,12 @@ def test_interrupted_it_deletes_its_topics(alone: Command, broker: BrokerProcess
 
 
 def test_progress_is_shown_on_a_terminal(alone: Command, broker: BrokerProcess) -> None:
-    screen, terminal = os.openpty()
-    try:
-        chosen = options(work="read", topics=1, clients=1, url=broker.url, format="json")
-        running = alone.start(
-            "bench", "table", *chosen, *SHORT, stderr=terminal, environment={"TERM": "xterm"}
-        )
-        ended = running.end()
-        shown = os.read(screen, 100_000).decode()
-    finally:
-        os.close(terminal)
-        os.close(screen)
+    screen = Screen(24, 80)
+    chosen = options(work="read", topics=1, clients=1, url=broker.url, format="json")
+    ended = screen.show_errors(alone, "bench", "table", *chosen, *SHORT)
     assert ended.status == 0
     assert len(ended.objects) == 2
-    assert "storing what is read" in shown
+    assert "storing what is read" in screen.seen
 
 
 TYPED = {
