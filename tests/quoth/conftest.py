@@ -17,6 +17,7 @@ from kit.loops import TWINS
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
 from quoth import Client, channel, deadline, exchange
+from quoth.aio import courier
 
 Connect = Callable[..., Client]
 
@@ -123,6 +124,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> JumpingClock:
     """The clock of all calls, which look at it at least every tenth of a second."""
     clock = JumpingClock()
     monkeypatch.setattr(exchange, "RESEND_S", 0.1)
-    for module in (channel, deadline):
+    for module in (channel, courier, deadline):
         monkeypatch.setattr(module, "time", clock)
     return clock
