@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import random
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +25,8 @@ from kit.processes import python_of
 READY = "quothd: ready "
 _COMMAND = python_of("quothd.main")
 _RANDOM = random.SystemRandom()
+_RESERVED: list[int] = []
+_RESERVED_MAX = 500
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "never awaited")
 
 
@@ -187,13 +193,34 @@ class BrokerProcess:
 
 def free_port() -> int:
     """A port that is free, as is the next one, and that the system gives to nobody who asks for any: so it is
-    still free when a broker that was killed is started again."""
+    still free when a broker that was killed is started again. No other process of the tests takes it, neither
+    before it is bound nor while its broker is down."""
     while True:
         port = _RANDOM.randrange(10_000, 32_000, 2)
         with socket.socket() as one, socket.socket() as other, contextlib.suppress(OSError):
+            _reserve(port)
             one.bind(("127.0.0.1", port))
             other.bind(("127.0.0.1", port + 1))
             return port
+
+
+def _reserve(port: int) -> None:
+    """Keep a port for this process, to its end or until it has reserved many others. Raises OSError.
+
+    The byte of this number is locked in a file that all processes of the tests share.
+    """
+    if port in _RESERVED:
+        raise OSError(errno.EADDRINUSE, "reserved")
+    fcntl.lockf(_shared_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    _RESERVED.append(port)
+    if len(_RESERVED) > _RESERVED_MAX:
+        fcntl.lockf(_shared_file(), fcntl.LOCK_UN, 1, _RESERVED.pop(0))
+
+
+@cache
+def _shared_file() -> int:
+    path = Path(tempfile.gettempdir()) / f"quoth-test-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 StartBroker = Callable[..., BrokerProcess]
