@@ -14,7 +14,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +24,10 @@ from kit.processes import python_of
 READY = "quothd: ready "
 _COMMAND = python_of("quothd.main")
 _RANDOM = random.SystemRandom()
+_PORTS = os.open(
+    Path(tempfile.gettempdir()) / f"quoth-test-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600
+)
+"""A file that all processes of the tests share. It stays open: to close it would give all ports back."""
 _RESERVED: list[int] = []
 _RESERVED_MAX = 500
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "never awaited")
@@ -207,20 +210,14 @@ def free_port() -> int:
 def _reserve(port: int) -> None:
     """Keep a port for this process, to its end or until it has reserved many others. Raises OSError.
 
-    The byte of this number is locked in a file that all processes of the tests share.
+    The byte of this number is locked in a file.
     """
     if port in _RESERVED:
         raise OSError(errno.EADDRINUSE, "reserved")
-    fcntl.lockf(_shared_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    fcntl.lockf(_PORTS, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     _RESERVED.append(port)
     if len(_RESERVED) > _RESERVED_MAX:
-        fcntl.lockf(_shared_file(), fcntl.LOCK_UN, 1, _RESERVED.pop(0))
-
-
-@cache
-def _shared_file() -> int:
-    path = Path(tempfile.gettempdir()) / f"quoth-test-ports-{os.getuid()}"
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.lockf(_PORTS, fcntl.LOCK_UN, 1, _RESERVED.pop(0))
 
 
 StartBroker = Callable[..., BrokerProcess]

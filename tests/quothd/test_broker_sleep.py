@@ -155,7 +155,7 @@ def test_waking_and_sleeping_leaves_nothing_behind(start_broker: StartBroker, pe
     for _ in range(times(40, 4_000)):
         cycle()
     eventually(lambda: is_down_to(broker, before), "all is closed and ended")
-    assert resident_bytes(broker.pid) - memory < 3 * 2**20
+    assert resident_bytes(broker.pid) - memory < times(8, 3) * 2**20  # a new thread may take a MiB, once
 
 
 def test_a_request_that_meets_the_falling_asleep_is_served(
