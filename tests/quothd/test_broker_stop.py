@@ -157,9 +157,9 @@ def test_what_is_in_work_is_answered(start_broker: StartBroker, peers: Peers) ->
     assert count == (times(5, 100) - 1) * 100 + stored
 
 
-def test_large_replies_on_their_way_arrive(start_broker: StartBroker, peers: Peers) -> None:
-    """C35, C60: what a reader asked for before the stop."""
-    broker = start_broker()
+def test_large_replies_on_their_way_arrive(start_broken: Callable[..., BrokerProcess], peers: Peers) -> None:
+    """C35, C60: what a reader asked for before the stop, though it may be slow to take it."""
+    broker = start_broken("from quothd import broker, frontend; broker.LINGER_S = frontend.LINGER_S = 10.0")
     fast = peers.fast(broker)
     for _ in range(8):
         fast.publish("t", [bytes(2**20)])
@@ -387,7 +387,7 @@ Dispatcher.submit = submit
 def start_broken(
     monkeypatch: pytest.MonkeyPatch, start_broker: StartBroker, tmp_path: Path
 ) -> Callable[..., BrokerProcess]:
-    """Start a broker process on which something is broken."""
+    """Start a broker process after some code, which breaks something or makes it more patient."""
 
     def start(code: str, **settings: Any) -> BrokerProcess:
         main = "from quothd.main import main; main()"
