@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import random
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -24,12 +22,10 @@ from kit.processes import python_of
 READY = "quothd: ready "
 _COMMAND = python_of("quothd.main")
 _RANDOM = random.SystemRandom()
-_PORTS = os.open(
-    Path(tempfile.gettempdir()) / f"quoth-test-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600
-)
-"""A file that all processes of the tests share. It stays open: to close it would give all ports back."""
-_RESERVED: list[int] = []
-_RESERVED_MAX = 500
+_WORKERS_MAX = 16
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS_MAX
+_GIVEN: deque[int] = deque(maxlen=500)
+"""The ports that this process has chosen last."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "never awaited")
 
 
@@ -196,28 +192,17 @@ class BrokerProcess:
 
 def free_port() -> int:
     """A port that is free, as is the next one, and that the system gives to nobody who asks for any: so it is
-    still free when a broker that was killed is started again. No other process of the tests takes it, neither
-    before it is bound nor while its broker is down."""
+    still free when a broker that was killed is started again. Each worker of a test run has ports of its own:
+    no other one takes this port before it is bound, or while its broker is down."""
     while True:
-        port = _RANDOM.randrange(10_000, 32_000, 2)
+        port = _RANDOM.randrange(10_000 + 2 * _WORKER, 32_000, 2 * _WORKERS_MAX)
+        if port in _GIVEN:
+            continue
         with socket.socket() as one, socket.socket() as other, contextlib.suppress(OSError):
-            _reserve(port)
             one.bind(("127.0.0.1", port))
             other.bind(("127.0.0.1", port + 1))
+            _GIVEN.append(port)
             return port
-
-
-def _reserve(port: int) -> None:
-    """Keep a port for this process, to its end or until it has reserved many others. Raises OSError.
-
-    The byte of this number is locked in a file.
-    """
-    if port in _RESERVED:
-        raise OSError(errno.EADDRINUSE, "reserved")
-    fcntl.lockf(_PORTS, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    _RESERVED.append(port)
-    if len(_RESERVED) > _RESERVED_MAX:
-        fcntl.lockf(_PORTS, fcntl.LOCK_UN, 1, _RESERVED.pop(0))
 
 
 StartBroker = Callable[..., BrokerProcess]
