@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +22,10 @@ from kit.processes import python_of
 READY = "quothd: ready "
 _COMMAND = python_of("quothd.main")
 _RANDOM = random.SystemRandom()
+_WORKERS_MAX = 16
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS_MAX
+_GIVEN: deque[int] = deque(maxlen=500)
+"""The ports that this process has chosen last."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "never awaited")
 
 
@@ -187,12 +192,16 @@ class BrokerProcess:
 
 def free_port() -> int:
     """A port that is free, as is the next one, and that the system gives to nobody who asks for any: so it is
-    still free when a broker that was killed is started again."""
+    still free when a broker that was killed is started again. Each worker of a test run has ports of its own:
+    no other one takes this port before it is bound, or while its broker is down."""
     while True:
-        port = _RANDOM.randrange(10_000, 32_000, 2)
+        port = _RANDOM.randrange(10_000 + 2 * _WORKER, 32_000, 2 * _WORKERS_MAX)
+        if port in _GIVEN:
+            continue
         with socket.socket() as one, socket.socket() as other, contextlib.suppress(OSError):
             one.bind(("127.0.0.1", port))
             other.bind(("127.0.0.1", port + 1))
+            _GIVEN.append(port)
             return port
 
 

@@ -17,6 +17,11 @@ COMMAND_S = 60.0
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")
 
 
+def after(prelude: str) -> tuple[str, ...]:
+    """The command, whose process executes this code first."""
+    return *COMMAND[:-1], f"{prelude}\n{COMMAND[-1]}" if prelude else COMMAND[-1]
+
+
 class Ended(NamedTuple):
     """How a command ended and what it said."""
 
@@ -46,6 +51,12 @@ class Running:
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().rstrip("\n")
 
+    def wait_until_stopped(self) -> None:
+        """Wait until SIGSTOP has taken effect: from then on it does nothing until SIGCONT."""
+        found = os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert found is not None
+        assert found.si_code == os.CLD_STOPPED, "it has ended"
+
     def end(self, number: int | None = None) -> Ended:
         """Send it a signal, if one is given, and wait for its end."""
         if number is not None:
@@ -57,11 +68,16 @@ class Running:
 
 
 class Command:
-    """`quoth`, for one broker or for none."""
+    """`quoth`, for one broker or for none. prelude: code that its process executes first."""
 
-    def __init__(self, url: str, running: list[Running]) -> None:
+    def __init__(self, url: str, running: list[Running], prelude: str = "") -> None:
         self.url = url
         self._running = running
+        self._command = after(prelude)
+
+    def prepared(self, prelude: str) -> Command:
+        """The same, whose process executes this code first."""
+        return Command(self.url, self._running, prelude)
 
     def __call__(
         self,
@@ -84,7 +100,7 @@ class Command:
         url = {"QUOTH_URL": self.url} if self.url else {}
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = start(
-            [*COMMAND, *arguments], env={**kept, **url, **(environment or {})}, **{**streams, **popen}
+            [*self._command, *arguments], env={**kept, **url, **(environment or {})}, **{**streams, **popen}
         )
         self._running.append(Running(process))
         return self._running[-1]

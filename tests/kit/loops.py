@@ -22,6 +22,8 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 THREADS = ("quoth-aio", "quoth-producer-")
+HANGS_S = 5 * DEADLINE_S
+"""In which a whole test in an event loop has ended, on any machine; pytest waits a little longer."""
 
 
 class Complaints(logging.Handler):
@@ -42,7 +44,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     log = logging.getLogger("asyncio")
     log.addHandler(complaints)
     try:
-        return asyncio.run(asyncio.wait_for(main, 2 * DEADLINE_S))
+        return asyncio.run(asyncio.wait_for(main, HANGS_S))
     finally:
         eventually(lambda: not carriers(), "the threads of its clients end")
         gc.collect()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kit.deadlines import DEADLINE_S
+from kit.sparks import JOB_S
 
 Rows = list[Any]
 
@@ -30,7 +30,7 @@ class Queries:
     def run(self, stream: Any) -> Any:
         """A run over what is there now; returns the query, which has ended. Raises what it failed with."""
         query = self.start(stream)
-        assert query.awaitTermination(3 * DEADLINE_S), "it does not end"
+        assert query.awaitTermination(JOB_S), "it does not end"
         return query
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -12,7 +13,7 @@ import termios
 import time
 from collections.abc import Callable, Mapping
 
-from kit.commands import Command, Running
+from kit.commands import Command, Ended, Running
 from kit.deadlines import DEADLINE_S
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -25,6 +26,7 @@ class Screen:
         size = {"TERM": "xterm", "LINES": str(lines), "COLUMNS": str(columns), "NO_COLOR": ""}
         self.environment = {**size, **(environment or {})}
         self.seen = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
         self._ours, self._theirs = pty.openpty()
         fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
@@ -37,6 +39,15 @@ class Screen:
         os.close(self._theirs)
         return running
 
+    def show_errors(self, command: Command, *arguments: str) -> Ended:
+        """Run a command to its end of which it only shows what that says on stderr, and close the screen."""
+        running = command.start(*arguments, environment=self.environment, stderr=self._theirs)
+        os.close(self._theirs)
+        self.wait_for_end()
+        ended = running.end()
+        self.close()
+        return ended
+
     def type(self, text: str) -> None:
         """Press keys."""
         os.write(self._ours, text.encode())
@@ -47,13 +58,13 @@ class Screen:
         while not is_there(self.seen):
             ready, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))
             assert ready, self.seen
-            self.seen += os.read(self._ours, 65_536).decode()
+            self.seen += self._decode(os.read(self._ours, 65_536))
 
     def wait_for_end(self) -> None:
         """Until the command has gone, and with it the last writer."""
         try:
             while part := os.read(self._ours, 65_536):
-                self.seen += part.decode()
+                self.seen += self._decode(part)
         except OSError:  # so Linux says it
             pass
 

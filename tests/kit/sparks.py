@@ -17,6 +17,8 @@ JAVA_MIN = 17
 HEAP = "1g"
 JOB_S = 240.0
 """In which a process has started Spark, done a small job and ended, beside ten others that do the like."""
+SPARK_TEST_S = 2 * JOB_S
+"""In which a test that uses the session of all tests has ended."""
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
     " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"

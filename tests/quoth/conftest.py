@@ -17,6 +17,7 @@ from kit.loops import TWINS
 from kit.peers import Context
 from kit.proxies import Meddler, Wire
 from quoth import Client
+from quoth.aio import io_thread
 from quoth.connection import connection
 from quoth.core import deadline, request_state
 
@@ -125,6 +126,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> JumpingClock:
     """The clock of all calls, which look at it at least every tenth of a second."""
     clock = JumpingClock()
     monkeypatch.setattr(request_state, "RESEND_S", 0.1)
-    for module in (connection, deadline):
+    for module in (connection, io_thread, deadline):
         monkeypatch.setattr(module, "time", clock)
     return clock

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import quoth
 import quoth.aio
 from kit.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually, soon
-from kit.loops import carriers, in_loop, no_carriers, run
+from kit.loops import HANGS_S, carriers, in_loop, no_carriers, run
 from kit.peers import refused
 from kit.processes import descriptors, needs_proc, threads
 from kit.proxies import Meddler, Wire
@@ -29,7 +28,8 @@ from quoth.aio import Client, Reading, Tail, io_thread, sequence_pool
 from quoth.aio.io_thread import ASKED_MAX
 from quoth.connection.connection import Link
 from quothd import Broker
-from quothwire.errors import error
+from quothwire.errors import QuothError, error
+from quothwire.protocol.binary_codec import Call
 from quothwire.protocol.messages import Operation
 
 
@@ -51,7 +51,7 @@ async def test_hundreds_of_tails_and_publishes_share_one_thread(
     start_broker: StartBroker,
 ) -> None:
     tails, publishers, each = 300, 100, 5
-    async with quoth.aio.connect(start_broker().url) as client:
+    async with quoth.aio.connect(start_broker().url, timeout=HANGS_S) as client:
         names = [f"t{number}" for number in range(20)]
         following = [await client.tail(names[number % len(names)]) for number in range(tails)]
         wanted = publishers * each // len(names)
@@ -73,7 +73,7 @@ async def test_hundreds_of_tails_and_publishes_share_one_thread(
 
 @in_loop
 async def test_readings_of_hundreds_of_topics_share_one_thread(start_broker: StartBroker) -> None:
-    async with quoth.aio.connect(start_broker().url) as client:
+    async with quoth.aio.connect(start_broker().url, timeout=HANGS_S) as client:
         names = [f"t{number}" for number in range(300)]
         await asyncio.gather(*(client.create_topic(name) for name in names))
         async with client.tail_many("t*") as first, client.tail_many(names, ordered=True) as second:
@@ -303,8 +303,8 @@ async def test_connecting_is_awaited_or_entered(broker: BrokerProcess) -> None:
     client = await quoth.aio.connect(broker.url)
     async with client:
         assert await client.ping() > 0
-    async with quoth.aio.connect(broker.url, timeout=3.0) as entered:
-        assert (entered.url, entered.timeout) == (broker.url, 3.0)
+    async with quoth.aio.connect(broker.url, timeout=30.0) as entered:
+        assert (entered.url, entered.timeout) == (broker.url, 30.0)
     with refused("closed"):
         await entered.ping()
 
@@ -391,16 +391,15 @@ def test_closed_client_refuses_everything(broker: BrokerProcess, call: str) -> N
 
 
 @in_loop
-async def test_closing_ends_what_is_waited_for(broker: BrokerProcess, topic: str) -> None:
-    async with quoth.aio.connect(broker.url) as client:
+async def test_closing_ends_what_is_waited_for(quiet_broker: BrokerProcess, topic: str) -> None:
+    async with quoth.aio.connect(quiet_broker.url) as client:
         await client.create_topic(topic)
         waiting = [
             asyncio.ensure_future(client.read(topic, timeout=60.0)),
             asyncio.ensure_future(anext(client.tail(topic))),
             asyncio.ensure_future(anext(client.tail(f"{topic} that is not there"))),
         ]
-        before = (await client.status()).waits
-        await soon(lambda: _waits(client.status, before + len(waiting)), "they wait")
+        await soon(lambda: _waits(client.status, len(waiting)), "they wait")
         await client.close()
         for problem in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(problem, Disconnected)
@@ -484,6 +483,7 @@ async def main():
     return client, tail, waiting, many, producer
 
 loop = asyncio.new_event_loop()
+loop.slow_callback_duration = 60  # a busy machine is nothing to warn of
 kept = loop.run_until_complete(main())
 loop.close()
 if sys.argv[2] == "dropped":
@@ -599,18 +599,21 @@ async def test_a_gap_is_told_in_the_loop_and_whoever_raises_ends_the_reading(
 async def test_refusals_that_pass_are_waited_for_without_holding_up_others(
     meddler: Meddler, topic: str
 ) -> None:
-    numbers = count()
+    pings = tries = 0
+
+    def refuse(call: Call) -> QuothError | bool:
+        """Refuse the publish until it has come more than five times, and as many pings were answered."""
+        nonlocal tries
+        if call.operation is not Operation.PUBLISH:
+            return False
+        tries += 1
+        return error("busy", "of the test") if min(pings, tries) <= 5 else False
+
     async with quoth.aio.connect(meddler.url) as client:
-        meddler.on_request = lambda call: (
-            error("busy", "of the test")
-            if call.operation is Operation.PUBLISH and next(numbers) < 5
-            else False
-        )
+        meddler.on_request = refuse
         publishing = asyncio.ensure_future(client.publish(topic, b"a"))
-        pings = 0
         while not publishing.done():
             await client.ping()
             pings += 1
         assert (await publishing).duplicate is False
-        assert pings >= 5
         assert await values(client, topic) == [b"a"]

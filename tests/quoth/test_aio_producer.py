@@ -16,6 +16,7 @@ from kit.peers import refused
 from kit.proxies import Meddler, Wire, pass_on
 from quoth import ProducerError, RequestError, Unavailable
 from quoth.aio import Client, Producer
+from quoth.aio import producer as aio_producer
 from quoth.connection.send_loop import Delivery
 from quothwire.protocol.messages import Operation, Published
 
@@ -283,11 +284,16 @@ async def test_closing_with_a_timeout_tells_what_was_left_and_how_certain_that_i
         meddler.on_reply = lambda call, answer: isinstance(answer.reply, Published)
         producer = client.producer(topic)
         await producer.send(b"a")
+        await soon(lambda: _is_asked(meddler), "it is on its way")
         with pytest.raises(ProducerError) as caught:
             await producer.close(0.2)
         (failure,) = caught.value.failures
         assert (failure.values, failure.outcome) == ([b"a"], "unknown")
         await producer.close()
+
+
+async def _is_asked(meddler: Meddler) -> bool:
+    return any(call.operation is Operation.PUBLISH for call in meddler.requests)
 
 
 @in_loop
@@ -311,8 +317,9 @@ async def test_cancelled_close_takes_nothing_more_and_the_next_one_ends_it(
 
 @in_loop
 async def test_block_that_is_cancelled_is_left_soon_and_delivers_what_it_can(
-    broker: BrokerProcess, topic: str
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(aio_producer, "INTERRUPTED_S", DEADLINE_S)  # it can, even on a slow machine
     async with quoth.aio.connect(broker.url) as client:
 
         async def block() -> None:

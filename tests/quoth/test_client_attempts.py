@@ -94,16 +94,16 @@ def test_the_client_for_a_loop_says_the_same() -> None:
 
 
 def test_a_client_says_where_it_is_connected(broker: BrokerProcess) -> None:
-    with quoth.connect(broker.url, timeout=2.5) as client:
-        assert repr(client) == f"<quoth.Client {broker.url}, timeout=2.5>"
-    assert repr(client) == f"<quoth.Client {broker.url}, timeout=2.5, closed>"
+    with quoth.connect(broker.url, timeout=22.5) as client:
+        assert repr(client) == f"<quoth.Client {broker.url}, timeout=22.5>"
+    assert repr(client) == f"<quoth.Client {broker.url}, timeout=22.5, closed>"
 
     async def look() -> tuple[str, str]:
-        async with quoth.aio.connect(broker.url, timeout=2.5) as client:
+        async with quoth.aio.connect(broker.url, timeout=22.5) as client:
             before = repr(client)
         return before, repr(client)
 
     assert asyncio.run(look()) == (
-        f"<quoth.aio.Client {broker.url}, timeout=2.5>",
-        f"<quoth.aio.Client {broker.url}, timeout=2.5, closed>",
+        f"<quoth.aio.Client {broker.url}, timeout=22.5>",
+        f"<quoth.aio.Client {broker.url}, timeout=22.5, closed>",
     )

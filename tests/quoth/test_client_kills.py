@@ -220,9 +220,10 @@ def test_kills_at_any_moment_lose_nothing_that_was_acknowledged(
     siege = Siege(broker, client, folder, rng)
     tails = {}
     for topic, settings in TOPICS.items():
-        client.create_topic(topic, **settings)
+        client.create_topic(topic)
         siege.mark(topic, FIRST)
         tails[topic] = follow(broker, topic)
+        client.update_topic(topic, **settings)  # not before: retention would take what nobody has seen yet
     with siege:
         while siege.kills < KILLS:
             siege.goes_on()

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import count, islice, pairwise
 
 from kit.brokers import BrokerProcess, StartBroker
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
 from kit.effort import times
 from kit.peers import refused
 from kit.proxies import Wire
@@ -240,7 +240,11 @@ def cutting(wires: list[Wire], rng: random.Random, progress: Callable[[], int]) 
         seen = 0
         while not over.is_set():
             goal = seen + rng.randint(1, 400)
-            eventually(lambda goal=goal: progress() >= goal or over.is_set(), "it goes on")  # type: ignore[misc]
+            eventually(
+                lambda goal=goal: progress() >= goal or over.is_set(),  # type: ignore[misc]
+                "it goes on",
+                5 * DEADLINE_S,  # at the end it waits for those who read
+            )
             seen = progress()
             rng.choice(wires).cut()
 

@@ -91,12 +91,12 @@ def test_batch_leaves_when_it_is_full(client: Client, topic: str) -> None:
 def test_batch_leaves_when_it_has_lingered(client: Client, topic: str) -> None:
     client.create_topic(topic)
     tail = client.tail(topic)
-    with client.producer(topic, linger=0.05) as producer:
+    with client.producer(topic, linger=1.0) as producer:  # far beyond the time between the two
         began = time.monotonic()
         producer.send(b"a")
         producer.send(b"b")
         assert [next(tail).value, next(tail).value] == [b"a", b"b"]
-        assert time.monotonic() - began >= 0.05
+        assert time.monotonic() - began >= 1.0
     assert [len(batch) for batch in client.batches(topic)] == [2]
 
 
@@ -420,13 +420,13 @@ def test_buffer_is_full_when_it_has_enough_bytes_and_a_large_record_always_fits(
 
 
 def test_closing_delivers_everything_and_ends_the_thread(client: Client, topic: str) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     producer = client.producer(topic, linger=60)
     for number in range(2_500):
         producer.send(b"%d" % number)
     producer.close()
     assert len(values(client, topic)) == 2_500
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
     producer.close()
 
 
@@ -449,7 +449,7 @@ def test_closing_with_a_timeout_tells_what_was_left_and_how_certain_that_is(
     for number in range(40):
         futures.append(producer.future())
         producer.send(b"%d" % number)
-    eventually(lambda: sum(map(publishes, meddler.requests)) == 32, "the window is full")
+    eventually(lambda: sum(map(publishes, meddler.requests)) >= 32, "the window is full")
     failures = failures_of(lambda: producer.close(0.1))
     assert [failure.values for failure in failures] == [[b"%d" % number] for number in range(40)]
     assert [failure.outcome for failure in failures] == ["unknown"] * 32 + ["refused"] * 8
@@ -476,7 +476,7 @@ def test_closing_wakes_a_sender_that_waits(
     for number in range(5):
         producer.send(b"%d" % number)
     waiting = pool.submit(producer.send, b"more")
-    eventually(lambda: sum(map(publishes, meddler.requests)) == 1, "the first is on its way")
+    eventually(lambda: any(map(publishes, meddler.requests)), "the first is on its way")
     failures_of(lambda: producer.close(0.1))
     with refused("closed"):
         waiting.result(DEADLINE_S)

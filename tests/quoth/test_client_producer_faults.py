@@ -21,6 +21,7 @@ from kit.effort import times
 from kit.peers import refused
 from kit.proxies import Meddler
 from quoth import Client, Failure, Producer, ProducerError
+from quoth import producer as producer_module
 from quoth.connection import send_loop
 from quoth.connection.send_loop import Delivery
 from quoth.core.inflight import IN_FLIGHT_MAX
@@ -319,10 +320,13 @@ def test_copies_do_not_pile_up_while_nobody_is_there(
     with client.producer("t", batch=1) as producer:
         producer.send(b"before")
         producer.flush()
+        broker.freeze()
+        send_all(producer, numbered(range(10)))
+        eventually(lambda: len(producer._pipeline) == 10, "all are on their way")
+        broker.kill()
+        eventually(lambda: producer._link.connected is False, "the loss is noticed")
         with monkeypatch.context() as patched:
             patched.setattr(send_loop, "RESEND_S", 0.01)
-            broker.kill()
-            send_all(producer, numbered(range(10)))
             pause(0.5)  # fifty times what is waited for an answer
         broker.restart()
         producer.flush(DEADLINE_S)
@@ -355,7 +359,10 @@ def test_interrupt_is_not_held_up_by_a_broker_that_is_away(
     assert threading.active_count() <= before
 
 
-def test_interrupt_lets_what_was_sent_arrive(client: Client, topic: str) -> None:
+def test_interrupt_lets_what_was_sent_arrive(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_module, "INTERRUPTED_S", DEADLINE_S)  # enough on a slow machine, too
     with pytest.raises(KeyboardInterrupt):
         send_and_interrupt(client, topic)
     assert values(client, topic) == [b"a"]

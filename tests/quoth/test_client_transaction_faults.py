@@ -292,7 +292,8 @@ def test_publication_may_take_long_but_not_where_nobody_is(
     client = connect(broker, timeout=DEADLINE_S)
     transaction = client.transaction("t", "app", 0)
     part = staged(transaction, 0, planned("a", 10))
-    client = connect(broker, timeout=0.1)
+    client = connect(broker, timeout=DEADLINE_S)
+    client.timeout = 0.1
     broker.kill()
     with pytest.raises(Disconnected, match="no broker answers"):
         client.transaction("t", "app", 0).publish([part])

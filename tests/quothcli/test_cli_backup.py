@@ -19,7 +19,7 @@ import quoth
 from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command
 from kit.damage import flip
-from kit.deadlines import DEADLINE_S, appears, eventually
+from kit.deadlines import DEADLINE_S, eventually
 from kit.logs import segments
 from kit.processes import listing
 from quoth import Message
@@ -28,7 +28,27 @@ from quothd import Broker
 SMALL_SEGMENTS = 20_000
 ENOUGH_ACKS = 50
 MANY = 600
-"""Records of 500 to 1,500 bytes: enough segments that somebody can come between."""
+"""Records of 500 to 1,500 bytes: enough segments that some are done half way."""
+STOPS_HALF_WAY = """
+import os, signal
+from quothcli import backup
+
+shown = backup.byte_progress
+
+def stopping(what, total, pace=None):
+    done = 0
+
+    def count(size):
+        nonlocal done
+        done += size
+        if what != "checking" and done - size < total / 2 <= done:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    return shown(what, total, count)
+
+backup.byte_progress = stopping
+"""
+"""Lets a backup, or a restore, stand still until SIGCONT when half of its bytes are done."""
 
 
 class Place:
@@ -211,10 +231,10 @@ def test_a_backup_that_is_killed_is_none_and_the_next_one_goes_on(
 ) -> None:
     for number in range(MANY):
         client.publish("orders", b"%d" % number * 500)
-    running = place.command.start("backup", str(place.data), str(place.to))
-    appears(place.to, "*/*.seg", "a segment has been copied")
-    os.kill(running.process.pid, signal.SIGKILL)
-    running.end()
+    running = place.command.prepared(STOPS_HALF_WAY).start("backup", str(place.data), str(place.to))
+    running.wait_until_stopped()
+    assert list(place.to.glob("*/*.seg")), "a segment has been copied"
+    running.end(signal.SIGKILL)
     told = place.command("restore", str(place.to), str(tmp_path / "restored"))
     assert told.status == 3
     assert "no finished backup, it has no backup.json" in told.err
@@ -264,10 +284,10 @@ def test_a_restore_that_is_killed_is_none_and_may_be_done_again(
         client.publish("orders", b"%d" % number * 500)
     place.backup()
     at = tmp_path / "restored"
-    running = place.command.start("restore", str(place.to), str(at))
-    appears(at, "topics/.new~*/*.seg", "a segment has been written")
-    os.kill(running.process.pid, signal.SIGKILL)
-    running.end()
+    running = place.command.prepared(STOPS_HALF_WAY).start("restore", str(place.to), str(at))
+    running.wait_until_stopped()
+    assert list(at.glob("topics/.new~*/*.seg")), "a segment has been written"
+    running.end(signal.SIGKILL)
     assert list(at.glob("topics/orders~*")) == []
     assert [row["records"] for row in place.restore(at)] == [MANY]
 
@@ -491,10 +511,9 @@ def test_what_is_typed_wrongly_is_told_and_changes_nothing(
 def test_two_backups_into_one_folder_do_not_meet(place: Place, client: quoth.Client) -> None:
     for number in range(MANY):
         client.publish("orders", b"%d" % number * 500)
-    running = place.command.start("backup", str(place.data), str(place.to))
+    running = place.command.prepared(STOPS_HALF_WAY).start("backup", str(place.data), str(place.to))
     pid = running.process.pid
-    appears(place.to, "*/*.seg", "a segment has been copied")
-    os.kill(pid, signal.SIGSTOP)
+    running.wait_until_stopped()
     told = place.command("backup", str(place.data), str(place.to))
     assert told.status == 1
     assert f"quoth: locked: {place.to} is in use by process {pid}" in told.err

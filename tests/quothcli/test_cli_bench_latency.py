@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from threading import Event
+from typing import Any, cast
 
 import pytest
 import zmq
@@ -151,8 +152,11 @@ def test_a_stall_counts_for_every_call_that_it_delays(answerer: zmq.Socket[bytes
 
 def test_a_bound_on_the_calls_that_are_on_their_way_is_told(answerer: zmq.Socket[bytes]) -> None:
     bound = schedule.ON_THEIR_WAY_MAX
-    with _kept(answerer, bound + 1, 1e6) as kept:
-        for request in [answerer.recv_multipart() for _ in range(bound)]:
+    is_held = Event()
+    with _kept(answerer, bound + 1, 1e6, is_held) as kept:
+        requests = [answerer.recv_multipart() for _ in range(bound)]
+        assert is_held.wait(DEADLINE_S), "it sends one more, or does not wait"
+        for request in requests:
             answer(answerer, request)
         answer(answerer, answerer.recv_multipart())
     assert kept.result().held == 1
@@ -180,14 +184,33 @@ def test_calls_are_not_sent_before_they_are_due(broker: BrokerProcess) -> None:
     assert min(kept.took) > 0
 
 
+class Waiting:
+    """A socket that says when an answer is waited for that has to come before anything else is sent."""
+
+    def __init__(self, socket: zmq.Socket[bytes], waits: Event) -> None:
+        self._socket = socket
+        self._waits = waits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+    def poll(self, milliseconds: int) -> int:
+        """Wait for an answer."""
+        self._waits.set()
+        return self._socket.poll(milliseconds)
+
+
 @contextmanager
-def _kept(answerer: zmq.Socket[bytes], calls: int, rate: float) -> Iterator[Future[schedule.Kept]]:
-    """A schedule of pings that is kept by another thread meanwhile."""
+def _kept(
+    answerer: zmq.Socket[bytes], calls: int, rate: float, waits: Event | None = None
+) -> Iterator[Future[schedule.Kept]]:
+    """A schedule of pings that is kept by another thread meanwhile. waits: set once it waits for answers."""
     url = answerer.get_string(zmq.LAST_ENDPOINT)
 
     def keep() -> schedule.Kept:
         with load.dealer(url) as socket:
-            return schedule.keep(socket, load.requests(Ping(), "", calls), rate)
+            watched = cast("zmq.Socket[bytes]", Waiting(socket, waits or Event()))
+            return schedule.keep(watched, load.requests(Ping(), "", calls), rate)
 
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(keep)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from itertools import islice
 from pathlib import Path
@@ -14,6 +13,7 @@ import quoth
 from kit.brokers import BrokerProcess
 from kit.commands import Command
 from kit.deadlines import eventually
+from kit.screens import Screen
 from quothcli.bench import load, table
 from quothcli.bench.rates import Payload
 from quothcli.bench.table import Choice, Place, Row, Work
@@ -73,7 +73,8 @@ def test_a_subset_as_text(alone: Command, tmp_path: Path) -> None:
 
 
 def test_the_processor_time_of_the_broker_is_that_of_its_process(alone: Command) -> None:
-    chosen = options(work="write", topics=1, clients=1, durability="written", seconds=0.1, format="json")
+    """The system counts it in steps of 10 ms, and a busy machine gives the broker a part of the time."""
+    chosen = options(work="write", topics=1, clients=1, durability="written", seconds=1, format="json")
     _, row = alone("bench", "table", *chosen).objects
     assert 10 < row["broker_microseconds_per_call"] < 100_000
 
@@ -91,20 +92,12 @@ def test_interrupted_it_deletes_its_topics(alone: Command, broker: BrokerProcess
 
 
 def test_progress_is_shown_on_a_terminal(alone: Command, broker: BrokerProcess) -> None:
-    screen, terminal = os.openpty()
-    try:
-        chosen = options(work="read", topics=1, clients=1, url=broker.url, format="json")
-        running = alone.start(
-            "bench", "table", *chosen, *SHORT, stderr=terminal, environment={"TERM": "xterm"}
-        )
-        ended = running.end()
-        shown = os.read(screen, 100_000).decode()
-    finally:
-        os.close(terminal)
-        os.close(screen)
+    screen = Screen(24, 80)
+    chosen = options(work="read", topics=1, clients=1, url=broker.url, format="json")
+    ended = screen.show_errors(alone, "bench", "table", *chosen, *SHORT)
     assert ended.status == 0
     assert len(ended.objects) == 2
-    assert "storing what is read" in shown
+    assert "storing what is read" in screen.seen
 
 
 TYPED = {

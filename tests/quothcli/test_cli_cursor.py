@@ -117,7 +117,7 @@ def test_a_reader_that_goes_leaves_the_cursor_behind_what_the_pipe_took(
     taken = os.read(reading, 5_000)
     eventually(lambda: in_pipe(reading) > 2**15, "it fills again")
     os.kill(running.process.pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, running.process.pid, os.WSTOPPED | os.WNOWAIT)
+    running.wait_until_stopped()
     taken += drained(reading)
     os.close(reading)
     os.kill(running.process.pid, signal.SIGCONT)

@@ -11,6 +11,7 @@ import pytest
 
 from kit.commands import Command
 from kit.deadlines import appears
+from kit.screens import Screen
 from quothcli import application, demo
 from quothcli.demo import Outcome, Side
 
@@ -172,15 +173,9 @@ def test_the_default_file_is_long_enough_to_show_something() -> None:
 
 
 def test_progress_is_shown_on_a_terminal_only_and_only_there(alone: Command) -> None:
-    screen, terminal = os.openpty()
-    try:
-        running = alone.start("demo", "--format", "json", stderr=terminal, environment={"TERM": "xterm"})
-        ended = running.end()
-        shown = os.read(screen, 100_000).decode()
-    finally:
-        os.close(terminal)
-        os.close(screen)
+    screen = Screen(24, 80)
+    ended = screen.show_errors(alone, "demo", "--format", "json")
     assert ended.status == 0
     assert ended.objects[0]["equal"]
-    assert "publishing" in shown
-    assert "Traceback" not in shown
+    assert "publishing" in screen.seen
+    assert "Traceback" not in screen.seen

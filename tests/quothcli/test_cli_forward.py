@@ -67,6 +67,11 @@ def stored(client: Client, topic: str = TOPIC) -> list[bytes]:
     return found
 
 
+def count_of(client: Client) -> int:
+    """How many records the topic holds, 0 if there is none yet."""
+    return client.topic(TOPIC).count if TOPIC in client.topics() else 0
+
+
 def test_records_arrive_as_they_are_under_the_name_of_the_directory(
     alone: Command, target: BrokerProcess, client: Client, readings: Path
 ) -> None:
@@ -344,7 +349,7 @@ def test_state_is_of_one_forwarding_at_a_time_and_never_of_another_log(
 ) -> None:
     fill(readings, range(10))
     running = alone.start("forward", str(readings), target.url)
-    eventually(lambda: TOPIC in client.topics(), "it is at work")
+    eventually(lambda: count_of(client) == 10, "it has done what there is")
     told = alone("forward", str(readings), target.url)
     assert (told.status, "locked" in told.err) == (1, True), told.err
     running.end(signal.SIGINT)
@@ -442,7 +447,7 @@ class Siege:
 
     def end(self, client: Client, goal: int) -> list[bytes]:
         """Let everything arrive; returns it."""
-        eventually(lambda: client.topic(TOPIC).count >= goal, "all arrive", 60.0)
+        eventually(lambda: count_of(client) >= goal, "all arrive", 60.0)
         self.forwarder.end(signal.SIGTERM)
         return stored(client)
 

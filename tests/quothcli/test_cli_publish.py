@@ -172,7 +172,8 @@ def test_a_broker_that_goes_away(start_broker: StartBroker, running: list[Runnin
     """Whoever pipes into a broker that dies is told how far it came."""
     broker = start_broker()
     quoth = Command(broker.url, running)
-    pub = quoth.start("pub", topic, "--timeout", "0.5", stdin=subprocess.PIPE)
+    assert quoth("topic", "create", topic).status == 0  # so that nothing is waited for but the first answer
+    pub = quoth.start("pub", topic, "--timeout", "4", stdin=subprocess.PIPE)
     tail = quoth.start("tail", topic, "--after", "0", "--limit", "1")
     assert pub.process.stdin is not None
     pub.process.stdin.write(b"one\n")

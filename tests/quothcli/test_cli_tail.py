@@ -19,6 +19,7 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.peers import Context
 from kit.screens import Screen
 from quoth import Client, Cursor
+from quothwire import pointer as pointers
 
 Fill = Callable[..., list[int]]
 
@@ -279,14 +280,15 @@ def test_a_terminal_shows_columns(quoth: Command, client: Client, topic: str) ->
         key=[b"customer-1", None, b"c-2"],
         headers={"h": b"\x9b"},
     )
-    date, _, time = library.Message(topic, ack.first, b"", None, {}).time.isoformat().partition("T")
+    texts = map(pointers.to_text, range(ack.first, ack.last + 1))
+    (date, *_), times = zip(*(text.split("T") for text in texts), strict=True)
     screen = Screen(24, 80)
     lines = shown(screen, screen.show(quoth, "tail", topic, "-n", "3", "--limit", "3"))
     assert lines == [
         f"--- {date} UTC ---",
-        f"{time[:12]}  customer-1  one  h=\\x9b",
-        f"{time[:12]}              two\\n\\u202e  h=\\x9b",
-        f"{time[:12]}  c-2         three  h=\\x9b",
+        f"{times[0][:12]}  customer-1  one  h=\\x9b",
+        f"{times[1][:12]}              two\\n\\u202e  h=\\x9b",
+        f"{times[2][:12]}  c-2         three  h=\\x9b",
     ]
     assert "\x1b[36mcustomer-1\x1b[0m" in screen.seen
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from kit.commands import Command
 from kit.damage import flip, truncate
 from kit.logs import boundaries, segments
 from kit.processes import listing
+from kit.screens import Screen
 from quothlog import Log, file_format
 from quothlog.recovery import verify
 
@@ -95,14 +95,10 @@ def test_a_rate_is_kept(alone: Command, tmp_path: Path) -> None:
 
 def test_progress_is_shown_on_a_terminal(alone: Command, directory: Path) -> None:
     for command in ("verify", "repair"):
-        screen, terminal = os.openpty()
-        running = alone.start("log", command, str(directory), stderr=terminal)
-        os.close(terminal)
-        told = running.end()
-        shown = os.read(screen, 100_000).decode()
-        os.close(screen)
+        screen = Screen(24, 80)
+        told = screen.show_errors(alone, "log", command, str(directory))
         assert told.status == 0
-        assert {"verify": "verifying", "repair": "repairing"}[command] in shown
+        assert {"verify": "verifying", "repair": "repairing"}[command] in screen.seen
 
 
 def test_synced_records_that_are_gone_make_it_fail(alone: Command, directory: Path) -> None:

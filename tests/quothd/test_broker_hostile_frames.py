@@ -258,7 +258,7 @@ def test_hostile_arguments_take_no_memory(fast: FastPeer, broker: BrokerProcess,
     hammer(5)
     before = resident_bytes(broker.pid)
     hammer(30)
-    assert resident_bytes(broker.pid) - before < 4 * 2**20
+    assert resident_bytes(broker.pid) - before < 15 * 2**20, "a megabyte is among them, 30 times"
 
 
 def test_what_an_error_quotes_is_short(fast: FastPeer, topic: str) -> None:

@@ -99,11 +99,12 @@ def test_an_abstract_socket_is_told_as_well(start_broker: StartBroker) -> None:
 
 def test_an_idle_broker_feeds_the_watchdog(start_broker: StartBroker, supervisor: Supervisor) -> None:
     """Though nothing else makes it look up: at half of the time that it has."""
-    start_broker(environment=supervisor.environment(WATCHDOG_S), check_interval=NEVER_S, scrub_interval=0)
+    allowed = 3 * WATCHDOG_S
+    start_broker(environment=supervisor.environment(allowed), check_interval=NEVER_S, scrub_interval=0)
     supervisor.wait_for("READY")
-    fed = [supervisor.wait_for("WATCHDOG").at for _ in range(10)]
+    fed = [supervisor.wait_for("WATCHDOG").at for _ in range(8)]
     gaps = [later - earlier for earlier, later in pairwise(fed)]
-    assert sorted(gaps)[len(gaps) // 2] < 0.75 * WATCHDOG_S, gaps
+    assert sorted(gaps)[len(gaps) // 2] < 0.75 * allowed, gaps
 
 
 def test_a_process_that_stands_still_feeds_it_no_more(
@@ -248,7 +249,7 @@ def test_whoever_goes_on_as_the_front_end_feeds_it(
         assert held.wait(DEADLINE_S)
         supervisor.forget()
         for _ in range(4):
-            supervisor.wait_for("WATCHDOG", seconds=10 * WATCHDOG_S)
+            supervisor.wait_for("WATCHDOG")
     finally:
         go_on.set()
     assert [code_of(answer) for answer in fast.answers_to([asked])] == [""]

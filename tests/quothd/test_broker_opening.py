@@ -118,7 +118,7 @@ def test_synced_records_that_are_gone_are_known_to_all(start_broker: StartBroker
     assert counter(fast, "lost_records") == (4, 4)
     found = fast.fetch("t", first.last, ordinal=2)
     assert (found.reply.gone, found.reply.damaged) == (4, 4)
-    assert "event=records_lost topic=t records=4" in broker.stderr
+    broker.wait_for("event=records_lost topic=t records=4")
 
 
 @pytest.mark.parametrize("name", ["01999999999999999.seg", "72057594037927935.seg"])
@@ -136,7 +136,7 @@ def test_a_stray_file_of_a_late_name_is_set_aside_and_moves_no_pointer(
     after = fast.publish("t", [b"y"])
     assert before.last < after.first < before.last + 60_000_000
     assert [one.value for one in fast.read_all("t")] == [b"x", b"y"]
-    assert f"event=stray_set_aside topic=t file={name}.1.damaged" in broker.stderr
+    broker.wait_for(f"event=stray_set_aside topic=t file={name}.1.damaged")
     assert "event=pointers_ahead" not in broker.stderr
     assert (folder / f"{name}.1.damaged").read_bytes() == bytes(5_000)
 

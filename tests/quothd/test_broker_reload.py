@@ -406,6 +406,15 @@ def test_what_needs_a_restart_stays_and_is_named(reloaded: Reloaded, name: str) 
     assert reloaded.broker.config.differing(before) == ("max_age",)
 
 
+def test_a_shorter_age_of_staged_batches_counts_for_topics_that_sleep(reloaded: Reloaded) -> None:
+    Job(reloaded.fast, "t").stage(1, 0, [[b"x"]])
+    reloaded.set(worker_timeout=0.05)
+    eventually(lambda: reloaded.fast.status(limit=0).active == 0, "the topic sleeps")
+    assert reloaded.fast.describe("t").counters["staged_bytes"]
+    reloaded.set(staged_max_age=0.01)
+    eventually(lambda: not reloaded.fast.describe("t").counters["staged_bytes"], "they expire")
+
+
 def test_a_broker_that_has_ended_takes_no_configuration(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     for _ in range(2):

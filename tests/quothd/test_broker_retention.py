@@ -41,7 +41,7 @@ def test_old_records_go(start_broker: StartBroker, peers: Peers) -> None:
     fast.call(CreateTopic({"max_age": 0.5}), "t")
     newest = fast.publish("t", [b"old"] * 3).last
     eventually(lambda: asleep(fast), "the topic sleeps")
-    eventually(holds(fast, "t", 0), "the records are gone", 10)
+    eventually(holds(fast, "t", 0), "the records are gone")
     info = fast.describe("t")
     assert (info.first, info.last, info.first_ordinal) == (0, newest, 3)
     assert len(segment_files(broker)) == 1
@@ -61,7 +61,7 @@ def test_young_records_stay(start_broker: StartBroker, peers: Peers) -> None:
         pointers.append(fast.publish("t", [b"x"]).first)
         return fast.describe("t").first > pointers[0]
 
-    eventually(goes_on, "the first records are gone", 10)
+    eventually(goes_on, "the first records are gone")
     fast.call(UpdateTopic({"max_age": 0}), "t")
     records = [record.pointer for record in fast.read_all("t")]
     assert records == pointers[len(pointers) - len(records) :], "something in the middle is missing"
@@ -95,7 +95,7 @@ def test_age_is_kept_over_a_restart_while_others_are_busy(start_broker: StartBro
         fast.publish("busy", [b"x"])
         return not any(b"x" * 1_000 in bytes_of(path) for path in segment_files(broker))
 
-    eventually(only_one_left, "the old records are gone from the disk", 10)
+    eventually(only_one_left, "the old records are gone from the disk")
 
 
 def test_size_is_kept(start_broker: StartBroker, peers: Peers) -> None:
@@ -106,7 +106,7 @@ def test_size_is_kept(start_broker: StartBroker, peers: Peers) -> None:
     values = [b"%06d" % i + bytes(1_000) for i in range(200)]
     for value in values:
         fast.publish("t", [value])
-    eventually(lambda: fast.describe("t").bytes <= 40_000, "the topic is small enough", 10)
+    eventually(lambda: fast.describe("t").bytes <= 40_000, "the topic is small enough")
     found = [record.value for record in fast.read_all("t")]
     assert found == values[-len(found) :]
     assert len(found) >= 25, "more was removed than had to be"
@@ -129,7 +129,7 @@ def test_a_segment_is_sealed_by_age(start_broker: StartBroker, peers: Peers) -> 
     fast = peers.fast(start_broker(worker_timeout=0.05, check_interval=0.02))
     fast.call(CreateTopic({"age_limit": 0.3}), "t")
     fast.publish("t", [b"x"])
-    eventually(lambda: fast.describe("t").segments == 2, "the segment is sealed", 10)
+    eventually(lambda: fast.describe("t").segments == 2, "the segment is sealed")
     hold(lambda: fast.describe("t").segments == 2, "the empty one is not sealed", 0.5)
     assert fast.fetch("t", 0).values == [b"x"]
 
@@ -140,7 +140,7 @@ def test_the_broker_sets_what_topics_do_not(start_broker: StartBroker, peers: Pe
     fast.call(CreateTopic({"max_age": 0}), "kept")
     fast.publish("kept", [b"x"])
     fast.publish("lost", [b"x"])
-    eventually(holds(fast, "lost", 0), "the records are gone", 10)
+    eventually(holds(fast, "lost", 0), "the records are gone")
     assert fast.describe("kept").count == 1
 
 
@@ -149,7 +149,7 @@ def test_a_reader_below_the_oldest_record_is_told(start_broker: StartBroker, pee
     fast = peers.fast(start_broker(worker_timeout=0.05, check_interval=0.05))
     fast.call(CreateTopic({"max_age": 0.4}), "t")
     last = fast.publish("t", [b"x"] * 7).last
-    eventually(holds(fast, "t", 0), "the records are gone", 10)
+    eventually(holds(fast, "t", 0), "the records are gone")
     fast.call(UpdateTopic({"max_age": 0}), "t")
     fast.publish("t", [b"y"])
     assert fast.fetch("t", 0, ordinal=0).reply.gone == 7

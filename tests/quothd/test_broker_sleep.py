@@ -78,7 +78,7 @@ def test_asking_for_the_state_does_not_keep_a_topic_awake(
         ask(fast)
         return fast.status().active == 0
 
-    eventually(sleeps, "the topic sleeps though it is watched", seconds=5)
+    eventually(sleeps, "the topic sleeps though it is watched")
 
 
 def test_asking_for_a_topic_does_not_make_it(fast: FastPeer, topic: str) -> None:
@@ -155,7 +155,7 @@ def test_waking_and_sleeping_leaves_nothing_behind(start_broker: StartBroker, pe
     for _ in range(times(40, 4_000)):
         cycle()
     eventually(lambda: is_down_to(broker, before), "all is closed and ended")
-    assert resident_bytes(broker.pid) - memory < 3 * 2**20
+    assert resident_bytes(broker.pid) - memory < times(8, 3) * 2**20  # a new thread may take a MiB, once
 
 
 def test_a_request_that_meets_the_falling_asleep_is_served(
@@ -209,7 +209,7 @@ def test_a_topic_that_is_always_busy_makes_way(start_broker: StartBroker, peers:
     asked = [other.send_publish(f"t{row}", [b"y"]) for row in range(5)]
     missing = set(asked)
     while missing:
-        replied(busy.answer_to(sent.pop(0), 10))
+        replied(busy.answer_to(sent.pop(0)))
         answered += 1
         sent.append(busy.send_publish("busy", [b"x"]))
         assert answered < 50_000, f"{len(missing)} requests of other topics are starved"
@@ -223,6 +223,7 @@ def test_a_topic_that_is_always_busy_makes_way(start_broker: StartBroker, peers:
 
 
 @needs_proc
+@pytest.mark.timeout(times(360, 3_600))
 def test_a_thousand_sleeping_topics_cost_no_thread_and_no_descriptor(
     start_broker: StartBroker, peers: Peers
 ) -> None:
@@ -233,13 +234,13 @@ def test_a_thousand_sleeping_topics_cost_no_thread_and_no_descriptor(
     fast.publish("first", [b"x"])
     fall_asleep(fast)
     before = descriptors(broker.pid), threads(broker.pid)
-    for answer in fast.answers_to([fast.send_publish(f"t{i}", [b"%d" % i]) for i in range(topics)], 60):
+    for answer in fast.answers_to([fast.send_publish(f"t{i}", [b"%d" % i]) for i in range(topics)], 150):
         replied(answer)
     fall_asleep(fast)
     eventually(lambda: is_down_to(broker, before), "all is closed and ended")
     assert broker.terminate() == 0
     broker.restart()
-    eventually(lambda: fast.status(0).counters["unopened"] == 0, "every topic has been opened once", 60)
+    eventually(lambda: fast.status(0).counters["unopened"] == 0, "every topic has been opened once", 150)
     fall_asleep(fast)
     eventually(lambda: is_down_to(broker, before), "all is closed and ended")
     assert fast.fetch(f"t{topics - 1}").values == [b"%d" % (topics - 1)]

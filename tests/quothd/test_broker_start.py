@@ -370,7 +370,7 @@ def test_a_directory_that_is_not_writable_is_told(refuse: Refuse, tmp_path: Path
 
 def test_a_new_directory_is_private(start_broker: StartBroker, peers: Peers) -> None:
     """C33: made with its parents; what is in it is for its owner alone."""
-    broker = start_broker()
+    broker = start_broker(worker_timeout=60)  # so that no file comes and goes meanwhile
     peers.fast(broker).publish("t", [b"x"])
     for path in [broker.directory, *broker.directory.rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path

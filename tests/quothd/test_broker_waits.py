@@ -44,7 +44,7 @@ def test_a_waiting_reader_is_told_at_once(
         asked = reader.send_fetch(topic, after, wait_ms=60_000)
         waiting(fast, 1)
         fast.publish(topic, [b"%d" % i])
-        found = found_in(reader.answer_to(asked, 5), after)
+        found = found_in(reader.answer_to(asked), after)
         assert found.values == [b"%d" % i]
         after = found.reply.next
     assert fast.status(limit=0).waits == 0
@@ -71,7 +71,7 @@ def test_a_reader_may_come_before_the_first_record(
     assert fast.call(ListTopics()).names == []
     client = connect_client(broker)
     first, _ = client.publish("t", b"first")
-    found = found_in(fast.answer_to(early, 5))
+    found = found_in(fast.answer_to(early))
     assert [(one.pointer, one.value) for one in found.records] == [(first, b"first")]
 
 
@@ -96,7 +96,7 @@ def test_a_reader_on_an_empty_topic_waits(
     waiting(fast, 2)
     fast.publish(topic, [b"x"])
     for asked in (early, later):
-        assert found_in(reader.answer_to(asked, 5)).values == [b"x"]
+        assert found_in(reader.answer_to(asked)).values == [b"x"]
 
 
 def test_a_reader_of_the_future_is_not_woken_by_the_past(
@@ -141,7 +141,7 @@ def test_a_roll_does_not_wake_anybody(
     assert fast.call(RollTopic(), topic).segments == 2
     assert fast.status(limit=0).waits == 1
     fast.publish(topic, [b"y"])
-    assert found_in(reader.answer_to(asked, 5)).values == [b"y"]
+    assert found_in(reader.answer_to(asked)).values == [b"y"]
 
 
 @needs_proc
@@ -159,8 +159,8 @@ def test_many_waiting_readers_cost_no_thread_and_wake_nothing(
     asked = [reader.send_fetch(f"t{i % 10}", lasts[i % 10], wait_ms=600_000) for i in range(count)]
     waiting(fast, count)
     assert fast.status(limit=0).active == 0
-    assert descriptors(broker.pid) <= before[0] + 1, "more than the reader's connection"
-    assert threads(broker.pid) <= before[1]
+    eventually(lambda: descriptors(broker.pid) <= before[0] + 1, "no more than the reader's connection")
+    eventually(lambda: threads(broker.pid) <= before[1], "no thread is left")
     fast.publish("t3", [b"news"])
     for answer in reader.answers_to(asked[3::10]):
         assert found_in(answer, lasts[3]).values == [b"news"]
@@ -168,9 +168,10 @@ def test_many_waiting_readers_cost_no_thread_and_wake_nothing(
     short = [reader.send_fetch("t5", lasts[5], wait_ms=200) for _ in range(count // 10)]
     found = Counter(len(found_in(answer).records) for answer in reader.answers_to(short))
     assert found == {0: count // 10}
+    left = [one for row, one in enumerate(asked) if row % 10 != 3]
     for row in range(10):
         fast.publish(f"t{row}", [b"more"])
-    for i, answer in enumerate(reader.answers_to([one for row, one in enumerate(asked) if row % 10 != 3])):
+    for i, answer in enumerate(reader.answers_to(left, 60)):
         assert found_in(answer).records, i
     assert fast.status(limit=0).waits == 0
 

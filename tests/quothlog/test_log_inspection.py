@@ -109,7 +109,7 @@ def test_files_are_closed(told: list[Record], directory: Path) -> None:
     before = len(os.listdir("/dev/fd"))
     assert next(iter(records(directory))) == told[0]  # the generator is dropped half-way
     assert len(seen(directory)) == len(told)
-    assert len(os.listdir("/dev/fd")) == before
+    assert len(os.listdir("/dev/fd")) <= before
 
 
 def test_where_there_is_no_log(tmp_path: Path) -> None:

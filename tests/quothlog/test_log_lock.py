@@ -143,7 +143,7 @@ def test_opening_and_failing_leaks_no_descriptor(directory: Path) -> None:
     for _ in range(5):
         with pytest.raises(Damaged):
             Log.open(directory)
-    assert len(os.listdir("/dev/fd")) == before
+    assert len(os.listdir("/dev/fd")) <= before
 
 
 def test_forked_child_does_not_keep_the_lock(open_log: OpenLog, directory: Path) -> None:

@@ -160,7 +160,7 @@ def test_log_that_rolls_leaves_no_file_open(log: Log) -> None:
     for _ in range(3):
         log.roll()
         log.trim(log.append(b"next").last)
-        assert descriptors(os.getpid()) == before
+        assert descriptors(os.getpid()) <= before
 
 
 @pytest.mark.alone

@@ -112,10 +112,18 @@ class Dispatcher:
 
     def configure(self, config: Config) -> None:
         """Go by another configuration from now on, as every worker does once it has done what it is at."""
+        if config.staged_max_age != self._config.staged_max_age:
+            self._look_for_staged()
         self._config = config
         self._turns.workers_max = config.workers_max
         for worker in self._turns.workers:
             worker.configure(config)
+
+    def _look_for_staged(self) -> None:
+        """Open the sleeping topics with staged batches: these may expire at another time now."""
+        for entry in self._entries.values():
+            if entry.state is State.ASLEEP and entry.info is not None and entry.info.gauges["staged_bytes"]:
+                self._retain_at(entry, time.time_ns() // 1_000)
 
     def _make_worker(self, place: Place) -> Worker:
         return Worker(self._directory, place, self._config, self._outbox, self._syncer, self._readers)

@@ -16,15 +16,18 @@ import pytest
 from kit.brokers import BrokerProcess
 from kit.commands import Command, Running
 from kit.queries import Queries
-from kit.sparks import session
+from kit.sparks import SPARK_TEST_S, session
 from quoth.spark import connections
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses a Spark session."""
+    """Mark what uses a Spark session, and give it time: such a test may take half a minute on a machine that
+    is not busy, and the first one starts the session besides."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(SPARK_TEST_S))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,6 +14,7 @@ import pytest
 
 from kit.archives import FILE_BYTES, Account, files_in, of_archive, of_topic, publish
 from kit.damage import flip
+from kit.deadlines import eventually
 from quoth import Client
 from quoth.selection import Selection
 from quoth.spark.archive import archived_files, naming
@@ -254,6 +255,8 @@ def test_who_reads_meanwhile_sees_all_records_once(client: Client, tmp_path: Pat
             archive(client, tmp_path, topic, runs=1)
             states.add(of_topic(client, topic))
             compact(tmp_path, keep_replaced=60)
+            so_far = len(seen)
+            eventually(lambda: len(seen) > so_far + 1, "it was read")  # noqa: B023
     finally:
         over.set()
         reader.join()

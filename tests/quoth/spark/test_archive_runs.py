@@ -374,9 +374,11 @@ def test_following_goes_on_through_restarts_and_other_work_until_its_topic_is_de
     start_broker: Any, connect: Any, root: Path, told: list[str], pool: ThreadPoolExecutor
 ) -> None:
     broker: BrokerProcess = start_broker()
-    client: Client = connect(broker, timeout=1.0)
+    client: Client = connect(broker)
+    impatient: Client = connect(broker)
+    impatient.timeout = 1.0
     publish(client, "orders", [5])
-    archiver = Archiver(client, root, Here(), "orders", Policy(file_bytes=FILE_BYTES), told.append)
+    archiver = Archiver(impatient, root, Here(), "orders", Policy(file_bytes=FILE_BYTES), told.append)
     following = pool.submit(archiver.follow, 0.01)
 
     def follows() -> None:

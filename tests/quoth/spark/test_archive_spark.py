@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -120,9 +121,10 @@ def test_workers_that_are_killed_while_they_write_cost_nothing(
             if drafts(tmp_path):
                 for daemon in children(java):
                     for worker in children(daemon)[:1]:
-                        os.kill(worker, signal.SIGKILL)
-                        killed.append(worker)
-                eventually(lambda: over.is_set() or not runs(killed[-1]), "it is dead")
+                        with suppress(ProcessLookupError):  # it has ended by itself
+                            os.kill(worker, signal.SIGKILL)
+                            killed.append(worker)
+                eventually(lambda: over.is_set() or not any(map(runs, killed)), "they are dead")
 
     killing = Thread(target=kill)
     killing.start()
@@ -146,7 +148,7 @@ def test_broker_that_is_killed_and_started_again_meanwhile_costs_nothing(
     fill(client, "orders")
 
     def restart() -> None:
-        eventually(lambda: drafts(root), "a file is written")
+        eventually(lambda: drafts(root) or finished(root), "a file is written", JOB_S)
         broker.kill()
         broker.restart()
 
@@ -168,9 +170,11 @@ def start_driver(spark: Any) -> Iterator[Callable[..., subprocess.Popen[bytes]]]
     """Starts jobs as modules; they and their Java are ended whatever happens."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(module: str, *arguments: object) -> subprocess.Popen[bytes]:
+    def start(module: str, *arguments: object, first: str = "") -> subprocess.Popen[bytes]:
+        """first: code that the driver runs before the job."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
-        command = [*python_of(f"quoth.spark.jobs.{module}"), *map(str, arguments), "--master", "local[2]"]
+        *python, code = python_of(f"quoth.spark.jobs.{module}")
+        command = [*python, f"{first}\n{code}", *map(str, arguments), "--master", "local[2]"]
         started.append(
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         )
@@ -180,6 +184,14 @@ def start_driver(spark: Any) -> Iterator[Callable[..., subprocess.Popen[bytes]]]
     for driver in started:
         driver.kill()
         driver.communicate()
+
+
+NO_COMMIT = """
+import time
+from quoth.spark.archive.store import ArchiveStore
+ArchiveStore.commit = lambda *_: time.sleep(3_600)
+"""
+"""Lets a driver that would commit wait until it is killed."""
 
 
 @pytest.mark.timeout(2 * JOB_S)
@@ -197,12 +209,15 @@ def test_driver_that_is_killed_is_followed_by_one_that_goes_on(
         "a file is finished": lambda: finished(tmp_path),
         "the manifest is there": manifest.exists,
     }
-    driver = start_driver("archive", tmp_path, topic, "--url", client.url, "--file-bytes", FILE_BYTES)
+    first = NO_COMMIT if moment == "a file is finished" else ""
+    typed = tmp_path, topic, "--url", client.url, "--file-bytes", FILE_BYTES
+    driver = start_driver("archive", *typed, first=first)
     eventually(lambda: come[moment]() or driver.poll() is not None, moment, JOB_S)
+    assert driver.poll() is None, driver.communicate()
     of_driver = [one for child in children(driver.pid) for one in (child, *children(child))]
     driver.kill()
     assert driver.wait() == DIED
-    assert moment != "a file is finished" or not manifest.exists()
+    assert manifest.exists() == (not first)
     eventually(lambda: not any(map(runs, of_driver)), "its Java and its workers have ended", JOB_S)
     before = read_manifest(tmp_path).logs[0].rows if manifest.exists() else 0
     run("archive", client, tmp_path, topic)

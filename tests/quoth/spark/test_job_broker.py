@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from kit.brokers import BrokerProcess
-from kit.deadlines import eventually
+from kit.deadlines import DEADLINE_S, eventually
+from kit.peers import Context
+from kit.proxies import Meddler
+from quoth import Client
 from quoth.spark import connections
 from quoth.spark.jobs import broker as broker_of_job
 from quoth.spark.jobs.broker import awaited
@@ -51,13 +55,16 @@ def test_broker_that_stands_still_is_silent_too(broker: BrokerProcess, told: lis
 
 
 def test_job_whose_broker_stays_away_says_what_is_kept(broker: BrokerProcess) -> None:
+    patience = DEADLINE_S
+
     def work(_: Any) -> Summary:
-        connections.client(broker.url, 0.2).ping()
+        connections.client(broker.url, patience).ping()
         return Summary([], {})
 
     job = Job(work, "all of it: run it again")
     assert job(None).good  # type: ignore[arg-type]
     broker.kill()
+    patience = 0.2
     with pytest.raises(Disconnected) as told:
         job(None)  # type: ignore[arg-type]
     assert told.value.hint is not None
@@ -80,6 +87,20 @@ def test_nobody_watches_when_the_job_is_over(broker: BrokerProcess, told: list[s
         if fails:
             raise KeyError
     assert "broker" not in threads()
+    assert told == []
+
+
+def test_a_job_that_ends_while_the_broker_is_asked_does_not_say_that_it_is_silent(
+    broker: BrokerProcess, context: Context, pool: ThreadPoolExecutor, told: list[str]
+) -> None:
+    over = threading.Event()
+    with Meddler(context, broker.url) as meddler, Client(meddler.url, None, DEADLINE_S) as asking:
+        meddler.on_request = lambda _: True
+        watching = pool.submit(broker_of_job._watch, asking, 5.0, told.append, over)
+        eventually(lambda: meddler.requests, "it asks")
+        over.set()
+        asking.close()
+        watching.result(DEADLINE_S)
     assert told == []
 
 

@@ -34,7 +34,8 @@ def test_a_job_that_follows_goes_on_soon_though_it_looks_once_an_hour(
     client: Client = connect(broker)
     client.publish("orders", b"a")
     told: list[str] = []
-    client.timeout = 1.0
+    impatient: Client = connect(broker)
+    impatient.timeout = 1.0
     over, hour_is_over = threading.Event(), threading.Event()
 
     def sleep(seconds: float) -> None:
@@ -47,7 +48,7 @@ def test_a_job_that_follows_goes_on_soon_though_it_looks_once_an_hour(
             raise InterruptedError
 
     monkeypatch.setattr(archiver_module, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
-    archiver = Archiver(client, tmp_path / "archive", Here(), "orders", Policy(), told.append)
+    archiver = Archiver(impatient, tmp_path / "archive", Here(), "orders", Policy(), told.append)
     with ThreadPoolExecutor() as pool:
         try:
             following = pool.submit(archiver.follow, 3_600.0)

@@ -19,7 +19,8 @@ from quoth.spark import connections, workers
 from quoth.spark.workers import PAUSE_MAX_S, Here, OnSpark, perform, until_next_look
 from quothwire.errors import CODES, Disconnected, RequestError, Unavailable, error
 
-WAIT_S = 0.3
+WAIT_S = 1.0
+"""Long enough to notice that a broker has gone, and to find one that is there."""
 PARTS = 12
 
 
@@ -35,10 +36,10 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_in_vain", {})
 
 
-def asks(url: str, directory: Path, part: int) -> int:
+def asks(url: str, directory: Path, part: int, wait: float = WAIT_S) -> int:
     """The work of a task: it tells which process asks the broker, and asks."""
     (directory / f"part {part}").write_text(str(os.getpid()))
-    connections.client(url, WAIT_S).ping()
+    connections.client(url, wait).ping()
     return 2 * part
 
 

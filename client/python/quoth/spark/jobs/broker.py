@@ -37,11 +37,13 @@ def _watch(asking: Client, patience: float, tell: Callable[[str], None], over: E
     while not over.wait(LOOK_S):
         try:
             asking.ping()
-        except Disconnected:
+        except Disconnected as problem:
+            if problem.code == "closed":  # the job ended while the broker was asked
+                return
             if there:
                 tell(f"{asking.url} does not answer; it is waited for, {patience:g} s at least")
             there = False
-        except QuothError:  # it is over
+        except QuothError:
             return
         else:
             if not there:
