@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from quothcli.pages import FILES
+from quothcli.commands.about.pages import FILES
 
 ROOT = Path(__file__).parents[1]
 LICENSE = (ROOT / "LICENSE").read_text("utf-8")

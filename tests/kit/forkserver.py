@@ -34,8 +34,20 @@ MODULES = (
     *("quothd.main", "quothcli.application", "quoth.client", "quoth.producer", "quoth.reader"),
     "quoth.transaction",
     *("quothlog.log", "quothlog.reader", "asyncio", "logging", "rich.live", "rich.text"),
-    *("quothcli.backup", "quothcli.config", "quothcli.demo", "quothcli.forward", "quothcli.offline"),
-    *("quothcli.publish", "quothcli.reading", "quothcli.status", "quothcli.topics", "quothcli.upkeep"),
+    *(
+        "quothcli.commands.files.backup",
+        "quothcli.commands.about.config",
+        "quothcli.commands.about.demo",
+        "quothcli.commands.records.forward",
+        "quothcli.commands.files.log",
+    ),
+    *(
+        "quothcli.commands.records.publish",
+        "quothcli.commands.records.reading",
+        "quothcli.commands.broker.status",
+        "quothcli.commands.broker.topics",
+        "quothcli.commands.files.verify",
+    ),
 )
 """What is loaded: the daemon, the command line with many commands, the client, and what commands use."""
 

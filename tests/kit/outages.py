@@ -34,7 +34,7 @@ from kit.networks import Network
 from quoth import Client, Message, QuothError
 from quoth.forward.forwarder import Forwarder, Source
 from quoth.forward.stored import StoredSource
-from quothcli.forward import LogSource
+from quothcli.commands.records.forward import LogSource
 from quothlog import Log
 
 OF_A_NETWORK = ("cut", "gone")

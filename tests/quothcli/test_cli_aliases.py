@@ -10,9 +10,9 @@ import pytest
 from typer.core import TyperCommand
 
 from kit.commands import Command
-from quothcli.aliases import MEANT
 from quothcli.application import run, tree
-from quothcli.command import Group
+from quothcli.cli.aliases import MEANT
+from quothcli.cli.command import Group
 
 TYPED = {
     "topic list --format json": "quoth topic ls --format json",

@@ -20,8 +20,8 @@ from kit.deadlines import DEADLINE_S
 from quothcli.bench import load, schedule
 from quothcli.bench.latency import COLUMNS
 from quothcli.bench.report import Report
-from quothcli.formats import Format
-from quothcli.output import Printer
+from quothcli.printing.formats import Format
+from quothcli.printing.output import Printer
 from quothwire.errors import Unavailable, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import Operation, Ping, Pong

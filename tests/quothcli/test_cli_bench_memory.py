@@ -11,8 +11,8 @@ from kit.processes import needs_proc
 from quothcli.bench.figures import Spread
 from quothcli.bench.memory import APPEND_GOAL, COLUMNS, RECORD_GOAL
 from quothcli.bench.report import Report
-from quothcli.formats import Format
-from quothcli.output import Printer
+from quothcli.printing.formats import Format
+from quothcli.printing.output import Printer
 
 SHORT = (
     *("--batches", "200", "--topics", "50", "--waits", "200", "--pairs", "1"),

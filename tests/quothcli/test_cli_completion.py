@@ -18,9 +18,9 @@ from kit.brokers import BrokerProcess, free_port
 from kit.commands import COMMAND_S, Command, after
 from kit.deadlines import DEADLINE_S
 from quoth.client import DEFAULT_TIMEOUT_S
-from quothcli import contexts
-from quothcli.completion import SCRIPTS, VARIABLE, _words
-from quothcli.contexts import Context
+from quothcli.cli import contexts
+from quothcli.cli.completion import SCRIPTS, VARIABLE, _words
+from quothcli.cli.contexts import Context
 
 PATIENT = "from quothcli import completion; completion.BROKER_S = 20.0"
 """A busy machine may need longer for an answer than a person waits for one."""

@@ -12,10 +12,10 @@ import pytest
 from kit.brokers import BrokerProcess, free_port
 from kit.commands import Command
 from quoth.client import DEFAULT_TIMEOUT_S
-from quothcli import contexts
-from quothcli.chosen import Chosen
-from quothcli.contexts import Context, Contexts
-from quothcli.exits import Refused
+from quothcli.cli import contexts
+from quothcli.cli.contexts import Context, Contexts
+from quothcli.cli.exit_status import Refused
+from quothcli.cli.session import Chosen
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import pytest
 from kit.commands import Command
 from kit.deadlines import appears
 from kit.screens import Screen
-from quothcli import application, demo
-from quothcli.demo import Outcome, Side
+from quothcli import application
+from quothcli.commands.about import demo
+from quothcli.commands.about.demo import Outcome, Side
 
 
 @pytest.fixture

@@ -19,14 +19,14 @@ from kit.deadlines import DEADLINE_S
 from kit.processes import listing, needs_proc
 from quoth import Disconnected
 from quoth import connect as quoth_connect
-from quothcli.chosen import Chosen
-from quothcli.doctor import broker as broker_checks
-from quothcli.doctor import directory, machine, probe
+from quothcli.cli.session import Chosen
+from quothcli.commands.doctor import broker as broker_checks
+from quothcli.commands.doctor import directory, machine, probe
 from quothd.config.config import Config
 from quothlog.storage.clock import _system_boot_id
 
 DAMAGE = b"half a batch"
-PATIENT = "from quothcli.doctor import broker; broker.ANSWER_S = 20.0"
+PATIENT = "from quothcli.commands.doctor import broker; broker.ANSWER_S = 20.0"
 """A busy machine may need longer to greet at a port than a person waits for that."""
 
 
@@ -75,7 +75,7 @@ def test_no_broker_is_a_failure_only_if_one_was_named(
     text = found(named)["broker"]["text"]
     assert url in text
     assert text.endswith("(from --url)")
-    monkeypatch.setattr("quothcli.chosen.DEFAULT_URL", url)
+    monkeypatch.setattr("quothcli.cli.session.DEFAULT_URL", url)
     with pytest.raises(Disconnected) as problem, Chosen(timeout=0.05).connect():
         pass
     (first, *ports) = broker_checks.silent(Chosen().place, problem.value)

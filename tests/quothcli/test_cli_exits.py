@@ -14,7 +14,7 @@ from kit.commands import Command
 from kit.deadlines import DEADLINE_S
 from quoth import ProducerError, QuothError
 from quothcli import application
-from quothcli.exits import Status, guarded, say, status_of
+from quothcli.cli.exit_status import Status, guarded, say, status_of
 from quothwire.errors import CODES, error
 
 STATUSES = {
@@ -56,7 +56,7 @@ def test_an_error_of_a_producer_counts_as_its_cause() -> None:
     ],
 )
 def test_other_ends(problem: BaseException, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quothcli.exits.forget_stdout", lambda: None)
+    monkeypatch.setattr("quothcli.cli.exit_status.forget_stdout", lambda: None)
 
     def fail() -> None:
         raise problem

@@ -19,7 +19,7 @@ from quoth.core import adaptive_timeout
 from quoth.core.adaptive_timeout import PATIENCE_MAX_S, PATIENCE_S, WINDOW_BYTES, WINDOW_BYTES_MAX, Patience
 from quoth.forward import forwarder
 from quoth.forward.forwarder import Forwarder, Losses, Standing
-from quothcli.forward import LogSource
+from quothcli.commands.records.forward import LogSource
 from quothlog import Log
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Call

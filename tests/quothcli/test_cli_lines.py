@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quothcli import lines
-from quothcli.lines import portions
+from quothcli.records import lines
+from quothcli.records.lines import portions
 from quothwire.errors import RequestError
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quoth import Message
-from quothcli.formats import Format
-from quothcli.output import Printer, bytes_text, message_line, message_object, shown, time_text
-from quothcli.template import chosen_template
+from quothcli.printing.formats import Format
+from quothcli.printing.output import Printer, bytes_text, message_line, message_object, shown, time_text
+from quothcli.printing.template import chosen_template
 from quothwire import pointer as pointers
 
 POINTER = 1_767_323_045_000_001

@@ -9,7 +9,7 @@ import pytest
 
 from kit.commands import Command
 from quothcli.application import COMMANDS, run
-from quothcli.pages import FILES, PAGES, page
+from quothcli.commands.about.pages import FILES, PAGES, page
 from quothd.config.config import KEYS
 from quothwire.errors import CODES
 from quothwire.pointer import parse

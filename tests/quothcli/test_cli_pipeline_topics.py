@@ -14,7 +14,7 @@ from kit.replays import BEGAN, LOG, Record, write_archive
 from quoth import connect
 from quoth.spark.archive.manifest import NAME
 from quothcli.application import run as run_command
-from quothcli.exits import Status
+from quothcli.cli.exit_status import Status
 
 JOBS = {
     "archive": ("archive", "{new}", "{name}"),

@@ -13,11 +13,11 @@ import pytest
 import quoth as client
 from kit.brokers import BrokerProcess
 from kit.commands import Command
-from quothcli import drafts
-from quothcli.drafts import json_object
-from quothcli.exits import Refused
-from quothcli.lines import LINE_BYTES_MAX
-from quothcli.output import message_object
+from quothcli.cli.exit_status import Refused
+from quothcli.printing.output import message_object
+from quothcli.records import record_parser
+from quothcli.records.lines import LINE_BYTES_MAX
+from quothcli.records.record_parser import json_object
 
 Kept = list[tuple[bytes, bytes | None, dict[str, bytes]]]
 
@@ -158,7 +158,7 @@ BAD = {
 @pytest.mark.parametrize("line", BAD.values(), ids=BAD)
 def test_a_line_that_is_no_record_is_named(line: str) -> None:
     lines = [b'{"value": "fine"}', line.encode()]
-    found = drafts.drafts(lines, json_object, 10)
+    found = record_parser.drafts(lines, json_object, 10)
     assert next(found) == (b"fine", None, {})
     with pytest.raises(Refused) as refused:
         next(found)

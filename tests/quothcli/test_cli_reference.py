@@ -12,9 +12,9 @@ import typer
 
 from kit.commands import Command
 from quothcli.application import COMMANDS, root, tree
-from quothcli.command import Group, built, group
-from quothcli.exits import Status
-from quothcli.reference import page, walk
+from quothcli.cli.command import Group, built, group
+from quothcli.cli.exit_status import Status
+from quothcli.commands.about.reference import page, walk
 
 PAGE = Path(__file__).parents[2] / "tools" / "REFERENCE.md"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quoth import Message
-from quothcli.output import cells_of
-from quothcli.rows import Rows
+from quothcli.printing.output import cells_of
+from quothcli.printing.rows import Rows
 
 POINTER = 1_767_323_045_000_001  # 2026-01-02T03:04:05.000001Z
 DAY = 86_400_000_000

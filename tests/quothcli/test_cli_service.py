@@ -104,7 +104,7 @@ def test_a_file_that_somebody_has_changed_is_kept(alone: Command, installed: Pat
 
 def test_what_an_older_version_has_put_there_is_replaced(alone: Command, installed: Path) -> None:
     """It is known by its checksum, though it is another text."""
-    from quothcli.service import Part
+    from quothcli.commands.broker.service import Part
 
     path = installed / CONFIG
     path.write_text(Part(path, "# of another version\n").content)

@@ -20,7 +20,7 @@ from kit.brokers import BrokerProcess
 from kit.commands import COMMAND_S
 from kit.deadlines import DEADLINE_S
 from quothcli.application import COMMANDS, tree
-from quothcli.command import Group
+from quothcli.cli.command import Group
 from quothwire.version import VERSION
 
 LOADED = """

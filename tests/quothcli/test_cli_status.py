@@ -12,7 +12,7 @@ from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command
 from kit.damage import truncate
 from kit.logs import boundaries
-from quothcli.output import cells_of
+from quothcli.printing.output import cells_of
 
 Fill = Callable[..., list[int]]
 

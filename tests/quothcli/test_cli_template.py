@@ -12,8 +12,8 @@ from typer import BadParameter
 
 from kit.commands import Command
 from quoth import Message
-from quothcli.formats import Format
-from quothcli.template import chosen_template
+from quothcli.printing.formats import Format
+from quothcli.printing.template import chosen_template
 
 POINTER = 1_767_323_045_000_001
 RECORD = Message("orders", POINTER, b"a\tb\xff", b"k\n", {"trace": b"\x00\xfe", "a b": "ü".encode()})

@@ -19,8 +19,8 @@ from kit.brokers import BrokerProcess, StartBroker
 from kit.commands import Command, Running
 from kit.deadlines import DEADLINE_S, eventually
 from kit.screens import Screen
-from quothcli.top import _lines
-from quothcli.watch import Row, Sort, View, Watch
+from quothcli.commands.broker.top import _lines
+from quothcli.commands.broker.watch import Row, Sort, View, Watch
 
 PATIENT = ("--timeout", "20")
 """A broker on a busy machine may need longer for an answer than a person waits for one."""

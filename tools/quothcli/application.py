@@ -9,45 +9,54 @@ from typing import Annotated, Any
 
 import typer
 
-from quothcli import completion
-from quothcli.chosen import Chosen
-from quothcli.command import Group, Meant, Row, UsageError, app, built, examples_text, show_help
-from quothcli.exits import Status, complain, guarded, open_streams
-from quothcli.options import Ctx, Form, Timeout, Url
-from quothcli.usage import mistake
+from quothcli.cli import completion
+from quothcli.cli.command import Group, Meant, Row, UsageError, app, built, examples_text, show_help
+from quothcli.cli.exit_status import Status, complain, guarded, open_streams
+from quothcli.cli.options import Ctx, Form, Timeout, Url
+from quothcli.cli.session import Chosen
+from quothcli.cli.usage import mistake
 from quothwire.text.variables import check_variables
 from quothwire.version import VERSION
 
 COMMANDS = {
     name: Row(f"quothcli.{module}", sentence)
     for name, (module, sentence) in {
-        "serve": ("serve", "Run a broker in the foreground until SIGTERM or Ctrl-C."),
-        "config": ("config", "The configuration of a broker: show it, check it, begin one."),
-        "service": ("service", "The broker as a service of systemd: install, uninstall."),
-        "demo": ("demo", "Publish the lines of a file, read them back, compare."),
-        "pub": ("publish", "Publish every VALUE, every FILE, or every line of stdin."),
-        "tail": ("reading", "Print records as they come, until Ctrl-C."),
-        "read": ("reading", "Print the records that are there now, oldest first, and end."),
-        "get": ("reading", "Print the record with exactly this pointer."),
-        "count": ("ranges", "Count records, without reading them."),
-        "split": ("ranges", "Divide records into parts that are about equal."),
-        "forward": ("forward", "Carry a log to a topic of a broker, each record exactly once."),
-        "topic": ("topics", "List, show, make, change, trim and delete topics."),
-        "transaction": ("transaction", "Show and abort transactions, which a topic gets whole or not."),
-        "status": ("status", "Show all topics in a table: what each holds and keeps."),
-        "ping": ("status", "Measure one round trip to the broker."),
-        "top": ("top", "Watch the broker and its busiest topics, until Ctrl-C."),
-        "ctx": ("ctx", "Name brokers, and choose the one that commands ask."),
-        "log": ("offline", "Look at a log's files, with or without a broker; repair them."),
-        "backup": ("backup", "Copy topics, as they are now or were at a time, into a folder."),
-        "restore": ("backup", "Put topics of a backup into the data directory of a broker."),
-        "doctor": ("doctor.command", "Check the machine, the data directory and the broker."),
-        "pipeline": ("pipeline.command", "Jobs on Spark: look after topics too large for one process."),
+        "serve": ("commands.broker.serve", "Run a broker in the foreground until SIGTERM or Ctrl-C."),
+        "config": ("commands.about.config", "The configuration of a broker: show it, check it, begin one."),
+        "service": ("commands.broker.service", "The broker as a service of systemd: install, uninstall."),
+        "demo": ("commands.about.demo", "Publish the lines of a file, read them back, compare."),
+        "pub": ("commands.records.publish", "Publish every VALUE, every FILE, or every line of stdin."),
+        "tail": ("commands.records.reading", "Print records as they come, until Ctrl-C."),
+        "read": ("commands.records.reading", "Print the records that are there now, oldest first, and end."),
+        "get": ("commands.records.reading", "Print the record with exactly this pointer."),
+        "count": ("commands.records.ranges", "Count records, without reading them."),
+        "split": ("commands.records.ranges", "Divide records into parts that are about equal."),
+        "forward": (
+            "commands.records.forward",
+            "Carry a log to a topic of a broker, each record exactly once.",
+        ),
+        "topic": ("commands.broker.topics", "List, show, make, change, trim and delete topics."),
+        "transaction": (
+            "commands.broker.transaction",
+            "Show and abort transactions, which a topic gets whole or not.",
+        ),
+        "status": ("commands.broker.status", "Show all topics in a table: what each holds and keeps."),
+        "ping": ("commands.broker.status", "Measure one round trip to the broker."),
+        "top": ("commands.broker.top", "Watch the broker and its busiest topics, until Ctrl-C."),
+        "ctx": ("commands.about.ctx", "Name brokers, and choose the one that commands ask."),
+        "log": ("commands.files.log", "Look at a log's files, with or without a broker; repair them."),
+        "backup": ("commands.files.backup", "Copy topics, as they are now or were at a time, into a folder."),
+        "restore": ("commands.files.backup", "Put topics of a backup into the data directory of a broker."),
+        "doctor": ("commands.doctor.command", "Check the machine, the data directory and the broker."),
+        "pipeline": (
+            "commands.pipeline.command",
+            "Jobs on Spark: look after topics too large for one process.",
+        ),
         "bench": ("bench.commands", "Measure how fast the broker is on this machine."),
-        "errors": ("errors", "Explain the codes of errors: what happened, what to do."),
-        "help": ("pages", "Print a page about Quoth, or the help of a command."),
-        "completion": ("shells", "Print the script that lets a shell complete what is typed."),
-        "reference": ("reference", "Print a page with all commands, in Markdown."),
+        "errors": ("commands.about.errors", "Explain the codes of errors: what happened, what to do."),
+        "help": ("commands.about.pages", "Print a page about Quoth, or the help of a command."),
+        "completion": ("commands.about.shells", "Print the script that lets a shell complete what is typed."),
+        "reference": ("commands.about.reference", "Print a page with all commands, in Markdown."),
     }.items()
 }
 """The module that brings each command, and what it is for, in the order in which they are listed. Loading all

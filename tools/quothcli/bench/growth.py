@@ -14,7 +14,7 @@ from quothcli.bench.figures import alternate
 from quothcli.bench.processes import Clients, elapsed
 from quothcli.bench.target import Target, own_broker
 from quothcli.bench.topics import fill
-from quothcli.progress import Advance
+from quothcli.printing.progress import Advance
 from quothwire.settings import GivenSettings
 
 CALLS = 1_000

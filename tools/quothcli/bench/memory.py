@@ -24,7 +24,7 @@ from quothcli.bench.load import VALUE
 from quothcli.bench.processes import Clients, private_bytes
 from quothcli.bench.report import Column, Report, count, goal_columns, spread
 from quothcli.bench.target import Target, own_broker
-from quothcli.progress import Advance, progress
+from quothcli.printing.progress import Advance, progress
 from quothlog import Log, LogOptions, index
 from quothwire import batch
 from quothwire.errors import error

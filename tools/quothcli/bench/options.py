@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from quothcli.bench.target import Target, own_broker, running_broker
-from quothcli.chosen import Chosen
-from quothcli.quantities import size, span
+from quothcli.cli.quantities import size, span
+from quothcli.cli.session import Chosen
 
 PAIRS_MIN = 9
 """Below that a median says little on a shared machine."""

@@ -20,7 +20,7 @@ from quothcli.bench.processes import Clients, Work, cpu_seconds, elapsed
 from quothcli.bench.report import Column, Report, factor, goal_columns, spread
 from quothcli.bench.target import Target
 from quothcli.bench.topics import cursors, fill
-from quothcli.progress import progress
+from quothcli.printing.progress import progress
 from quothwire import batch
 
 

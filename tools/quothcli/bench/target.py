@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import quoth
-from quothcli.address import is_here
 from quothcli.bench.processes import cpu_seconds
 from quothcli.bench.server import serving
+from quothcli.cli.address import is_here
 
 _READY = "quothd: ready "
 _COMMAND = (sys.executable, "-c", "from quothd.main import main; main()")

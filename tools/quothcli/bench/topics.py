@@ -11,7 +11,7 @@ import quoth
 from quoth import NotFound
 from quothcli.bench import load
 from quothcli.bench.rates import Payload
-from quothcli.progress import Advance, progress
+from quothcli.printing.progress import Advance, progress
 from quothwire import batch
 from quothwire.errors import QuothError
 

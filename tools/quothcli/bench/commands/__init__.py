@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import typer
 
-from quothcli.command import Row, show_help
-from quothcli.command import app as make_app
-from quothcli.exits import terminable
+from quothcli.cli.command import Row, show_help
+from quothcli.cli.command import app as make_app
+from quothcli.cli.exit_status import terminable
 
 COMMANDS = {
     name: Row(f"quothcli.bench.commands.{name}", sentence)

@@ -13,11 +13,11 @@ from quothcli.bench.processes import Clients
 from quothcli.bench.rates import SECONDS, Payload
 from quothcli.bench.report import Report
 from quothcli.bench.topics import Topics
-from quothcli.chosen import chosen
-from quothcli.command import command
-from quothcli.options import Form
-from quothcli.output import Printer
-from quothcli.quantities import span
+from quothcli.cli.command import command
+from quothcli.cli.options import Form
+from quothcli.cli.quantities import span
+from quothcli.cli.session import chosen
+from quothcli.printing.output import Printer
 from quothwire.text.quantity import format_span
 
 

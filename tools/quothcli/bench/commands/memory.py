@@ -11,10 +11,10 @@ from quothcli.bench.load import VALUE
 from quothcli.bench.memory import COLUMNS, RECORDS, Bench, Plan
 from quothcli.bench.options import PAIRS_MIN, Directory, Pairs, folder
 from quothcli.bench.report import Report
-from quothcli.chosen import chosen
-from quothcli.command import command
-from quothcli.options import Form
-from quothcli.output import Printer
+from quothcli.cli.command import command
+from quothcli.cli.options import Form
+from quothcli.cli.session import chosen
+from quothcli.printing.output import Printer
 
 
 def add(bench: typer.Typer) -> None:

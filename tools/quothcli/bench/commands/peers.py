@@ -8,11 +8,11 @@ import typer
 
 from quothcli.bench.options import PAIRS_MIN, Directory, Pairs, folder
 from quothcli.bench.peers import comparison
-from quothcli.chosen import chosen
-from quothcli.command import command
-from quothcli.exits import Status
-from quothcli.options import Form
-from quothcli.output import Printer
+from quothcli.cli.command import command
+from quothcli.cli.exit_status import Status
+from quothcli.cli.options import Form
+from quothcli.cli.session import chosen
+from quothcli.printing.output import Printer
 
 
 def add(bench: typer.Typer) -> None:

@@ -13,10 +13,10 @@ from quothcli.bench.processes import Clients
 from quothcli.bench.ratio import COLUMNS, FIGURES, Bench
 from quothcli.bench.report import Report
 from quothcli.bench.target import own_broker
-from quothcli.chosen import chosen
-from quothcli.command import command
-from quothcli.options import Form
-from quothcli.output import Printer
+from quothcli.cli.command import command
+from quothcli.cli.options import Form
+from quothcli.cli.session import chosen
+from quothcli.printing.output import Printer
 
 
 def add(bench: typer.Typer) -> None:

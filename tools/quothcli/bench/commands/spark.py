@@ -10,12 +10,12 @@ import quoth
 from quothcli.bench.options import PAIRS_MIN, Directory, folder
 from quothcli.bench.spark.figure import Figure
 from quothcli.bench.target import own_broker
-from quothcli.chosen import chosen
-from quothcli.command import command
-from quothcli.options import Form
-from quothcli.output import Printer
-from quothcli.pipeline.running import installed
-from quothcli.quantities import size
+from quothcli.cli.command import command
+from quothcli.cli.options import Form
+from quothcli.cli.quantities import size
+from quothcli.cli.session import chosen
+from quothcli.commands.pipeline.running import installed
+from quothcli.printing.output import Printer
 
 SIZES = (100, 1_000)
 

@@ -9,11 +9,11 @@ import typer
 from quothcli.bench.options import Directory, folder
 from quothcli.bench.report import Report
 from quothcli.bench.steps import COLUMNS, TRIAL_S, TRIALS, Bench
-from quothcli.chosen import chosen
-from quothcli.command import command
-from quothcli.options import Form
-from quothcli.output import Printer
-from quothcli.quantities import span
+from quothcli.cli.command import command
+from quothcli.cli.options import Form
+from quothcli.cli.quantities import span
+from quothcli.cli.session import chosen
+from quothcli.printing.output import Printer
 from quothwire.text.quantity import format_span
 
 

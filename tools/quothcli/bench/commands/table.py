@@ -12,10 +12,10 @@ from quothcli.bench.rates import SECONDS, Payload
 from quothcli.bench.report import Report
 from quothcli.bench.table import CLIENTS, COLUMNS, PAYLOAD, POE_NOTE, TOPICS, Bench, Choice, Work
 from quothcli.bench.topics import Topics
-from quothcli.chosen import chosen
-from quothcli.command import command
-from quothcli.options import Form
-from quothcli.output import Printer
+from quothcli.cli.command import command
+from quothcli.cli.options import Form
+from quothcli.cli.session import chosen
+from quothcli.printing.output import Printer
 
 
 def add(bench: typer.Typer) -> None:

@@ -14,7 +14,7 @@ from quothcli.bench.peers.redis import REDIS
 from quothcli.bench.peers.work import Side, Way, Work
 from quothcli.bench.processes import Clients
 from quothcli.bench.report import Column, Report, count, factor, goal_columns, spread
-from quothcli.output import Printer
+from quothcli.printing.output import Printer
 from quothwire.errors import QuothError
 
 

@@ -21,8 +21,8 @@ from quothcli.bench.spark.tuples import TupleSource
 from quothcli.bench.spark.ways import WAYS, Meter, Sample, Scene
 from quothcli.bench.target import Target
 from quothcli.bench.topics import Topics
-from quothcli.output import Printer
-from quothcli.pipeline.running import performed
+from quothcli.commands.pipeline.running import performed
+from quothcli.printing.output import Printer
 
 GOALS_SIZE = 100
 """What is required is required of values of so many bytes."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from quoth import Client
 from quoth.spark import read_topic
-from quothcli.progress import progress
+from quothcli.printing.progress import progress
 from quothwire.errors import error
 
 BATCH = 1_000

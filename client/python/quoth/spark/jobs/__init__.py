@@ -6,5 +6,5 @@
 
 A `session.Job` gets a session and returns a `session.Summary`; it knows what there is of it if Spark breaks
 it off. What can be refused without Spark is refused before there is a session. Another job is a module here,
-with a `main` that parses what was typed, and a module in `quothcli.pipeline` that does the same as a command.
+with a `main` that parses the command line, and a module in `quothcli.commands.pipeline` for the same command.
 """

@@ -1,0 +1,178 @@
+"""Contexts: brokers under names of one's own, in one small file of this user.
+
+    $XDG_CONFIG_HOME/quoth/contexts.json, else ~/.config/quoth/contexts.json
+
+    {"in_use": "shop", "before": "", "contexts": {"shop": {"url": "tcp://10.0.0.7:5555", "timeout": 5.0}}}
+
+It is replaced as a whole, under a lock on its directory, so that two commands at once lose nothing and one
+that is killed leaves the old file. A file that cannot be understood is an error that names it, and is never
+written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, field, replace
+from pathlib import Path
+from typing import Any
+
+from quothcli.cli.exit_status import Refused, Status
+from quothcli.cli.xdg_paths import config_home
+from quothwire.protocol.value import Value
+from quothwire.text.suggestion import nearest
+
+PREVIOUS = "-"
+"""Typed instead of a name: the context that was in use before."""
+_NAME = r"\w[\w.-]{0,63}"
+_URL = r"tcp://\S+:[0-9]{1,5}|ipc://\S+"
+
+
+class Context(Value):
+    """A broker. timeout: seconds to wait for it, None for the default."""
+
+    url: str
+    timeout: float | None = None
+
+
+class Contexts(Value):
+    """All contexts. in_use, before: names, or empty."""
+
+    contexts: Mapping[str, Context] = field(default_factory=dict)
+    in_use: str = ""
+    before: str = ""
+
+    def find(self, name: str) -> Context:
+        """The context of a name. Raises `Refused` ``unknown_context`` with the name that was meant."""
+        found = self.contexts.get(name)
+        if found is None:
+            near = nearest(name, self.contexts)
+            meant = f"did you mean {near}? " if near else ""
+            raise Refused(
+                "unknown_context",
+                f"there is no context {name!r}",
+                f"{meant}`quoth ctx ls` lists them, `quoth ctx add` makes one",
+                Status.NOT_FOUND,
+            )
+        return found
+
+    def add(self, name: str, context: Context) -> Contexts:
+        """With one more, or with another one under its name. Raises `Refused` ``bad_context``."""
+        if not re.fullmatch(_NAME, name):
+            raise _bad(f"{name!r} is no name", "1 to 64 letters, digits and ._-, a letter or digit first")
+        if not re.fullmatch(_URL, context.url):
+            raise _bad(
+                f"{context.url!r} is no address", "like tcp://127.0.0.1:5555 or ipc:///run/quoth/quoth"
+            )
+        return replace(self, contexts={**self.contexts, name: context})
+
+    def use(self, name: str) -> Contexts:
+        """With this one in use, which is named or the previous one. Raises `Refused` ``unknown_context``."""
+        if name == PREVIOUS:
+            if not self.before:
+                raise Refused(
+                    "unknown_context",
+                    "no other context was in use before",
+                    "`quoth ctx use NAME` takes one by its name",
+                    Status.NOT_FOUND,
+                )
+            name = self.before
+        self.find(name)
+        return self if name == self.in_use else replace(self, in_use=name, before=self.in_use)
+
+    def remove(self, name: str) -> Contexts:
+        """Without this one. Raises `Refused` ``unknown_context``."""
+        self.find(name)
+        return Contexts(
+            {other: context for other, context in self.contexts.items() if other != name},
+            "" if self.in_use == name else self.in_use,
+            "" if self.before == name else self.before,
+        )
+
+
+def path() -> Path:
+    """Where the file is, whether or not it exists. Raises FileNotFoundError if this user has no home."""
+    return config_home() / "quoth" / "contexts.json"
+
+
+def load() -> Contexts:
+    """Read the file; no file holds no context. Raises `Refused` ``bad_contexts``, or OSError."""
+    try:
+        file = path()
+        text = file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):  # or no home, or /dev/null for one
+        return Contexts()
+    except UnicodeDecodeError as problem:
+        raise _damaged(file, str(problem)) from None
+    try:
+        return _decode(json.loads(text))
+    except (ValueError, TypeError) as problem:
+        raise _damaged(file, str(problem)) from None
+
+
+def change(how: Callable[[Contexts], Contexts]) -> tuple[Contexts, Contexts]:
+    """Change the file; returns what it held and what it holds. Raises as `load` does."""
+    file = path().resolve()  # a link stays one
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = os.open(file.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        old = load()
+        new = how(old)
+        if new != old:
+            _replace(file, json.dumps(asdict(new), ensure_ascii=False, indent=2) + "\n")
+            os.fsync(lock)
+    finally:
+        os.close(lock)
+    return old, new
+
+
+def _replace(file: Path, text: str) -> None:
+    unfinished = file.with_suffix(".tmp")
+    with suppress(FileNotFoundError):
+        unfinished.unlink()  # of a command that was killed: the lock is ours
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(fd)
+        unfinished.replace(file)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def _decode(content: Any) -> Contexts:
+    """What the file says. Raises ValueError or TypeError for anything that this program did not write."""
+    found = Contexts(**content)
+    contexts = Contexts()
+    raw: dict[str, Any] = dict(found.contexts)
+    for name, one in raw.items():
+        context = Context(**one)
+        if not isinstance(context.url, str) or not isinstance(context.timeout, float | int | None):
+            raise ValueError(f"context {name!r} needs a url, and a timeout in seconds or null")
+        try:
+            contexts = contexts.add(name, context)
+        except Refused as problem:
+            raise ValueError(problem.text) from None
+    for name in (found.in_use, found.before):
+        if name != "" and name not in contexts.contexts:
+            raise ValueError(f"it names a context {name!r} that it does not hold")
+    return replace(found, contexts=contexts.contexts)
+
+
+def _damaged(file: Path, why: str) -> Refused:
+    return Refused(
+        "bad_contexts",
+        f"{file} cannot be understood: {why}",
+        "correct it, or move it away; nothing was changed in it, and --url works without it",
+    )
+
+
+def _bad(text: str, hint: str) -> Refused:
+    return Refused("bad_context", text, hint, Status.USAGE)

@@ -1,0 +1,161 @@
+"""How a command ends: with an exit status, two lines on stderr if it failed, and never a traceback.
+
+    0  done                       3  the topic, the record or the log does not exist
+    1  it failed                  4  no answer in time
+    2  it was typed wrongly     130  interrupted
+
+Whoever reads the output may stop reading at any time; that ends a command silently, with 0. One that copies
+or mends goes on to its end all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import ParamSpec, TextIO
+
+import typer
+
+from quothcli.printing import progress
+from quothwire.errors import CODES, Disconnected, NotFound, QuothError
+
+Parameters = ParamSpec("Parameters")
+
+
+class Status(IntEnum):
+    """The exit statuses."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    TIMED_OUT = 4
+    INTERRUPTED = 130
+
+
+class Refused(Exception):
+    """What a command refuses by itself: a code that no broker says, a text, a hint, the exit status."""
+
+    def __init__(self, code: str, text: str, hint: str, status: Status = Status.FAILED) -> None:
+        super().__init__(code, text, hint, status)
+        self.code = code
+        self.text = text
+        self.hint = hint
+        self.status = status
+
+
+_TYPED_WRONGLY = frozenset(("bad_request", "bad_topic", "bad_pointer", "bad_setting"))
+
+
+def status_of(problem: QuothError) -> Status:
+    """The exit status for an error."""
+    kind = CODES[problem.code].error if problem.code in CODES else QuothError
+    if problem.code in _TYPED_WRONGLY:
+        return Status.USAGE
+    if issubclass(kind, NotFound):
+        return Status.NOT_FOUND
+    return Status.TIMED_OUT if issubclass(kind, Disconnected) else Status.FAILED
+
+
+def complain(code: str, text: str, hint: str) -> None:
+    """Say on stderr what happened and what to do."""
+    say(f"quoth: {code}: {text}")
+    say(f"hint: {hint}")
+
+
+def say(text: str) -> None:
+    """Write one line to stderr, whatever the text holds; a stderr that is gone is no reason to stop."""
+    from quothcli.printing.output import (
+        printable,  # it knows the options, which may be refused with what stands here
+    )
+
+    line = printable(" ".join(text.split()))
+    try:
+        with progress.hidden():
+            print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        _forget(sys.stderr)
+
+
+def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, int]:
+    """Let a command end as this file says: the wrapped one returns its exit status."""
+
+    @functools.wraps(command)
+    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> int:
+        try:
+            try:
+                status = command(*arguments, **options) or Status.DONE
+            except QuothError as problem:
+                complain(problem.code, problem.text, problem.hint or "`quoth --help` lists the commands")
+                status = status_of(problem)
+            except Refused as problem:
+                complain(problem.code, problem.text, problem.hint)
+                status = problem.status
+            except (KeyboardInterrupt, typer.Abort):
+                status = Status.INTERRUPTED
+            sys.stdout.flush()
+        except BrokenPipeError:
+            forget_stdout()
+            return Status.DONE
+        except OSError as problem:
+            forget_stdout()
+            return _failed(problem)
+        return status
+
+    return run
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM leave what is inside by the same way as everything else, so that all of it is tidied up."""
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def read_or_not() -> Iterator[None]:
+    """Print inside, and go on if nobody reads it any more: for a command whose work is not what it prints."""
+    try:
+        yield
+    except BrokenPipeError:
+        forget_stdout()
+
+
+def open_streams() -> None:
+    """Put something in the place of what this process was started without."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), mode, closefd=False))  # noqa: SIM115
+
+
+def forget_stdout() -> None:
+    """Let what could not be written vanish, so that the interpreter does not try it again at its end."""
+    _forget(sys.stdout)
+
+
+def _forget(stream: TextIO) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _leave(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one must not end the tidying up
+    raise SystemExit(128 + number)
+
+
+def _failed(problem: OSError) -> int:
+    where = f"{os.fsdecode(problem.filename)}: " if isinstance(problem.filename, str | bytes) else ""
+    missing = isinstance(problem, FileNotFoundError)
+    hint = "is the path right?" if problem.filename else "is there room where the output goes?"
+    complain("not_found" if missing else "os_error", f"{where}{problem.strerror or problem}", hint)
+    return Status.NOT_FOUND if missing else Status.FAILED

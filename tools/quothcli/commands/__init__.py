@@ -1,0 +1,1 @@
+"""The commands of `quoth`, one file a command."""

@@ -1,0 +1,1 @@
+"""Commands about Quoth and its set-up: help, errors, contexts, completion, a demonstration."""

@@ -1,0 +1,258 @@
+"""`quoth demo`: publish every line of a file through real sockets, read all back, compare.
+
+The broker runs in this process on a temporary directory that vanishes at the end. Both sides keep a count and
+a running hash, so a file may be larger than the memory.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from xxhash import xxh3_128
+
+import quoth
+from quothcli.cli.command import command
+from quothcli.cli.exit_status import Status, complain, say, terminable
+from quothcli.cli.options import Form
+from quothcli.cli.session import chosen
+from quothcli.printing.formats import Format
+from quothcli.printing.output import Printer, bytes_text, moment_text, records_text, shown
+from quothcli.printing.progress import progress
+from quothcli.records.lines import Stream, portions
+from quothwire.text.paths import given_path
+
+if TYPE_CHECKING:
+    from quoth import Client
+
+
+TOPIC = "demo"
+DELIVERY_TIMEOUT_S = 60.0
+_STDLIB = ("pydoc_data.topics", "typing", "os")
+"""Text that comes with every Python, the longest first."""
+_PREVIEW_LENGTH = 60
+_LENGTH = struct.Struct("<Q").pack
+
+
+class Source(NamedTuple):
+    """Where the lines come from. size: None if it is not known. typed: a person types them."""
+
+    name: str
+    stream: Stream
+    size: int | None
+    typed: bool = False
+
+
+@dataclass
+class Side:
+    """What went through one side: how many lines, how many bytes, their hash, and how long it took."""
+
+    count: int = 0
+    size: int = 0
+    seconds: float = 0.0
+    digest: xxh3_128 = field(default_factory=xxh3_128)
+
+    def take(self, lines: Sequence[bytes]) -> int:
+        """Take lines in; returns their bytes. The hash does not depend on how they are portioned."""
+        lengths = list(map(len, lines))
+        self.digest.update(b"".join(chain.from_iterable(zip(map(_LENGTH, lengths), lines, strict=True))))
+        size = sum(lengths)
+        self.count += len(lines)
+        self.size += size
+        return size
+
+    @property
+    def rate(self) -> str:
+        """Records and bytes a second."""
+        seconds = max(self.seconds, 1e-9)
+        return f"{self.count / seconds:,.0f} records/s, {self.size / seconds / 1e6:,.1f} MB/s"
+
+
+class Sample(NamedTuple):
+    """A record to show."""
+
+    pointer: int
+    value: bytes
+
+
+@dataclass
+class Outcome:
+    """What the demonstration found."""
+
+    source: str
+    durability: str
+    published: Side
+    read: Side
+    samples: list[Sample]
+
+    @property
+    def equal(self) -> bool:
+        """Did the same lines come back?"""
+        sides = ((side.count, side.digest.digest()) for side in (self.published, self.read))
+        return len(set(sides)) == 1
+
+
+def add(app: typer.Typer) -> None:
+    """Put `demo` into the command."""
+    command(app, "demo", "quoth demo", "quoth demo /var/log/syslog", "seq 1000000 | quoth demo -")(demo)
+
+
+def demo(
+    context: typer.Context,
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Whose lines to publish; - is stdin. Default: a long text that comes with Python.",
+        ),
+    ] = None,
+    form: Form = None,
+) -> int:
+    """Publish the lines of a file, read them back, compare.
+
+    It needs no broker: it runs one of its own on a temporary directory. Exit status 0 says that every line
+    came back as it was.
+    """
+    asked = chosen(context, form=form)
+    with terminable(), _source(file) as source:
+        outcome = run(source)
+    _print(Printer(asked.format), outcome)
+    if not outcome.equal:
+        complain("damaged", "what was read is not what was published", "please report this, with the file")
+    return Status.DONE if outcome.equal else Status.FAILED
+
+
+def run(source: Source) -> Outcome:
+    """Publish and read back on a broker of its own."""
+    from quothd import Broker
+    from quothd.main import SWITCH_INTERVAL_S
+
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with (
+        tempfile.TemporaryDirectory(prefix="quoth-demo-") as directory,
+        Broker(directory, host="127.0.0.1", port=0) as broker,
+        quoth.connect(broker.url) as client,
+    ):
+        published = _publish(client, source)
+        read, samples = _read(client, published)
+        return Outcome(source.name, broker.config.durability, published, read, samples)
+
+
+def _publish(client: Client, source: Source) -> Side:
+    side = Side()
+    began = time.perf_counter()
+    with (
+        progress("publishing", source.size, quiet=source.typed) as advance,
+        client.producer(TOPIC, timeout=DELIVERY_TIMEOUT_S) as producer,
+    ):
+        for lines in portions(source.stream):
+            size = side.take(lines)
+            for line in lines:
+                producer.send(line)
+            advance(len(lines), size + len(lines))
+    side.seconds = time.perf_counter() - began
+    return side
+
+
+def _read(client: Client, published: Side) -> tuple[Side, list[Sample]]:
+    """Read the topic from its beginning, and keep the first record, one in the middle and the last one."""
+    side = Side()
+    samples: dict[int, Sample] = {}
+    wanted = [0, published.count // 2, published.count - 1]
+    began = time.perf_counter()
+    with progress("reading back", published.size or None) as advance:
+        for batch in client.batches(TOPIC, after=0) if published.count else ():
+            for place in wanted:
+                row = place - side.count
+                if 0 <= row < len(batch):
+                    samples[place] = Sample(batch.first + row, batch.values[row])
+            advance(len(batch), side.take(batch.values))
+    side.seconds = time.perf_counter() - began
+    return side, [samples[place] for place in sorted(samples)]
+
+
+@contextmanager
+def _source(file: str | None) -> Iterator[Source]:
+    """Open what is to be published. Raises OSError, or ``bad_setting`` for an empty path."""
+    if file == "-":
+        typed = sys.stdin.isatty()
+        if typed:
+            say("quoth: every line becomes a record, Ctrl-D ends")
+        yield Source("stdin", sys.stdin.buffer, None, typed)  # type: ignore[arg-type]  # it is buffered
+        return
+    path = given_path(_default_file() if file is None else file, "FILE")
+    with open(path, "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        yield Source(str(path), stream, size or None)
+
+
+def _default_file() -> str:
+    for name in _STDLIB:
+        found = importlib.util.find_spec(name)
+        if found is not None and found.origin and os.path.isfile(found.origin):
+            return found.origin
+    raise typer.BadParameter("this Python comes without its sources: name a FILE")
+
+
+def _print(printer: Printer, outcome: Outcome) -> None:
+    if printer.form is Format.JSON:
+        printer.object(_content(outcome))
+        return
+    if not outcome.published.count:
+        printer.line(f"{outcome.source} is empty: nothing was published, nothing came back")
+        return
+    sides = (("published", outcome.published), ("read back", outcome.read))
+    printer.line(f"lines of    {outcome.source}: {bytes_text(outcome.published.size)}")
+    for name, side in sides:
+        printer.line(f"{name:<12}{records_text(side.count)} in {side.seconds:.2f} s: {side.rate}")
+    printer.line(f"durability  {outcome.durability}: acknowledged records survive the death of the broker")
+    printer.line(
+        f"equal       {'yes' if outcome.equal else 'NO'}, "
+        + " and ".join(dict.fromkeys(f"xxh3-128 {side.digest.hexdigest()}" for _, side in sides))
+    )
+    printer.line("\npointers, each of which is a time")
+    for sample in outcome.samples:
+        preview = shown(sample.value[:_PREVIEW_LENGTH])[:_PREVIEW_LENGTH]
+        printer.line(f"  {sample.pointer}  {moment_text(sample.pointer)}  {preview}")
+    printer.line("\nnext\n" + "\n".join(f"  {line}" for line in _NEXT))
+
+
+_NEXT = (
+    "quoth serve --dir quoth-data             a broker that stays",
+    "quoth pub greetings 'hello, world'       publish a record, get its pointer",
+    "quoth tail greetings --since -1h         read on as records come",
+    "quoth read greetings --format json       what is there now",
+    "quoth log ls quoth-data                  the files, with or without a broker",
+)
+
+
+def _content(outcome: Outcome) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "source": outcome.source,
+        "equal": outcome.equal,
+        "durability": outcome.durability,
+        "pointers": [
+            {"pointer": sample.pointer, "time": moment_text(sample.pointer)} for sample in outcome.samples
+        ],
+    }
+    for name, side in (("published", outcome.published), ("read", outcome.read)):
+        seconds = max(side.seconds, 1e-9)
+        content[name] = {
+            "records": side.count,
+            "bytes": side.size,
+            "seconds": side.seconds,
+            "records_per_second": side.count / seconds,
+            "megabytes_per_second": side.size / seconds / 1e6,
+            "xxh3_128": side.digest.hexdigest(),
+        }
+    return content

@@ -1,0 +1,1 @@
+"""Commands about a broker: run it, install it, look at it, change its topics."""

@@ -1,0 +1,123 @@
+"""The broker: does it answer, at both of its ports, is it of this version, what has it met."""
+
+from __future__ import annotations
+
+import socket
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from quothcli.cli.address import host_and_port
+from quothcli.cli.session import DEFAULT, Place
+from quothcli.commands.broker.status import damage_text
+from quothcli.commands.doctor.finding import Finding, Findings, fail, ok, warn
+from quothcli.printing.output import printable
+from quothwire.protocol import announcement
+
+if TYPE_CHECKING:
+    from quoth import Client, Disconnected, Status
+
+
+ANSWER_S = 1.0
+_BORROWED_MAX_US = 60_000_000
+_PORT_MAX = 65_535
+_GREETING = b"\xff"
+"""What a ZeroMQ socket says first."""
+
+
+def reachable(client: Client) -> tuple[Finding, Status]:
+    """How a broker answers. Raises `Disconnected`."""
+    seconds = client.ping()
+    status = client.status()
+    text = f"{client.url} answers in {seconds * 1e3:.2f} ms: {status.server}, process {status.pid}"
+    return ok("broker", text), status
+
+
+def answering(client: Client, status: Status) -> Findings:
+    """What there is to say of a broker that answers."""
+    yield _versions(status)
+    yield _announcements(client)
+    yield from _history(status)
+
+
+def silent(place: Place, problem: Disconnected) -> Findings:
+    """What there is to say of one that does not. Where nobody named one, there need be none."""
+    if place.origin == DEFAULT:
+        yield warn("broker", problem.text, "`quoth serve` starts one; --url names another")
+    else:
+        yield fail("broker", problem.text, "start it, or correct the address; is a firewall between?")
+    yield from _ports(place.url)
+
+
+def _versions(status: Status) -> Finding:
+    ours = version("quoth")
+    theirs = status.server.rpartition(" ")[2]
+    if ours != theirs:
+        return warn(
+            "client", f"quoth {ours} here, {status.server} there", "install the same version on both sides"
+        )
+    return ok("client", f"quoth {ours}, as the broker")
+
+
+def _announcements(client: Client) -> Finding:
+    where = announcement.endpoint(client.url, client.hello())
+    if not where.startswith("tcp://"):
+        return ok("announcements", f"beside it, at {printable(where)}")
+    if _speaks(*host_and_port(where)):
+        return ok("announcements", f"{where} answers")
+    advice = "records are pulled without them, only later: open this port, too"
+    return warn("announcements", f"no answer from {where}", advice)
+
+
+def _history(status: Status) -> Findings:
+    counters = status.counters
+    borrowed, steps = (int(counters.get(name, 0)) for name in ("borrowed_us_max", "clock_steps"))
+    text = f"{steps} steps back since it was started, pointers up to {borrowed / 1e6:.3g} s ahead of it"
+    if borrowed > _BORROWED_MAX_US:
+        yield warn(
+            "its clock",
+            text,
+            "it was set back, or was wrong: records of now seem to come later; keep it running",
+        )
+    elif steps:
+        yield warn("its clock", text, "let chrony or ntpd slew it instead of setting it")
+    else:
+        yield ok("its clock", text)
+    if damage := damage_text(status):
+        yield warn("its disk", damage, f"`quoth log verify {status.directory}` tells more")
+    else:
+        yield ok("its disk", "nothing torn or damaged since it was started")
+
+
+def _ports(url: str) -> Findings:
+    """Who is at the ports of a broker that does not answer."""
+    if not url.startswith("tcp://"):
+        return
+    try:
+        host, port = host_and_port(url)
+    except ValueError as problem:  # libzmq takes it, and looks for it for ever
+        yield fail("port", f"{printable(url)} is no address: {problem}", "like tcp://127.0.0.1:5555")
+        return
+    for number in range(port, min(port + 1, _PORT_MAX) + 1):
+        if _listens(host, number):
+            what = "speaks ZeroMQ, but does not answer" if _speaks(host, number) else "speaks no ZeroMQ"
+            advice = "a broker that hangs, or another program: end it, or give the broker another --port"
+            yield fail("port", f"a program listens at {host}:{number} and {what}", advice)
+        else:
+            yield ok("port", f"nothing listens at {host}:{number}")
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), ANSWER_S).close()
+    except (OSError, UnicodeError):  # the latter of a name that can be none
+        return False
+    return True
+
+
+def _speaks(host: str, port: int) -> bool:
+    """Does somebody there begin to speak ZeroMQ?"""
+    try:
+        with socket.create_connection((host, port), ANSWER_S) as peer:
+            return peer.recv(1) == _GREETING
+    except OSError:
+        return False

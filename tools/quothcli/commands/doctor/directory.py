@@ -1,0 +1,232 @@
+"""The data directory: the disk below it, how long an fsync takes there, whose it is, who has it open."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from quothcli.commands.doctor.finding import Finding, Findings, fail, ok, warn
+from quothcli.printing.output import bytes_text, printable
+from quothwire.text.quantity import format_span
+
+if TYPE_CHECKING:
+    from quothd.config.config import Config
+
+
+SYNCS = 100
+SYNCS_S = 2.0
+"""A slow disk is measured with fewer: nobody waits longer for a report."""
+_BLOCK = bytes(4_096)
+_CACHED_S = 0.000_2
+"""Below it no disk has moved anything."""
+_PASSING = {
+    "tmpfs": "it is memory, and gone at the next boot",
+    "ramfs": "it is memory, and gone at the next boot",
+    "overlay": "it is a container's layer, and gone with the container",
+}
+_FAR = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs", "virtiofs"))
+_CARELESS = frozenset(("nobarrier", "barrier=0", "data=writeback"))
+_INODES_MIN = 10_000
+
+
+class Mount(NamedTuple):
+    """A file system that is mounted. options: of the mount and of the file system."""
+
+    point: Path
+    kind: str
+    options: frozenset[str]
+
+
+def check(directory: Path, config: Config) -> Findings:
+    """Everything about a data directory, or where one would be made."""
+    there = directory.resolve()
+    while not there.is_dir() and there != there.parent:
+        there = there.parent
+    if there != directory.resolve():
+        if directory.exists():
+            yield fail("directory", f"{printable(str(directory))} is no directory", "name another one")
+            return
+        yield ok(
+            "directory", f"{printable(str(directory))} does not exist yet; looked at {printable(str(there))}"
+        )
+    yield from _owner(there)
+    yield from _file_system(there)
+    yield from _room(there, config)
+    yield from _sync(there, config)
+    if there == directory.resolve():
+        yield _lock(there)
+
+
+def _owner(directory: Path) -> Findings:
+    found = directory.stat()
+    mode = f"{stat.S_IMODE(found.st_mode):04o}"
+    whose = f"{printable(str(directory))} belongs to {_user(found.st_uid)}, mode {mode}"
+    if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        yield fail(
+            "owner",
+            f"{whose}: {_user(os.getuid())} may not write there",
+            "run the broker as its owner, or chown it",
+        )
+    elif found.st_uid != os.getuid():
+        yield warn("owner", f"{whose}, this is {_user(os.getuid())}", "run the broker as its owner")
+    elif found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        yield warn("owner", f"{whose}: others may write there", f"chmod go-w {directory}")
+    else:
+        yield ok("owner", whose)
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _file_system(directory: Path) -> Findings:
+    mount = mount_of(directory)
+    if mount is None:
+        yield ok("file system", "this system does not tell what it is")
+        return
+    text = f"{mount.kind} at {mount.point}"
+    careless = sorted(mount.options & _CARELESS)
+    if "ro" in mount.options:
+        yield fail("file system", f"{text} is mounted read-only", "mount it rw, or use another directory")
+    elif mount.kind in _PASSING:
+        yield warn("file system", f"{text}: {_PASSING[mount.kind]}", "use a directory on a disk, or a volume")
+    elif mount.kind in _FAR:
+        yield warn(
+            "file system",
+            f"{text} is another machine's",
+            "locks and fsync are promises of that one: use a local disk",
+        )
+    elif careless:
+        text = f"{text} is mounted with {', '.join(careless)}"
+        yield warn("file system", text, "a power cut may take what was synced: mount it without")
+    else:
+        yield ok("file system", text)
+
+
+def mount_of(directory: Path) -> Mount | None:
+    """The mount that a directory lies on; None where the system does not tell."""
+    try:
+        text = Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return None
+    best: Mount | None = None
+    for line in text.splitlines():
+        before, _, behind = line.partition(" - ")
+        fields, kinds = before.split(), behind.split()
+        point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]))
+        if directory.is_relative_to(point) and (best is None or len(point.parts) >= len(best.point.parts)):
+            best = Mount(point, kinds[0], frozenset(f"{fields[5]},{kinds[-1]}".split(",")))
+    return best
+
+
+def _room(directory: Path, config: Config) -> Findings:
+    found = os.statvfs(directory)
+    free = found.f_bavail * found.f_frsize
+    text = f"{bytes_text(free)} free of {bytes_text(found.f_blocks * found.f_frsize)}"
+    least = f"disk_free_min is {bytes_text(config.disk_free_min)}"
+    if free < config.disk_free_min:
+        yield fail(
+            "room", f"{text}, {least}: nothing can be written", "make room, or set max_bytes or max_age"
+        )
+    elif free < 4 * config.size_limit + config.disk_free_min:
+        yield warn(
+            "room", f"{text}, {least}", "that is a few segments: make room, or set max_bytes or max_age"
+        )
+    elif found.f_files > 0 and found.f_favail < _INODES_MIN:
+        yield warn(
+            "room",
+            f"{text}, but only {found.f_favail:,} more files",
+            "a topic takes five: make room for files",
+        )
+    else:
+        yield ok("room", f"{text}; {least}")
+
+
+def _sync(directory: Path, config: Config) -> Findings:
+    try:
+        times = sync_times(directory)
+    except OSError as problem:
+        yield fail("fsync", f"it fails there: {problem.strerror}", "nothing can be written: look at the disk")
+        return
+    half, most = times[len(times) // 2], times[min(len(times) - 1, int(len(times) * 0.99))]
+    text = f"p50 {half * 1e3:.3f} ms, p99 {most * 1e3:.3f} ms of {len(times)}"
+    if half < _CACHED_S:
+        text += ": the disk has a battery, or only says that it is done"
+    else:
+        text += f"; waiting for each `synced` allows {1 / half:,.0f} a second, many publishers share one"
+    if most > config.sync_interval:
+        advice = (
+            f"sync_interval is {format_span(config.sync_interval)}: publish in batches, or use another disk"
+        )
+        yield warn("fsync", text, advice)
+    else:
+        yield ok("fsync", text)
+
+
+def sync_times(directory: Path) -> list[float]:
+    """Seconds that appending a block and syncing it took, in order of length. Raises OSError.
+
+    The file has no name as soon as it is open, so that not even a kill leaves it behind.
+    """
+    from quothlog.storage.filesystem import PosixFileSystem
+
+    path = directory / f".quoth-doctor-{os.getpid()}"
+    filesystem = PosixFileSystem()
+    file = filesystem.create(path)
+    try:
+        filesystem.remove(path)
+        times: list[float] = []
+        end = time.monotonic() + SYNCS_S
+        while len(times) < SYNCS and (not times or time.monotonic() < end):
+            began = time.perf_counter()
+            file.append([_BLOCK])
+            file.sync()
+            times.append(time.perf_counter() - began)
+        return sorted(times)
+    finally:
+        file.close()
+
+
+def _lock(directory: Path) -> Finding:
+    """Who has the directory? Looked up, since taking the lock could refuse a broker that is just starting."""
+    from quothlog.file_format import LOCK_NAME
+    from quothlog.storage.dirlock import owner_in
+    from quothwire.text.paths import STRANGE, open_regular
+
+    file = directory / LOCK_NAME
+    try:
+        fd = open_regular(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return ok("lock", "no broker has opened this directory yet")
+    except OSError as problem:
+        if problem.errno in STRANGE:
+            return fail("lock", f"{file}: {problem.strerror}", "no broker starts there: move that away")
+        return warn("lock", f"{file} cannot be read: {problem.strerror}", "ask as the owner of the directory")
+    try:
+        owner, inode = owner_in(fd), os.fstat(fd).st_ino
+    finally:
+        os.close(fd)
+    try:
+        held = re.search(rf" FLOCK .*:{inode} ", Path("/proc/locks").read_text()) is not None
+    except OSError:
+        held = owner.isdigit() and _runs(int(owner))
+    return ok("lock", f"held by process {owner}" if held else f"free; process {owner} had it last")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

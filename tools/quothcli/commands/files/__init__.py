@@ -1,0 +1,1 @@
+"""Commands on the files of logs: look at, verify, repair, back up."""

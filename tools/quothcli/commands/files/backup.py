@@ -1,0 +1,186 @@
+"""`quoth backup` and `quoth restore`: topics as they were at a moment, without a broker or beside one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quoth.timestamps import now
+from quothcli.cli.command import command
+from quothcli.cli.exit_status import Status, read_or_not, say
+from quothcli.cli.options import Form, moment
+from quothcli.cli.session import chosen
+from quothcli.commands.files.logs import Rate, pace_of, report
+from quothcli.printing.output import Printer, bytes_text, moment_text, printable, records_text
+from quothcli.printing.progress import byte_progress
+from quothwire.errors import error
+
+if TYPE_CHECKING:
+    from quothd.datadir.backup import Outcome
+    from quothd.datadir.catalog import Folder
+    from quothd.datadir.restore import Restored
+
+
+_Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times."),
+]
+_Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer."),
+]
+_Data = Annotated[Path, typer.Argument(metavar="DATADIR", help="A broker's data directory.")]
+_Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The backup's folder.")]
+
+
+def add(app: typer.Typer) -> None:
+    """Put `backup` and `restore` into the command."""
+    command(
+        app,
+        "backup",
+        "quoth backup /var/lib/quoth /mnt/backup/quoth --rate 20000000",
+        "quoth backup quoth-data monday --topic orders --until 2026-01-05T00:00:00Z",
+    )(backup)
+    command(
+        app,
+        "restore",
+        "quoth restore /mnt/backup/quoth /var/lib/quoth",
+        "quoth restore monday quoth-data --topic orders --until -1h --as orders-an-hour-ago",
+    )(restore)
+
+
+def backup(
+    context: typer.Context,
+    directory: _Data,
+    to: _Backup,
+    topics: _Topics = None,
+    until: _Until = None,
+    rate: Rate = None,
+    form: Form = None,
+) -> int:
+    """Copy topics, as they are now or were at a time, into a folder.
+
+    Beside a running broker, which is not held up, or without one. All topics are copied as of the same
+    moment: a batch is in the backup if its first record is not younger. Another backup into the same folder
+    copies what is new and takes the place of the last one once it is finished; topics that are left out this
+    time, or are not there any more, stay as they were. What is damaged is copied as it is, reported on
+    stderr, and makes the exit status 1.
+    """
+    from quothd.datadir import backup as saving
+    from quothd.datadir.discovery import bytes_of_segments
+
+    printer = Printer(chosen(context, form=form).format)
+    said = moment(until)
+    begin = (
+        now() if said is None else said
+    )  # before the topics are listed, so that none of its time is missing
+    if begin > now():
+        raise error("bad_pointer", f"{until} is still to come", "leave --until away for all that is there")
+    folders = _folders(directory, topics or ())
+    if to.resolve().is_relative_to(directory.resolve()):
+        raise error("bad_request", f"{to} lies in {directory}", "a backup belongs on another disk")
+    status = Status.DONE
+    size = sum(bytes_of_segments(folder.path) for folder in folders)
+    with byte_progress("copying", size, pace_of(rate)) as advance:
+        for outcome in saving.backup(folders, to, begin, advance, exact=said is not None):
+            status = max(status, _print_outcome(printer, outcome))
+    say(f"quoth: {to} holds these topics as they were at {moment_text(begin)}")
+    return status
+
+
+def restore(
+    context: typer.Context,
+    source: _Backup,
+    directory: _Data,
+    topics: _Topics = None,
+    until: _Until = None,
+    rename: Annotated[
+        str | None, typer.Option("--as", metavar="TOPIC", help="Another name for the one topic.")
+    ] = None,
+    form: Form = None,
+) -> int:
+    """Put topics of a backup into the data directory of a broker.
+
+    The broker must not be running. Every checksum of the backup is verified first. A topic that exists is
+    never written over, and each one appears whole or not at all. Pointers stay, so consumers go on with their
+    cursors, and none that was given out after the backup is given out again.
+    """
+    from quothd.datadir import restore as restoring
+
+    printer = Printer(chosen(context, form=form).format)
+    wanted = restoring.chosen(source, topics or (), end := moment(until))
+    if rename is not None and len(wanted) != 1:
+        raise error("bad_request", f"--as is for one topic, these are {len(wanted)}", "name it with --topic")
+    size = sum(one.archive.bytes for one in wanted)
+    with byte_progress("checking", size) as advance:
+        restoring.check(source, wanted, advance)
+    with byte_progress("restoring", size) as advance:
+        for found in restoring.restore(source, wanted, directory, rename or "", end, advance):
+            _print_restored(printer, found)
+    return Status.DONE
+
+
+def _folders(directory: Path, names: Sequence[str]) -> list[Folder]:
+    """The topics of a data directory. Raises `NotFound`, ``bad_request``, or FileNotFoundError."""
+    from quothd.datadir import catalog
+
+    below = directory / "topics"
+    if directory.is_dir() and not below.is_dir():
+        raise error("bad_request", f"{directory} is no broker's data directory", "one has a folder `topics`")
+    found = [
+        folder for path in sorted(below.iterdir()) if path.is_dir() and (folder := catalog.folder_at(path))
+    ]
+    missing = set(names) - {folder.topic.name for folder in found}
+    if missing:
+        text = f"{directory} holds no topic {', '.join(map(repr, sorted(missing)))}"
+        raise error("unknown_topic", text, "`quoth log ls DIR` lists them")
+    return [folder for folder in found if not names or folder.topic.name in names]
+
+
+def _print_outcome(printer: Printer, outcome: Outcome) -> Status:
+    from quothd.datadir import topic_file
+
+    name, saved = outcome.folder.topic.name, outcome.saved
+    status = max([Status.DONE, *map(report, outcome.damages)])
+    if outcome.folder.problem:
+        path = outcome.folder.path / topic_file.NAME
+        say(f"quoth: damaged: {path}: {outcome.folder.problem}; once restored, the topic keeps everything")
+        status = Status.FAILED
+    if saved is None:
+        problem = outcome.problem
+        say(f"quoth: {problem.code}: {name}: {problem.text}" if problem else f"quoth: {name}: was deleted")
+        return Status.FAILED if problem else status
+    archive = saved.archive
+    with read_or_not():
+        printer.answer(
+            f"{printable(name)}: {records_text(archive.records)}, {bytes_text(archive.bytes)}, "
+            f"of which {bytes_text(outcome.copied)} are new",
+            {
+                "topic": name,
+                "folder": saved.folder,
+                "until": archive.until,
+                "records": archive.records,
+                "last": archive.last,
+                "segments": len(archive.segments),
+                "bytes": archive.bytes,
+                "copied": outcome.copied,
+                "damages": [damage._asdict() | {"path": str(damage.path)} for damage in outcome.damages],
+            },
+            name,
+        )
+        printer.flush()
+    return status
+
+
+def _print_restored(printer: Printer, found: Restored) -> None:
+    upto = f" up to {moment_text(found.last)}" if found.records else ""
+    with read_or_not():
+        printer.answer(
+            f"{printable(found.name)}: {records_text(found.records)}{upto}",
+            {"topic": found.name, "directory": str(found.path), "records": found.records, "last": found.last},
+            found.name,
+        )
+        printer.flush()

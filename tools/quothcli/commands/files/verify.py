@@ -1,0 +1,250 @@
+"""`quoth log verify` and `quoth log repair`: is everything there that should be, and what to do if not.
+
+Verifying locks and changes nothing, so it may run beside a broker. Repairing needs the directory for itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from quothcli.cli.command import command
+from quothcli.cli.exit_status import Status, read_or_not, say
+from quothcli.cli.options import Form
+from quothcli.cli.session import chosen
+from quothcli.commands.files.logs import (
+    REBUILT,
+    Directory,
+    Only,
+    Rate,
+    missing_text,
+    pace_of,
+    readable,
+    report,
+)
+from quothcli.printing.output import Printer, bytes_text, printable, records_text
+from quothcli.printing.progress import byte_progress
+from quothwire.errors import error
+
+if TYPE_CHECKING:
+    from quothd.datadir.discovery import Place
+    from quothlog.recovery.repair import Mended
+    from quothlog.recovery.verify import Summary
+
+
+_NAMES_MAX = 3
+
+
+def add(log: typer.Typer) -> None:
+    """Put `verify` and `repair` into `quoth log`."""
+    command(log, "verify", "quoth log verify /var/lib/quoth", "quoth log verify quoth-data --rate 20000000")(
+        verify
+    )
+    command(log, "repair", "quoth log repair /var/lib/quoth", "quoth log repair device/readings")(mend)
+
+
+def verify(
+    context: typer.Context, directory: Directory, only: Only = None, rate: Rate = None, form: Form = None
+) -> int:
+    """Read every byte of a log and verify every checksum.
+
+    It prints a line for each log. Damage is reported on stderr, with the records that are missing, and makes
+    the exit status 1. Records that a repair removed are reported, too, but do not count as damage. Neither
+    does a footer or an index that a crash left unfinished: no record is missing, and the next opening writes
+    it again.
+    """
+    from quothd.datadir.discovery import places
+
+    printer = Printer(chosen(context, form=form).format)
+    status = Status.DONE
+    logs = places(directory, only)
+    with byte_progress("verifying", _bytes_of(logs), pace_of(rate)) as advance:
+        for place in logs:
+            with readable(place, directory) as trouble:
+                status = max(status, _verify(printer, place, advance))
+            status = max(status, *trouble)
+    return status
+
+
+def mend(context: typer.Context, directory: Directory, only: Only = None, form: Form = None) -> int:
+    """Write damaged segments anew, without what does not check.
+
+    Nothing is destroyed: a segment that is written anew is kept beside it as it was, under a name that ends
+    in .damaged, a torn end under one in .torn. Delete them when you need them no more. Records that cannot
+    be read stay missing. The broker must not be running.
+    """
+    from quothd.datadir.discovery import places
+
+    printer = Printer(chosen(context, form=form).format)
+    status = Status.DONE
+    logs = places(directory, only)
+    with _owned(directory), byte_progress("repairing", _bytes_of(logs)) as advance:
+        for place in logs:
+            mended = 0
+            with readable(place, directory) as trouble:
+                for one in _repaired(place, advance):
+                    mended += 1
+                    status = max(status, _print_mended(printer, place, one))
+                if not mended:
+                    say(f"quoth: {place.topic}: nothing to repair")
+            status = max(status, *trouble, _check_settings(place))
+    return status
+
+
+def _repaired(place: Place, advance: Callable[[int], None]) -> Iterator[Mended]:
+    """Repair one log; that its disk fails is its affair alone. Raises `QuothError`, or FileNotFoundError."""
+    from quothd.datadir import topic_file
+    from quothlog.recovery.repair import repair
+
+    others = (topic_file.NAME,) if place.log_id else ()
+    try:
+        yield from repair(place.directory, log_id=place.log_id, others=others, advance=advance)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        where = f"{os.fsdecode(problem.filename)}: " if problem.filename else ""
+        raise error("storage_failed", f"{where}{problem.strerror}") from problem
+
+
+def _bytes_of(logs: list[Place]) -> int:
+    """What there is to be looked at."""
+    from quothd.datadir.discovery import bytes_of_segments
+
+    return sum(bytes_of_segments(place.directory) for place in logs)
+
+
+@contextmanager
+def _owned(directory: Path) -> Iterator[None]:
+    """Keep a broker from its data directory meanwhile. Raises `Conflict` ``locked`` if there is one."""
+    from quothd.datadir.discovery import data_directory
+    from quothlog.storage.dirlock import DirectoryLock
+
+    root = data_directory(directory)
+    lock = DirectoryLock(root) if root is not None else None
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> Status:
+    """Verify one log and print what it is like."""
+    from quothlog import file_format
+    from quothlog.recovery import snapshot
+    from quothlog.recovery import verify as inspection
+    from quothlog.recovery.verify import Unfinished
+
+    status = _check_settings(place)
+    found: list[Summary] = []
+    for one in inspection.summaries(place.directory, log_id=place.log_id, advance=advance):
+        found.append(one)
+        for damage in one.unmended:
+            status = max(status, report(damage))
+        for damage in one.damages:
+            if damage.is_derived:
+                report(damage)
+            elif damage.closed:
+                say(f"quoth: {damage.path}: gone for good: {missing_text(damage)}")
+        if one.unfinished:
+            report(Unfinished(one.path, one.bytes - one.unfinished, one.bytes))
+    _report_derived(place, found)
+    strays = snapshot.strays_in(place.directory, place.log_id)
+    for name in strays:
+        say(f"quoth: {place.topic}: {name} is no segment of this log: the next opening sets it aside")
+    aside = [path for path in place.directory.iterdir() if file_format.is_set_aside(path.name)]
+    if aside:
+        size = bytes_text(sum(path.stat().st_size for path in aside))
+        names = ", ".join(sorted(path.name for path in aside)[:_NAMES_MAX]) + ", ..." * (
+            len(aside) > _NAMES_MAX
+        )
+        say(f"quoth: {place.topic}: {size} set aside in {names}: delete it if it is not needed")
+    _print_verified(printer, place, found, strays, [str(path) for path in aside])
+    return status
+
+
+def _check_settings(place: Place) -> Status:
+    from quothd.datadir import topic_file
+
+    if not place.problem:
+        return Status.DONE
+    say(
+        f"quoth: damaged: {place.directory / topic_file.NAME}: {place.problem}; nothing is removed from this "
+        f"topic until `quoth topic set` writes its settings anew"
+    )
+    return Status.FAILED
+
+
+def _print_verified(
+    printer: Printer, place: Place, found: list[Summary], strays: list[str], aside: list[str]
+) -> None:
+    records, size = sum(one.records for one in found), sum(one.bytes for one in found)
+    damages = [damage for one in found for damage in one.damages]
+    unmended = sum(len(one.unmended) for one in found)
+    missing = sum(max(0, damage.records) for damage in damages)
+    words = f"{unmended} damaged" if unmended else "whole"
+    gone = f", {records_text(missing)} missing" if missing else ""
+    amounts = f"{_segments_text(len(found))}, {records_text(records)}, {bytes_text(size)}"
+    printer.answer(
+        f"{printable(place.topic)}: {amounts}: {words}{gone}",
+        {
+            "topic": place.topic,
+            "directory": str(place.directory),
+            "segments": len(found),
+            "records": records,
+            "bytes": size,
+            "whole": not unmended,
+            "missing": missing,
+            "damages": [damage._asdict() | {"path": str(damage.path)} for damage in damages],
+            "derived": sum(one.derived for one in found),
+            "unindexed": _unindexed(found),
+            "strays": strays,
+            "set_aside": aside,
+            "settings": place.problem,
+        },
+        place.topic,
+    )
+    printer.flush()
+
+
+def _report_derived(place: Place, found: list[Summary]) -> None:
+    """Say which parts are to be made from others: nothing is lost there."""
+    if derived := sum(one.derived for one in found):
+        parts = "1 derived part is" if derived == 1 else f"{derived:,} derived parts are"
+        without = (
+            f", {_segments_text(unindexed)} without an index" if (unindexed := _unindexed(found)) else ""
+        )
+        say(f"quoth: {place.topic}: {parts} to be rebuilt{without}; no record is missing there; {REBUILT}")
+
+
+def _unindexed(found: list[Summary]) -> int:
+    return sum(one.sealed and not one.indexed for one in found)
+
+
+def _segments_text(count: int) -> str:
+    return "1 segment" if count == 1 else f"{count:,} segments"
+
+
+def _print_mended(printer: Printer, place: Place, one: Mended) -> Status:
+    if one.problem:
+        say(f"quoth: {one.path}: {one.problem}; it is as it was")
+        return Status.FAILED
+    done = f"{one.bytes:,} bytes were no batches, kept in {one.kept.name}" if one.kept else "index made anew"
+    with read_or_not():
+        printer.answer(
+            f"{printable(place.topic)}: {one.path.name}: {done}",
+            {
+                "topic": place.topic,
+                "segment": str(one.path),
+                "kept": str(one.kept) if one.kept else None,
+                "bytes": one.bytes,
+            },
+            str(one.path),
+        )
+        printer.flush()
+    return Status.DONE

@@ -1,0 +1,55 @@
+"""`quoth pipeline audit`: `quoth log verify` for logs too large for one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quothcli.cli.command import command, spread
+from quothcli.commands.pipeline.running import OF_SPARK, run
+
+if TYPE_CHECKING:
+    from quoth.spark.jobs.session import Job
+
+
+def add(pipeline: typer.Typer) -> None:
+    """Put `audit` into `quoth pipeline`."""
+    command(
+        pipeline,
+        "audit",
+        "quoth pipeline audit /var/lib/quoth",
+        "quoth pipeline audit /mnt/a /mnt/b --master 'local[8]' --out audit-of-today",
+    )(spread("spark", OF_SPARK)(audit))
+
+
+def audit(
+    context: typer.Context,
+    directories: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR",
+            help="Embedded logs, topics' folders, data directories, where all of Spark can read them.",
+        ),
+    ],
+    only: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="DIR", help="Keep all segments and all findings there, as Parquet."),
+    ] = None,
+    *,
+    spark: dict[str, Any],
+) -> int:
+    """Verify every checksum of every segment, with or without a broker.
+
+    A line for each finding: damage, or a note. Then one for each log. Damage makes the exit status 1, as in
+    `quoth log verify`. Nothing is locked and nothing is changed.
+    """
+
+    def prepare() -> Job:
+        from quoth.spark.jobs import audit
+
+        return audit.job(directories, topic=only, out=out)
+
+    return run(context, "audit", prepare, **spark)

@@ -1,0 +1,1 @@
+"""Commands that publish, print, count and forward records."""

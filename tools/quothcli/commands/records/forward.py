@@ -1,0 +1,291 @@
+"""`quoth forward`: carry an embedded log, or a topic of another broker, to a broker, each record once."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quoth.core.defaults import DEFAULT_TIMEOUT_S
+from quothcli.cli.command import command
+from quothcli.cli.exit_status import Status, say, status_of, terminable
+from quothcli.cli.options import Form, Timeout, Url
+from quothcli.cli.quantities import size
+from quothcli.cli.session import chosen
+from quothcli.cli.xdg_paths import state_home
+from quothcli.printing.output import Printer, bytes_text, printable, records_text
+from quothcli.printing.progress import Advance, progress
+from quothwire.errors import QuothError, error
+from quothwire.text.paths import given_path
+
+if TYPE_CHECKING:
+    from quoth.forward.forwarder import Losses, Source, Standing
+    from quothwire.batch import Stored
+
+
+_SourceArgument = Annotated[
+    str,
+    typer.Argument(metavar="SOURCE", help="The directory of an embedded log, or a broker's URL."),
+]
+_Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[URL]",
+        help="The broker that gets the records (default: as for every command).",
+    ),
+]
+_Topic = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name)."),
+]
+_Origin = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise."),
+]
+_Once = Annotated[bool, typer.Option("--once", help="End when everything that is there has been forwarded.")]
+_Trim = Annotated[
+    bool, typer.Option("--trim", help="Let the embedded log go of what is synced at the broker.")
+]
+_Rate = Annotated[
+    int | None,
+    typer.Option(
+        "--rate", metavar="SIZE", parser=size("--rate"), help="Send at most so much a second: 10MB, 512KiB."
+    ),
+]
+_State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="FILE",
+        help="Where it is kept how far it is (default: in the directory, where it also holds back what "
+        "others trim, or below XDG_STATE_HOME).",
+    ),
+]
+
+
+def add(app: typer.Typer) -> None:
+    """Put `forward` into the command."""
+    command(
+        app,
+        "forward",
+        "quoth forward device/readings --once",
+        "quoth forward device/readings tcp://broker:5555 --topic readings --trim --rate 50000",
+        "quoth forward tcp://127.0.0.1:5555 tcp://broker:5555 --topic orders --once",
+    )(forward)
+
+
+def forward(
+    context: typer.Context,
+    source: _SourceArgument,
+    target: _Target = None,
+    topic: _Topic = None,
+    origin: _Origin = None,
+    once: _Once = False,
+    trim: _Trim = False,
+    rate: _Rate = None,
+    state: _State = None,
+    url: Url = None,
+    timeout: Timeout = None,
+    form: Form = None,
+) -> int:
+    """Carry a log to a topic of a broker, each record exactly once.
+
+    It runs until it is stopped, unless --once is given: it waits for new records, and while the network or
+    the broker is away. Killed at any moment and started again, it goes on where it was. A record is
+    done when the broker has synced it.
+    """
+    from quoth.client import Client
+    from quoth.filelock import FileLock
+    from quoth.forward.forwarder import Forwarder
+    from quothlog.file_format import MARK_SUFFIX
+    from quothlog.reading import forwarding_progress
+
+    asked = chosen(context, target or url, timeout, form)
+    url = asked.address
+    with ExitStack() as stack:
+        stack.enter_context(terminable())
+        origins, name, mark = _source(source, url, topic, origin, asked.timeout, stack)
+        own = origins if isinstance(origins, LogSource) else None
+        if trim and own is None:
+            raise typer.BadParameter("only an embedded log can be trimmed", param_hint="--trim")
+        path, trimmed = state or mark, own if trim else None
+        if trimmed is not None and not forwarding_progress.is_mark_of(path, trimmed.directory):
+            text = f"to trim, it has to lie in {trimmed.directory}, as NAME{MARK_SUFFIX}"
+            raise typer.BadParameter(text, param_hint="--state")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        stack.callback(lock.release)
+        keeper = _Keeper(path, source, url, name, trimmed)
+        client = stack.enter_context(Client(url, None, asked.timeout or DEFAULT_TIMEOUT_S))
+        watch = _Watch(stack.enter_context(progress(f"forwarding to {printable(name)}")), name)
+        forwarder = Forwarder(
+            origins, client, name, standing=keeper.standing, save=keeper.save, events=watch, rate=rate or 0
+        )
+        keeper.save(forwarder.standing)  # whether to trim may have changed, and others are not to trim it
+        try:
+            forwarder.run(until_end=once)
+        except BaseException as problem:
+            watch.summary()
+            if isinstance(problem, QuothError) and status_of(problem) is Status.USAGE and not watch.records:
+                keeper.withdraw()
+            raise
+    content = {
+        "topic": name,
+        "url": url,
+        "records": watch.records,
+        "bytes": watch.bytes,
+        "lost": watch.lost_ones,
+    }
+    Printer(asked.format).answer(watch.text(), content, watch.records)
+    return Status.FAILED if watch.lost_ones else Status.DONE
+
+
+class LogSource:
+    """An embedded log, also while its program writes it. Only what is synced leaves it."""
+
+    def __init__(self, directory: Path) -> None:
+        from quothlog.reading.tailer import Follower
+
+        self.directory = directory
+        self._follower = Follower(directory, durable=True, on_missing=lambda _: None)  # ordinals tell, too
+
+    @property
+    def log_id(self) -> int:
+        """See `Source`."""
+        return self._follower.log_id
+
+    def seek(self, after: int) -> None:
+        """See `Source`."""
+        self._follower.seek(after)
+
+    def take(self, wait: float) -> list[Stored]:
+        """See `Source`."""
+        return self._follower.wait(wait)
+
+
+class _Keeper:
+    """Keeps the standing in a mark. trimmed: the log that may let go of what it says."""
+
+    def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: LogSource | None) -> None:
+        from quothlog.reading import forwarding_progress
+
+        self.standing: Standing | None = None
+        self._path = path
+        self._about = {"from": source, "url": url, "topic": topic, "trim": trimmed is not None}
+        self._trimmed = trimmed
+        found = forwarding_progress.read_mark(path)
+        self._is_new = found is None
+        if found is not None:
+            if (found.get("url"), found.get("topic")) != (url, topic):
+                raise error("bad_request", f"{path} belongs to {found.get('topic')} at {found.get('url')}")
+            self.standing = _standing(path, found)
+
+    def save(self, standing: Standing) -> None:
+        """Write it, and free what it releases."""
+        from quothlog.reading import forwarding_progress
+
+        forwarding_progress.write_mark(self._path, {**self._about, **standing._asdict()})
+        if self._trimmed is not None:
+            forwarding_progress.trim_unowned(self._trimmed.directory)
+
+    def withdraw(self) -> None:
+        """Take back a mark that this run has made: what was typed wrongly is to hold back no trimming."""
+        if self._is_new:
+            self._path.unlink(missing_ok=True)
+
+
+def _standing(path: Path, found: dict[str, Any]) -> Standing:
+    from quoth.forward.forwarder import Standing
+
+    values = {name: found.get(name) for name in Standing._fields}
+    if not all(isinstance(value, int) for value in values.values()):
+        raise error("damaged", f"{path} does not say how far the forwarding is", "remove it to look again")
+    return Standing(**values)  # type: ignore[arg-type]
+
+
+class _Watch:
+    """Counts, and says what happens on stderr; the same thing once."""
+
+    def __init__(self, advance: Advance, topic: str) -> None:
+        self.records = self.bytes = self.lost_ones = 0
+        self._advance = advance
+        self._topic = topic
+        self._said = ""
+
+    def text(self) -> str:
+        """What was done, for people."""
+        return (
+            f"forwarded {records_text(self.records)}, {bytes_text(self.bytes)}, to {printable(self._topic)}"
+        )
+
+    def summary(self) -> None:
+        """Say what was done so far."""
+        say(f"quoth: {self.text()}")
+
+    def forwarded(self, records: int, size: int) -> None:
+        """See `Events`."""
+        self.records += records
+        self.bytes += size
+        self._said = ""
+        self._advance(records, size)
+
+    def waits(self, problem: QuothError, _seconds: float) -> None:
+        """See `Events`."""
+        if problem.code != self._said:
+            self._said = problem.code
+            say(f"quoth: {problem.code}: {problem.text}; nothing is lost, it goes on by itself")
+
+    def lost(self, losses: Losses) -> None:
+        """See `Events`."""
+        self.lost_ones += losses.records
+        say(
+            f"quoth: {records_text(losses.records)} behind pointer {losses.after} and before {losses.next} "
+            "are gone at the source and were not forwarded"
+        )
+
+    def began_anew(self, text: str) -> None:
+        """See `Events`."""
+        say(f"quoth: {text}")
+
+
+def _source(
+    source: str, url: str, topic: str | None, origin: str | None, timeout: float | None, stack: ExitStack
+) -> tuple[Source, str, Path]:
+    """Where the records come from, the topic that gets them, and where it is kept how far it is."""
+    from quoth.client import Client
+    from quoth.forward.stored import StoredSource
+    from quothd.datadir.discovery import data_directory
+    from quothlog.recovery.snapshot import floors_in
+
+    if "://" in source:
+        name = topic or origin
+        if name is None:
+            raise typer.BadParameter("say which topic of that broker", param_hint="--topic")
+        client = stack.enter_context(Client(source, None, timeout or DEFAULT_TIMEOUT_S))
+        return (
+            StoredSource(client, origin or name),
+            name,
+            state_home() / "quoth" / _mark(source, origin, url, name),
+        )
+    if origin is not None:
+        raise typer.BadParameter("an embedded log has no topics", param_hint="--from")
+    directory = given_path(source, "SOURCE")
+    if data_directory(directory) is not None:
+        raise error(
+            "bad_request", f"{directory} belongs to a broker", "forward its topics by the URL of that broker"
+        )
+    if not floors_in(directory):
+        say(f"quoth: there is no log in {directory} yet")
+    name = topic or directory.resolve().name
+    return LogSource(directory), name, directory / _mark(url, name)
+
+
+def _mark(*about: str | None) -> str:
+    """A name for the standing of a forwarding."""
+    from xxhash import xxh3_64_hexdigest
+
+    from quothlog.file_format import MARK_SUFFIX
+
+    return xxh3_64_hexdigest("\0".join(one or "" for one in about).encode()) + MARK_SUFFIX

@@ -1,0 +1,252 @@
+"""`quoth pub`: publish what was typed, whole files, or what comes on stdin."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+from quothcli.cli.command import command
+from quothcli.cli.exit_status import say
+from quothcli.cli.options import Form, Timeout, Topic, Url
+from quothcli.cli.session import chosen
+from quothcli.printing.output import Printer, records_text
+from quothcli.printing.progress import Advance, progress
+from quothcli.records.lines import JSON_LINE_BYTES_MAX, portions
+from quothcli.records.record_parser import Draft, Read, check_files, drafts, files, json_object, keyed, plain
+from quothwire import pointer as pointers
+
+if TYPE_CHECKING:
+    from quoth import Ack, Client, Producer
+
+
+DELIVERY_TIMEOUT_S = 120.0
+"""How long a record of stdin or of a file may wait for a broker that is away, if --timeout says nothing."""
+
+Durability = Literal["written", "synced"]
+
+
+_Values = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="VALUE",
+        help="The records' values; without any, every line of stdin is a record.",
+    ),
+]
+_Files = Annotated[
+    list[Path] | None,
+    typer.Option("--file", metavar="FILE", help="A file that is one record; may be repeated."),
+]
+_KeySeparator = Annotated[
+    str | None,
+    typer.Option(
+        "--key-separator", "-K", metavar="TEXT", help="What stands before it in a line or VALUE is the key."
+    ),
+]
+_Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header", metavar="NAME=VALUE", help="A header of records that do not bring it; may be repeated."
+    ),
+]
+_Level = Annotated[
+    str | None,
+    typer.Option(
+        "--durability",
+        metavar="LEVEL",
+        help="written (survives the death of the broker) or synced (survives a power cut); "
+        "default: the topic's own.",
+    ),
+]
+
+
+class Defaults(NamedTuple):
+    """What records get that do not bring it themselves."""
+
+    key: bytes | None
+    headers: Mapping[str, bytes]
+
+    def fill(self, drafts: Iterable[Draft]) -> Iterator[Draft]:
+        """The records with them."""
+        for value, key, headers in drafts:
+            if self.headers:
+                headers = {**self.headers, **headers}
+            yield value, self.key if key is None else key, headers
+
+
+def add(app: typer.Typer) -> None:
+    """Put `pub` into the command."""
+    command(
+        app,
+        "pub",
+        "quoth pub greetings 'hello, world'",
+        "quoth pub orders '{\"item\": 7}' --key customer-7 --header source=shop",
+        "tail -F /var/log/syslog | quoth pub syslog",
+        "quoth pub photos --file one.jpg --file two.jpg --file-names",
+        "find /srv -print0 | quoth pub paths --null",
+        "quoth read orders --format json | quoth pub copy --json",
+    )(publish)
+
+
+def publish(
+    context: typer.Context,
+    topic: Topic,
+    values: _Values = None,
+    file: _Files = None,
+    file_names: Annotated[
+        bool, typer.Option("--file-names", help="Give the record of a file the header filename.")
+    ] = False,
+    null: Annotated[
+        bool, typer.Option("--null", "-0", help="Records of stdin end with NUL, not newline.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Lines are records as `quoth read --format json` prints them.")
+    ] = False,
+    key_separator: _KeySeparator = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="The key of records that bring none.")
+    ] = None,
+    header: _Headers = None,
+    durability: _Level = None,
+    url: Url = None,
+    timeout: Timeout = None,
+    form: Form = None,
+) -> None:
+    """Publish every VALUE, every FILE, or every line of stdin.
+
+    Prints the pointers that the records got. VALUEs are published as one batch, all or none. Files and lines
+    go in batches, as they come, in order; lines without their newline. A topic that does not exist is made.
+    """
+    asked = chosen(context, url, timeout, form)
+    level = _durability(durability)
+    _check_source(values, file, file_names=file_names, lines=null or json)
+    read = _reading(key_separator, json=json, files=bool(file))
+    defaults = Defaults(None if key is None else os.fsencode(key), dict(map(_header, header or [])))
+    check_files(file or ())
+    with asked.connect() as client:
+        if values:
+            typed = defaults.fill(drafts(list(map(os.fsencode, values)), read))
+            ack: Ack | None = _publish_values(client, topic, typed, level)
+        else:
+            producer = client.producer(topic, durability=level, timeout=asked.timeout or DELIVERY_TIMEOUT_S)
+            if file:
+                parts: Iterable[Iterable[Draft]] = ([one] for one in files(file, with_names=file_names))
+            else:
+                parts = _stdin(read, json=json, null=null)
+            ack = _publish_all(producer, "the files" if file else "stdin", parts, defaults)
+    if ack is None:
+        say("quoth: there was nothing on stdin, so nothing was published")
+    else:
+        _print(Printer(asked.format), topic, ack)
+
+
+def _publish_values(client: Client, topic: str, typed: Iterable[Draft], level: Durability | None) -> Ack:
+    """Publish what was typed as one batch."""
+    values, keys, headers = zip(*typed, strict=True)
+    has_keys = any(key is not None for key in keys)
+    return client.publish(
+        topic,
+        values,
+        key=keys if has_keys else None,
+        headers=headers if any(headers) else None,
+        durability=level,
+    )
+
+
+def _publish_all(
+    producer: Producer, source: str, parts: Iterable[Iterable[Draft]], defaults: Defaults
+) -> Ack | None:
+    """Publish records as they come; None if there was none. Says how far it came if it does not end well."""
+    from quoth import Ack
+
+    try:
+        with producer, progress("publishing", quiet=source == "stdin" and sys.stdin.isatty()) as advance:
+            first = producer.future()
+            for part in parts:
+                _send(producer, defaults.fill(part), advance)
+    except BaseException:
+        say(f"quoth: published {records_text(producer.acknowledged)} of {source}")
+        raise
+    if not producer.acknowledged:
+        return None
+    ack = first.result(0)
+    return Ack(ack.first, producer.last, producer.acknowledged, ack.durability, ack.duplicate)
+
+
+def _send(producer: Producer, part: Iterable[Draft], advance: Advance) -> None:
+    count = size = 0
+    for value, key, headers in part:
+        producer.send(value, key=key, headers=headers or None)
+        count += 1
+        size += len(value) + 1
+    advance(count, size)
+
+
+def _stdin(read: Read, *, json: bool, null: bool) -> Iterator[Iterable[Draft]]:
+    """The records of stdin, as many at once as there are."""
+    if sys.stdin.isatty():
+        say("quoth: every line becomes a record, Ctrl-D ends")
+    longest = JSON_LINE_BYTES_MAX if json else None
+    count = 0
+    for lines in portions(sys.stdin.buffer, b"\0" if null else b"\n", longest):  # type: ignore[arg-type]  # buffered
+        yield drafts(lines, read, count)
+        count += len(lines)
+
+
+def _print(printer: Printer, topic: str, ack: Ack) -> None:
+    last = f" to {ack.last}" if ack.last != ack.first else ""
+    content = {
+        "topic": topic,
+        "first": ack.first,
+        "last": ack.last,
+        "count": ack.count,
+        "durability": ack.durability,
+        "duplicate": ack.duplicate,
+    }
+    printer.answer(
+        f"{ack.first}{last}\t{pointers.to_text(ack.first)}\t{records_text(ack.count)}, {ack.durability}",
+        content,
+        ack.last,
+    )
+
+
+def _check_source(
+    values: list[str] | None, file: list[Path] | None, *, file_names: bool, lines: bool
+) -> None:
+    """Raise typer.BadParameter if records were to come from two places, or an option has no meaning."""
+    if values and file:
+        raise typer.BadParameter("give VALUEs or files, not both", param_hint="--file")
+    if lines and (values or file):
+        raise typer.BadParameter("they are for records that come on stdin", param_hint="--null, --json")
+    if file_names and not file:
+        raise typer.BadParameter("it needs --file", param_hint="--file-names")
+
+
+def _reading(key_separator: str | None, *, json: bool, files: bool) -> Read:
+    """How to make a record of a line. Raises typer.BadParameter."""
+    if key_separator is None:
+        return json_object if json else plain
+    if json or files:
+        raise typer.BadParameter("it is for lines and VALUEs", param_hint="--key-separator")
+    if not key_separator:
+        raise typer.BadParameter("it must not be empty", param_hint="--key-separator")
+    return keyed(os.fsencode(key_separator))
+
+
+def _durability(level: str | None) -> Durability | None:
+    match level:
+        case None | "written" | "synced":
+            return level
+        case _:
+            raise typer.BadParameter("it is written or synced", param_hint="--durability")
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+    return name, os.fsencode(value)

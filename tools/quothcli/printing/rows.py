@@ -1,0 +1,74 @@
+"""Records in columns, for a person at a terminal: time, key, value, then headers.
+
+    --- 2026-01-02 UTC ---
+    03:04:05.000  customer-1  {"total": 12}  trace=7f
+
+The key's column is as wide as the widest key so far, up to a limit, and is not there before the first key. A
+value is never cut: the terminal breaks the line. A line with the date comes before the first record of a day.
+Headers that cannot be decoded follow as (PROBLEM: BYTES).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from quothcli.printing.output import cells_of, headers_texts, printable, shown, time_text
+
+if TYPE_CHECKING:
+    from quoth import Message
+
+_TOPIC, _TIME, _KEY, _HEADER = "35", "2", "36", "2"
+"""The colours: magenta, dim, cyan, dim."""
+_PART_MAX = 4
+"""A key or a topic's name is not padded to more than this part of the terminal."""
+
+
+def has_colour() -> bool:
+    """Tell whether the terminal is to show colours: not with NO_COLOR, nor if it is a dumb one."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class Rows:
+    """Makes a line of each record. pointers: show them, too. with_topic: begin with the topic's name."""
+
+    def __init__(self, *, pointers: bool, with_topic: bool, colour: bool) -> None:
+        self._pointers = pointers
+        self._with_topic = with_topic
+        self._colour = colour
+        self._key_max = shutil.get_terminal_size().columns // _PART_MAX
+        self._widths = {"topic": 0, "key": 0}
+        self._date = ""
+
+    def __call__(self, message: Message) -> bytes:
+        """The line of a record, after that of its date if that is another one."""
+        date, _, time = time_text(message.pointer).partition("T")
+        before = ""
+        if date != self._date:
+            self._date = date
+            before = self._painted(f"--- {date} UTC ---", _TIME) + "\n"
+        parts = [f"{message.pointer}"] if self._pointers else []
+        parts.append(self._painted(time[:12], _TIME))
+        if self._with_topic:
+            parts.append(self._padded("topic", printable(message.topic), _TOPIC))
+        key = "" if message.key is None else shown(message.key)
+        if key or self._widths["key"]:
+            parts.append(self._padded("key", key, _KEY))
+        parts.append(shown(message.value))
+        parts += [self._painted(text, _HEADER) for text in headers_texts(message)]
+        return (before + "  ".join(parts) + "\n").encode("utf-8", "backslashreplace")
+
+    def _padded(self, column: str, text: str, colour: str) -> str:
+        width = cells_of(text)
+        self._widths[column] = max(self._widths[column], min(width, self._key_max))
+        return self._painted(text, colour) + " " * (self._widths[column] - width)
+
+    def _painted(self, text: str, colour: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colour and text else text
+
+
+def are_for_a_terminal() -> bool:
+    """Tell whether a person looks at stdout."""
+    return sys.stdout.isatty()

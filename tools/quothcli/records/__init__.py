@@ -1,0 +1,1 @@
+"""Records from what is typed and read: parsing, filters, lines."""

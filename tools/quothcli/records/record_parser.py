@@ -1,0 +1,137 @@
+"""Drafts: records that are yet to be published, from what was typed, from whole files, from lines.
+
+A line is a value, or a key and a value around a separator, or a record as `quoth read --format json` prints
+it: what that prints of a topic makes the same records again, but for their pointers.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from quothcli.cli.exit_status import Refused, Status
+from quothcli.records.lines import LINE_BYTES_MAX
+from quothwire.errors import error
+from quothwire.text.suggestion import nearest
+
+FILE_NAME_HEADER = "filename"
+_TOLD = ("topic", "pointer", "time")
+"""What a reader is told of a record, and what the broker will decide anew."""
+_MEMBERS = ("value", "value_base64", "key", "key_base64", "headers", "headers_base64", *_TOLD)
+
+Draft = tuple[bytes, bytes | None, Mapping[str, bytes]]
+"""A record to be: value, key, headers. A class of its own would take 0.3 us a record."""
+_NOTHING: Mapping[str, bytes] = {}
+
+Read = Callable[[bytes], Draft]
+"""Makes a draft of a line. Raises ValueError, which says what is wrong with it."""
+
+
+def plain(line: bytes) -> Draft:
+    """A line is a value."""
+    return line, None, _NOTHING
+
+
+def keyed(separator: bytes) -> Read:
+    """A line is a key and a value around the first separator; one without a separator has no key."""
+
+    def read(line: bytes) -> Draft:
+        key, found, value = line.partition(separator)
+        return (value, key, _NOTHING) if found else plain(line)
+
+    return read
+
+
+def json_object(line: bytes) -> Draft:
+    """A line is an object with a value, and perhaps a key and headers. Raises ValueError."""
+    content = json.loads(line)
+    if not isinstance(content, dict):
+        raise ValueError("it is no object")
+    for name in content:
+        if name not in _MEMBERS:
+            near = nearest(name, _MEMBERS)
+            raise ValueError(f"there is no member {name!r}" + (f", did you mean {near}?" if near else ""))
+    value = _bytes(content.get("value"), content.get("value_base64"), "value")
+    if value is None:
+        raise ValueError("it has no value")
+    key = _bytes(content.get("key"), content.get("key_base64"), "key")
+    return value, key, _headers(content)
+
+
+def drafts(lines: Sequence[bytes], read: Read, before: int = 0) -> Iterator[Draft]:
+    """Lines as drafts. before: how many came before these. Raises `Refused` ``bad_line`` with its number."""
+    for number, line in enumerate(lines, before + 1):
+        try:
+            draft = read(line)
+        except (ValueError, RecursionError) as problem:
+            raise Refused(
+                "bad_line",
+                f"line {number} is no record: {problem}",
+                'like {"key": "k", "value": "v", "headers": {"h": "1"}}; what stands before it was published',
+                Status.USAGE,
+            ) from None
+        yield draft
+
+
+def files(paths: Iterable[Path], *, with_names: bool) -> Iterator[Draft]:
+    """Whole files as drafts, each read when its turn comes. with_names: say in a header which file it was."""
+    for path in paths:
+        with path.open("rb") as file:
+            value = file.read(LINE_BYTES_MAX + 1)
+        _check_size(path, len(value))
+        yield value, None, {FILE_NAME_HEADER: os.fsencode(path.name)} if with_names else _NOTHING
+
+
+def check_files(paths: Iterable[Path]) -> None:
+    """See before anything is sent whether all can be read and fit. Raises ``too_large`` or OSError."""
+    for path in paths:
+        if not path.is_fifo():  # opening it would take what it has, or wait for it
+            with path.open("rb") as file:
+                file.read(0)
+                _check_size(path, os.fstat(file.fileno()).st_size)
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > LINE_BYTES_MAX:
+        held = f"{size:,} bytes" if path.is_file() else "too much"
+        raise error(
+            "too_large",
+            f"{path} has {held}, a record holds {LINE_BYTES_MAX:,} bytes",
+            "a file becomes one record: split it, or publish a reference to it; nothing of it was sent",
+        )
+
+
+def _headers(content: Mapping[str, Any]) -> Mapping[str, bytes]:
+    texts, encoded = _object(content, "headers"), _object(content, "headers_base64")
+    headers: dict[str, bytes] = {}
+    for name in {**texts, **encoded}:
+        value = _bytes(texts.get(name), encoded.get(name), f"header {name!r}")
+        if value is None:
+            raise ValueError(f"header {name!r} has no value")
+        headers[name] = value
+    return headers
+
+
+def _object(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = content.get(name)
+    if not isinstance(found, dict | None):
+        raise ValueError(f"{name} is no object")
+    return found or {}
+
+
+def _bytes(text: Any, encoded: Any, name: str) -> bytes | None:
+    """Bytes as text, or in base64 if they are none; None if there is neither."""
+    if encoded is not None:
+        if text is not None:
+            raise ValueError(f"{name} is there as text and in base64")
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (TypeError, ValueError):
+            raise ValueError(f"{name} is no base64") from None
+    if not isinstance(text, str | None):
+        raise ValueError(f"{name} is no text")
+    return None if text is None else text.encode()
