@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import zmq
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.commands import Running
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Context, Peers
 from kit.deadlines import DEADLINE_S
-from kit.peers import Context, Peers
-from kit.processes import hear_interrupts
-from kit.sparks import DRIVER_OPTIONS, java_is_there, spark_home
+from kit.machine.commands import Running
+from kit.machine.processes import hear_interrupts
+from kit.spark.sparks import DRIVER_OPTIONS, java_is_there, spark_home
 
 SEPARATE = frozenset(("alone", "spark", "system"))
 """Marks of tests that are run by themselves. A file with such a test holds the word."""

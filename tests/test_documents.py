@@ -12,7 +12,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 import quoth
-from kit import requests
+from kit.broker import requests
 from quothd import Broker
 from quothd.config.config import Config
 from quothlog import file_format

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import quoth
-from kit.archives import rows_of
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.clocks import DAY, START, ManualClock
-from kit.commands import Command
-from kit.golden import FOREVER, Recorder, text, write
-from kit.logs import encoded, outcome_of, salvaged
+from kit.disk.golden import FOREVER, Recorder, text, write
+from kit.disk.logs import encoded, outcome_of, salvaged
+from kit.machine.commands import Command
+from kit.spark.archives import rows_of
 from quoth import Client, Gap, Message
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.fingerprint import fingerprint, total

@@ -15,7 +15,7 @@ from statistics import median
 
 import pytest
 
-from kit.house import (
+from kit.text.house import (
     ROOT,
     Function,
     circles,
@@ -32,7 +32,7 @@ from kit.house import (
     text_files,
     undocumented,
 )
-from kit.words import NAMES, QUESTIONS, TEXTS
+from kit.text.words import NAMES, QUESTIONS, TEXTS
 
 PACKAGES = {
     "quothwire": "client/python/quothwire",
@@ -269,14 +269,14 @@ def test_names_are_those_of_the_field(folder: str) -> None:
         for name in (Path(path).stem, *(node.name for node in (*classes(module), *functions(module))))
         if name.strip("_").lower().replace("_", "") in NAMES
     )
-    rule = "names with another word in their place (tests/kit/words.py)"
+    rule = "names with another word in their place (tests/kit/text/words.py)"
     hold_but_for_exceptions(rule, f"private.{Path(folder).name}", found)
 
 
 @pytest.mark.parametrize("pattern", TEXTS)
 def test_word_is_in_no_text(pattern: str) -> None:
     found = matches(re.compile(rf"(?<![A-Za-z]){pattern}(?![A-Za-z])", re.IGNORECASE))
-    for own in ("tests/kit", "tests/house_exceptions.toml"):
+    for own in ("tests/kit/text", "tests/house_exceptions.toml"):
         found.pop(own, None)
     hold_but_for_exceptions(f"say it by {TEXTS[pattern]}", f"texts.{pattern}", found)
 

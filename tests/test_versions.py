@@ -15,11 +15,11 @@ import pytest
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 import quoth
-from kit.brokers import StartBroker
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import refused
 from kit.clocks import START, ManualClock
-from kit.commands import Command
-from kit.golden import FOREVER, LEDGER, UNDECIDED
-from kit.peers import refused
+from kit.disk.golden import FOREVER, LEDGER, UNDECIDED
+from kit.machine.commands import Command
 from quoth.spark.archive.store import read_manifest
 from quothd.datadir import manifest, topic_file
 from quothlog import Log, file_format

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.cprograms import compiles, copied, make
+from kit.machine.cprograms import compiles, copied, make
 
 
 @pytest.fixture(scope="session")

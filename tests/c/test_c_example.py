@@ -16,12 +16,12 @@ import pytest
 import zmq
 
 import quoth
-from kit.brokers import BrokerProcess, StartBroker, free_port
-from kit.commands import COMMAND_S, Ended, Running
-from kit.cprograms import make
-from kit.damage import flip, stored_batches
+from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.peers import Context
 from kit.deadlines import DEADLINE_S, eventually
-from kit.peers import Context
+from kit.disk.damage import flip, stored_batches
+from kit.machine.commands import COMMAND_S, Ended, Running
+from kit.machine.cprograms import make
 
 SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 LINES = 100_000

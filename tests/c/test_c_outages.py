@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kit.effort import times
-from kit.networks import can_be_had
-from kit.trials import late, served_after
+from kit.client.trials import late, served_after
+from kit.machine.networks import can_be_had
+from kit.scale import times
 
 RESUMED_S = 2.0
 SECONDS = {"killed": times(3, 60), "frozen": times(3, 60)}
-"""Kinds of outages, see `kit.outages`, and how long they are."""
+"""Kinds of outages, see `kit.client.outages`, and how long they are."""
 GONE_S = {"gone": times(3, 60)}
 """By then the operating system, left alone, would make its next attempt to connect after four seconds."""
 

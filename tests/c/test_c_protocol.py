@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.commands import COMMAND_S
-from kit.peers import FastPeer, Peers
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import FastPeer, Peers
+from kit.machine.commands import COMMAND_S
 from quothwire.protocol.messages import DeleteTopic
 
 PROTOCOL = Path(__file__).resolve().parents[2] / "client" / "PROTOCOL.md"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kit.commands import COMMAND_S
+from kit.machine.commands import COMMAND_S
 
 CONFTEST = 'pytest_plugins = ["pytest_quoth"]\n'
 READY_AND_GONE_MS = 50

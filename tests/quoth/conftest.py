@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import quoth
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Context
+from kit.broker.proxies import Meddler, Wire
+from kit.client.loops import TWINS
 from kit.clocks import JumpingClock
-from kit.harms import Left, leave_behind
-from kit.loops import TWINS
-from kit.peers import Context
-from kit.proxies import Meddler, Wire
+from kit.disk.corruptions import Left, leave_behind
 from quoth import Client
 from quoth.aio import io_thread
 from quoth.connection import connection

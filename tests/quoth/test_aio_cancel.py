@@ -11,12 +11,12 @@ from typing import TypeVar
 import pytest
 
 import quoth.aio
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler, pass_on
+from kit.client.loops import in_loop, run
 from kit.deadlines import soon
-from kit.effort import times
-from kit.loops import in_loop, run
-from kit.peers import refused
-from kit.proxies import Meddler, pass_on
+from kit.scale import times
 from quoth import Cursor, Message, RequestError
 from quoth.aio import Client, Reading, Tail, sequence_pool
 from quothwire.errors import error

@@ -17,12 +17,12 @@ import pytest
 
 import quoth
 import quoth.aio
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler, Wire
+from kit.client.loops import HANGS_S, carriers, in_loop, no_carriers, run
 from kit.deadlines import DEADLINE_S, eventually, soon
-from kit.loops import HANGS_S, carriers, in_loop, no_carriers, run
-from kit.peers import refused
-from kit.processes import descriptors, needs_proc, threads
-from kit.proxies import Meddler, Wire
+from kit.machine.processes import descriptors, needs_proc, threads
 from quoth import Ack, BrokerFailure, Disconnected, Gap, RequestError
 from quoth.aio import Client, Reading, Tail, io_thread, sequence_pool
 from quoth.aio.io_thread import ASKED_MAX

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import quoth.aio
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler, Wire, pass_on
+from kit.client.loops import carriers, in_loop, no_carriers, run
 from kit.deadlines import DEADLINE_S, soon
-from kit.loops import carriers, in_loop, no_carriers, run
-from kit.peers import refused
-from kit.proxies import Meddler, Wire, pass_on
 from quoth import ProducerError, RequestError, Unavailable
 from quoth.aio import Client, Producer
 from quoth.aio import producer as aio_producer

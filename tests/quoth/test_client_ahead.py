@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import eventually
 from quoth import Client, Cursor, Gap, Reading
 from quothwire.pointer import POINTER_MAX

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.effort import times
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.scale import times
 from quoth import Client, NotFound, TopicInfo
 from quothd import Broker
 from quothwire.errors import Conflict

@@ -13,7 +13,7 @@ import pytest
 
 import quoth
 import quoth.aio
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
 from quoth import Disconnected
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.proxies import Meddler, Wire
 from kit.clocks import JumpingClock
 from kit.deadlines import DEADLINE_S, eventually, hold
-from kit.proxies import Meddler, Wire
 from quoth import Client, Disconnected, RequestError, attempts
 
 Connect = Callable[..., Client]

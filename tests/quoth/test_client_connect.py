@@ -20,13 +20,13 @@ import pytest
 import zmq
 
 import quoth
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Context, refused
+from kit.broker.proxies import Wire
 from kit.clocks import JumpingClock
-from kit.commands import COMMAND_S
 from kit.deadlines import DEADLINE_S, eventually
-from kit.peers import Context, refused
-from kit.processes import descriptors, needs_proc, threads
-from kit.proxies import Wire
+from kit.machine.commands import COMMAND_S
+from kit.machine.processes import descriptors, needs_proc, threads
 from quoth import Client, Disconnected, RequestError
 from quoth.connection import connection
 from quoth.connection.connection import Link

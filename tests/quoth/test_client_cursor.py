@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from kit.peers import refused
-from kit.processes import listing
-from kit.tracing import CHANGES, Fault, calls_in, needs_strace, traced
+from kit.broker.peers import refused
+from kit.machine.processes import listing
+from kit.machine.tracing import CHANGES, Fault, calls_in, needs_strace, traced
 from quoth import Client, Cursor, Damaged, Gap, Message, Position
 from quothwire.pointer import POINTER_MAX
 

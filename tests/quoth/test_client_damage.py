@@ -17,12 +17,12 @@ from typing import NamedTuple
 import pytest
 
 import quoth
-from kit.brokers import BrokerProcess
-from kit.damage import Stored, flip, stored_batches, zero
-from kit.effort import times
-from kit.logs import segments
-from kit.peers import refused
-from kit.reading import WAYS, Told, Way, by_portions, by_read
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import refused
+from kit.client.reading import WAYS, Told, Way, by_portions, by_read
+from kit.disk.damage import Stored, flip, stored_batches, zero
+from kit.disk.logs import segments
+from kit.scale import times
 from quoth import Client, Gap, Message, Messages
 from quothd import Broker
 from quothwire.batch import HEADER_BYTES

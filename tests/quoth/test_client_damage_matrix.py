@@ -23,10 +23,9 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 import quoth
-from kit.brokers import StartBroker
-from kit.damage import flip, overwrite, stored_batches
-from kit.effort import LONG, times
-from kit.harms import (
+from kit.broker.brokers import StartBroker
+from kit.client.reading import WAYS, Way, by_portions
+from kit.disk.corruptions import (
     ACTIVE,
     BLOWS,
     EVERY_BLOW,
@@ -40,9 +39,10 @@ from kit.harms import (
     Scene,
     foreign_newest,
 )
-from kit.logs import segments
-from kit.processes import needs_proc, peak_resident_bytes, resident_bytes
-from kit.reading import WAYS, Way, by_portions
+from kit.disk.damage import flip, overwrite, stored_batches
+from kit.disk.logs import segments
+from kit.machine.processes import needs_proc, peak_resident_bytes, resident_bytes
+from kit.scale import LONG, times
 from quoth import Gap, Message
 from quothd import Broker
 from quothlog import file_format

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import quoth
-from kit.damage import flip, insert, swap, truncate
-from kit.harms import Left, Scene, leave_behind
-from kit.logs import segments
-from kit.reading import by_portions
+from kit.client.reading import by_portions
+from kit.disk.corruptions import Left, Scene, leave_behind
+from kit.disk.damage import flip, insert, swap, truncate
+from kit.disk.logs import segments
 from quoth import Gap
 from quothd import Broker
 from quothlog.recovery.repair import repair

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import quoth
-from kit.brokers import BrokerProcess
-from kit.peers import refused
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import refused
 from quoth import Client
 from quoth.core.deadline import SECONDS_MAX, as_seconds
 

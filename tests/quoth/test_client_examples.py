@@ -13,9 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually, pause
-from kit.effort import times
+from kit.scale import times
 from quoth import Client
 
 EXAMPLES = Path(__file__).parents[2] / "client" / "examples"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from kit.broker.proxies import Meddler
 from kit.deadlines import DEADLINE_S
-from kit.proxies import Meddler
 from quoth import Client, reading
 from quoth.aio import io_thread
 from quoth.aio import reading as aio_reading

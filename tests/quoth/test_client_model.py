@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import count, islice, pairwise
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import refused
+from kit.broker.proxies import Wire
 from kit.deadlines import DEADLINE_S, eventually
-from kit.effort import times
-from kit.peers import refused
-from kit.proxies import Wire
+from kit.scale import times
 from quoth import Client, Gap, Message
 
 Connect = Callable[..., Client]

@@ -8,9 +8,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.peers import Context, refused
-from kit.proxies import Meddler
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import Context, refused
+from kit.broker.proxies import Meddler
 from quoth import Client
 from quothwire.errors import BrokerFailure, QuothError
 from quothwire.protocol.binary_codec import Call

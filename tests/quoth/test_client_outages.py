@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import zmq
 
+from kit.client.trials import late, served_after
 from kit.deadlines import eventually
-from kit.effort import long_form, times
-from kit.networks import can_be_had
-from kit.trials import late, served_after
+from kit.machine.networks import can_be_had
+from kit.scale import long_form, times
 from quoth import Ack
 from quoth.connection.connection import Link
 from quoth.core.adaptive_timeout import PATIENCE_MAX_S, PATIENCE_S, Patience

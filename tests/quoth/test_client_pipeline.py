@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kit.effort import times
+from kit.scale import times
 from quoth.core.inflight import IN_FLIGHT_MAX, Pipeline
 from quoth.core.outgoing import RECORD_BYTES, Failure, Outgoing
 from quoth.message import Ack

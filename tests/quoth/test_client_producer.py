@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import StartBroker
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler, pass_on
 from kit.deadlines import DEADLINE_S, eventually, hold
-from kit.peers import refused
-from kit.proxies import Meddler, pass_on
 from quoth import Ack, Client, Failure, Messages, Producer, ProducerError, RequestError, Unavailable
 from quoth import producer as producer_module
 from quoth.connection.send_loop import Delivery

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 import quoth
-from kit.brokers import StartBroker
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.effort import times
-from kit.peers import refused
-from kit.proxies import Meddler
+from kit.scale import times
 from quoth import Client, Failure, Producer, ProducerError
 from quoth import producer as producer_module
 from quoth.connection import send_loop

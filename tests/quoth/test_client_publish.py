@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import quoth
-from kit.brokers import StartBroker
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler, Wire, pass_on
 from kit.deadlines import DEADLINE_S, eventually
-from kit.logs import segments
-from kit.peers import refused
-from kit.proxies import Meddler, Wire, pass_on
+from kit.disk.logs import segments
 from quoth import Ack, Client, Disconnected, NotFound, RequestError, Unavailable
 from quoth.core import request_state as exchange
 from quoth.core.request_state import Exchange

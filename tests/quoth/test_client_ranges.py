@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from kit.brokers import StartBroker
-from kit.damage import flip, stored_batches
-from kit.peers import refused
-from kit.proxies import Meddler
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler
+from kit.disk.damage import flip, stored_batches
 from quoth import Ack, Client, Gap, StoredBatch, Stretch
 from quothwire import batch
 from quothwire.protocol.messages import Operation

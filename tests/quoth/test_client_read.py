@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import refused
 from kit.deadlines import DEADLINE_S, eventually
-from kit.peers import refused
 from quoth import Batch, Client, Message, Messages, RequestError
 from quoth.connection.pool import SLOTS_MAX
 from quothwire.pointer import POINTER_MAX

@@ -11,13 +11,13 @@ from time import process_time
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.damage import flip, stored_batches
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Context, refused
+from kit.broker.proxies import Meddler, Wire, pass_on
 from kit.deadlines import eventually
-from kit.effort import times
-from kit.peers import Context, refused
-from kit.proxies import Meddler, Wire, pass_on
-from kit.tracing import Fault, Tracer, needs_strace
+from kit.disk.damage import flip, stored_batches
+from kit.machine.tracing import Fault, Tracer, needs_strace
+from kit.scale import times
 from quoth import Client, Message, NotFound, Reading
 from quoth.core import multi_reader
 from quothd import Broker

@@ -8,12 +8,12 @@ from itertools import count, islice
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.damage import with_headers
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Peers, refused
+from kit.broker.proxies import Meddler, Wire, pass_on
 from kit.deadlines import DEADLINE_S, eventually
-from kit.logs import encoded
-from kit.peers import Peers, refused
-from kit.proxies import Meddler, Wire, pass_on
+from kit.disk.damage import with_headers
+from kit.disk.logs import encoded
 from quoth import Client, Gap, Message, NotFound
 from quoth import reader as reader_module
 from quoth.connection.connection import Link

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import refused
 from kit.deadlines import eventually
-from kit.peers import refused
 from quoth import Client, Cursor, Gap
 from quoth.core import tailing
 

@@ -13,10 +13,10 @@ import pytest
 
 import quoth
 import quoth.aio
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import refused
+from kit.broker.proxies import Meddler
 from kit.deadlines import eventually
-from kit.peers import refused
-from kit.proxies import Meddler
 from quoth import Client, Conflict, NotFound, RequestError, Trimmed
 from quoth.core import request_state
 from quothd.datadir import topic_file

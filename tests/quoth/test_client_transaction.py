@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.peers import refused
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import refused
 from quoth import Ack, Client, Message, StagedPart, Transaction
 from quoth.core.staging import BATCH_BYTES
 from quothwire.columns import Column

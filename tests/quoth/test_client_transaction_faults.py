@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import quoth.aio
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.proxies import Meddler, Wire, pass_on
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.effort import times
-from kit.processes import peak_of
-from kit.proxies import Meddler, Wire, pass_on
+from kit.machine.processes import peak_of
+from kit.scale import times
 from quoth import Ack, Client, Disconnected, Message, StagedPart, Transaction
 from quoth.core import request_state
 from quoth.core.staging import BATCH_BYTES, IN_FLIGHT_BYTES

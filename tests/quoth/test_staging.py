@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from kit.peers import refused
+from kit.broker.peers import refused
 from quoth.columns import columns
 from quoth.core.request_state import Exchange
 from quoth.core.staging import BATCH_BYTES, IN_FLIGHT_BYTES, IN_FLIGHT_MAX, Name, Staging

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kit import forwarding
-from kit.brokers import BrokerProcess, StartBroker
-from kit.commands import Command, Running
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.client import forwarding
+from kit.machine.commands import Command, Running
 from quoth import Client, connect
 from quothlog import Log, LogOptions
 

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from typer.core import TyperCommand
 
-from kit.commands import Command
+from kit.machine.commands import Command
 from quothcli.application import run, tree
 from quothcli.cli.aliases import MEANT
 from quothcli.cli.command import Group

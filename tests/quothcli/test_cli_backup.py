@@ -16,12 +16,12 @@ import pytest
 from xxhash import xxh3_64_hexdigest
 
 import quoth
-from kit.brokers import BrokerProcess, StartBroker
-from kit.commands import Command
-from kit.damage import flip
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually
-from kit.logs import segments
-from kit.processes import listing
+from kit.disk.damage import flip
+from kit.disk.logs import segments
+from kit.machine.commands import Command
+from kit.machine.processes import listing
 from quoth import Message
 from quothd import Broker
 

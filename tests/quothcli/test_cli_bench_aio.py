@@ -12,10 +12,10 @@ import zmq.asyncio
 
 import quoth
 import quoth.aio
-from kit.brokers import BrokerProcess
-from kit.commands import Command
-from kit.effort import long_form
-from kit.loops import run
+from kit.broker.brokers import BrokerProcess
+from kit.client.loops import run
+from kit.machine.commands import Command
+from kit.scale import long_form
 from quothcli.bench.aio import READS, WRITES, Uses
 from quothcli.bench.api import Budget, Stock
 from quothcli.bench.figures import rotate

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import quoth
-from kit.brokers import BrokerProcess
-from kit.commands import Command
+from kit.broker.brokers import BrokerProcess
+from kit.machine.commands import Command
 from quothcli.bench import api
 from quothcli.bench.api import READS, WRITES, Budget, Stock, Use
 from quothcli.bench.rates import Payload

@@ -14,9 +14,9 @@ import pytest
 import zmq
 
 import quoth
-from kit.brokers import BrokerProcess
-from kit.commands import Command
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
+from kit.machine.commands import Command
 from quothcli.bench import load, schedule
 from quothcli.bench.latency import COLUMNS
 from quothcli.bench.report import Report

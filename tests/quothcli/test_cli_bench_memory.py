@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.commands import Command
-from kit.processes import needs_proc
+from kit.machine.commands import Command
+from kit.machine.processes import needs_proc
 from quothcli.bench.figures import Spread
 from quothcli.bench.memory import APPEND_GOAL, COLUMNS, RECORD_GOAL
 from quothcli.bench.report import Report

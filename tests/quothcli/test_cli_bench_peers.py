@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kit.commands import Command
+from kit.machine.commands import Command
 from quothcli.bench.peers import comparison, quoth, redis
 from quothcli.bench.peers.comparison import TRIALS, Name, fastest
 from quothcli.bench.peers.work import Peer, Way, Work, foreign, missing

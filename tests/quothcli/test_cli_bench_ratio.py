@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import quoth
-from kit.brokers import BrokerProcess
-from kit.commands import Command, Running
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import appears, eventually
-from kit.processes import children, needs_proc, runs
+from kit.machine.commands import Command, Running
+from kit.machine.processes import children, needs_proc, runs
 from quothcli.bench import load
 from quothcli.bench.ratio import FIGURES
 from quothwire import batch

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kit.commands import Command
 from kit.deadlines import appears, eventually
-from kit.effort import long_form
-from kit.processes import children, needs_proc, runs
-from kit.sparks import JOB_S, starts_spark
+from kit.machine.commands import Command
+from kit.machine.processes import children, needs_proc, runs
+from kit.scale import long_form
+from kit.spark.sparks import JOB_S, starts_spark
 
 
 @starts_spark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kit.commands import Command
+from kit.machine.commands import Command
 
 
 def test_each_step_has_a_row_with_its_time(alone: Command) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import quoth
-from kit.brokers import BrokerProcess
-from kit.commands import Command
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
-from kit.screens import Screen
+from kit.machine.commands import Command
+from kit.machine.screens import Screen
 from quothcli.bench import load, table
 from quothcli.bench.rates import Payload
 from quothcli.bench.table import Choice, Place, Row, Work

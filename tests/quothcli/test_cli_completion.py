@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess, free_port
-from kit.commands import COMMAND_S, Command, after
+from kit.broker.brokers import BrokerProcess, free_port
 from kit.deadlines import DEADLINE_S
+from kit.machine.commands import COMMAND_S, Command, after
 from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli.cli import contexts
 from quothcli.cli.completion import SCRIPTS, VARIABLE, _words

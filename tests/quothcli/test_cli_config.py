@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.commands import Command
-from kit.processes import python_of
+from kit.machine.commands import Command
+from kit.machine.processes import python_of
 from quothd.config import template
 from quothd.config.config import KEYS
 

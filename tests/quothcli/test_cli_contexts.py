@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess, free_port
-from kit.commands import Command
+from kit.broker.brokers import BrokerProcess, free_port
+from kit.machine.commands import Command
 from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli.cli import contexts
 from quothcli.cli.contexts import Context, Contexts

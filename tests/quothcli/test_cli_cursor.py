@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.commands import COMMAND, COMMAND_S, Command
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually, pause
-from kit.effort import times
-from kit.tracing import calls_in, needs_strace, traced
+from kit.machine.commands import COMMAND, COMMAND_S, Command
+from kit.machine.tracing import calls_in, needs_strace, traced
+from kit.scale import times
 from quoth import Cursor
 
 Fill = Callable[..., list[int]]

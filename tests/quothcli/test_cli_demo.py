@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.commands import Command
 from kit.deadlines import appears
-from kit.screens import Screen
+from kit.machine.commands import Command
+from kit.machine.screens import Screen
 from quothcli import application
 from quothcli.commands.about import demo
 from quothcli.commands.about.demo import Outcome, Side

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker, free_port
-from kit.commands import Command, Ended, Running
+from kit.broker.brokers import BrokerProcess, StartBroker, free_port
 from kit.deadlines import DEADLINE_S
-from kit.processes import listing, needs_proc
+from kit.machine.commands import Command, Ended, Running
+from kit.machine.processes import listing, needs_proc
 from quoth import Disconnected
 from quoth import connect as quoth_connect
 from quothcli.cli.session import Chosen

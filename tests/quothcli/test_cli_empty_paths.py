@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import quoth
+from kit.broker.peers import refused
 from kit.deadlines import DEADLINE_S
-from kit.peers import refused
 from quoth.spark.atomic_files import local_path, refuse_existing
 from quothcli.application import run, tree
 from quothd import Broker

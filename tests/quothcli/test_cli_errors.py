@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import quoth
-from kit.commands import Command
+from kit.machine.commands import Command
 from quothwire.errors import CODES
 
 

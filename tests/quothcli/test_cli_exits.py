@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from kit.commands import Command
 from kit.deadlines import DEADLINE_S
+from kit.machine.commands import Command
 from quoth import ProducerError, QuothError
 from quothcli import application
 from quothcli.cli.exit_status import Status, guarded, say, status_of

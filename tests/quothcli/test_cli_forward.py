@@ -22,14 +22,14 @@ from pathlib import Path
 import pytest
 
 import quoth as client_package
-from kit.brokers import BrokerProcess, StartBroker
-from kit.commands import Command, Running
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Context
+from kit.broker.proxies import Meddler, Wire
+from kit.client.forwarding import TOPIC, fill, mark_of, value
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.effort import times
-from kit.forwarding import TOPIC, fill, mark_of, value
-from kit.logs import put, segments
-from kit.peers import Context
-from kit.proxies import Meddler, Wire
+from kit.disk.logs import put, segments
+from kit.machine.commands import Command, Running
+from kit.scale import times
 from quoth import Client
 from quothlog import Log, LogOptions, Writer
 from quothwire.batch import Flag, encode

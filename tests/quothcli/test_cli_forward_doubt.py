@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 import quoth as client_package
-from kit import forwarding
-from kit.brokers import BrokerProcess, StartBroker
-from kit.commands import Command
-from kit.forwarding import TOPIC, mark_of, value
-from kit.logs import segments
-from kit.peers import Context
-from kit.proxies import Meddler
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Context
+from kit.broker.proxies import Meddler
+from kit.client import forwarding
+from kit.client.forwarding import TOPIC, mark_of, value
+from kit.disk.logs import segments
+from kit.machine.commands import Command
 from quoth import Client
 from quothlog import Log
 from quothwire.errors import QuothError, error

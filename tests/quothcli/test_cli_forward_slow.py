@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 import quoth
-from kit.brokers import BrokerProcess
-from kit.peers import Context
-from kit.proxies import Meddler, Wire
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import Context
+from kit.broker.proxies import Meddler, Wire
 from quoth import Client, QuothError
 from quoth.core import adaptive_timeout
 from quoth.core.adaptive_timeout import PATIENCE_MAX_S, PATIENCE_S, WINDOW_BYTES, WINDOW_BYTES_MAX, Patience

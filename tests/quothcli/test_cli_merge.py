@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import quoth as library
-from kit.brokers import BrokerProcess
-from kit.commands import Command, Running
-from kit.peers import Context
-from kit.proxies import Meddler, pass_on
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import Context
+from kit.broker.proxies import Meddler, pass_on
+from kit.machine.commands import Command, Running
 from quoth import Client
 from quothwire.errors import error
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.commands import Command
+from kit.broker.brokers import BrokerProcess
+from kit.machine.commands import Command
 from quothwire import pointer as pointers
 
 Fill = Callable[..., list[int]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.commands import Command
+from kit.machine.commands import Command
 from quothcli.application import COMMANDS, run
 from quothcli.commands.about.pages import FILES, PAGES, page
 from quothd.config.config import KEYS

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.commands import Command
-from kit.damage import flip
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
-from kit.effort import long_form
-from kit.logs import segments
-from kit.replays import BEGAN, LOG, Record, write_archive
-from kit.sparks import JAVA_OPTIONS, JOB_S, spark_home, starts_spark
+from kit.disk.damage import flip
+from kit.disk.logs import segments
+from kit.machine.commands import Command
+from kit.scale import long_form
+from kit.spark.replays import BEGAN, LOG, Record, write_archive
+from kit.spark.sparks import JAVA_OPTIONS, JOB_S, spark_home, starts_spark
 from quoth import connect
 from quoth.spark.jobs import archive, audit, compact, replay, stats
 from quoth.spark.jobs.session import Job

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.commands import Ended
-from kit.replays import BEGAN, LOG, Record, replay_and_die, write_archive
+from kit.broker.brokers import BrokerProcess
+from kit.machine.commands import Ended
+from kit.spark.replays import BEGAN, LOG, Record, replay_and_die, write_archive
 from quoth import connect
 from quoth.spark.jobs.replay import summary_of
 from quoth.spark.replay.inputs import Wish, input_of

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.replays import BEGAN, LOG, Record, write_archive
+from kit.broker.brokers import BrokerProcess
+from kit.spark.replays import BEGAN, LOG, Record, write_archive
 from quoth import connect
 from quoth.spark.archive.manifest import NAME
 from quothcli.application import run as run_command

@@ -11,9 +11,9 @@ import termios
 
 import pytest
 
-from kit.brokers import StartBroker
-from kit.commands import Command, Running
+from kit.broker.brokers import StartBroker
 from kit.deadlines import eventually
+from kit.machine.commands import Command, Running
 
 
 def test_a_value_is_published_and_its_pointer_is_told(quoth: Command, topic: str) -> None:

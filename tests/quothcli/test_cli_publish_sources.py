@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import quoth as client
-from kit.brokers import BrokerProcess
-from kit.commands import Command
+from kit.broker.brokers import BrokerProcess
+from kit.machine.commands import Command
 from quothcli.cli.exit_status import Refused
 from quothcli.printing.output import message_object
 from quothcli.records import record_parser

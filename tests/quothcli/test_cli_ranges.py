@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kit.commands import Command
+from kit.machine.commands import Command
 
 Fill = Callable[..., list[int]]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.commands import COMMAND, Command, Running
-from kit.damage import with_headers
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Peers
 from kit.deadlines import DEADLINE_S, eventually
-from kit.peers import Peers
-from kit.screens import Screen
+from kit.disk.damage import with_headers
+from kit.machine.commands import COMMAND, Command, Running
+from kit.machine.screens import Screen
 from quothwire import batch
 from quothwire import pointer as pointers
 from quothwire.headers import encode_headers

@@ -10,7 +10,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from kit.commands import Command
+from kit.machine.commands import Command
 from quothcli.application import COMMANDS, root, tree
 from quothcli.cli.command import Group, built, group
 from quothcli.cli.exit_status import Status

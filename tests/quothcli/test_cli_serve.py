@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import READY
-from kit.commands import Command, Running
+from kit.broker.brokers import READY
+from kit.machine.commands import Command, Running
 
 
 def ready(serve: Running) -> str:

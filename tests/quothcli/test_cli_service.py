@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.commands import Command
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import Peers
 from kit.deadlines import eventually
-from kit.peers import Peers
-from kit.processes import listing, python_of
-from kit.tracing import needs_strace
+from kit.machine.commands import Command
+from kit.machine.processes import listing, python_of
+from kit.machine.tracing import needs_strace
 from quothd.config import template
 from quothwire.protocol.messages import DeleteTopic, RollTopic
 

@@ -16,9 +16,9 @@ import pytest
 
 import quoth as library
 import quothlog
-from kit.brokers import BrokerProcess
-from kit.commands import COMMAND_S
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
+from kit.machine.commands import COMMAND_S
 from quothcli.application import COMMANDS, tree
 from quothcli.cli.command import Group
 from quothwire.version import VERSION

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import zmq
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.commands import Command
-from kit.damage import truncate
-from kit.logs import boundaries
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.disk.damage import truncate
+from kit.disk.logs import boundaries
+from kit.machine.commands import Command
 from quothcli.printing.output import cells_of
 
 Fill = Callable[..., list[int]]

@@ -12,12 +12,12 @@ import pytest
 import zmq
 
 import quoth as library
-from kit.brokers import BrokerProcess, StartBroker, free_port
-from kit.commands import Command, Running
-from kit.damage import stored_batches, zero
+from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.peers import Context
 from kit.deadlines import DEADLINE_S, eventually
-from kit.peers import Context
-from kit.screens import Screen
+from kit.disk.damage import stored_batches, zero
+from kit.machine.commands import Command, Running
+from kit.machine.screens import Screen
 from quoth import Client, Cursor
 from quothwire import pointer as pointers
 

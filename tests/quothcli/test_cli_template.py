@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer import BadParameter
 
-from kit.commands import Command
+from kit.machine.commands import Command
 from quoth import Message
 from quothcli.printing.formats import Format
 from quothcli.printing.template import chosen_template

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import quoth as client
-from kit.brokers import BrokerProcess, StartBroker
-from kit.commands import Command, Running
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually
-from kit.screens import Screen
+from kit.machine.commands import Command, Running
+from kit.machine.screens import Screen
 from quothcli.commands.broker.top import _lines
 from quothcli.commands.broker.watch import Row, Sort, View, Watch
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kit.commands import Command
+from kit.machine.commands import Command
 from quothcli.commands.broker import topics
 from quothwire import pointer as pointers
 from quothwire.settings import NAMES

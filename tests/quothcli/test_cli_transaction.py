@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import quoth as library
-from kit.commands import Command
+from kit.machine.commands import Command
 from quoth import Transaction
 from quothwire import pointer as pointers
 

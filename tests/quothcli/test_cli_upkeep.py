@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.commands import Command
-from kit.damage import flip, truncate
-from kit.logs import boundaries, segments
-from kit.processes import listing
-from kit.screens import Screen
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.disk.damage import flip, truncate
+from kit.disk.logs import boundaries, segments
+from kit.machine.commands import Command
+from kit.machine.processes import listing
+from kit.machine.screens import Screen
 from quothlog import Log, file_format
 from quothlog.recovery import verify
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kit.commands import Command
+from kit.machine.commands import Command
 from quothcli.application import run
 
 WRONG: dict[str, tuple[str, str, str]] = {

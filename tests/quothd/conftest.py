@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.clients import PROTOCOLS, Client, Connect, connect
-from kit.peers import FastPeer, HasUrl, Peers, SimplePeer
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import FastPeer, HasUrl, Peers, SimplePeer
+from kit.client.clients import PROTOCOLS, Client, Connect, connect
 
 
 @pytest.fixture(params=PROTOCOLS)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import StartBroker, free_port
+from kit.broker.brokers import StartBroker, free_port
+from kit.broker.peers import Peers, Subscriber
 from kit.deadlines import DEADLINE_S
-from kit.hosts import Machine, two_machines
-from kit.peers import Peers, Subscriber
+from kit.machine.hosts import Machine, two_machines
 from quothwire.protocol import announcement
 from quothwire.protocol.messages import Hello, Welcome
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.logs import segments
+from kit.disk.logs import segments
 from quothd.datadir import backup, catalog, manifest, restore, topic_file
 from quothd.datadir.catalog import Folder
 from quothd.datadir.topic_file import TopicFile

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kit.peers import refused
+from kit.broker.peers import refused
 from quothd.config import template
 from quothd.config.check import check
 from quothd.config.config import KEYS, Config, Key, Size, Span

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.effort import times
-from kit.limits import file_bytes, needs_prlimit
-from kit.lives import DIED, PATIENT, STEPS, Life, Stage, settings_for
-from kit.peers import Peers
-from kit.tracing import CHANGES, Call, Fault, Tracer, calls_in, fault_at, needs_strace, traced
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Peers
+from kit.broker.scenarios import DIED, PATIENT, STEPS, Life, Stage, settings_for
+from kit.machine.limits import file_bytes, needs_prlimit
+from kit.machine.tracing import CHANGES, Call, Fault, Tracer, calls_in, fault_at, needs_strace, traced
+from kit.scale import times
 
 DEATH = "signal=SIGKILL"
 OF_TWO_THREADS = "publish of a large transaction"

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 import quoth
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused
 from kit.deadlines import eventually
-from kit.disks import KINDS, DiskKind, SmallDisk, mounted
-from kit.effort import LONG, times
-from kit.peers import FastPeer, Peers, code_of, found_in, refused
-from kit.processes import listing
+from kit.disk.small_disks import KINDS, DiskKind, SmallDisk, mounted
+from kit.machine.processes import listing
+from kit.scale import LONG, times
 from quoth import Producer
 from quothlog.recovery import verify
 from quothwire.errors import QuothError

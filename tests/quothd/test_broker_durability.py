@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import pytest
 
-from kit.brokers import StartBroker
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused, replied
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.effort import times
-from kit.peers import FastPeer, Peers, code_of, found_in, refused, replied
-from kit.processes import listing
-from kit.storage import FaultyDisk
+from kit.disk.doubles import FaultyDisk
+from kit.machine.processes import listing
+from kit.scale import times
 from quothd import Broker
 from quothd.datadir import catalog
 from quothd.threads.events import Event, Failed

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import zmq
 
-from kit.brokers import StartBroker
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused, replied
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.peers import FastPeer, Peers, code_of, found_in, refused, replied
-from kit.processes import descriptors, needs_proc
+from kit.machine.processes import descriptors, needs_proc
 from quothd import Broker, Config
 from quothd.frontend.reply_queue import Replies
 from quothlog import Log

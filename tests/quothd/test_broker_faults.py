@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import READY, BrokerProcess, StartBroker
+from kit.broker.brokers import READY, BrokerProcess, StartBroker
+from kit.broker.peers import Peers, replied
+from kit.broker.scenarios import AWAKE, PATIENT, SLEEPY, STEPS, Stage, settings_for
 from kit.deadlines import eventually
-from kit.effort import times
-from kit.limits import descriptors_left, file_bytes, needs_prlimit
-from kit.lives import AWAKE, PATIENT, SLEEPY, STEPS, Stage, settings_for
-from kit.peers import Peers, replied
-from kit.tracing import CALLS, CHANGES, Call, Fault, Tracer, calls_in, fault_at, needs_strace, traced
+from kit.machine.limits import descriptors_left, file_bytes, needs_prlimit
+from kit.machine.tracing import CALLS, CHANGES, Call, Fault, Tracer, calls_in, fault_at, needs_strace, traced
+from kit.scale import times
 
 NEED_ROOM = tuple(name for name in CHANGES if name not in ("ftruncate", "unlink", "unlinkat"))
 FAILURES = {"EIO": CALLS, "ENOSPC": NEED_ROOM, "EMFILE": ("openat",)}

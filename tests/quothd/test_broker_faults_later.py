@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import StartBroker
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import Peers
+from kit.broker.scenarios import PATIENT, STEPS, TIRED, Stage
 from kit.deadlines import eventually
-from kit.limits import descriptors_left, needs_prlimit
-from kit.lives import PATIENT, STEPS, TIRED, Stage
-from kit.peers import Peers
-from kit.tracing import Fault, Tracer, needs_strace, traced
+from kit.machine.limits import descriptors_left, needs_prlimit
+from kit.machine.tracing import Fault, Tracer, needs_strace, traced
 
 
 @needs_strace

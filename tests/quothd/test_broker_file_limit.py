@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import quoth
-from kit.brokers import StartBroker
-from kit.limits import file_bytes, needs_prlimit
+from kit.broker.brokers import StartBroker
+from kit.machine.limits import file_bytes, needs_prlimit
 from quoth import Unavailable
 
 LIMIT = 64 * 2**10

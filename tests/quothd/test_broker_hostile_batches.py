@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.damage import with_headers
-from kit.effort import times
-from kit.logs import encoded
-from kit.peers import FastPeer, Peers, SimplePeer, code_of, refused, replied
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, refused, replied
+from kit.disk.damage import with_headers
+from kit.disk.logs import encoded
+from kit.scale import times
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError

@@ -12,11 +12,11 @@ from contextlib import closing, contextmanager
 import pytest
 import zmq
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, found_in, replied
 from kit.deadlines import eventually
-from kit.effort import times
-from kit.peers import FastPeer, Peers, found_in, replied
-from kit.processes import descriptors, needs_proc, resident_bytes
+from kit.machine.processes import descriptors, needs_proc, resident_bytes
+from kit.scale import times
 from quothwire.protocol.messages import Ping, Pong
 
 QUICK_S = 0.2

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.frames import header, packed, refusal_of
+from kit.broker.peers import FastPeer, Peers, SimplePeer, refused
+from kit.broker.requests import example
 from kit.deadlines import eventually
-from kit.frames import header, packed, refusal_of
-from kit.peers import FastPeer, Peers, SimplePeer, refused
-from kit.processes import listing, needs_proc, resident_bytes
-from kit.requests import example
+from kit.machine.processes import listing, needs_proc, resident_bytes
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer

@@ -7,9 +7,9 @@ import re
 import msgpack
 import pytest
 
-from kit.frames import header, packed, refusal_of
-from kit.peers import FastPeer, SimplePeer
-from kit.requests import PROTOCOL
+from kit.broker.frames import header, packed, refusal_of
+from kit.broker.peers import FastPeer, SimplePeer
+from kit.broker.requests import PROTOCOL
 from quothwire.batch import encode
 from quothwire.protocol.messages import Operation
 

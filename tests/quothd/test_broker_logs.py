@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.peers import Peers, code_of
 from kit.deadlines import DEADLINE_S, eventually
-from kit.peers import Peers, code_of
 from quothd import Broker
 from quothd.config.config import LOG_LEVELS
 from quothd.service import log_events, log_handler

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.clients import read_all
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, replied
+from kit.client.clients import read_all
 from kit.deadlines import eventually
-from kit.effort import times
-from kit.logs import encoded
-from kit.peers import FastPeer, Peers, SimplePeer, code_of, replied
+from kit.disk.logs import encoded
+from kit.scale import times
 from quothwire.protocol.messages import CreateTopic, Publish, Published, RollTopic, TrimTopic
 
 Pairs = list[tuple[int, bytes]]

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Peers, code_of
+from kit.broker.supervisors import Supervisor, abstract_address
 from kit.deadlines import DEADLINE_S, eventually
-from kit.peers import Peers, code_of
-from kit.supervisors import Supervisor, abstract_address
 from quothd import Broker
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.service.sd_notify import Notifier, from_environment

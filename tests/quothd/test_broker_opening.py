@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import StartBroker
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import FastPeer, Peers
 from kit.clocks import ManualClock
-from kit.damage import truncate
 from kit.deadlines import eventually
-from kit.logs import boundaries, encoded, segments
-from kit.peers import FastPeer, Peers
+from kit.disk.damage import truncate
+from kit.disk.logs import boundaries, encoded, segments
 from quothd import Broker
 from quothd.datadir import topic_file
 from quothd.topics import opening

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from kit.peers import refused
-from kit.storage import SyncedBy
+from kit.broker.peers import refused
+from kit.disk.doubles import SyncedBy
 from quothd.datadir import catalog, topic_file
 from quothd.datadir.topic_file import TopicFile
 from quothd.frontend.pending_fetches import Waits

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, refused, replied
 from kit.deadlines import eventually
-from kit.effort import times
-from kit.logs import encoded
-from kit.peers import FastPeer, Peers, code_of, refused, replied
+from kit.disk.logs import encoded
+from kit.scale import times
 from quothlog.producers import RESULTS_MAX
 from quothwire.protocol.messages import DeleteTopic, Publish, Published, RollTopic
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, refused
 from kit.deadlines import eventually
-from kit.peers import FastPeer, Peers, code_of, refused
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import (
     AdvanceTopic,

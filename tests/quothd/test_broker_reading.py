@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.clients import Client, Connect, read_all
-from kit.logs import encoded
-from kit.peers import Peers, SimplePeer, refused, replied
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Peers, SimplePeer, refused, replied
+from kit.client.clients import Client, Connect, read_all
+from kit.disk.logs import encoded
 from quothwire import batch
 from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, refused
+from kit.broker.transactions import Job
 from kit.deadlines import eventually
-from kit.peers import FastPeer, Peers, code_of, refused
-from kit.transactions import Job
 from quothd import Broker, Config
 from quothd.config.config import KEYS
 from quothd.config.sources import load

@@ -12,13 +12,13 @@ from typing import Any
 import msgpack
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.effort import times
-from kit.logs import encoded
-from kit.peers import FastPeer, Peers, SimplePeer, code_of
-from kit.requests import example, required
-from kit.transactions import Job, staged
-from kit.wording import names_python
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of
+from kit.broker.requests import example, required
+from kit.broker.transactions import Job, staged
+from kit.disk.logs import encoded
+from kit.scale import times
+from kit.text.wording import names_python
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import Operation, TopicInfo

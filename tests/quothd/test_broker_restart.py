@@ -13,10 +13,10 @@ from statistics import median
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.effort import times
-from kit.peers import Peers, replied
-from kit.topics import append_to, make_topic, share
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Peers, replied
+from kit.disk.topics import append_to, make_topic, share
+from kit.scale import times
 
 MIB = 2**20
 LITTLE = times(64, 1_024) * MIB

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_hexdigest
 
-from kit.effort import times
-from kit.logs import fill
-from kit.processes import listing
+from kit.disk.logs import fill
+from kit.machine.processes import listing
+from kit.scale import times
 from quothd.datadir import backup as saving
 from quothd.datadir import catalog, manifest
 from quothd.datadir import restore as restoring

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers
 from kit.deadlines import eventually, hold
-from kit.peers import FastPeer, Peers
 from quothwire.protocol.messages import CreateTopic, Ping, RollTopic, UpdateTopic
 
 

@@ -15,11 +15,11 @@ from statistics import median, quantiles
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.effort import times
-from kit.peers import FastPeer, Peers
-from kit.scanning import Scan, scanning
-from kit.topics import append_to, make_topic
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers
+from kit.broker.scanning import Scan, scanning
+from kit.disk.topics import append_to, make_topic
+from kit.scale import times
 
 MIB = 2**20
 HISTORY_BYTES = times(256, 2_048) * MIB

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.damage import flip, truncate
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers
 from kit.deadlines import eventually
-from kit.logs import segments
-from kit.peers import FastPeer, Peers
-from kit.processes import children, needs_proc, runs
+from kit.disk.damage import flip, truncate
+from kit.disk.logs import segments
+from kit.machine.processes import children, needs_proc, runs
 from quothd.service.scrub_process import Pace, scrub
 from quothlog.file_format import FOOTER_BYTES
 from quothlog.recovery.repair import repair

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from kit.damage import cut, flip, overwrite, zero
-from kit.harms import ACTIVE, BATCHES, RECORDS, SEGMENTS, Left, Scene, leave_behind
-from kit.peers import Peers, SimplePeer
+from kit.broker.peers import Peers, SimplePeer
+from kit.disk.corruptions import ACTIVE, BATCHES, RECORDS, SEGMENTS, Left, Scene, leave_behind
+from kit.disk.damage import cut, flip, overwrite, zero
 from quothd import Broker
 from quothwire.protocol.messages import TrimTopic
 

@@ -9,11 +9,11 @@ from statistics import median
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, refused, replied
 from kit.deadlines import eventually, hold, pause
-from kit.effort import times
-from kit.peers import FastPeer, Peers, refused, replied
-from kit.processes import descriptors, needs_proc, resident_bytes, threads
+from kit.machine.processes import descriptors, needs_proc, resident_bytes, threads
+from kit.scale import times
 from quothwire.protocol.messages import (
     Fetched,
     ListTopics,

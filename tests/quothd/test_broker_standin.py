@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import StartBroker
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, replied
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.peers import FastPeer, Peers, code_of, replied
-from kit.tracing import Fault, Tracer, needs_strace
+from kit.machine.tracing import Fault, Tracer, needs_strace
 from quothd import Broker
 from quothd.frontend.pending_request import Job
 from quothd.threads.stall_guard import HELD_UP_S, QUIET_S, Relieved, StandIn

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_hexdigest
 
-from kit.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.peers import FastPeer, Peers, refused
 from kit.deadlines import eventually
-from kit.peers import FastPeer, Peers, refused
-from kit.processes import listing
+from kit.machine.processes import listing
 from quothd.datadir import topic_file
 from quothlog import Log
 from quothlog.file_format import LOCK_NAME

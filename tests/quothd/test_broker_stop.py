@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused, replied
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.effort import times
-from kit.peers import FastPeer, Peers, code_of, found_in, refused, replied
+from kit.scale import times
 from quothd import Broker
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.threads.events import Deleted, Event, Slept
@@ -393,7 +393,9 @@ def start_broken(
 
     def start(code: str, **settings: Any) -> BrokerProcess:
         main = "from quothd.main import main; main()"
-        monkeypatch.setattr("kit.brokers._COMMAND", (sys.executable, "-W", "error", "-c", f"{code}\n{main}"))
+        monkeypatch.setattr(
+            "kit.broker.brokers._COMMAND", (sys.executable, "-W", "error", "-c", f"{code}\n{main}")
+        )
         return start_broker(popen={"cwd": tmp_path}, **settings)
 
     return start

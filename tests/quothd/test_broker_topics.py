@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, SimplePeer, code_of, found_in, refused, replied
 from kit.deadlines import eventually
-from kit.effort import times
-from kit.peers import FastPeer, Peers, SimplePeer, code_of, found_in, refused, replied
-from kit.processes import listing
+from kit.machine.processes import listing
+from kit.scale import times
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import (
     CreateTopic,

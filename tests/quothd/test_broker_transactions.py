@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.peers import FastPeer, Peers, code_of, refused, replied
-from kit.transactions import Job, part_of, staged
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, code_of, refused, replied
+from kit.broker.transactions import Job, part_of, staged
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import Conflict, QuothError

@@ -14,10 +14,10 @@ from statistics import quantiles
 
 import pytest
 
-from kit.brokers import StartBroker
-from kit.effort import times
-from kit.peers import FastPeer, Peers, replied
-from kit.transactions import Job
+from kit.broker.brokers import StartBroker
+from kit.broker.peers import FastPeer, Peers, replied
+from kit.broker.transactions import Job
+from kit.scale import times
 from quothwire.protocol.transaction import BATCHES_MAX, StagedPart
 
 MIB = 2**20

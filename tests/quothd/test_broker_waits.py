@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.clients import Client, Connect, read_all
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import FastPeer, Peers, SimplePeer, Subscriber, code_of, found_in, refused
+from kit.client.clients import Client, Connect, read_all
 from kit.deadlines import eventually, hold
-from kit.effort import times
-from kit.peers import FastPeer, Peers, SimplePeer, Subscriber, code_of, found_in, refused
-from kit.processes import descriptors, needs_proc, threads
+from kit.machine.processes import descriptors, needs_proc, threads
+from kit.scale import times
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol import announcement
 from quothwire.protocol.messages import CreateTopic, Fetch, ListTopics, RollTopic, TrimTopic

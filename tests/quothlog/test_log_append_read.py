@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import START, ManualClock
-from kit.logs import encoded, fill, outcome_of, put, values
+from kit.disk.logs import encoded, fill, outcome_of, put, values
 from quothlog import Appended, Log, LogOptions
 from quothwire import batch
 from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Flag

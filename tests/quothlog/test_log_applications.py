@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
+from kit.broker.peers import refused
 from kit.clocks import DAY, START
-from kit.peers import refused
 from quothlog.transactions.table import APPLICATIONS_MAX, ONCE_MAX, Applications, Stored
 from quothwire.protocol.transaction import is_once, producer_of
 

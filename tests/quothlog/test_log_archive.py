@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import DAY, HOUR, SECOND, START, ManualClock
-from kit.damage import flip, truncate
-from kit.effort import times
-from kit.logs import encoded, fill, put, salvaged, segments
-from kit.storage import Died, FaultyDisk
+from kit.disk.damage import flip, truncate
+from kit.disk.doubles import Died, FaultyDisk
+from kit.disk.logs import encoded, fill, put, salvaged, segments
+from kit.scale import times
 from quothlog import Appended, Log, LogOptions
 from quothlog.backup.backup import Archive, Archiver, discard
 from quothlog.backup.restore import restore

@@ -17,10 +17,10 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from kit.clocks import DAY, HOUR, ManualClock
-from kit.effort import some
-from kit.logs import boundaries, copy, encoded, fill, outcome_of, put, salvaged, segments, values
-from kit.processes import peak_of
-from kit.storage import FaultyDisk
+from kit.disk.doubles import FaultyDisk
+from kit.disk.logs import boundaries, copy, encoded, fill, outcome_of, put, salvaged, segments, values
+from kit.machine.processes import peak_of
+from kit.scale import some
 from quothlog import Log, LogOptions, file_format
 from quothlog.appending.pointer_allocator import HORIZON_US
 from quothlog.file_format import Block

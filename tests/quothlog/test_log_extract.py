@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import ManualClock
-from kit.damage import flip
 from kit.deadlines import eventually
-from kit.logs import segments
-from kit.topics import drop_from_cache
+from kit.disk.damage import flip
+from kit.disk.logs import segments
+from kit.disk.topics import drop_from_cache
 from quothlog import Log, LogOptions
 from quothlog.file_format import Position
 from quothlog.reading.segment_reader import (

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import SECOND, ManualClock
-from kit.damage import flip
-from kit.logs import copy, encoded, fill, outcome_of, put, segments, values
-from kit.storage import CHANGES, Died, FaultyDisk, Kind, MemoryDisk
+from kit.disk.damage import flip
+from kit.disk.doubles import CHANGES, Died, FaultyDisk, Kind, MemoryDisk
+from kit.disk.logs import copy, encoded, fill, outcome_of, put, segments, values
 from quothlog import Appended, Log, LogOptions
 from quothwire.errors import BrokerFailure, QuothError, Unavailable
 from quothwire.text.quantity import parse_size

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.logs import fill, values
-from kit.storage import FaultyDisk, MemoryDisk
+from kit.disk.doubles import FaultyDisk, MemoryDisk
+from kit.disk.logs import fill, values
 from quothlog import Log
 from quothlog.storage.filesystem import FileSystem, PosixFileSystem, sync_directory, write_durably
 from quothwire.errors import Unavailable

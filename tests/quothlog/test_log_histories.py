@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import DAY, MINUTE, SECOND, ManualClock
-from kit.effort import times
-from kit.logs import encoded, salvaged
-from kit.storage import Died, FaultyDisk, Kind, MemoryDisk
+from kit.disk.doubles import Died, FaultyDisk, Kind, MemoryDisk
+from kit.disk.logs import encoded, salvaged
+from kit.scale import times
 from quothlog import Log, LogOptions
 from quothwire.errors import QuothError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kit.clocks import MINUTE, SECOND, START, ManualClock
-from kit.logs import encoded, put, values
+from kit.disk.logs import encoded, put, values
 from quothlog import Log, LogOptions
 from quothlog.appending.pointer_allocator import HORIZON_US
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import HOUR, ManualClock
-from kit.effort import LONG, times
-from kit.images import CertainDisk, Image
-from kit.logs import encoded, put, salvaged
+from kit.disk.images import CertainDisk, Image
+from kit.disk.logs import encoded, put, salvaged
+from kit.scale import LONG, times
 from quothlog import Log, LogOptions
 from quothlog.recovery import verify
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import ManualClock
-from kit.logs import copy, encoded, fill, outcome_of, put, salvaged, segments, values
-from kit.storage import FaultyDisk
+from kit.disk.doubles import FaultyDisk
+from kit.disk.logs import copy, encoded, fill, outcome_of, put, salvaged, segments, values
 from quothlog import Appended, Log, LogOptions, file_format
 from quothlog.file_format import Position
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.logs import boundaries, fill, put, segments
+from kit.disk.logs import boundaries, fill, put, segments
 from quothlog import Log, LogOptions, file_format
 from quothlog.recovery.snapshot import listing
 from quothlog.recovery.verify import Damage, Unfinished, Wrong, records, summaries, summaries_in

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.logs import fill, segments, values
-from kit.storage import FaultyDisk
+from kit.disk.doubles import FaultyDisk
+from kit.disk.logs import fill, segments, values
 from quoth.filelock import FileLock
 from quothlog import Log, Reader, file_format
 from quothlog.reading import forwarding_progress

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import HOUR, ManualClock
-from kit.damage import flip, truncate, zero
-from kit.logs import boundaries, fill, segments, values
-from kit.storage import FaultyDisk
+from kit.disk.damage import flip, truncate, zero
+from kit.disk.doubles import FaultyDisk
+from kit.disk.logs import boundaries, fill, segments, values
 from quothlog import Log, LogOptions, file_format
 from quothlog.appending.pointer_allocator import HORIZON_US
 from quothlog.backup.backup import Archiver

@@ -15,10 +15,10 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from kit.clocks import HOUR, SECOND, START, ManualClock
-from kit.damage import flip
-from kit.logs import boundaries, encoded, fill, outcome_of, put, salvaged, segments, values
-from kit.processes import peak_of
-from kit.storage import FaultyDisk
+from kit.disk.damage import flip
+from kit.disk.doubles import FaultyDisk
+from kit.disk.logs import boundaries, encoded, fill, outcome_of, put, salvaged, segments, values
+from kit.machine.processes import peak_of
 from quothlog import Log, LogOptions, file_format
 from quothlog.file_format import Footer, Position
 from quothlog.recovery import verify

@@ -26,9 +26,9 @@ from hypothesis.stateful import (
 )
 
 from kit.clocks import DAY, SECOND, ManualClock
-from kit.effort import times
-from kit.logs import encoded, put
-from kit.storage import FaultyDisk, MemoryDisk
+from kit.disk.doubles import FaultyDisk, MemoryDisk
+from kit.disk.logs import encoded, put
+from kit.scale import times
 from quothlog import Appended, Log, LogOptions
 from quothlog.appending.pointer_allocator import HORIZON_US
 from quothlog.producers import RESULTS_MAX

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kit.clocks import DAY, HOUR, MINUTE, SECOND, START, ManualClock
-from kit.logs import encoded, fill, outcome_of, put
+from kit.disk.logs import encoded, fill, outcome_of, put
 from quothlog import Log, LogOptions
 from quothlog.appending.pointer_allocator import HORIZON_US, PointerIssuer
 from quothwire.errors import Conflict

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import DAY, MINUTE, SECOND, ManualClock
-from kit.logs import copy, encoded, outcome_of, put, values
-from kit.storage import FaultyDisk
+from kit.disk.doubles import FaultyDisk
+from kit.disk.logs import copy, encoded, outcome_of, put, values
 from quothlog import Appended, Log, LogOptions
 from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX, ProducerTable
 from quothwire import batch

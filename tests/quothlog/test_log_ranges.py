@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit.clocks import ManualClock
-from kit.damage import flip, swap_files, zero
-from kit.effort import times
-from kit.logs import boundaries, encoded, fill, put, segments
+from kit.disk.damage import flip, swap_files, zero
+from kit.disk.logs import boundaries, encoded, fill, put, segments
+from kit.scale import times
 from quothlog import Log, LogOptions
 from quothlog.reading.range_query import Count, Stretch, Survey
 from quothlog.reading.segment_reader import View

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.damage import flip
 from kit.deadlines import DEADLINE_S
-from kit.logs import segments
+from kit.disk.damage import flip
+from kit.disk.logs import segments
 from quothlog import Log, LogOptions, Missing, Reader
 from quothlog.file_format import BLOCK_BYTES, FOOTER_MAGIC
 from quothwire.errors import QuothError

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
+from kit.broker.transactions import Loader
 from kit.clocks import START
-from kit.logs import encoded, put
-from kit.storage import FaultyDisk
-from kit.transactions import Loader
+from kit.disk.doubles import FaultyDisk
+from kit.disk.logs import encoded, put
 from quothlog import Log, file_format
 from quothlog.file_format import TABLE_ENTRY
 from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX, ProducerTable

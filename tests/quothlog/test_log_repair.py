@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kit.clocks import HOUR, START, ManualClock
-from kit.damage import flip, zero
-from kit.logs import boundaries, encoded, fill, put, salvaged, segments
-from kit.storage import Died, FaultyDisk, Kind
+from kit.disk.damage import flip, zero
+from kit.disk.doubles import Died, FaultyDisk, Kind
+from kit.disk.logs import boundaries, encoded, fill, put, salvaged, segments
 from quothlog import Log, LogOptions, file_format
 from quothlog.recovery.repair import Mended, repair
 from quothlog.recovery.verify import Summary, summaries

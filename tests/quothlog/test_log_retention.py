@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import DAY, HOUR, SECOND, ManualClock
-from kit.logs import boundaries, encoded, fill, put, segments, values
-from kit.storage import MemoryDisk
+from kit.disk.doubles import MemoryDisk
+from kit.disk.logs import boundaries, encoded, fill, put, segments, values
 from quothlog import Log, LogOptions
 from quothwire import batch
 from quothwire.pointer import POINTER_MAX

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import SECOND, ManualClock
-from kit.logs import boundaries, encoded, fill, put, segments, values
-from kit.processes import descriptors, needs_proc
+from kit.disk.logs import boundaries, encoded, fill, put, segments, values
+from kit.machine.processes import descriptors, needs_proc
 from quothlog import Log, LogOptions, file_format
 from quothlog.appending.pointer_allocator import HORIZON_US
 from quothlog.file_format import Checkpoint, Footer, Position

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kit.clocks import DAY, HOUR, ManualClock
-from kit.damage import flip, overwrite, zero
-from kit.logs import fill, segments, values
+from kit.disk.damage import flip, overwrite, zero
+from kit.disk.logs import fill, segments, values
 from quothlog import Log, LogOptions, Reader, file_format
 from quothlog.backup.backup import Archiver
 from quothlog.recovery import snapshot, verify

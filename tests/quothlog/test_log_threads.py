@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 
-from kit.logs import encoded, fill, put, segments
+from kit.disk.logs import encoded, fill, put, segments
 from quothlog import Log, LogOptions
 from quothlog.reading.read_request import Lookup
 from quothlog.reading.segment_reader import Extract

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from kit.broker.peers import refused
+from kit.broker.transactions import Loader, staged
 from kit.clocks import DAY, HOUR, ManualClock
-from kit.logs import copy, encoded, outcome_of, salvaged, segments, values
-from kit.peers import refused
-from kit.storage import FaultyDisk
-from kit.transactions import Loader, staged
+from kit.disk.doubles import FaultyDisk
+from kit.disk.logs import copy, encoded, outcome_of, salvaged, segments, values
 from quothlog import Appended, Log, LogOptions
 from quothlog.transactions import staging
 from quothlog.transactions.commit import Publication

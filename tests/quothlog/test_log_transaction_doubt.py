@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from kit.broker.peers import refused
+from kit.broker.transactions import Loader
 from kit.clocks import HOUR, ManualClock
-from kit.logs import copy, encoded, outcome_of, put, segments, values
-from kit.peers import refused
-from kit.storage import Died, FaultyDisk
-from kit.transactions import Loader
+from kit.disk.doubles import Died, FaultyDisk
+from kit.disk.logs import copy, encoded, outcome_of, put, segments, values
 from quothlog import Log, LogOptions
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore

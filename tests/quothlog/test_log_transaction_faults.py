@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from kit.broker.transactions import Loader
 from kit.clocks import DAY, ManualClock
-from kit.logs import copy, values
-from kit.storage import CHANGES, FaultyDisk, Kind
-from kit.transactions import Loader
+from kit.disk.doubles import CHANGES, FaultyDisk, Kind
+from kit.disk.logs import copy, values
 from quothlog import Appended, Log, LogOptions
 from quothwire.errors import QuothError
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from kit.broker.transactions import Loader, part_of
 from kit.clocks import HOUR, ManualClock
-from kit.effort import LONG, times
-from kit.images import CertainDisk, Image
-from kit.logs import encoded, put, salvaged
-from kit.transactions import Loader, part_of
+from kit.disk.images import CertainDisk, Image
+from kit.disk.logs import encoded, put, salvaged
+from kit.scale import LONG, times
 from quothlog import Appended, Log, LogOptions
 from quothlog.transactions.commit import Publication
 from quothwire.errors import Conflict

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from kit.broker.peers import refused
+from kit.broker.transactions import LOADER, Loader, staged
 from kit.clocks import DAY, HOUR, ManualClock
-from kit.logs import copy, encoded, fill, outcome_of, salvaged, segments, values
-from kit.peers import refused
-from kit.storage import Died, FaultyDisk
-from kit.transactions import LOADER, Loader, staged
+from kit.disk.doubles import Died, FaultyDisk
+from kit.disk.logs import copy, encoded, fill, outcome_of, salvaged, segments, values
 from quothlog import Appended, Log, LogOptions, Missing, Reader
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore

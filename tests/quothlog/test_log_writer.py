@@ -23,8 +23,8 @@ import pytest
 
 from kit.clocks import HOUR, ManualClock
 from kit.deadlines import DEADLINE_S, eventually
-from kit.disks import mounted
-from kit.logs import fill, segments
+from kit.disk.logs import fill, segments
+from kit.disk.small_disks import mounted
 from quothlog import Log, LogOptions, Reader, Writer
 from quothlog.file_format import segment_name
 from quothlog.reading.forwarding_progress import trim_unowned, write_mark

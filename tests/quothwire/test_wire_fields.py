@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgpack
 import pytest
 
-from kit.wording import names_python
+from kit.text.wording import names_python
 from quothwire.errors import RequestError
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol import msgpack_schema

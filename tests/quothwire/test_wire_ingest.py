@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 import msgpack
 import pytest
 
-from kit.logs import sealed
+from kit.disk.logs import sealed
 from quothwire import batch
 from quothwire.batch import HEADERS, KEYS, Flag
 from quothwire.errors import QuothError

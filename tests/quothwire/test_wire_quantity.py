@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kit.peers import refused
+from kit.broker.peers import refused
 from quothwire.errors import QuothError, shown
 from quothwire.text.quantity import format_size, format_span, is_span, parse_size, parse_span
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from kit import vectors
+from kit.text import vectors
 from quothwire.batch import Flag, check, claimed, encode, parse_header
 from quothwire.errors import QuothError, RequestError
 from quothwire.protocol import transaction

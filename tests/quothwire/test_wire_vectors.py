@@ -16,7 +16,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from kit import vectors
+from kit.text import vectors
 from quothwire import batch, ingest, topic
 from quothwire.errors import QuothError, error
 from quothwire.headers import decode_headers, encode_headers

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kit.machines import Base, Machine, Unbootable
-from kit.services import Service, readme_lines
+from kit.machine.machines import Base, Machine, Unbootable
+from kit.machine.services import Service, readme_lines
 
 
 @pytest.fixture(scope="session")

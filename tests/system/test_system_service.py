@@ -11,8 +11,8 @@ import re
 import pytest
 
 from kit.deadlines import eventually
-from kit.machines import PROJECT, needs_machine
-from kit.services import CONFIG, DROP_IN, START_S, Service, readme_lines
+from kit.machine.machines import PROJECT, needs_machine
+from kit.machine.services import CONFIG, DROP_IN, START_S, Service, readme_lines
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900), needs_machine]
 EXPOSURE_MAX = 2.0

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.commands import Command, Running
-from kit.queries import Queries
-from kit.sparks import SPARK_TEST_S, session
+from kit.broker.brokers import BrokerProcess
+from kit.machine.commands import Command, Running
+from kit.spark.queries import Queries
+from kit.spark.sparks import SPARK_TEST_S, session
 from quoth.spark import connections
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kit.archives import FILE_BYTES, Account, files_in, of_archive, of_topic, publish
-from kit.damage import flip
 from kit.deadlines import eventually
+from kit.disk.damage import flip
+from kit.spark.archives import FILE_BYTES, Account, files_in, of_archive, of_topic, publish
 from quoth import Client
 from quoth.selection import Selection
 from quoth.spark.archive import archived_files, naming

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kit.archives import DIED, Account, account, files_in, of_archive, publish, run, work
-from kit.brokers import BrokerProcess, StartBroker
-from kit.effort import times
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.scale import times
+from kit.spark.archives import DIED, Account, account, files_in, of_archive, publish, run, work
 from quoth import Client
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.store import read_manifest

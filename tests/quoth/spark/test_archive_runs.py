@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kit.archives import FILE_BYTES, account, files_in, of_archive, of_topic, publish, rows_of, turn
-from kit.brokers import BrokerProcess
-from kit.damage import flip, stored_batches, with_headers, zero
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
-from kit.limits import file_bytes, needs_prlimit
+from kit.disk.damage import flip, stored_batches, with_headers, zero
+from kit.machine.limits import file_bytes, needs_prlimit
+from kit.spark.archives import FILE_BYTES, account, files_in, of_archive, of_topic, publish, rows_of, turn
 from quoth import Client
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.archiver import Archiver, Policy, Tally
@@ -525,7 +525,7 @@ def test_archiving_does_not_import_pandas(
 import sys
 from pathlib import Path
 import quoth
-from kit.archives import run
+from kit.spark.archives import run
 with quoth.connect({broker.url!r}) as client:
     run("archive", client, Path({str(root)!r}), {topic!r})
 print("pandas" in sys.modules)

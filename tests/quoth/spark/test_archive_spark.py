@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from kit.archives import DIED, files_in, of_archive, of_topic, publish, run
-from kit.brokers import StartBroker
-from kit.commands import Command
+from kit.broker.brokers import StartBroker
 from kit.deadlines import eventually
-from kit.effort import times
-from kit.processes import children, python_of, runs
-from kit.sparks import JOB_S
+from kit.machine.commands import Command
+from kit.machine.processes import children, python_of, runs
+from kit.scale import times
+from kit.spark.archives import DIED, files_in, of_archive, of_topic, publish, run
+from kit.spark.sparks import JOB_S
 from quoth import Client
 from quoth.spark.archive import archived_files, archiver, compaction, read_archive
 from quoth.spark.archive.archiver import KEEP_REPLACED_S, Archiver, Policy

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kit.archives import FILE_BYTES, of_archive, publish, turn
-from kit.commands import Command
-from kit.sparks import JOB_S, starts_spark
+from kit.machine.commands import Command
+from kit.spark.archives import FILE_BYTES, of_archive, publish, turn
+from kit.spark.sparks import JOB_S, starts_spark
 from quoth import Client, NotFound, RequestError
 from quoth.selection import Selection
 from quoth.spark.archive import archived_files, compaction, verification

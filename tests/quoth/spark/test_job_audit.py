@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from kit.brokers import StartBroker
-from kit.damage import flip, insert, swap, swap_files, truncate
-from kit.effort import times
-from kit.harms import EVERY_HARM, Left, Scene
-from kit.logs import boundaries, encoded, fill, put, segments
+from kit.broker.brokers import StartBroker
+from kit.disk.corruptions import EVERY_HARM, Left, Scene
+from kit.disk.damage import flip, insert, swap, swap_files, truncate
+from kit.disk.logs import boundaries, encoded, fill, put, segments
+from kit.scale import times
 from quoth import connect
 from quoth.spark.jobs import audit
 from quoth.spark.jobs.audit import Audit, Finding, logs_in

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import Context
+from kit.broker.proxies import Meddler
 from kit.deadlines import DEADLINE_S, eventually
-from kit.peers import Context
-from kit.proxies import Meddler
 from quoth import Client
 from quoth.spark import connections
 from quoth.spark.jobs import broker as broker_of_job

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kit.archives import FILE_BYTES, publish
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.deadlines import DEADLINE_S, eventually
-from kit.effort import long_form
-from kit.processes import python_of
-from kit.replays import (
+from kit.machine.processes import python_of
+from kit.scale import long_form
+from kit.spark.archives import FILE_BYTES, publish
+from kit.spark.replays import (
     BEGAN,
     Record,
     parts_of,
@@ -31,7 +31,7 @@ from kit.replays import (
     some_records,
     write_archive,
 )
-from kit.sparks import JOB_S
+from kit.spark.sparks import JOB_S
 from quoth import Client
 from quoth.spark.archive.archiver import Archiver, Policy
 from quoth.spark.jobs import replay

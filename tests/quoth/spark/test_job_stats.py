@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import StartBroker
-from kit.commands import Command
+from kit.broker.brokers import StartBroker
 from kit.deadlines import eventually
-from kit.processes import children, runs
-from kit.sparks import JOB_S
+from kit.machine.commands import Command
+from kit.machine.processes import children, runs
+from kit.spark.sparks import JOB_S
 from quoth import Client
 from quoth.spark.jobs import stats
 from quoth.spark.statistics.survey import Survey

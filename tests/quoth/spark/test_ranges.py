@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from kit.archives import Account, account, of_topic, publish
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.model import Ledgers
 from kit.deadlines import eventually
-from kit.ledgers import Ledgers
+from kit.spark.archives import Account, account, of_topic, publish
 from quoth import Client, Gap
 from quoth.message import Stretch
 from quoth.spark.connections import client as connection

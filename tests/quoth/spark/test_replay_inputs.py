@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit.effort import times
-from kit.replays import Record, some_records, write_archive
+from kit.scale import times
+from kit.spark.replays import Record, some_records, write_archive
 from quoth.spark.replay.chunking import Limits
 from quoth.spark.replay.inputs import POINTER_HEADER, Stream, Wish, input_of
 from quoth.spark.replay.tasks import rows_of, with_pointer

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kit.brokers import BrokerProcess
-from kit.damage import flip
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
-from kit.replays import (
+from kit.disk.damage import flip
+from kit.spark.replays import (
     BEGAN,
     DIED,
     LOG,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kit.archives import of_archive, of_topic
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
+from kit.spark.archives import of_archive, of_topic
 from quoth import Client, QuothError
 from quoth.spark import read_topic
 from quothcli.bench.rates import Payload

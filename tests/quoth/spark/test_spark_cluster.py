@@ -18,10 +18,10 @@ import pyspark
 import pytest
 
 import quoth.spark
-from kit.brokers import BrokerProcess
-from kit.clusters import needs_namespaces, standalone
-from kit.effort import long_form
-from kit.sparks import JAVA_OPTIONS, JOB_S, spark_home, starts_spark
+from kit.broker.brokers import BrokerProcess
+from kit.scale import long_form
+from kit.spark.clusters import needs_namespaces, standalone
+from kit.spark.sparks import JAVA_OPTIONS, JOB_S, spark_home, starts_spark
 
 README = Path(quoth.spark.__path__[0], "README.md").read_text()
 BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)

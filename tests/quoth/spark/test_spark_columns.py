@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types
 
-from kit.peers import refused
+from kit.broker.peers import refused
 from quoth.core.staging import BATCH_BYTES
 from quoth.spark.sink.columns import Gathering, Names, by_topic, names_of
 from quothwire import batch

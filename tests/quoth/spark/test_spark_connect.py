@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kit.brokers import BrokerProcess
-from kit.sparks import JAVA_OPTIONS, JOB_S, starts_spark
+from kit.broker.brokers import BrokerProcess
+from kit.spark.sparks import JAVA_OPTIONS, JOB_S, starts_spark
 
 JOB = """\
 import json, sys

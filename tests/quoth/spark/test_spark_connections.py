@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
 from quoth import Client
 from quoth.spark import connections
 

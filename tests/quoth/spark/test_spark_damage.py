@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import StartBroker
-from kit.damage import Stored, stored_batches, zero
+from kit.broker.brokers import StartBroker
+from kit.disk.damage import Stored, stored_batches, zero
 from quoth import Client
 from quoth.spark.options import Options, parse
 from quoth.spark.source.data_loss import Loss

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually, pause
-from kit.effort import times
-from kit.processes import children, runs
-from kit.sparks import JOB_S
+from kit.machine.processes import children, runs
+from kit.scale import times
+from kit.spark.sparks import JOB_S
 from quoth import Client, Message
 
 EXAMPLE = Path(__file__).parents[3] / "client" / "examples" / "clean_orders.py"

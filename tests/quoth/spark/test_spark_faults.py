@@ -14,9 +14,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.damage import flip, stored_batches, with_headers
-from kit.queries import Queries
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.disk.damage import flip, stored_batches, with_headers
+from kit.spark.queries import Queries
 from quoth import Client
 from quoth.spark import QuothDataSource
 from quoth.spark.options import parse

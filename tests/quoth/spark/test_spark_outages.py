@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kit.archives import of_archive, of_topic
-from kit.brokers import StartBroker
+from kit.broker.brokers import StartBroker
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.effort import times
+from kit.scale import times
+from kit.spark.archives import of_archive, of_topic
 from quoth import Client
 from quoth.spark.archive import archiver as archiver_module
 from quoth.spark.archive.archiver import Archiver, Policy

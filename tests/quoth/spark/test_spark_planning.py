@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit.ledgers import Ledgers
+from kit.broker.model import Ledgers
 from quoth import NotFound, RequestError
 from quoth.spark.options import Options, parse
 from quoth.spark.source.data_loss import Loss

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import Row
 
 import quoth
-from kit.brokers import BrokerProcess
-from kit.peers import refused
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import refused
 from quoth import Client
 from quoth.spark.sink.foreach_producer import write_partition
 

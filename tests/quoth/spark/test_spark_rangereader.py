@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess, StartBroker
-from kit.damage import flip, stored_batches, with_headers
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.disk.damage import flip, stored_batches, with_headers
 from quoth import Ack, Client
 from quoth.spark.source.data_loss import Loss, into
 from quoth.spark.source.range_reader import RangeReader, TopicRange, records_of

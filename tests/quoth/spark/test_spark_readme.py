@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import quoth.spark
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
 from quoth import Client
 from quoth.spark import connections, options

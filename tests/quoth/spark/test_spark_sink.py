@@ -12,8 +12,8 @@ import pytest
 from pyspark.errors import PythonException
 
 import quoth
-from kit.brokers import BrokerProcess
-from kit.sinks import register
+from kit.broker.brokers import BrokerProcess
+from kit.spark.sinks import register
 from quoth import Client, Message
 
 Write = Callable[..., None]

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import quoth
-from kit.brokers import BrokerProcess, StartBroker
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Context
+from kit.broker.proxies import Meddler, Wire
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.peers import Context
-from kit.proxies import Meddler, Wire
-from kit.sinks import Spoil, register
+from kit.spark.sinks import Spoil, register
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Published
 
@@ -236,8 +236,8 @@ def save_and_kill(rows: Any, broker: BrokerProcess, topic: str, seconds: float) 
 
 DRIVER = """
 import pathlib, sys, time
-from kit.sinks import register
-from kit.sparks import session
+from kit.spark.sinks import register
+from kit.spark.sparks import session
 
 url, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import quoth.spark
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
 from quoth import Client, RequestError
 from quoth.spark import read_topic
 

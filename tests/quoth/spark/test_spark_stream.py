@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
-from kit.queries import Queries
+from kit.spark.queries import Queries
 from quoth import Client
 from quoth.spark import Lag, LagListener, QuothDataSource, connections
 from quoth.spark.options import parse

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kit.brokers import BrokerProcess
+from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
 from quoth.spark import connections, workers
 from quoth.spark.workers import PAUSE_MAX_S, Here, OnSpark, perform, until_next_look

@@ -8,9 +8,9 @@ from itertools import groupby
 
 import pytest
 
-from kit.brokers import StartBroker
-from kit.damage import flip, stored_batches
-from kit.effort import times
+from kit.broker.brokers import StartBroker
+from kit.disk.damage import flip, stored_batches
+from kit.scale import times
 from quoth import Client, Message
 from quoth.message import Gap
 from quoth.spark.jobs.stats import gap_line, summary_of

@@ -1,0 +1,1 @@
+"""Brokers in tests: processes, raw peers, proxies, models of what they answer."""

@@ -1,0 +1,229 @@
+"""Real broker processes: on a free port, in a directory of the test, ended by their pid whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from kit.deadlines import DEADLINE_S
+from kit.machine.forkserver import start
+from kit.machine.processes import python_of
+
+READY = "quothd: ready "
+_COMMAND = python_of("quothd.main")
+_RANDOM = random.SystemRandom()
+_WORKERS_MAX = 16
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS_MAX
+_GIVEN: deque[int] = deque(maxlen=500)
+"""The ports that this process has chosen last."""
+_WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "never awaited")
+
+
+class BrokerProcess:
+    """`quothd` as a process. Made by the fixtures `start_broker` and `broker`, which also end it.
+
+    settings: keys of the configuration, given as arguments. environment: variables for it; those of this
+    process that begin with QUOTH_ are not handed on. popen: more for `subprocess.Popen`. prefix: what
+    to put in front of the command; it may be changed for the next start.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        popen: Mapping[str, Any] | None = None,
+        prefix: Sequence[str] = (),
+        **settings: object,
+    ) -> None:
+        self.directory = directory
+        self.prefix = prefix
+        self.settings: dict[str, object] = {"port": free_port(), **settings}
+        self._arguments = arguments
+        self._environment = dict(environment or {})
+        self._popen = dict(popen or {})
+        self._process: subprocess.Popen[str] | None = None
+        self._said = threading.Condition()
+        self._lines: list[str] = []
+        self._reader: threading.Thread | None = None
+        self.url = ""
+
+    # -- its life ---------------------------------------------------------------------------------------
+
+    def start(self) -> BrokerProcess:
+        """Start it and wait until it is ready."""
+        self.launch()
+        line = self.wait_for(READY)
+        self.url = line.removeprefix(READY)
+        return self
+
+    def launch(self) -> None:
+        """Start it, whatever comes of it."""
+        assert self._process is None or self.exit_status is not None, "it is running"
+        self._lines.clear()
+        arguments = "--dir", str(self.directory), *options(self.settings), *self._arguments
+        process = start(
+            [*self.prefix, *_COMMAND, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**_environment(), **self._environment},
+            **self._popen,
+        )
+        assert process.stderr is not None
+        self._process = process
+        self._reader = threading.Thread(target=self._collect, args=(process.stderr,), daemon=True)
+        self._reader.start()
+
+    def restart(self, **settings: object) -> BrokerProcess:
+        """Start it again, once it has ended, on the same port and directory."""
+        port = int(self.url.rpartition(":")[2])
+        self.settings = {**self.settings, "port": port, **settings}
+        return self.start()
+
+    def terminate(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end; returns its exit status."""
+        os.kill(self.pid, number)
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        os.kill(self.pid, signal.SIGKILL)
+        assert self.wait() == -signal.SIGKILL
+
+    def freeze(self) -> None:
+        """Stop it where it stands, until SIGCONT; returns once it does nothing any more."""
+        os.kill(self.pid, signal.SIGSTOP)
+        _, status = os.waitpid(self.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), "it has ended"
+
+    def wait(self, seconds: float = DEADLINE_S) -> int:
+        """Wait until it has ended; returns its exit status."""
+        assert self._process is not None
+        assert self._reader is not None
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {seconds:g} s\n{self.stderr}") from None
+        self._reader.join()
+        return status
+
+    def close(self) -> None:
+        """End it if it is running."""
+        if self._process is not None:
+            if self.exit_status is None:
+                os.kill(self._process.pid, signal.SIGKILL)
+            self.wait()
+
+    # -- what it is -------------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """How it ended, None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
+    @property
+    def announcements(self) -> str:
+        """Where it announces."""
+        address, _, port = self.url.rpartition(":")
+        return f"{address}:{int(port) + 1}"
+
+    @property
+    def topics_directory(self) -> Path:
+        """Where its topics lie."""
+        return self.directory / "topics"
+
+    # -- what it says -----------------------------------------------------------------------------------
+
+    @property
+    def stderr(self) -> str:
+        """What it has said since it was started last."""
+        with self._said:
+            return "\n".join(self._lines)
+
+    @property
+    def complaints(self) -> list[str]:
+        """What a broker never says."""
+        return [line for line in self.stderr.splitlines() if any(sign in line for sign in _WENT_WRONG)]
+
+    def wait_for(self, text: str, seconds: float = DEADLINE_S) -> str:
+        """Wait for a line that contains a text, and return it."""
+        deadline = time.monotonic() + seconds
+        with self._said:
+            while True:
+                for line in self._lines:
+                    if text in line:
+                        return line
+                left = deadline - time.monotonic()
+                ended = self._lines[-1:] == [_END]
+                if left <= 0 or ended:
+                    raise AssertionError(f"it does not say {text!r}:\n" + "\n".join(self._lines))
+                self._said.wait(left)
+
+    def _collect(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                self._say(line.rstrip("\n"))
+        self._say(_END)
+
+    def _say(self, line: str) -> None:
+        with self._said:
+            self._lines.append(line)
+            self._said.notify_all()
+
+
+def free_port() -> int:
+    """A port that is free, as is the next one, and that the system gives to nobody who asks for any: so it is
+    still free when a broker that was killed is started again. Each worker of a test run has ports of its own:
+    no other one takes this port before it is bound, or while its broker is down."""
+    while True:
+        port = _RANDOM.randrange(10_000 + 2 * _WORKER, 32_000, 2 * _WORKERS_MAX)
+        if port in _GIVEN:
+            continue
+        with socket.socket() as one, socket.socket() as other, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + 1))
+            _GIVEN.append(port)
+            return port
+
+
+StartBroker = Callable[..., BrokerProcess]
+
+_END = "(end of its output)"
+
+
+def options(settings: Mapping[str, object]) -> list[str]:
+    """Keys of the configuration as arguments."""
+    given: list[str] = []
+    for key, value in settings.items():
+        name = key.replace("_", "-")
+        match value:
+            case True:
+                given.append(f"--{name}")
+            case False:
+                given.append(f"--no-{name}")
+            case _:
+                given += [f"--{name}", str(value)]
+    return given
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("QUOTH_")}

@@ -1,0 +1,319 @@
+"""Raw ZeroMQ peers of a broker: what its clients send and get, frame by frame, with a deadline on everything.
+
+Each belongs to one thread. A refusal is raised as the error that it carries.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+
+import zmq
+
+from kit.deadlines import DEADLINE_S
+from kit.disk.logs import encoded
+from quothwire import batch
+from quothwire.errors import QuothError, error
+from quothwire.protocol import announcement, binary_codec
+from quothwire.protocol.binary_codec import Answer
+from quothwire.protocol.messages import (
+    DescribeTopic,
+    Fetch,
+    Fetched,
+    GetStatus,
+    Publish,
+    Published,
+    Status,
+    TopicInfo,
+)
+from quothwire.protocol.operations import Request
+from quothwire.record import Record, records_of
+
+Context = zmq.Context[zmq.Socket[bytes]]
+AnyPeer = TypeVar("AnyPeer", bound="Peer")
+
+
+class HasUrl(Protocol):
+    """A broker, in this process or another one."""
+
+    @property
+    def url(self) -> str:
+        """Where it is reached."""
+
+
+class Peer:
+    """A socket that is connected to a broker, and frames.
+
+    unread_max: messages that it takes without their being read, 0 for any number.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        url: str,
+        kind: int = zmq.DEALER,
+        *,
+        identity: bytes = b"",
+        unread_max: int = 0,
+    ) -> None:
+        self.socket: zmq.Socket[bytes] = context.socket(kind)
+        self.socket.set(zmq.LINGER, 0)
+        self.socket.set(zmq.RCVHWM, unread_max)
+        self.socket.set(zmq.SNDHWM, 0)
+        if identity:
+            self.socket.set(zmq.IDENTITY, identity)
+        self.socket.connect(url)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave."""
+        self.socket.close(linger=0)
+
+    def send_frames(self, frames: Sequence[bytes]) -> None:
+        """Send a message as it is."""
+        self.socket.send_multipart(frames)
+
+    def receive_frames(self, seconds: float = DEADLINE_S) -> list[bytes]:
+        """The next message as it is."""
+        assert self.socket.poll(max(0, int(seconds * 1_000))), f"nothing came within {seconds:g} s"
+        return self.socket.recv_multipart()
+
+    def is_silent(self, seconds: float) -> bool:
+        """Does nothing come for a while?"""
+        return not self.socket.poll(int(seconds * 1_000))
+
+
+class SimplePeer(Peer):
+    """A client that speaks the simple protocol, through REQ or DEALER."""
+
+    def ask(self, *frames: bytes | str | int) -> list[bytes]:
+        """Send a request; returns the frames of its reply as they are."""
+        self.send(*frames)
+        return self.receive()
+
+    def send(self, *frames: bytes | str | int) -> None:
+        """Send a request."""
+        delimiter = [] if self.socket.type == zmq.REQ else [b""]
+        self.send_frames([*delimiter, *map(_as_frame, frames)])
+
+    def receive(self, seconds: float = DEADLINE_S) -> list[bytes]:
+        """The next reply, without the delimiter."""
+        frames = self.receive_frames(seconds)
+        if self.socket.type != zmq.REQ:
+            assert frames.pop(0) == b""
+        return frames
+
+    def call(self, *frames: bytes | str | int) -> list[bytes]:
+        """Send a request; returns what follows "ok"."""
+        status, *rest = self.ask(*frames)
+        if status == b"error":
+            raise error(rest[0].decode(), rest[1].decode())
+        assert status == b"ok"
+        return rest
+
+    def publish(self, topic: str | bytes, *values: bytes) -> tuple[int, int]:
+        """Append values; returns their first and last pointer."""
+        first, last = map(int, self.call("publish", topic, *values))
+        return first, last
+
+    def read(
+        self, topic: str | bytes, after: int = 0, limit: int = 100, wait_ms: int = 0
+    ) -> tuple[int, list[tuple[int, bytes]]]:
+        """The cursor to go on with, and records as pointer and value."""
+        following, *pairs = self.call("read", topic, after, limit, wait_ms)
+        return int(following), list(zip(map(int, pairs[::2]), pairs[1::2], strict=True))
+
+    def topics(self, after: str = "") -> list[str]:
+        """Names of topics."""
+        return [name.decode() for name in self.call("topics", after)]
+
+
+class Found(NamedTuple):
+    """The answer to a fetch: the message, the records above the cursor, how many batches they came in."""
+
+    reply: Fetched
+    records: list[Record]
+    batches: int
+
+    @property
+    def values(self) -> list[bytes]:
+        """The values of the records."""
+        return [record.value for record in self.records]
+
+
+class FastPeer(Peer):
+    """A client that speaks the fast protocol; it may have many requests on their way."""
+
+    def __init__(self, context: Context, url: str, *, identity: bytes = b"", unread_max: int = 0) -> None:
+        super().__init__(context, url, identity=identity, unread_max=unread_max)
+        self._correlations = count(1)
+        self._early: dict[int, Answer] = {}
+
+    # -- one by one -------------------------------------------------------------------------------------
+
+    def send(self, request: Request, topic: str = "", payload: bytes | None = None) -> int:
+        """Send a request; returns its correlation id."""
+        correlation = next(self._correlations)
+        self.send_frames([b"", *binary_codec.encode_request(request, correlation, topic, payload)])
+        return correlation
+
+    def receive(self, seconds: float = DEADLINE_S) -> Answer:
+        """The next answer, whatever request it belongs to."""
+        frames = self.receive_frames(seconds)
+        assert frames[0] == b""
+        return binary_codec.decode_answer(frames[1:])
+
+    def answer_to(self, correlation: int, seconds: float = DEADLINE_S) -> Answer:
+        """The answer to one request; those that come before it are kept."""
+        deadline = time.monotonic() + seconds
+        while correlation not in self._early:
+            answer = self.receive(deadline - time.monotonic())
+            self._early[answer.correlation] = answer
+        return self._early.pop(correlation)
+
+    def answers_to(self, correlations: Iterable[int], seconds: float = DEADLINE_S) -> list[Answer]:
+        """The answers to some requests, in the order of the requests."""
+        deadline = time.monotonic() + seconds
+        return [self.answer_to(one, deadline - time.monotonic()) for one in correlations]
+
+    def request(self, request: Request, topic: str = "", payload: bytes | None = None) -> Answer:
+        """Ask and wait for the answer, a refusal included."""
+        return self.answer_to(self.send(request, topic, payload))
+
+    def call(self, request: Request, topic: str = "", payload: bytes | None = None) -> Any:
+        """Ask and wait for the reply. Raises the refusal."""
+        return replied(self.request(request, topic, payload))
+
+    # -- short ways -------------------------------------------------------------------------------------
+
+    def publish(self, topic: str, values: Sequence[bytes], durability: str = "", **of: Any) -> Published:
+        """Append one batch; `of`: see `kit.disk.logs.encoded`."""
+        reply = self.call(Publish(durability), topic, encoded(values, **of))
+        assert isinstance(reply, Published)
+        return reply
+
+    def send_publish(self, topic: str, values: Sequence[bytes], durability: str = "", **of: Any) -> int:
+        """Send one batch; returns the correlation id."""
+        return self.send(Publish(durability), topic, encoded(values, **of))
+
+    def fetch(self, topic: str, after: int = 0, **arguments: int) -> Found:
+        """Read on after a pointer."""
+        return found_in(self.request(Fetch(after=after, **arguments), topic), after)
+
+    def send_fetch(self, topic: str, after: int = 0, **arguments: int) -> int:
+        """Ask for records; returns the correlation id."""
+        return self.send(Fetch(after=after, **arguments), topic)
+
+    def read_all(self, topic: str, after: int = 0, **arguments: int) -> list[Record]:
+        """Everything above a pointer."""
+        records: list[Record] = []
+        while True:
+            found = self.fetch(topic, after, **arguments)
+            if not found.records:
+                return records
+            records += found.records
+            assert found.reply.next == records[-1].pointer
+            after = found.reply.next
+
+    def describe(self, topic: str) -> TopicInfo:
+        """Everything about a topic."""
+        reply = self.call(DescribeTopic(), topic)
+        assert isinstance(reply, TopicInfo)
+        return reply
+
+    def status(self, limit: int = 1_000, after: str = "") -> Status:
+        """The broker as a whole."""
+        reply = self.call(GetStatus(limit=limit, after=after))
+        assert isinstance(reply, Status)
+        return reply
+
+
+class Subscriber(Peer):
+    """Who listens to announcements."""
+
+    def __init__(self, context: Context, url: str, *prefixes: bytes) -> None:
+        super().__init__(context, url, zmq.SUB)
+        for prefix in prefixes:
+            self.socket.subscribe(prefix)
+
+    def next(self, seconds: float = DEADLINE_S) -> tuple[str, int]:
+        """The next announcement: topic and newest pointer."""
+        (frame,) = self.receive_frames(seconds)
+        return announcement.decode(frame)
+
+
+class Peers:
+    """Makes peers that are closed at the end of the test."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._made: list[Peer] = []
+
+    def fast(self, broker: str | HasUrl, **options: Any) -> FastPeer:
+        """A client that speaks the fast protocol."""
+        return self.keep(FastPeer(self.context, _url(broker), **options))
+
+    def simple(self, broker: str | HasUrl, kind: int = zmq.DEALER, **options: Any) -> SimplePeer:
+        """A client that speaks the simple protocol."""
+        return self.keep(SimplePeer(self.context, _url(broker), kind, **options))
+
+    def keep(self, peer: AnyPeer) -> AnyPeer:
+        """Close this one too."""
+        self._made.append(peer)
+        return peer
+
+    def close(self) -> None:
+        """Close them all."""
+        for peer in self._made:
+            peer.close()
+
+
+def replied(answer: Answer) -> Any:
+    """The message of an answer. Raises the refusal."""
+    if isinstance(answer.reply, QuothError):
+        raise answer.reply
+    return answer.reply
+
+
+def found_in(answer: Answer, after: int = 0) -> Found:
+    """The records above a pointer in the answer to a fetch. Raises the refusal."""
+    reply = replied(answer)
+    assert isinstance(reply, Fetched)
+    raws = batch.split(answer.payload, reply.log)
+    records = [record for raw in raws for record in records_of(batch.decode(raw, reply.log), after)]
+    return Found(reply, records, len(raws))
+
+
+def code_of(answer: Answer) -> str:
+    """The code of a refusal, empty for a reply."""
+    return answer.reply.code if isinstance(answer.reply, QuothError) else ""
+
+
+@contextmanager
+def refused(code: str) -> Iterator[None]:
+    """What stands in this block is refused with a code."""
+    try:
+        yield
+        raise AssertionError(f"this was not refused as {code}")
+    except QuothError as problem:
+        if problem.code != code:
+            raise AssertionError(f"refused as {problem}, not as {code}") from problem
+
+
+def _url(broker: str | HasUrl) -> str:
+    return broker if isinstance(broker, str) else broker.url
+
+
+def _as_frame(part: bytes | str | int) -> bytes:
+    return part if isinstance(part, bytes) else str(part).encode()

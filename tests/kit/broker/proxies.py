@@ -1,0 +1,293 @@
+"""What can stand between a client and a broker: a wire that is cut, and one who meddles with single messages.
+
+`Wire` passes bytes and knows nothing of messages. `Meddler` passes messages, unless a rule of the test says
+that a request or a reply is to be lost or refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from kit.broker.peers import Context
+from kit.deadlines import pause
+from quothwire.errors import QuothError
+from quothwire.protocol import binary_codec
+from quothwire.protocol.binary_codec import Answer, Call
+
+_PIECE = 2**16
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: closing sends a reset and throws away what is on its way."""
+
+
+class _Thread:
+    """A thread that does what it is told through a pipe, one order after the other."""
+
+    def __init__(self, name: str) -> None:
+        self.bell, self._ring = os.pipe()
+        self._orders: deque[tuple[Callable[[], None], threading.Event]] = deque()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it."""
+        self.order(lambda: setattr(self, "over", True))
+        self._thread.join()
+        os.close(self.bell)
+        os.close(self._ring)
+
+    def order(self, what: Callable[[], None]) -> None:
+        """Let the thread do something; returns when it has been done."""
+        done = threading.Event()
+        self._orders.append((what, done))
+        os.write(self._ring, b"\0")
+        assert done.wait(20), "the proxy hangs"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def obey(self) -> None:
+        """Do what was ordered."""
+        os.read(self.bell, 1)
+        what, done = self._orders.popleft()
+        what()
+        done.set()
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+
+class _Pair:
+    """One connection through the wire: the client's end, the broker's, and what each is still to be sent."""
+
+    def __init__(self, client: socket.socket, broker: socket.socket) -> None:
+        self.ends = (client, broker)
+        self.other = {client: broker, broker: client}
+        self.waiting = {client: bytearray(), broker: bytearray()}
+
+
+class Wire(_Thread):
+    """A TCP connection to a broker that can be cut, or pass nothing in one direction.
+
+    deaf: what the broker says is thrown away. dead: nothing is read from either side. Use `cut` to end that:
+    a connection that has lost something cannot go on. rate: bytes a second that pass to the broker, 0 for as
+    many as there are. passed: how many have.
+    """
+
+    def __init__(self, broker_url: str) -> None:
+        super().__init__("wire")
+        self.deaf = False
+        self.dead = False
+        self.cuts = 0
+        self.rate = 0
+        self.passed = 0
+        host, _, port = broker_url.removeprefix("tcp://").rpartition(":")
+        self._broker = (host, int(port))
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self.bell, selectors.EVENT_READ)
+        self._pairs: dict[socket.socket, _Pair] = {}
+        self.url = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.start()
+
+    def cut(self) -> None:
+        """Cut every connection, and let new ones pass everything."""
+        self.order(self._cut)
+
+    def turn_deaf(self) -> None:
+        """From now on nothing that the broker says arrives."""
+        self.order(lambda: setattr(self, "deaf", True))
+
+    def die(self) -> None:
+        """From now on nothing arrives on either side, and nobody is told."""
+        self.order(lambda: setattr(self, "dead", True))
+
+    def _cut(self) -> None:
+        for pair in set(self._pairs.values()):
+            self._end(pair)
+            self.cuts += 1
+        self.deaf = self.dead = False
+
+    def _run(self) -> None:
+        while not self.over:
+            for key, events in self._selector.select():
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fileobj == self.bell:
+                    self.obey()
+                elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._pairs:
+                    self._pass(key.fileobj, events)
+            if self.dead:
+                self._wait_for_orders()
+        for pair in set(self._pairs.values()):
+            self._end(pair)
+        self._listener.close()
+        self._selector.close()
+
+    def _wait_for_orders(self) -> None:
+        while self.dead and not self.over:
+            self.obey()
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        try:
+            broker = socket.create_connection(self._broker, timeout=5)
+        except OSError:
+            client.close()
+            return
+        pair = _Pair(client, broker)
+        for end in pair.ends:
+            end.setblocking(False)
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._pairs[end] = pair
+            self._selector.register(end, selectors.EVENT_READ)
+
+    def _pass(self, end: socket.socket, events: int) -> None:
+        pair = self._pairs[end]
+        try:
+            if events & selectors.EVENT_READ:
+                slow = self.rate and end is pair.ends[0]
+                piece = end.recv(max(1, self.rate // 50) if slow else _PIECE)
+                if not piece:
+                    self._end(pair)
+                    return
+                if slow:
+                    pause(len(piece) / self.rate)
+                if end is pair.ends[0]:
+                    self.passed += len(piece)
+                if end is pair.ends[0] or not self.deaf:
+                    self._send(pair, pair.other[end], piece)
+            if events & selectors.EVENT_WRITE:
+                self._send(pair, end, b"")
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._end(pair)
+
+    def _send(self, pair: _Pair, end: socket.socket, piece: bytes) -> None:
+        waiting = pair.waiting[end]
+        waiting += piece
+        with contextlib.suppress(BlockingIOError):
+            del waiting[: end.send(waiting)]
+        for one in pair.ends:
+            self._listen(pair, one)
+
+    def _listen(self, pair: _Pair, end: socket.socket) -> None:
+        """Who cannot take what comes yet holds up the other side, as a real network does."""
+        reads = len(pair.waiting[pair.other[end]]) <= 16 * _PIECE
+        writes = bool(pair.waiting[end])
+        events = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * writes
+        known = end in self._selector.get_map()
+        if events and known:
+            self._selector.modify(end, events)
+        elif events:
+            self._selector.register(end, events)
+        elif known:
+            self._selector.unregister(end)
+
+    def _end(self, pair: _Pair) -> None:
+        for end in pair.ends:
+            self._pairs.pop(end, None)
+            if end in self._selector.get_map():
+                self._selector.unregister(end)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            end.close()
+
+
+Lost = bool
+RequestRule = Callable[[Call], QuothError | Lost]
+ReplyRule = Callable[[Call, Answer], QuothError | Lost]
+
+
+def pass_on(*_: object) -> bool:
+    """The rule that leaves everything as it is."""
+    return False
+
+
+class Meddler(_Thread):
+    """Passes the messages of the fast protocol between clients and a broker, unless a rule says otherwise.
+
+    on_request, on_reply: called in a thread of its own. They return False to pass the message on, True to
+    lose it, or an error that the client gets instead. requests: what clients have sent, in order.
+    """
+
+    def __init__(self, context: Context, broker_url: str) -> None:
+        super().__init__("meddler")
+        self.on_request: RequestRule = pass_on
+        self.on_reply: ReplyRule = pass_on
+        self.requests: list[Call] = []
+        self._calls: dict[tuple[bytes, int], Call] = {}
+        self._front: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
+        self._back: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        for one in (self._front, self._back):
+            one.set(zmq.LINGER, 0)
+            one.set(zmq.SNDHWM, 0)
+            one.set(zmq.RCVHWM, 0)
+        port = self._front.bind_to_random_port("tcp://127.0.0.1")
+        self.url = f"tcp://127.0.0.1:{port}"
+        self._back.set(zmq.RECONNECT_IVL, 10)
+        self._back.connect(broker_url)
+        self.start()
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._front, zmq.POLLIN)
+        poller.register(self._back, zmq.POLLIN)
+        poller.register(self.bell, zmq.POLLIN)
+        while not self.over:
+            ready = dict(poller.poll())
+            if self.bell in ready:
+                self.obey()
+            if self._front in ready:
+                self._take_request(self._front.recv_multipart())
+            if self._back in ready:
+                self._take_reply(self._back.recv_multipart())
+        self._front.close()
+        self._back.close()
+
+    def _take_request(self, frames: list[bytes]) -> None:
+        client, empty, *body = frames
+        call = binary_codec.decode_call(body)
+        self.requests.append(call)
+        self._calls[client, call.correlation] = call
+        verdict = self.on_request(call)
+        if verdict is False:
+            self._back.send_multipart(frames)
+        else:
+            self._refuse([client, empty], call, verdict)
+
+    def _take_reply(self, frames: list[bytes]) -> None:
+        client, empty, *body = frames
+        answer = binary_codec.decode_answer(body)
+        call = self._calls[client, answer.correlation]
+        verdict = self.on_reply(call, answer)
+        if verdict is False:
+            self._front.send_multipart(frames)
+        else:
+            self._refuse([client, empty], call, verdict)
+
+    def _refuse(self, route: list[bytes], call: Call, verdict: QuothError | Lost) -> None:
+        if isinstance(verdict, QuothError):
+            self._front.send_multipart(
+                route + binary_codec.encode_error(call.operation, call.correlation, verdict)
+            )

@@ -1,0 +1,81 @@
+"""A consumer in a process of its own that reads the cold history of a topic over and over, without pause."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import quoth
+from kit.deadlines import DEADLINE_S, eventually
+from kit.disk.topics import drop_from_cache
+from kit.machine.processes import python_of
+
+_COUNTER = struct.Struct("<Q")
+
+
+class Scan:
+    """The consumer; it stands still until it is told to run."""
+
+    def __init__(self, process: subprocess.Popen[bytes], counter: Path) -> None:
+        self._process = process
+        self._counter = counter
+
+    @property
+    def records(self) -> int:
+        """How many records it has read so far."""
+        data = self._counter.read_bytes()
+        return _COUNTER.unpack(data)[0] if data else 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Let it run as long as this block lasts, from its next records on."""
+        before = self.records
+        os.kill(self._process.pid, signal.SIGCONT)
+        try:
+            eventually(lambda: self.records > before, "it reads")
+            yield
+        finally:
+            self.stand_still()
+
+    def stand_still(self) -> None:
+        """Stop it where it stands; returns once it does nothing any more."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+        _, status = os.waitpid(self._process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), "it has ended"
+
+
+@contextmanager
+def scanning(url: str, topic: str, folder: Path, counter: Path) -> Iterator[Scan]:
+    """A consumer of the sealed segments of a topic, whose folder is this one."""
+    process = subprocess.Popen(
+        [*python_of("kit.broker.scanning"), url, topic, str(folder), str(counter)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    try:
+        scan = Scan(process, counter)
+        eventually(lambda: counter.exists() and scan.records, "it reads")
+        scan.stand_still()
+        yield scan
+    finally:
+        process.kill()
+        process.wait(DEADLINE_S)
+
+
+def main() -> None:
+    """Read all records that are there now, over and over; each time nothing of them is in memory."""
+    url, topic, folder, counter = sys.argv[1:]
+    fd = os.open(counter, os.O_RDWR | os.O_CREAT)
+    records = 0
+    with quoth.connect(url) as client:
+        end = client.topic(topic).last
+        while True:
+            drop_from_cache(Path(folder))
+            for batch in client.batches(topic, until=end):
+                records += len(batch)
+                os.pwrite(fd, _COUNTER.pack(records), 0)

@@ -1,0 +1,135 @@
+"""Transactions as an application makes them: batches that it stages, in a log or through a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kit.broker.peers import FastPeer
+from quothlog import Appended, Log
+from quothlog.transactions.commit import Publication
+from quothlog.transactions.transactions import Transactions
+from quothwire import batch
+from quothwire.batch import Flag
+from quothwire.protocol.messages import (
+    AbortTransaction,
+    GetTransaction,
+    Published,
+    PublishStaged,
+    Stage,
+    TransactionInfo,
+)
+from quothwire.protocol.transaction import StagedPart, encode_parts, producer_of, sequence_of
+
+LOADER = "loader"
+Batches = Sequence[Sequence[bytes]]
+
+
+def staged(
+    values: Sequence[bytes],
+    version: int,
+    application: str = LOADER,
+    headers: Sequence[bytes] | None = None,
+) -> bytes:
+    """A batch as a task stages it."""
+    return batch.encode(
+        values,
+        headers=headers,
+        producer=producer_of(application),
+        sequence=sequence_of(version),
+        flags=int(Flag.TRANSACTION),
+    )
+
+
+def part_of(part: int, attempt: int, batches: Batches) -> StagedPart:
+    """A part that an attempt has staged whole."""
+    return StagedPart(part, attempt, len(batches), sum(map(len, batches)))
+
+
+class Loader:
+    """An application at work on an open log, without a broker."""
+
+    def __init__(self, log: Log, application: str = LOADER) -> None:
+        self.log = log
+        self.id = producer_of(application)
+        self.own: Transactions = log.transactions()
+        self._application = application
+
+    def stage(self, version: int, part: int, batches: Batches, attempt: int = 7) -> StagedPart:
+        """Stage a part, whole."""
+        for number, values in enumerate(batches):
+            raw = staged(values, version, self._application)
+            self.own.stage(self.id, version, part, attempt, number, raw)
+        return part_of(part, attempt, batches)
+
+    def publish(self, version: int, parts: Iterable[StagedPart]) -> Appended:
+        """Publish parts, durably, with all steps that this takes."""
+        outcome = self.own.publish(self.id, version, list(parts))
+        if isinstance(outcome, Publication):
+            return self.carry_out(outcome)
+        assert outcome is not None
+        self.log.sync()
+        self.own.tidy()
+        return outcome
+
+    def carry_out(self, publication: Publication) -> Appended:
+        """All steps of a large publication. What goes wrong is raised as it is told."""
+        try:
+            publication.prepare()
+            self.own.place(publication)
+            publication.commit()
+        except OSError as problem:
+            raise self.own.withdraw(publication, problem) from problem
+        return self.own.adopt(publication)
+
+
+class Job:
+    """An application at work on a topic, through a broker."""
+
+    def __init__(self, peer: FastPeer, topic: str, application: str = LOADER) -> None:
+        self.peer = peer
+        self.topic = topic
+        self.application = application
+
+    def stage(self, version: int, part: int, batches: Batches, attempt: int = 7) -> StagedPart:
+        """Stage a part, whole, a few batches on their way at once."""
+        for start in range(0, len(batches), 8):
+            asked = [
+                self.send_stage(version, part, number, batches[number], attempt)
+                for number in range(start, min(start + 8, len(batches)))
+            ]
+            for answer in self.peer.answers_to(asked):
+                if isinstance(answer.reply, Exception):
+                    raise answer.reply
+        return part_of(part, attempt, batches)
+
+    def send_stage(
+        self, version: int, part: int, number: int, values: Sequence[bytes], attempt: int = 7
+    ) -> int:
+        """Send one batch; returns the correlation id."""
+        request = Stage(self.application, version, part, attempt, number)
+        return self.peer.send(request, self.topic, staged(values, version, self.application))
+
+    def send_publish(self, version: int, parts: Sequence[StagedPart]) -> int:
+        """Ask for parts to be published; returns the correlation id."""
+        request = PublishStaged(self.application, version, len(parts))
+        return self.peer.send(request, self.topic, encode_parts(parts))
+
+    def publish(self, version: int, parts: Sequence[StagedPart]) -> Published:
+        """Publish parts. Raises the refusal."""
+        answer = self.peer.answer_to(self.send_publish(version, parts))
+        if isinstance(answer.reply, Exception):
+            raise answer.reply
+        assert isinstance(answer.reply, Published)
+        return answer.reply
+
+    def abort(self, version: int) -> TransactionInfo:
+        """Remove what is staged."""
+        reply = self.peer.call(AbortTransaction(self.application, version), self.topic)
+        assert isinstance(reply, TransactionInfo)
+        return reply
+
+    def standing(self, version: int) -> TransactionInfo:
+        """How it stands."""
+        reply = self.peer.call(GetTransaction(self.application, version), self.topic)
+        assert isinstance(reply, TransactionInfo)
+        return reply

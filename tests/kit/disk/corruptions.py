@@ -1,0 +1,389 @@
+"""A data directory that a broker left behind, and everything that may happen to its files.
+
+Twelve batches of three records lie in three segments, the last of which was being written. Where several
+harms come together, each finds its place by where it was at first, and meets what is there by then.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import quoth
+from kit.broker.brokers import BrokerProcess
+from kit.disk.damage import (
+    cut,
+    flip,
+    in_place,
+    insert,
+    overwrite,
+    stored_batches,
+    swap,
+    swap_files,
+    truncate,
+    zero,
+)
+from kit.disk.logs import segments
+from quoth import Messages
+from quothwire.batch import HEADER_BYTES
+
+SEGMENTS, BATCHES, RECORDS = 3, 4, 3
+ACTIVE = (SEGMENTS - 1) * BATCHES
+"""The first batch of the segment that was being written."""
+
+
+class Left(NamedTuple):
+    """What a broker left behind: a topic `t` with its records and its stored batches, and another topic."""
+
+    directory: Path
+    log_id: int
+    published: Messages
+    others: Messages
+    written: list[bytes]
+
+    @property
+    def batch_of(self) -> dict[int, int]:
+        """The batch that each pointer is in."""
+        return {message.pointer: row // RECORDS for row, message in enumerate(self.published)}
+
+
+def leave_behind(directory: Path, *, killed: bool) -> Left:
+    """Let a broker that is killed, or ended in order, leave a directory behind."""
+    broker = BrokerProcess(directory)
+    ids: dict[str, int] = {}
+    try:
+        broker.start()
+        with quoth.connect(broker.url) as client:
+            for topic in ("t", "other"):
+                ids[topic] = client.create_topic(topic, count_limit=BATCHES * RECORDS).log
+                for number in range(SEGMENTS * BATCHES):
+                    values = [b"%d.%d " % (number, row) + b"x" * (number * 29 % 70) for row in range(RECORDS)]
+                    client.publish(topic, values, key=b"of " + topic.encode())
+            published, others = client.read("t"), client.read("other")
+        broker.kill() if killed else broker.terminate()
+    finally:
+        broker.close()
+    stored = stored_batches(broker.topics_directory, ids["t"])
+    written = [one.path.read_bytes()[one.start : one.end] for one in stored]
+    return Left(directory, ids["t"], published, others, written)
+
+
+class Scene:
+    """A copy of what a broker left behind, to be harmed and then served."""
+
+    def __init__(self, left: Left, directory: Path) -> None:
+        shutil.copytree(left.directory, directory)
+        self.left = left
+        self.directory = directory
+        (self.folder,) = directory.glob(f"topics/*~{left.log_id:016x}")
+        (self.other,) = directory.glob("topics/other~*")
+        self.stored = stored_batches(directory / "topics", left.log_id)
+        self.segments = segments(self.folder)
+        self._blocks = [path.read_bytes()[: self.block(row)[2]] for row, path in enumerate(self.segments)]
+
+    @property
+    def settings(self) -> Path:
+        """The settings of the topic."""
+        return self.folder / "topic.json"
+
+    def index(self, row: int) -> Path:
+        """The index of a segment."""
+        return self.segments[row].with_suffix(".idx")
+
+    def block(self, row: int) -> Stretch:
+        """The header block of a segment."""
+        first = self.stored[row * BATCHES]
+        return first.path, 0, first.start
+
+    def tail(self, row: int, number: int) -> Stretch:
+        """All of a segment from one of its batches on; from the one that it does not have, its footer."""
+        one = self.stored[row * BATCHES + number - 1]
+        return one.path, one.end, _size(one.path)
+
+    def whole(self) -> set[int]:
+        """The batches that are whole and in their place."""
+        found = set()
+        for row, path in enumerate(self.segments):
+            if path.exists():
+                first = row * BATCHES
+                written = self.left.written[first : first + BATCHES]
+                data, log_id = path.read_bytes(), self.left.log_id
+                needed = in_place(data, written, log_id)
+                if self.index(row).exists():
+                    needed &= in_place(data, written, log_id, self.block(row)[2])
+                found |= {first + one for one in needed}
+        return found
+
+    def has_block(self, row: int) -> bool:
+        """Is the header block of a segment as it was?"""
+        path = self.segments[row]
+        return path.exists() and path.read_bytes().startswith(self._blocks[row])
+
+
+Harm = Callable[[Scene, random.Random], None]
+Stretch = tuple[Path, int, int]
+Blow = Callable[[Path, int, int, random.Random], None]
+
+
+# -- harm to a stretch of bytes -----------------------------------------------------------------------------
+
+
+def _flip(path: Path, start: int, end: int, rng: random.Random) -> None:
+    for _ in range(rng.randint(1, 3)):
+        flip(path, rng.randrange(start, end), rng.randrange(1, 256))
+
+
+def _zero(path: Path, start: int, end: int, rng: random.Random) -> None:
+    zero(path, *_part(start, end, rng))
+
+
+def _overwrite(path: Path, start: int, end: int, rng: random.Random) -> None:
+    begin, stop = _part(start, end, rng)
+    overwrite(path, begin, rng.randbytes(stop - begin))
+
+
+def _cut(path: Path, start: int, end: int, rng: random.Random) -> None:
+    cut(path, *_part(start, end, rng))
+
+
+def _truncate(path: Path, start: int, end: int, rng: random.Random) -> None:
+    truncate(path, rng.randrange(start, end))
+
+
+def _double(path: Path, start: int, end: int, rng: random.Random) -> None:
+    begin, stop = _part(start, end, rng)
+    insert(path, rng.choice((begin, stop)), path.read_bytes()[begin:stop])
+
+
+def _swap(path: Path, start: int, end: int, rng: random.Random) -> None:
+    a, b, c, d = sorted(rng.sample(range(start, end + 1), 4))
+    swap(path, (a, b), (c, d))
+
+
+def _part(start: int, end: int, rng: random.Random) -> tuple[int, int]:
+    """Some of a stretch, or all of it."""
+    if rng.random() < 0.2:
+        return start, end
+    begin, stop = sorted(rng.sample(range(start, end + 1), 2))
+    return begin, stop
+
+
+BLOWS: dict[str, Blow] = {
+    "flip": _flip,
+    "zero": _zero,
+    "overwrite": _overwrite,
+    "cut": _cut,
+    "truncate": _truncate,
+    "double": _double,
+    "swap": _swap,
+}
+
+
+def _batch(number: int, start: int = 0, end: int | None = None) -> Callable[[Scene], Stretch]:
+    def stretch(scene: Scene) -> Stretch:
+        one = scene.stored[number]
+        return one.path, one.start + start, one.end if end is None else one.start + end
+
+    return stretch
+
+
+def _between(number: int, other: int) -> Callable[[Scene], Stretch]:
+    """From within a batch to within a later one of the same segment."""
+
+    def stretch(scene: Scene) -> Stretch:
+        one, last = scene.stored[number], scene.stored[other]
+        return one.path, (one.start + one.end) // 2, (last.start + last.end) // 2
+
+    return stretch
+
+
+PLACES: dict[str, Callable[[Scene], Stretch]] = {
+    "the first batch": _batch(0),
+    "the header of a sealed batch": _batch(5, 0, HEADER_BYTES),
+    "the body of a sealed batch": _batch(5, HEADER_BYTES),
+    "the first batch of a sealed segment": _batch(4),
+    "the last batch of a sealed segment": _batch(7),
+    "three sealed batches": _between(4, 6),
+    "the first batch of the active segment": _batch(8),
+    "the header of an active batch": _batch(9, 0, HEADER_BYTES),
+    "the body of an active batch": _batch(9, HEADER_BYTES),
+    "three active batches": _between(8, 10),
+    "the last batch": _batch(11),
+    "the first header block": lambda scene: scene.block(0),
+    "the second header block": lambda scene: scene.block(1),
+    "the active header block": lambda scene: scene.block(2),
+    "a footer": lambda scene: scene.tail(1, BATCHES),
+    "the end of a segment": lambda scene: scene.tail(0, 3),
+    "an index": lambda scene: (scene.index(1), 0, _size(scene.index(1))),
+    "a whole segment": lambda scene: (scene.segments[1], 0, _size(scene.segments[1])),
+    "the whole active segment": lambda scene: (scene.segments[2], 0, _size(scene.segments[2])),
+}
+
+
+def blow(how: str, place: str) -> Harm:
+    """One of the `BLOWS` to one of the `PLACES`, if there is anything left of it."""
+
+    def harm(scene: Scene, rng: random.Random) -> None:
+        path, start, end = PLACES[place](scene)
+        end = min(end, _size(path))
+        if end - start > 3:
+            BLOWS[how](path, start, end, rng)
+
+    return harm
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+EVERY_BLOW: dict[str, Harm] = {f"{how} {place}": blow(how, place) for how in BLOWS for place in PLACES}
+
+
+# -- harm to whole batches and files ------------------------------------------------------------------------
+
+
+def _if_there(harm: Callable[[Scene], None]) -> Harm:
+    """Harm to files that may be gone by now."""
+
+    def do(scene: Scene, rng: random.Random) -> None:
+        try:
+            harm(scene)
+        except FileNotFoundError:
+            return
+
+    return do
+
+
+def _swap_batches(one: int, other: int) -> Harm:
+    def harm(scene: Scene) -> None:
+        first, second = scene.stored[one], scene.stored[other]
+        swap(first.path, (first.start, first.end), (second.start, second.end))
+
+    return _if_there(harm)
+
+
+def _double_batch(one: int, before: int) -> Harm:
+    def harm(scene: Scene) -> None:
+        place = scene.stored[before]
+        insert(place.path, place.start, scene.left.written[one])
+
+    return _if_there(harm)
+
+
+def _write_over(one: int, other: int) -> Harm:
+    def harm(scene: Scene) -> None:
+        place = scene.stored[other]
+        cut(place.path, place.start, place.end)
+        insert(place.path, place.start, scene.left.written[one])
+
+    return _if_there(harm)
+
+
+def _delete_segments(*rows: int) -> Harm:
+    """The indexes are left."""
+
+    def harm(scene: Scene, rng: random.Random) -> None:
+        for row in rows:
+            scene.segments[row].unlink(missing_ok=True)
+
+    return harm
+
+
+def foreign_newest(scene: Scene, rng: random.Random) -> None:
+    """A segment of another topic lies behind all others."""
+    floor = scene.left.published[-1].pointer + 5
+    shutil.copy(segments(scene.other)[1], scene.folder / f"{floor:017d}.seg")
+
+
+def _delete_indexes(scene: Scene) -> None:
+    for index in scene.folder.glob("*.idx"):
+        index.unlink()
+
+
+def _empty_indexes(scene: Scene) -> None:
+    for index in scene.folder.glob("*.idx"):
+        truncate(index, 0)
+
+
+def _foreign_indexes(scene: Scene) -> None:
+    for row, other in enumerate(sorted(scene.other.glob("*.idx"))):
+        shutil.copy(other, scene.index(row))
+
+
+def _one_index_for_all(scene: Scene) -> None:
+    for row in (0, 2):
+        shutil.copy(scene.index(1), scene.index(row))
+
+
+HARMLESS: dict[str, Harm] = {
+    "no index": _if_there(_delete_indexes),
+    "empty indexes": _if_there(_empty_indexes),
+    "swapped indexes": _if_there(lambda scene: swap_files(scene.index(0), scene.index(1))),
+    "indexes of another topic": _if_there(_foreign_indexes),
+    "one index for all": _if_there(_one_index_for_all),
+    **{
+        f"batch {one} once more before batch {before}": _double_batch(one, before)
+        for one, before in ((5, 5), (5, 6), (4, 7), (8, 11), (9, 10), (0, 5), (3, 11))
+    },
+}
+"""What costs no batch at all."""
+
+MISPLACED: dict[str, Harm] = {
+    **{
+        f"batches {one} and {other} swapped": _swap_batches(one, other)
+        for one, other in ((0, 1), (0, 3), (4, 5), (4, 6), (5, 6), (4, 7), (8, 9), (8, 10), (8, 11), (10, 11))
+    },
+    **{
+        f"batch {one} instead of batch {other}": _write_over(one, other)
+        for one, other in ((4, 5), (5, 4), (4, 7), (7, 4), (9, 8), (8, 11), (11, 8), (1, 9))
+    },
+    **{
+        f"no segment {' '.join(map(str, rows))}": _delete_segments(*rows)
+        for rows in ((0,), (1,), (2,), (0, 1), (1, 2))
+    },
+}
+"""What costs batches, or makes them change places."""
+
+
+TOO_EARLY: dict[str, Harm] = {
+    "batch 9 once more before batch 1": _double_batch(9, 1),
+    "batch 11 once more before batch 4": _double_batch(11, 4),
+}
+"""What costs nothing as long as the segment that it happens to has more batches behind it."""
+
+
+# -- harm to the settings -----------------------------------------------------------------------------------
+
+
+def _settings_garbage(scene: Scene, rng: random.Random) -> None:
+    scene.settings.write_bytes(rng.randbytes(rng.choice((1, 100, 100_000))))
+
+
+def _settings_nested(scene: Scene, rng: random.Random) -> None:
+    scene.settings.write_bytes(b"[" * 60_000)
+
+
+def _settings_cut(scene: Scene, rng: random.Random) -> None:
+    truncate(scene.settings, rng.randrange(_size(scene.settings)))
+
+
+SETTINGS: dict[str, Harm] = {
+    "no settings": lambda scene, rng: scene.settings.unlink(),
+    "empty settings": lambda scene, rng: truncate(scene.settings, 0),
+    "garbage as settings": _settings_garbage,
+    "nested settings": _settings_nested,
+    "cut settings": _settings_cut,
+}
+"""What makes the settings of the topic unreadable. One of them at a time."""
+
+EVERY_HARM: dict[str, Harm] = {
+    **EVERY_BLOW,
+    **HARMLESS,
+    **MISPLACED,
+    **TOO_EARLY,
+    **SETTINGS,
+    "a newest segment of another topic": foreign_newest,
+}

@@ -1,0 +1,1 @@
+"""The machine in tests: processes, system calls, networks, booted systems, terminals."""

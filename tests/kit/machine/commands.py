@@ -1,0 +1,106 @@
+"""The command `quoth` as a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kit.machine.forkserver import start
+from kit.machine.processes import python_of
+
+COMMAND = python_of("quothcli.main")
+COMMAND_S = 60.0
+"""In which a whole command has ended, on a machine that has ten other things to do."""
+_WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")
+
+
+def after(prelude: str) -> tuple[str, ...]:
+    """The command, whose process executes this code first."""
+    return *COMMAND[:-1], f"{prelude}\n{COMMAND[-1]}" if prelude else COMMAND[-1]
+
+
+class Ended(NamedTuple):
+    """How a command ended and what it said."""
+
+    status: int
+    out: bytes
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of its output."""
+        return self.out.decode().splitlines()
+
+    @property
+    def objects(self) -> list[Any]:
+        """The lines of its output as JSON."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Running:
+    """A command that is running."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def line(self) -> str:
+        """The next line of its output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode().rstrip("\n")
+
+    def wait_until_stopped(self) -> None:
+        """Wait until SIGSTOP has taken effect: from then on it does nothing until SIGCONT."""
+        found = os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert found is not None
+        assert found.si_code == os.CLD_STOPPED, "it has ended"
+
+    def end(self, number: int | None = None) -> Ended:
+        """Send it a signal, if one is given, and wait for its end."""
+        if number is not None:
+            os.kill(self.process.pid, number)
+        out, err = self.process.communicate(timeout=COMMAND_S)
+        ended = Ended(self.process.returncode, out or b"", (err or b"").decode())
+        assert not any(sign in ended.err for sign in _WENT_WRONG), ended.err
+        return ended
+
+
+class Command:
+    """`quoth`, for one broker or for none. prelude: code that its process executes first."""
+
+    def __init__(self, url: str, running: list[Running], prelude: str = "") -> None:
+        self.url = url
+        self._running = running
+        self._command = after(prelude)
+
+    def prepared(self, prelude: str) -> Command:
+        """The same, whose process executes this code first."""
+        return Command(self.url, self._running, prelude)
+
+    def __call__(
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        environment: Mapping[str, str] | None = None,
+        seconds: float = COMMAND_S,
+    ) -> Ended:
+        """Run it to its end, which comes within so many seconds."""
+        running = self.start(*arguments, environment=environment, stdin=subprocess.PIPE)
+        process = running.process
+        out, err = process.communicate(stdin, timeout=seconds)
+        ended = Ended(process.returncode, out, err.decode())
+        assert not any(sign in ended.err for sign in _WENT_WRONG), ended.err
+        return ended
+
+    def start(self, *arguments: str, environment: Mapping[str, str] | None = None, **popen: Any) -> Running:
+        """Start it; it is killed at the end of the test if it still runs then."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("QUOTH_")}
+        url = {"QUOTH_URL": self.url} if self.url else {}
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = start(
+            [*self._command, *arguments], env={**kept, **url, **(environment or {})}, **{**streams, **popen}
+        )
+        self._running.append(Running(process))
+        return self._running[-1]

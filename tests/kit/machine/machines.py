@@ -1,0 +1,212 @@
+"""A Debian that is booted with systemd in a container, for tests of the service as it is installed.
+
+The root directory comes from debootstrap, once for each suite, and is kept beside the environment, as the
+wheels are that the installation in it needs: a second run needs no network. A machine gets an overlay above
+it, so that it changes nothing there, and a loopback of its own. It ends with the process that booted it.
+
+QUOTH_SYSTEM_SUITE names another suite of Debian, with another Python and another systemd.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+
+from kit.broker.supervisors import Supervisor
+from kit.machine.commands import Ended
+
+PROJECT = Path(__file__).parents[3]
+SUITE = os.environ.get("QUOTH_SYSTEM_SUITE") or "bookworm"
+PACKAGES = ("python3", "python3-venv", "systemd", "systemd-sysv")
+"""What a minimal Debian lacks of what README asks for: Python, and the init that is to be tested."""
+BOOT_S = 60.0
+RUN_S = 300.0
+"""Far beyond what anything takes, installing it included."""
+_TOOLS = ("debootstrap", "systemd-nspawn", "unshare", "setpriv", "nsenter")
+_BOOT = """
+cd "$1"
+mount -t overlay overlay -o lowerdir=base,upperdir=upper,workdir=work root
+umount -R /sys/fs/cgroup 2>/dev/null
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+group=/sys/fs/cgroup/$2
+shift 2
+mkdir "$group"
+sh -c 'echo $$ > "$0/cgroup.procs"; exec setpriv --pdeathsig KILL "$@"' "$group" "$@"
+find "$group" -depth -type d -exec rmdir {} +
+"""
+"""In a mount namespace of its own, so that whatever is mounted goes with it. The control groups are mounted
+as newer versions of systemd want them, whatever this system has."""
+
+
+class Unbootable(Exception):
+    """Why no machine can be booted here."""
+
+
+def missing() -> str:
+    """What keeps a machine from being booted here, empty if nothing that can be told beforehand."""
+    if sys.platform != "linux":
+        return "systemd runs on Linux only"
+    if os.geteuid() != 0:
+        return "only root may boot a container"
+    tools = [name for name in _TOOLS if shutil.which(name) is None]
+    return f"there is no {', '.join(tools)}: apt-get install debootstrap systemd-container" if tools else ""
+
+
+_MISSING = missing()
+needs_machine = pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "a machine can be booted here")
+
+
+class Base:
+    """The root directory of a suite and the wheels for its Python. Raises `Unbootable`."""
+
+    def __init__(self, suite: str = SUITE) -> None:
+        key = blake2b(repr((suite, PACKAGES)).encode(), digest_size=6).hexdigest()
+        cache = Path(sys.prefix) / "system"
+        cache.mkdir(mode=0o700, exist_ok=True)
+        with _only_one(cache / "lock"):
+            self.root = _made_once(cache / f"{suite}-{key}", lambda path: _bootstrap(suite, path))
+            self.python = max(path.name[6:] for path in (self.root / "usr/bin").glob("python3.*[0-9]"))
+            wanted = requirements()
+            key = blake2b(repr(wanted).encode(), digest_size=6).hexdigest()
+            self.wheels = _made_once(
+                cache / f"wheels-{self.python}-{key}", lambda path: _download(self.python, wanted, path)
+            )
+
+
+def requirements() -> list[str]:
+    """What pip needs to build and to install Quoth."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    return [*project["build-system"]["requires"], *project["project"]["dependencies"]]
+
+
+class Machine:
+    """A machine that is running. directory: what it changes is kept there. Raises `Unbootable`."""
+
+    def __init__(self, base: Base, directory: Path) -> None:
+        self.directory = directory
+        self._leader = ""
+        for name in ("upper", "work", "root"):
+            (directory / name).mkdir()
+        (directory / "base").symlink_to(base.root)
+        supervisor = Supervisor.below(directory)
+        self._console = (directory / "console").open("w+")
+        self._process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "sh", "-c", _BOOT, "boot",
+             str(directory), f"quoth-test-{os.getpid()}",
+             "systemd-nspawn", "--boot", "--quiet", "--register=no", "--keep-unit", "--notify-ready=yes",
+             "--private-network", "--console=pipe", "--resolv-conf=off", "--timezone=off",
+             "--link-journal=no",
+             f"--machine=quoth-test-{os.getpid()}", f"--directory={directory / 'root'}",
+             f"--bind-ro={PROJECT}:/src", f"--bind-ro={base.wheels}:/wheels"],
+            stdin=subprocess.DEVNULL, stdout=self._console, stderr=self._console,
+            env={**os.environ, **supervisor.environment()},
+        )  # fmt: skip
+        try:
+            supervisor.wait_for("READY", seconds=BOOT_S)
+            told = [one.fields["X_NSPAWN_LEADER_PID"] for one in supervisor.told if len(one.fields) > 1]
+            self._leader = told[-1]
+        except (AssertionError, IndexError) as problem:
+            self.close()
+            raise Unbootable(f"it does not boot: {self.console[-1_000:] or problem}") from problem
+        finally:
+            supervisor.close()
+
+    @property
+    def console(self) -> str:
+        """What was said while it booted."""
+        self._console.seek(0)
+        return self._console.read()
+
+    def run(self, script: str, *arguments: str, stdin: bytes = b"", seconds: float = RUN_S) -> Ended:
+        """Run a script of the shell in it, as root, to its end. arguments: $1 and so on."""
+        with self.start(script, *arguments, stdin=subprocess.PIPE) as process:
+            try:
+                out, err = process.communicate(stdin, timeout=seconds)
+            finally:
+                process.kill()
+        return Ended(process.returncode, out, err.decode())
+
+    def start(self, script: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        """Start a script of the shell in it."""
+        nsenter = shutil.which("nsenter")
+        assert nsenter is not None
+        return subprocess.Popen(
+            [nsenter, "--target", self._leader, "--all", "--",
+             "/bin/sh", "-ec", f"cd /src\n{script}", "sh", *arguments],
+            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={
+                "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                "HOME": "/root",
+                "LANG": "C.UTF-8",
+                "PIP_NO_INDEX": "1",
+                "PIP_FIND_LINKS": "/wheels",
+            },
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Switch it off, and remove what it has changed."""
+        with self._console:
+            try:
+                if self._leader:
+                    os.kill(int(self._leader), signal.SIGRTMIN + 4)  # to systemd: power off
+                    self._process.wait(timeout=BOOT_S)
+            finally:
+                self._process.kill()
+                self._process.wait()
+        for name in ("upper", "work"):
+            shutil.rmtree(self.directory / name)
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    """Have a lock file, which other runs wait for."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _made_once(path: Path, make: Callable[[Path], None]) -> Path:
+    """Something that is kept for later runs: it is there whole, or not at all."""
+    if not path.exists():
+        beside = path.with_name(f"{path.name}.new")
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir()
+        make(beside)
+        beside.rename(path)
+    return path
+
+
+def _bootstrap(suite: str, path: Path) -> None:
+    """Install a suite's packages; its mounts go with a namespace, whatever becomes of it."""
+    _done(
+        "unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}",
+        suite, str(path),
+    )  # fmt: skip
+    for name in ("var/cache/apt/archives", "var/lib/apt/lists"):
+        shutil.rmtree(path / name)
+
+
+def _download(python: str, wanted: list[str], path: Path) -> None:
+    """Fetch wheels for another Python than this one, which may be of another libc only if that is newer."""
+    _done(
+        sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:",
+        f"--python-version={python}", f"--dest={path}", *wanted,
+    )  # fmt: skip
+
+
+def _done(*command: str) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines() or [""]
+        raise Unbootable(f"{command[0]} ... {command[-1]} ended with {done.returncode}: {said[-1]}")

@@ -1,0 +1,78 @@
+"""A terminal that a command writes to, and what is seen on it."""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import termios
+import time
+from collections.abc import Callable, Mapping
+
+from kit.deadlines import DEADLINE_S
+from kit.machine.commands import Command, Ended, Running
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Screen:
+    """A terminal of a size. environment: more for the command that is shown on it."""
+
+    def __init__(self, lines: int, columns: int, environment: Mapping[str, str] | None = None) -> None:
+        size = {"TERM": "xterm", "LINES": str(lines), "COLUMNS": str(columns), "NO_COLOR": ""}
+        self.environment = {**size, **(environment or {})}
+        self.seen = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._ours, self._theirs = pty.openpty()
+        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def show(self, command: Command, *arguments: str, errors: bool = False) -> Running:
+        """Start a command on it. errors: it shows what the command says on stderr, too."""
+        streams = {"stdout": self._theirs, "stdin": self._theirs} | (
+            {"stderr": self._theirs} if errors else {}
+        )
+        running = command.start(*arguments, environment=self.environment, **streams)
+        os.close(self._theirs)
+        return running
+
+    def show_errors(self, command: Command, *arguments: str) -> Ended:
+        """Run a command to its end of which it only shows what that says on stderr, and close the screen."""
+        running = command.start(*arguments, environment=self.environment, stderr=self._theirs)
+        os.close(self._theirs)
+        self.wait_for_end()
+        ended = running.end()
+        self.close()
+        return ended
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._ours, text.encode())
+
+    def wait_for(self, is_there: Callable[[str], bool]) -> None:
+        """Until that is true of all that has been seen."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_there(self.seen):
+            ready, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, self.seen
+            self.seen += self._decode(os.read(self._ours, 65_536))
+
+    def wait_for_end(self) -> None:
+        """Until the command has gone, and with it the last writer."""
+        try:
+            while part := os.read(self._ours, 65_536):
+                self.seen += self._decode(part)
+        except OSError:  # so Linux says it
+            pass
+
+    @property
+    def lines(self) -> list[str]:
+        """What was seen, without colours."""
+        return _COLOUR.sub("", self.seen).replace("\r\n", "\n").splitlines()
+
+    def close(self) -> None:
+        """Close the screen."""
+        os.close(self._ours)

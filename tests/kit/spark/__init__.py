@@ -1,0 +1,1 @@
+"""Spark in tests: sessions, clusters, queries, archives."""

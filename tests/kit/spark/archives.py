@@ -1,0 +1,146 @@
+"""Archives seen from outside: what they hold, whoever wrote it; and a process that works on one and dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+from xxhash import xxh3_128_intdigest
+
+import quoth
+from kit.machine.processes import python_of
+from quoth import Client, Gap
+from quoth.spark.archive import archived_files
+from quoth.spark.archive.archiver import Archiver, Policy
+from quoth.spark.archive.compaction import Compactor
+from quoth.spark.archive.store import ArchiveStore
+from quoth.spark.workers import Here
+
+DIED = -signal.SIGKILL
+FILE_BYTES = 1_500
+"""Small files, so that a run has several of them."""
+_STEPS = ("fsync", "replace", "mkdir", "unlink", "rename")
+
+
+class Account(NamedTuple):
+    """Records in any order: how many, and a sum over all that each of them holds."""
+
+    records: int
+    sum: int
+
+
+def account(rows: Iterable[tuple[int, bytes | None, bytes, Mapping[str, bytes]]]) -> Account:
+    """That of records: pointer, key, value, headers. Each is looked at by itself, by Python alone."""
+    records = total = 0
+    for pointer, key, value, headers in rows:
+        records += 1
+        total += xxh3_128_intdigest(repr((pointer, key, value, sorted(headers.items()))).encode())
+    return Account(records, total)
+
+
+def of_topic(client: Client, topic: str, *, after: int = 0) -> Account:
+    """That of a topic, by a direct read."""
+    gaps: list[Gap] = []
+    found = [message for batch in client.batches(topic, after=after, on_gap=gaps.append) for message in batch]
+    return account((one.pointer, one.key, one.value, one.headers) for one in found)
+
+
+def of_archive(root: Path, topic: str | None = None) -> Account:
+    """That of what an archive says that it holds."""
+    return account(map(_row, rows_of(root, topic)))
+
+
+def rows_of(root: Path, topic: str | None = None) -> list[dict[str, Any]]:
+    """The rows of an archive, file by file."""
+    rows = [row for path in archived_files(root, topic) for row in pq.ParquetFile(path).read().to_pylist()]
+    for row in rows:
+        assert row["timestamp"] == datetime.fromtimestamp(0, UTC) + timedelta(microseconds=row["offset"])
+    return rows
+
+
+def files_in(root: Path) -> list[str]:
+    """All files below the folders of topics, and what was left beside the manifest."""
+    found = [
+        path for path in root.rglob("*") if path.is_file() and not path.name.startswith("_manifest.json")
+    ]
+    return sorted(str(path) for path in found)
+
+
+def work(action: str, url: str, root: Path, *, die_at: int = 0) -> int:
+    """`run` in a process of its own; returns how often that changed the disk, or `DIED`.
+
+    die_at: it is killed instead of its n-th change.
+    """
+    command = [*python_of("kit.spark.archives"), action, url, str(root), str(die_at)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (0, DIED), done.stderr
+    return int(done.stdout) if done.returncode == 0 else DIED
+
+
+def run(action: str, client: Client, root: Path, topics: str = "*") -> None:
+    """Work on an archive in this process. action: ``archive``, ``trim`` or ``compact``."""
+    if action == "compact":
+        with ArchiveStore(root) as store:
+            Compactor(store, Here(), keep_replaced=0).run()
+    else:
+        policy = Policy(trim=action == "trim", file_bytes=FILE_BYTES)
+        Archiver(client, root, Here(), topics, policy).run()
+
+
+def main() -> None:
+    """The process: says how often it changed the disk."""
+    action, url, root, die_at = sys.argv[1:]
+    changes = _count_changes(int(die_at))
+    with quoth.connect(url) as client:
+        run(action, client, Path(root))
+    print(len(changes))
+
+
+def _count_changes(die_at: int) -> list[str]:
+    """Have every change of the disk counted from now on; the n-th one ends the process instead."""
+    changes: list[str] = []
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def change(*arguments: Any, **options: Any) -> Any:
+            changes.append(name)
+            if len(changes) == die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*arguments, **options)
+
+        return change
+
+    for name in _STEPS:
+        setattr(os, name, counted(name, getattr(os, name)))
+    return changes
+
+
+def publish(client: Client, topic: str, batches: Sequence[int], mark: str = "") -> None:
+    """Publish batches of so many records, of every kind: without keys, empty, with headers."""
+    for number, count in enumerate(batches):
+        values = [b"%s %d %d" % (mark.encode(), number, row) if row % 7 else b"" for row in range(count)]
+        keys = [b"key %d" % row if row % 3 else None for row in range(count)] if number % 2 else None
+        headers = [{"row": b"%d" % row, "mark": b""} if row % 2 else {} for row in range(count)]
+        client.publish(topic, values, key=keys, headers=headers if number % 3 == 0 else None)
+
+
+def _row(row: dict[str, Any]) -> tuple[int, bytes | None, bytes, dict[str, bytes]]:
+    headers = {pair["key"]: pair["value"] for pair in row["headers"] or ()}
+    return row["offset"], row["key"], row["value"], headers
+
+
+def turn(path: Path) -> None:
+    """Write the records of a file in the opposite order, with the same footer."""
+    with pq.ParquetFile(path) as opened:
+        table, metadata = opened.read(), opened.metadata.metadata
+    turned = table.take(list(reversed(range(table.num_rows))))
+    with pq.ParquetWriter(path, turned.schema) as writer:
+        writer.write_table(turned)
+        writer.add_key_value_metadata({name: value for name, value in metadata.items() if b"quoth" in name})

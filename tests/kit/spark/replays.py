@@ -1,0 +1,181 @@
+"""Replays seen from outside: archives of known records, what came into a topic, a driver that dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+import quoth
+from kit.broker.brokers import BrokerProcess
+from kit.deadlines import DEADLINE_S, eventually
+from kit.machine.processes import python_of
+from quoth import Client
+from quoth.spark.archive.manifest import ArchivedLog
+from quoth.spark.archive.parquet import SCHEMA, ArchiveWriter, Lineage
+from quoth.spark.archive.store import ArchiveStore
+from quoth.spark.replay.chunking import Limits
+from quoth.spark.replay.inputs import POINTER_HEADER, Wish, input_of
+from quoth.spark.replay.replayer import Replayer, Tell
+from quoth.spark.workers import Here
+
+DIED = -signal.SIGKILL
+BEGAN = 1_767_323_045_000_000
+"""When the records of an archive were said, unless a test says otherwise: in the morning of a day."""
+LOG = 0x5BE1
+
+
+class Record(NamedTuple):
+    """A record as it was archived, with its original pointer; or as a replay brought it."""
+
+    pointer: int
+    key: bytes | None
+    value: bytes
+    headers: dict[str, bytes]
+
+
+def some_records(rng: random.Random, count: int, *, began: int = BEGAN, step: int = 1_000) -> list[Record]:
+    """Records of every kind: without keys, empty, with headers. step: microseconds between two, at most."""
+    found, pointer = [], began
+    for number in range(count):
+        pointer += rng.randint(1, step)
+        key = rng.choice([None, b"", b"key %d" % number])
+        value = rng.choice([b"", b"%d" % number, rng.randbytes(rng.randint(1, 300))])
+        headers = rng.choice([{}, {}, {"row": b"%d" % number, "leer": b""}])
+        found.append(Record(pointer, key, value, headers))
+    return found
+
+
+def write_archive(
+    root: Path,
+    topic: str,
+    files: Iterable[Sequence[Record]],
+    *,
+    log: int = LOG,
+    generation: int = 1,
+) -> list[Path]:
+    """Add files of records to an archive, each file of one day and one row group; returns their paths."""
+    with ArchiveStore(root) as store:
+        known = next((one for one in store.manifest.logs if (one.topic, one.log) == (topic, log)), None)
+        before = known or ArchivedLog(topic, log, generation)
+        made, ordinal = [], before.rows
+        for records in files:
+            with ArchiveWriter(root, Lineage(topic, log, generation)) as writer:
+                writer.write(_archived(records, ordinal))
+            ordinal += len(records)
+            made += writer.written
+        store.commit(store.manifest.with_log(before.grown(made[-1].last, ordinal, made, [])))
+    return [root / file.name for file in made]
+
+
+def replayed(client: Client, topic: str) -> list[Record]:
+    """What is in a topic, if there is one, each record with the pointer that its header says that it had."""
+    if topic not in client.topics():
+        return []
+    return [
+        _original(message.key, message.value, message.headers)
+        for batch in client.batches(topic)
+        for message in batch
+    ]
+
+
+def parts_of(records: Sequence[Record], count: int) -> list[Sequence[Record]]:
+    """Records in so many stretches."""
+    bounds = [len(records) * number // count for number in range(count + 1)]
+    return [records[begin:end] for begin, end in pairwise(bounds)]
+
+
+def replay_of(root: Path, client: Client, topic: str, workers: Any, tell: Tell, limits: Limits) -> Replayer:
+    """The replay of all that lies at a place into one topic."""
+    return Replayer(client, input_of(root, Wish(to=(topic,))), workers, tell, limits=limits)
+
+
+def run_through_kills(
+    replayer: Replayer, broker: BrokerProcess, chunks: Iterable[int], seconds: float = DEADLINE_S
+) -> None:
+    """Run a replay to its end; the broker is killed, and comes back, as soon as so many chunks are there."""
+    runner = threading.Thread(target=replayer.run)
+    runner.start()
+    for count in chunks:
+        eventually(lambda: replayer.tally.chunks >= count, "chunks are published", seconds)  # noqa: B023
+        broker.kill()
+        broker.restart()
+    runner.join(seconds)
+    assert not runner.is_alive()
+
+
+def replay_and_die(url: str, root: Path, target: str, step: str, at: int, records: int) -> int:
+    """Let a process of its own replay an archive, all of it into one topic; returns its exit status.
+
+    step: before what it is killed, ``stage`` or ``publish``, or behind it, ``published``; at: which time that
+    is, 0 for never. records: that a chunk holds.
+    """
+    command = [*python_of("kit.spark.replays"), url, str(root), target, step, str(at), str(records)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (0, DIED), done.stderr
+    return done.returncode
+
+
+def main() -> None:
+    """The process."""
+    url, root, target, step, at, records = sys.argv[1:]
+    _die_at(step, int(at))
+    with quoth.connect(url) as client:
+        replay_of(Path(root), client, target, Here(), _silent, Limits(records=int(records))).run()
+    print(json.dumps("done"))
+
+
+def _die_at(step: str, at: int) -> None:
+    """Be killed at the n-th time that a step is taken."""
+    from quoth.transaction import PartWriter, Transaction
+
+    owner, name = (PartWriter, "append") if step == "stage" else (Transaction, "publish")
+    take: Callable[..., Any] = getattr(owner, name)
+    taken = 0
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal taken
+        taken += 1
+        if taken == at and step != "published":
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = take(*arguments, **options)
+        if taken == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    setattr(owner, name, counted)
+
+
+def _silent(text: str) -> None:
+    del text
+
+
+def _archived(records: Sequence[Record], ordinal: int) -> pa.RecordBatch:
+    """Records with the columns of an archive."""
+    pointers = pa.array([one.pointer for one in records], pa.int64())
+    pairs = [[{"key": name, "value": value} for name, value in one.headers.items()] for one in records]
+    columns = {
+        "offset": pointers,
+        "timestamp": pointers.cast(pa.timestamp("us", "UTC")),
+        "key": pa.array([one.key for one in records], pa.binary()),
+        "value": pa.array([one.value for one in records], pa.binary()),
+        "headers": pa.array([some or None for some in pairs], SCHEMA.field("headers").type),
+        "ordinal": pa.array(range(ordinal, ordinal + len(records)), pa.int64()),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=SCHEMA)
+
+
+def _original(key: bytes | None, value: bytes, headers: Any) -> Record:
+    rest = dict(headers)
+    return Record(int(rest.pop(POINTER_HEADER, b"0")), key, value, rest)

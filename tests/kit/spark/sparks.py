@@ -1,0 +1,91 @@
+"""Real Spark sessions, which leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+JAVA_MIN = 17
+HEAP = "1g"
+JOB_S = 240.0
+"""In which a process has started Spark, done a small job and ended, beside ten others that do the like."""
+SPARK_TEST_S = 2 * JOB_S
+"""In which a test that uses the session of all tests has ended."""
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""Half the time for a Java that does one small job; nothing in /tmp. Not for measurements."""
+DRIVER_OPTIONS = f"{JAVA_OPTIONS} -Xms512m -Xmn300m"
+"""A heap that grows step by step is searched for garbage at each step, a sixth of the time of a small job."""
+
+
+def starts_spark(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test that starts a Spark of its own, or several one after the other."""
+    for mark in (pytest.mark.spark, pytest.mark.usefixtures("java"), pytest.mark.timeout(4 * JOB_S)):
+        test = mark(test)
+    return test
+
+
+def java_is_there() -> bool:
+    """Is there a Java that Spark 4 runs on?"""
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    version = re.search(r'version "(\d+)', said)
+    return version is not None and int(version[1]) >= JAVA_MIN
+
+
+def spark_home(directory: Path) -> Path:
+    """A Spark made of links: what a cluster of local processes leaves behind lies in this directory.
+
+    It lacks the zip with the same modules as are installed, whose source each worker would compile anew.
+    """
+    import pyspark
+
+    home = directory / "spark"
+    home.mkdir()
+    for path in Path(pyspark.__file__).parent.iterdir():
+        if path.name != "python":
+            (home / path.name).symlink_to(path)
+    return home
+
+
+@contextmanager
+def session(master: str, directory: Path, **settings: str) -> Iterator[Any]:
+    """A Spark session whose files lie in a directory."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {HEAP} pyspark-shell"  # read before there is a JVM
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName("quoth tests")
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.local.dir": str(directory),
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),  # for what workers get from here
+        **settings,
+    }
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,1 @@
+"""The sources and texts of the project, as tests read them."""

@@ -1,0 +1,190 @@
+"""Reads the project's sources for the rules in `tests/test_house.py`."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+EXCEPTIONS = tomllib.loads((ROOT / "tests" / "house_exceptions.toml").read_text(encoding="utf-8"))
+"""By rule, then by place: how much of what breaks the rule is there still. It may only shrink."""
+
+_TEXT_FOLDERS = ("broker", "client", "systemd", "tests", "tools", ".ci")
+_CACHES = {"__pycache__", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
+
+
+def hold(rule: str, broken: list[str]) -> None:
+    """Fail with the rule and with all places that break it."""
+    if broken:
+        pytest.fail("\n  ".join([f"{rule}:", *broken]), pytrace=False)
+
+
+def hold_but_for_exceptions(rule: str, key: str, found: Mapping[str, int], limit: int = 0) -> None:
+    """Fail where more than `limit` is found at a place that is no exception, or more than the exception.
+
+    An exception that is not needed any more fails too.
+    """
+    group, _, name = key.partition(".")
+    listed = EXCEPTIONS.get(group, {}).get(name, {})
+    broken = [
+        f"{place}: {count}, at most {listed.get(place, limit)}"
+        for place, count in sorted(found.items())
+        if count > listed.get(place, limit)
+    ]
+    broken += [
+        f"{place}: remove it from [{key}] in tests/house_exceptions.toml"
+        for place in sorted(listed)
+        if found.get(place, 0) <= limit
+    ]
+    hold(rule, broken)
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of one file."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@cache
+def _nodes(module: ast.Module) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(module))
+
+
+@cache
+def modules(folder: str) -> dict[str, ast.Module]:
+    """The Python files under a folder, as path and syntax tree."""
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix(): tree(path) for path in paths}
+
+
+def lines(path: str) -> int:
+    """The number of lines of a file."""
+    return len((ROOT / path).read_text(encoding="utf-8").splitlines())
+
+
+def functions(module: ast.Module) -> Iterator[Function]:
+    """All functions of a module, at any depth."""
+    return (node for node in _nodes(module) if isinstance(node, Function))
+
+
+def classes(module: ast.Module) -> Iterator[ast.ClassDef]:
+    """All classes of a module, at any depth."""
+    return (node for node in _nodes(module) if isinstance(node, ast.ClassDef))
+
+
+def length(function: Function) -> int:
+    """The lines of a function, without its decorators and its docstring."""
+    count = (function.end_lineno or function.lineno) - function.lineno + 1
+    if ast.get_docstring(function) is None:
+        return count
+    docstring = function.body[0]
+    return count - ((docstring.end_lineno or docstring.lineno) - docstring.lineno + 1)
+
+
+def imported(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """The line and the full name of each imported module, wherever the import stands."""
+    for node in _nodes(module):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.lineno, node.module
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def packages_imported(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """The line and the top-level name of each import."""
+    yield from dict.fromkeys((line, name.partition(".")[0]) for line, name in imported(module))
+
+
+def circles(folder: str) -> list[str]:
+    """The groups of modules that import each other, type-only imports included, as joined names."""
+    trees = modules(folder)
+    names = {path: _dotted(path, folder) for path in trees}
+    known = {name: path for path, name in names.items() if not path.endswith("__init__.py")}
+    graph = {
+        path: {known[name] for _, name in imported(module) if name in known} - {path}
+        for path, module in trees.items()
+        if path in known.values()
+    }
+    reached = {path: _reachable(graph, path) for path in graph}
+    groups = {frozenset(other for other in reached[path] if path in reached[other]) for path in graph}
+    return sorted(" ".join(sorted(names[path] for path in group)) for group in groups if len(group) > 1)
+
+
+def _dotted(path: str, folder: str) -> str:
+    """The name by which a module is imported."""
+    return ".".join(Path(path).relative_to(Path(folder).parent).with_suffix("").parts)
+
+
+def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    """Everything that a module imports, directly or through others."""
+    found: set[str] = set()
+    ahead = [start]
+    while ahead:
+        ahead += (fresh := graph[ahead.pop()] - found)
+        found |= fresh
+    return found
+
+
+@cache
+def text_files() -> tuple[tuple[str, str], ...]:
+    """The path and the text of every file of the project that is UTF-8."""
+    return tuple(_read_text_files())
+
+
+def _read_text_files() -> Iterator[tuple[str, str]]:
+    paths = [path for folder in _TEXT_FOLDERS for path in (ROOT / folder).rglob("*")]
+    for path in sorted([*ROOT.iterdir(), *paths]):
+        if path.is_file() and _CACHES.isdisjoint(path.relative_to(ROOT).parts):
+            try:
+                yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue
+
+
+def matches(pattern: re.Pattern[str]) -> Counter[str]:
+    """How often a pattern occurs, by room: the folder of a file, or the document."""
+    found: Counter[str] = Counter()
+    for path, text in text_files():
+        found[room(path)] += len(pattern.findall(text))
+    return +found
+
+
+def room(path: str) -> str:
+    """The folder of a Python file; the path of any other one."""
+    return str(Path(path).parent) if path.endswith(".py") else path
+
+
+def docstrings(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """The line and the first line of each docstring of a module."""
+    for node in _nodes(module):
+        if isinstance(node, ast.Module | Definition) and (docstring := ast.get_docstring(node)):
+            yield getattr(node, "lineno", 1), docstring.splitlines()[0]
+
+
+def undocumented(parent: ast.AST, prefix: str = "") -> Iterator[tuple[int, str]]:
+    """The line and the name of each public class, function and method that lacks a docstring."""
+    for node in ast.iter_child_nodes(parent):
+        if not isinstance(node, Definition):
+            yield from undocumented(node, prefix)
+        elif not node.name.startswith("_") and not _is_documented_elsewhere(node):
+            if ast.get_docstring(node) is None:
+                yield node.lineno, prefix + node.name
+            if isinstance(node, ast.ClassDef):
+                yield from undocumented(node, f"{node.name}.")
+
+
+def _is_documented_elsewhere(node: Definition) -> bool:
+    """Whether another definition of the same name has the documentation."""
+    names = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
+    return not names.isdisjoint({"overload", "setter", "deleter"})
