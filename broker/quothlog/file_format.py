@@ -141,7 +141,7 @@ class RowKind(IntEnum):
 _ROW_KINDS = frozenset(RowKind)
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """What a producer table tells of one producer or application. entries: of `TABLE_ENTRY`, oldest first."""
 
     kind: int
@@ -258,7 +258,7 @@ def of_another_version(what: str, version: object) -> QuothError:
     return error("unsupported_version", text, "it was left as it is: use the Quoth that wrote it")
 
 
-def encode_table(rows: Iterable[Row]) -> bytes:
+def encode_table(rows: Iterable[TableRow]) -> bytes:
     """Encode a producer table."""
     parts: list[bytes | bytearray] = []
     for kind, identity, entries in rows:
@@ -266,7 +266,7 @@ def encode_table(rows: Iterable[Row]) -> bytes:
     return b"".join(parts)
 
 
-def decode_table(table: bytes) -> Iterator[Row]:
+def decode_table(table: bytes) -> Iterator[TableRow]:
     """The rows of a producer table whose checksum has been verified. Raises `Damaged` if they are none."""
     offset = 0
     while offset < len(table):
@@ -277,7 +277,7 @@ def decode_table(table: bytes) -> Iterator[Row]:
         offset = begin + count * TABLE_ENTRY.size
         if kind not in _ROW_KINDS or not count or offset > len(table):
             raise error("damaged", "the producer table's rows do not add up")
-        yield Row(kind, identity, table[begin:offset])
+        yield TableRow(kind, identity, table[begin:offset])
 
 
 def encode_block(block: Block) -> bytes:

@@ -1,7 +1,7 @@
 """The log: the ordered segments of one directory, with one writer.
 
-Not thread-safe: it has one owner. Two things may happen elsewhere, so that they hold nobody up: a `Lookup` in
-a sealed segment can be read by any thread, and a `SyncTicket` can be run by any thread and is handed back to
+Not thread-safe: it has one owner. Two things may happen elsewhere, so that they hold nobody up: a `ReadRequest` in
+a sealed segment can be read by any thread, and a `SyncRequest` can be run by any thread and is handed back to
 `finish_sync`.
 
     append    check, give out pointers, one write            -> in the operating system: "written"
@@ -21,23 +21,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quothlog.appending.appender import Tip
-from quothlog.appending.sync_request import SyncTicket
+from quothlog.appending.appender import Appender
+from quothlog.appending.sync_request import SyncRequest
 from quothlog.appending.write_group import Appended
 from quothlog.file_format import Position
 from quothlog.log_info import LogInfo
-from quothlog.reading.gap import Loss, loss_before
-from quothlog.reading.range_query import Survey
-from quothlog.reading.read_request import DEFAULT_BYTES, UNLIMITED, Lookup, records_above
+from quothlog.reading.gap import ReadLoss, loss_before
+from quothlog.reading.range_query import LogSurvey
+from quothlog.reading.read_request import DEFAULT_BYTES, UNLIMITED, ReadRequest, records_above
 from quothlog.reading.segment_reader import Extract
 from quothlog.recovery.recovery import Watch, open_directory
-from quothlog.recovery.report import Findings
+from quothlog.recovery.report import RecoveryReport
 from quothlog.retention import LogOptions, due_for_roll, expired, next_due, room_in, wholly_below
 from quothlog.segment import ActiveSegment
 from quothlog.storage.clock import Clock, SystemClock
 from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.filesystem import Buffer, FileSystem, PosixFileSystem, durable_names
-from quothlog.transactions.transactions import Transactions
+from quothlog.transactions.transactions import LogTransactions
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.errors import QuothError
@@ -66,11 +66,11 @@ class Log:
         self._lock = DirectoryLock(directory)
         try:
             self._opened = open_directory(filesystem, directory, clock, log_id, others, watch)
-            self._tip = Tip(filesystem, directory, clock, options, self._lock, self._opened)
+            self._tip = Appender(filesystem, directory, clock, options, self._lock, self._opened)
         except BaseException:
             self._lock.release()
             raise
-        self.findings: Findings = self._opened.findings
+        self.findings: RecoveryReport = self._opened.findings
         self._sealed = self._opened.sealed
         self._producers = self._opened.producers
         self._first: int | None = None
@@ -232,14 +232,14 @@ class Log:
         """Make everything that was appended survive a loss of power. Raises `BrokerFailure`."""
         self._tip.sync()
 
-    def begin_sync(self) -> SyncTicket:
+    def begin_sync(self) -> SyncRequest:
         """An fsync for everything appended so far, to be run anywhere and handed to `finish_sync`.
 
         Raises `BrokerFailure` once one has failed: the next one would succeed and mean nothing.
         """
         return self._tip.begin_sync()
 
-    def finish_sync(self, ticket: SyncTicket) -> None:
+    def finish_sync(self, ticket: SyncRequest) -> None:
         """Take note of an fsync that returned."""
         self._tip.finish_sync(ticket)
 
@@ -264,31 +264,31 @@ class Log:
         """Has everybody else to wait with what they append, for a transaction that is not synced yet?"""
         return self._tip.is_publishing
 
-    def transactions(self) -> Transactions:
+    def transactions(self) -> LogTransactions:
         """What is done with transactions. To be asked for once."""
-        return Transactions(self._tip, self._opened.staged)
+        return LogTransactions(self._tip, self._opened.staged)
 
     # -- reading ----------------------------------------------------------------------------------------
 
     def lookup(
         self, after: int, records_max: int = UNLIMITED, bytes_max: int = DEFAULT_BYTES
-    ) -> Lookup | None:
+    ) -> ReadRequest | None:
         """Where the first records above `after` lie; None if readers may not see any yet."""
         check_pointer(after)
         if after >= self._visible.pointer:
             return None
         if self._is_in_active(after):
-            return Lookup(self._active, self._visible, after, after, records_max, bytes_max)
+            return ReadRequest(self._active, self._visible, after, after, records_max, bytes_max)
         one, following = self._sealed.holding(after)
         self._sealed.keep(one)
         beyond = min((following or self._active).floor - 1, POINTER_MAX)
-        return Lookup(one, None, after, beyond, records_max, bytes_max)
+        return ReadRequest(one, None, after, beyond, records_max, bytes_max)
 
-    def survey(self, after: int) -> Survey:
+    def survey(self, after: int) -> LogSurvey:
         """The log as readers may see it now, for questions about what lies above a pointer."""
         check_pointer(after)
         sealed = [] if self._is_in_active(after) else self._sealed
-        return Survey([*sealed, self._active.as_of(self._visible)], self._visible)
+        return LogSurvey([*sealed, self._active.as_of(self._visible)], self._visible)
 
     def fetch(
         self, after: int, records_max: int = UNLIMITED, bytes_max: int = DEFAULT_BYTES
@@ -308,7 +308,7 @@ class Log:
         """
         return records_above(self.fetch, self.log_id, after, UNLIMITED if limit is None else limit)
 
-    def loss(self, after: int, ordinal: int, found: Extract) -> Loss:
+    def loss(self, after: int, ordinal: int, found: Extract) -> ReadLoss:
         """What is missing between a cursor and an extract; ordinal: -1 if the reader knows none."""
         return loss_before(found, after, ordinal, self._sealed, self._active, self.log_id)
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from quothlog.file_format import TABLE_ENTRY, Row, RowKind, decode_table, encode_table
-from quothlog.transactions.table import Applications
+from quothlog.file_format import TABLE_ENTRY, RowKind, TableRow, decode_table, encode_table
+from quothlog.transactions.table import TransactionTable
 from quothwire.batch import Flag, Header
 from quothwire.errors import error
 
@@ -66,7 +66,7 @@ class ProducerTable:
     """
 
     def __init__(self) -> None:
-        self.applications = Applications()
+        self.applications = TransactionTable()
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
         self._stored: list[int] = []
 
@@ -157,10 +157,10 @@ class ProducerTable:
                 table._producers[row.identity] = _Producer(row.entries)
         return table
 
-    def _living(self, now: int) -> Iterator[Row]:
+    def _living(self, now: int) -> Iterator[TableRow]:
         for identity, producer in self._producers.items():
             if producer.newest.first > now - FORGET_AFTER_US:
-                yield Row(RowKind.PRODUCER, identity, producer.results)
+                yield TableRow(RowKind.PRODUCER, identity, producer.results)
 
     def _admit_stranger(self, header: Header, now: int) -> None:
         begins = header.flags & _START if header.flags & (_SPARSE | _ORDINAL) else header.sequence == 1

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quothlog.reading.tailer import Follower, Missing
+from quothlog.reading.tailer import Missing, Tailer
 from quothwire import batch
 from quothwire.record import Record, closed_records_of
 
@@ -52,7 +52,7 @@ class Reader:
         such directory; one without a log is an empty log. on_missing: told of records that are gone."""
         self.pointer = after
         """That of the last record that was handed out: begin behind it the next time."""
-        self._follower = Follower(directory, after, on_missing=on_missing)
+        self._follower = Tailer(directory, after, on_missing=on_missing)
         self._ready: deque[Record] = deque()
 
     def __enter__(self) -> Self:

@@ -15,7 +15,14 @@ from threading import Lock
 from quothlog import file_format
 from quothlog.file_format import Block, Checkpoint, Footer, Position
 from quothlog.index import SparseIndex
-from quothlog.reading.segment_reader import Extract, Marks, View, extract, extract_at_hand, first_above
+from quothlog.reading.segment_reader import (
+    Extract,
+    ReadMarks,
+    SegmentView,
+    extract,
+    extract_at_hand,
+    first_above,
+)
 from quothlog.recovery.scan import Found, walk
 from quothlog.storage.filesystem import (
     PROCESS_SHORT,
@@ -54,7 +61,7 @@ class Segment:
         self._block: Block | None = None
         self._start: Position | None = None
         self._stop = 0
-        self._view: View | None = None
+        self._view: SegmentView | None = None
 
     def open(self) -> File:
         """Open its file for reading. Raises OSError."""
@@ -179,7 +186,7 @@ class Segment:
         """The header of its first batch, found without loading anything."""
         return self._first_behind(self.start)
 
-    def view(self) -> View:
+    def view(self) -> SegmentView:
         """Open the file and load the index, unless that has been done and kept."""
         view = self._view  # another thread may let it rest at any moment
         if view is None:
@@ -258,7 +265,7 @@ class Segment:
         view = self._view
         return view.file if view else self.open()
 
-    def _load(self) -> View:
+    def _load(self) -> SegmentView:
         file = self.open()
         point = self.checkpoint()
         if point is not None and last_batch_agrees(file, point):
@@ -270,7 +277,7 @@ class Segment:
             if isinstance(step, Found):
                 here = step.end
                 index.note(here)
-        return View(file, index, Marks(), here, below, self.size)
+        return SegmentView(file, index, ReadMarks(), here, below, self.size)
 
 
 class ActiveSegment(Segment):
@@ -283,7 +290,7 @@ class ActiveSegment(Segment):
         self._block = block
         self.file = file
         self.index = SparseIndex([block.start])
-        self.marks = Marks()
+        self.marks = ReadMarks()
         self.end = end
         self.chain = chain
         self.block_bytes = block.size
@@ -303,9 +310,9 @@ class ActiveSegment(Segment):
         first = self.first()
         return first.base if first else self.floor
 
-    def view(self) -> View:
+    def view(self) -> SegmentView:
         """See `Segment.view`."""
-        return View(self.file, self.index, self.marks, self.end, POINTER_MAX + 1, self.end.offset)
+        return SegmentView(self.file, self.index, self.marks, self.end, POINTER_MAX + 1, self.end.offset)
 
     def append(self, batches: list[tuple[Header, bytes, Buffer]]) -> None:
         """Write (header, stamped header, body) of batches in one go, all of them or none.
@@ -412,7 +419,7 @@ class ActiveSegment(Segment):
         """The same up to a boundary, to be looked at by any thread, whatever becomes of this one."""
         seen = self._twin(end.offset, end.offset)
         file = self.open()
-        seen._view = View(file, self.index, Marks(), end, POINTER_MAX + 1, end.offset)
+        seen._view = SegmentView(file, self.index, ReadMarks(), end, POINTER_MAX + 1, end.offset)
         return seen
 
     def _twin(self, size: int, stop: int) -> Segment:

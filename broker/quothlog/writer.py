@@ -22,7 +22,7 @@ from typing import Self
 from quothlog.appending.pointer_allocator import AHEAD_US
 from quothlog.log import Log
 from quothlog.reading import forwarding_progress
-from quothlog.reading.directory_watch import Names
+from quothlog.reading.directory_watch import DirectoryWatch
 from quothlog.retention import LogOptions
 from quothwire import batch
 from quothwire.errors import Conflict, QuothError, Unavailable, error
@@ -73,7 +73,7 @@ class Writer:
         self._changed = Condition()
         self._begin()
         self._released = 0
-        self._names = Names(given_path(directory, "directory"))
+        self._names = DirectoryWatch(given_path(directory, "directory"))
         self._closed = False
         self.log = _open(directory, options or LogOptions(disk_free_min=DISK_FREE_MIN))
         self._thread = Thread(target=self._keep_time, name=f"quothlog-{self.log.directory.name}", daemon=True)

@@ -20,7 +20,7 @@ from quothd import Broker
 from quothd.config.check import check
 from quothd.config.sources import load
 from quothlog import Log, Reader, Writer
-from quothlog.reading.tailer import Follower
+from quothlog.reading.tailer import Tailer
 
 PATHS = re.compile(r"(DIR|FILE|DATADIR|BACKUP|DIRECTORY|INPUT)")
 
@@ -122,7 +122,7 @@ LIBRARY: dict[str, Callable[[], object]] = {
     "Log": lambda: Log.open(""),
     "Writer": lambda: Writer(""),
     "Reader": lambda: Reader(""),
-    "Follower": lambda: Follower("", on_missing=print),
+    "Follower": lambda: Tailer("", on_missing=print),
     "Cursor": lambda: quoth.Cursor(""),
     "archive": lambda: local_path("file://"),
     "job's output": lambda: refuse_existing(""),

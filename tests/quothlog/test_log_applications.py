@@ -6,22 +6,22 @@ from itertools import count
 
 from kit.broker.peers import refused
 from kit.clocks import DAY, START
-from quothlog.transactions.table import APPLICATIONS_MAX, ONCE_MAX, Applications, Stored
+from quothlog.transactions.table import APPLICATIONS_MAX, ONCE_MAX, StoredTransaction, TransactionTable
 from quothwire.protocol.transaction import is_once, producer_of
 
 
-def publish(applications: Applications, name: str, first: int) -> int:
+def publish(applications: TransactionTable, name: str, first: int) -> int:
     """Let an application publish a record; returns its id."""
     application = producer_of(name)
     applications.admit(application, first)
-    applications.add(application, Stored(0, first, 1, 1))
+    applications.add(application, StoredTransaction(0, first, 1, 1))
     applications.commit()
     return application
 
 
 def test_names_that_are_used_once_go_before_any_other_and_are_always_taken() -> None:
     pointers = count(START)
-    applications = Applications()
+    applications = TransactionTable()
     lasting = [publish(applications, f"app {i}", next(pointers)) for i in range(APPLICATIONS_MAX)]
     once = [publish(applications, f"~{i}", next(pointers)) for i in range(3 * ONCE_MAX)]
     assert all(map(is_once, once))

@@ -18,8 +18,8 @@ from quothlog.file_format import Position
 from quothlog.reading.segment_reader import (
     MARKS_MAX,
     Extract,
-    Marks,
-    View,
+    ReadMarks,
+    SegmentView,
     _extract_any,
     extract,
     extract_at_hand,
@@ -41,7 +41,7 @@ def grown(log: Log, rng: random.Random, batches: int) -> list[int]:
     return cursors
 
 
-def view_of(log: Log, after: int) -> View:
+def view_of(log: Log, after: int) -> SegmentView:
     """What a read of that cursor looks at."""
     found = log.lookup(after)
     assert found is not None
@@ -164,7 +164,7 @@ def test_what_is_at_hand_is_small(open_log: OpenLog, monkeypatch: pytest.MonkeyP
 
 def test_marks_are_bounded() -> None:
     """A thousand consumers with cursors of their own cost no more than some."""
-    marks = Marks()
+    marks = ReadMarks()
     for pointer in range(10 * MARKS_MAX):
         marks.note(Position(pointer, pointer, pointer))
         assert marks.at(pointer) == (pointer, pointer, pointer)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quothlog import Log, Reader
-from quothlog.reading.directory_watch import Names
+from quothlog.reading.directory_watch import DirectoryWatch
 
 OpenLog = Callable[..., Log]
 
@@ -21,7 +21,7 @@ def settle(directory: Path) -> None:
 
 def test_names_of_a_settled_directory_stay_until_one_comes_or_goes(tmp_path: Path) -> None:
     settle(tmp_path)
-    names = Names(tmp_path)
+    names = DirectoryWatch(tmp_path)
     assert [names.may_differ(), names.may_differ()] == [True, False]
     file = tmp_path / "file"
     for change in (file.touch, file.unlink):

@@ -9,7 +9,7 @@ import pytest
 from kit.clocks import DAY, HOUR, MINUTE, SECOND, START, ManualClock
 from kit.disk.logs import encoded, fill, outcome_of, put
 from quothlog import Log, LogOptions
-from quothlog.appending.pointer_allocator import HORIZON_US, PointerIssuer
+from quothlog.appending.pointer_allocator import HORIZON_US, PointerAllocator
 from quothwire.errors import Conflict
 from quothwire.pointer import POINTER_MAX
 
@@ -210,7 +210,7 @@ def test_refused_batch_uses_up_no_ordinals(open_log: OpenLog, clock: ManualClock
 
 def test_issuer_follows_the_clock_and_never_goes_back() -> None:
     clock = ManualClock(1_000)
-    issuer = PointerIssuer(clock, last=0)
+    issuer = PointerAllocator(clock, last=0)
     assert [issuer.take(n) for n in (1, 1, 10, 1)] == [1_000, 1_001, 1_002, 1_012]
     clock.set(5_000)
     assert issuer.take(2) == 5_000

@@ -18,8 +18,8 @@ from kit.disk.damage import flip, swap_files, zero
 from kit.disk.logs import boundaries, encoded, fill, put, segments
 from kit.scale import times
 from quothlog import Log, LogOptions
-from quothlog.reading.range_query import Count, Stretch, Survey
-from quothlog.reading.segment_reader import View
+from quothlog.reading.range_query import LogSurvey, RangeCount, RangeSize
+from quothlog.reading.segment_reader import SegmentView
 from quothlog.segment import Segment
 from quothwire import batch
 from quothwire.headers import encode_headers
@@ -86,7 +86,7 @@ def test_a_range_is_counted_as_by_looking_at_every_record(seed: int) -> None:
             within = [one for one in kept if after < one <= until]
             found, gone = log.survey(after).count(after, until)
             ends = (within[0], within[-1]) if within else (0, 0)
-            assert found == Count(len(within), bytes_of(told, within), *ends)
+            assert found == RangeCount(len(within), bytes_of(told, within), *ends)
             removed = [base + i for base, count, _ in told for i in range(count)][: log.first_ordinal]
             assert gone == (log.first_ordinal if removed and after < removed[-1] else 0)
             middle = rng.randint(after, until)
@@ -194,7 +194,7 @@ def test_few_parts_are_alike_wherever_segments_end(open_log: OpenLog, directory:
 # -- damage -------------------------------------------------------------------------------------------------
 
 
-def pieces(survey: Survey, step: int) -> list[Stretch]:
+def pieces(survey: LogSurvey, step: int) -> list[RangeSize]:
     """The whole log, so many records at a time."""
     found, after = [], 0
     while (one := survey.advance(after, step, ALL)[0]).records:
@@ -303,7 +303,7 @@ def test_what_retention_removes_meanwhile_is_answered_for_what_is_left(open_log:
     found, gone = survey.count(0, POINTER_MAX)
     assert (found.records, gone, found.first) == (24, 20, told[20].pointer)
     assert survey.advance(0, 3, ALL) == (
-        Stretch(told[19].pointer, told[22].pointer, 3, survey.count(0, told[22].pointer)[0].bytes),
+        RangeSize(told[19].pointer, told[22].pointer, 3, survey.count(0, told[22].pointer)[0].bytes),
         20,
     )
 
@@ -319,7 +319,7 @@ def test_a_survey_stays_what_it_was(open_log: OpenLog) -> None:
     log.trim(log.newest + 1)
     assert survey.count(0, POINTER_MAX)[0].records == 5
     assert survey.newest == told[-1].pointer
-    assert log.survey(0).count(0, POINTER_MAX) == (Count(0, 0, 0, 0), 10)
+    assert log.survey(0).count(0, POINTER_MAX) == (RangeCount(0, 0, 0, 0), 10)
 
 
 def test_few_segments_are_opened_to_advance(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +336,7 @@ def test_few_segments_are_opened_to_advance(open_log: OpenLog, monkeypatch: pyte
     loads: list[Segment] = []
     real = Segment._load
 
-    def load(one: Segment) -> View:
+    def load(one: Segment) -> SegmentView:
         loads.append(one)
         return real(one)
 

@@ -24,7 +24,7 @@ from kit.disk.logs import encoded, put
 from quothlog import Log, file_format
 from quothlog.file_format import TABLE_ENTRY
 from quothlog.producers import PRODUCERS_MAX, RESULTS_MAX, ProducerTable
-from quothlog.transactions.table import APPLICATIONS_MAX, ONCE_MAX, VERSIONS_MAX, Stored
+from quothlog.transactions.table import APPLICATIONS_MAX, ONCE_MAX, VERSIONS_MAX, StoredTransaction
 from quothwire import batch
 from quothwire.errors import Damaged
 
@@ -50,7 +50,7 @@ def full(table: ProducerTable, newest: int) -> None:
         application = number << 16 | (number > ONCE_MAX)
         for version in range(VERSIONS_MAX):
             pointer = newest - 10**7 + number * VERSIONS_MAX + version
-            table.applications.add(application, Stored(version, pointer, rng.getrandbits(40), 7))
+            table.applications.add(application, StoredTransaction(version, pointer, rng.getrandbits(40), 7))
     table.commit()
 
 
@@ -113,7 +113,7 @@ def test_a_table_has_the_bytes_that_its_picture_shows() -> None:
     header = batch.parse_header(encoded([b"x"], producer=0x0123456789ABCDEF, sequence=1), 0)
     table.store(header._replace(sequence=2, base=3, records=4, body_check=5))
     table.store(header._replace(sequence=6, base=7, records=8, body_check=2**64 - 1))
-    table.applications.add(0x10001, Stored(9, 10, 11, 12))
+    table.applications.add(0x10001, StoredTransaction(9, 10, 11, 12))
     assert table.encode(0).hex(" ", 8) == (
         "efcdab8967452301 0100000002000000"
         " 0200000000000000 0300000000000000 0400000000000000 0500000000000000"
@@ -126,8 +126,8 @@ def test_a_table_has_the_bytes_that_its_picture_shows() -> None:
 def test_a_table_that_is_none_is_damaged() -> None:
     """Cut between two rows it is a table still: what guards it is its checksum."""
     table = ProducerTable()
-    table.applications.add(0x10001, Stored(9, 10, 11, 12))
-    table.applications.add(0x20001, Stored(9, 10, 11, 12))
+    table.applications.add(0x10001, StoredTransaction(9, 10, 11, 12))
+    table.applications.add(0x20001, StoredTransaction(9, 10, 11, 12))
     snapshot = table.encode(0)
     for end in set(range(len(snapshot))) - {0, len(snapshot) // 2}:
         with pytest.raises(Damaged):

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 from kit.disk.logs import encoded, fill, put, segments
 from quothlog import Log, LogOptions
-from quothlog.reading.read_request import Lookup
+from quothlog.reading.read_request import ReadRequest
 from quothlog.reading.segment_reader import Extract
 from quothlog.sealed import VIEWS_MAX
 from quothlog.segment import Segment
@@ -45,8 +45,8 @@ def test_segment_may_be_let_rest_at_any_moment_of_a_read(open_log: OpenLog, dire
 def test_readers_in_other_threads_get_what_was_written(open_log: OpenLog) -> None:
     """C52: whatever the owner does meanwhile, an extract is whole batches, or its segment is gone."""
     log = open_log(options=LogOptions(count_limit=20))
-    asked: SimpleQueue[Lookup | None] = SimpleQueue()
-    answered: SimpleQueue[tuple[Lookup, Extract | Exception | None]] = SimpleQueue()
+    asked: SimpleQueue[ReadRequest | None] = SimpleQueue()
+    answered: SimpleQueue[tuple[ReadRequest, Extract | Exception | None]] = SimpleQueue()
 
     def read() -> None:
         while (place := asked.get()) is not None:

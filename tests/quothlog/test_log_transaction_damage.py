@@ -16,7 +16,7 @@ from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import copy, encoded, outcome_of, salvaged, segments, values
 from quothlog import Appended, Log, LogOptions
 from quothlog.transactions import staging
-from quothlog.transactions.commit import Publication
+from quothlog.transactions.commit import Commit
 from quothwire.errors import Damaged
 from quothwire.protocol.transaction import StagedPart
 
@@ -37,7 +37,7 @@ def stage_all(loader: Loader, attempt: int = 7) -> list[StagedPart]:
 def read_staged(loader: Loader, parts: list[StagedPart]) -> None:
     """Publish, as far as what is staged is read for that; what goes wrong is raised as it is told."""
     outcome = loader.own.publish(loader.id, 1, parts)
-    if isinstance(outcome, Publication):
+    if isinstance(outcome, Commit):
         try:
             outcome.prepare()
         except Damaged as problem:
@@ -180,7 +180,7 @@ def test_it_is_published_though_the_log_failed_meanwhile(open_log: OpenLog) -> N
     log = open_log(options=LARGE)
     loader = Loader(log)
     publication = loader.own.publish(loader.id, 1, stage_all(loader))
-    assert isinstance(publication, Publication)
+    assert isinstance(publication, Commit)
     publication.prepare()
     loader.own.place(publication)
     log.fail(OSError(errno.EIO, "an fsync of what others had written"))

@@ -18,8 +18,8 @@ from quothlog import Log, LogOptions
 from quothlog.backup.backup import Archiver
 from quothlog.backup.restore import restore
 from quothlog.file_format import TABLE_ENTRY
-from quothlog.transactions.commit import Publication
-from quothlog.transactions.table import APPLICATIONS_MAX, VERSIONS_MAX, Applications, Stored
+from quothlog.transactions.commit import Commit
+from quothlog.transactions.table import APPLICATIONS_MAX, VERSIONS_MAX, StoredTransaction, TransactionTable
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.protocol.transaction import StagedPart, producer_of
@@ -38,10 +38,10 @@ def stage_all(loader: Loader, version: int = 1) -> list[StagedPart]:
     return [loader.stage(version, part, batches) for part, batches in enumerate(PARTS)]
 
 
-def placed(loader: Loader, parts: list[StagedPart]) -> Publication | None:
+def placed(loader: Loader, parts: list[StagedPart]) -> Commit | None:
     """Begin to publish, up to where it may still fail; None for a small one."""
     outcome = loader.own.publish(loader.id, 1, parts)
-    if isinstance(outcome, Publication):
+    if isinstance(outcome, Commit):
         outcome.prepare()
         loader.own.place(outcome)
         return outcome
@@ -169,11 +169,11 @@ def test_a_file_that_has_lost_its_batches_does_not_take_the_end_along(
 
 def test_a_snapshot_has_no_application_too_many(open_log: OpenLog, clock: ManualClock) -> None:
     """Or the next new one would make two others go, of which one was not silent."""
-    applications = Applications()
+    applications = TransactionTable()
     for number in range(APPLICATIONS_MAX + 1):
-        applications.add(number * 2 + 1, Stored(0, number + 1, 1, 1))
+        applications.add(number * 2 + 1, StoredTransaction(0, number + 1, 1, 1))
     for version in range(VERSIONS_MAX + 5):
-        applications.add(7, Stored(version + 1, 5_000 + version, 1, 1))
+        applications.add(7, StoredTransaction(version + 1, 5_000 + version, 1, 1))
     rows = list(applications.rows())
     applications.commit()
     assert rows == list(applications.rows())

@@ -18,7 +18,7 @@ from kit.disk.images import CertainDisk, Image
 from kit.disk.logs import encoded, put, salvaged
 from kit.scale import LONG, times
 from quothlog import Appended, Log, LogOptions
-from quothlog.transactions.commit import Publication
+from quothlog.transactions.commit import Commit
 from quothwire.errors import Conflict
 from quothwire.protocol.transaction import StagedPart
 
@@ -78,7 +78,7 @@ class Life:
     def publish(self, version: int, parts: list[StagedPart]) -> None:
         outcome = self.loader.own.publish(self.loader.id, version, parts)
         assert outcome is not None
-        if isinstance(outcome, Publication):
+        if isinstance(outcome, Commit):
             outcome.prepare()
             self.loader.own.place(outcome)
             outcome.commit()

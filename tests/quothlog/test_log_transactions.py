@@ -20,7 +20,7 @@ from quothlog.backup.restore import restore
 from quothlog.recovery import verify
 from quothlog.recovery.repair import repair
 from quothlog.recovery.verify import Unfinished
-from quothlog.transactions.commit import Publication
+from quothlog.transactions.commit import Commit
 from quothlog.transactions.table import APPLICATIONS_MAX, VERSIONS_MAX
 from quothwire import batch
 from quothwire.batch import Flag
@@ -143,7 +143,7 @@ def test_nothing_is_seen_before_it_is_synced_and_nobody_appends_meanwhile(
     loader = Loader(log)
     log.append(b"before")
     outcome = loader.own.publish(loader.id, 1, stage_all(loader))
-    if isinstance(outcome, Publication):
+    if isinstance(outcome, Commit):
         outcome.prepare()
         log.append(b"beside it")  # the long part holds up nobody
         loader.own.place(outcome)
@@ -153,7 +153,7 @@ def test_nothing_is_seen_before_it_is_synced_and_nobody_appends_meanwhile(
     assert outcome_of(log, encoded([b"x"])) == "busy"
     with refused("busy"):
         loader.own.publish(loader.id, 2, [])
-    if isinstance(outcome, Publication):
+    if isinstance(outcome, Commit):
         log.finish_sync(log.begin_sync())
         with refused("busy"):
             log.roll()
@@ -212,7 +212,7 @@ def test_a_version_is_stored_once(
 def test_versions_of_an_application_do_not_overtake_each_other(open_log: OpenLog) -> None:
     loader = Loader(open_log(options=LARGE))
     large = loader.own.publish(loader.id, 3, stage_all(loader, 3))
-    assert isinstance(large, Publication)
+    assert isinstance(large, Commit)
     small = [loader.stage(4, 0, [[b"small"]])]
     with refused("busy"):
         loader.publish(4, small)

@@ -8,13 +8,13 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from quothd.threads.inbox import Inbox
-from quothlog.appending.sync_request import SyncTicket
+from quothlog.appending.sync_request import SyncRequest
 
 
 class Synced(NamedTuple):
     """A ticket that was run, and what went wrong."""
 
-    ticket: SyncTicket
+    ticket: SyncRequest
     problem: OSError | None
 
 
@@ -23,14 +23,14 @@ class Syncer:
 
     def __init__(self) -> None:
         self._thread = threading.Thread(target=self._run, name="quoth-sync", daemon=True)
-        self._tickets: SimpleQueue[tuple[SyncTicket, Inbox] | None] = SimpleQueue()
+        self._tickets: SimpleQueue[tuple[SyncRequest, Inbox] | None] = SimpleQueue()
         self.runs = 0
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def submit(self, ticket: SyncTicket, inbox: Inbox) -> None:
+    def submit(self, ticket: SyncRequest, inbox: Inbox) -> None:
         """Run a ticket; `Synced` will arrive in the inbox."""
         self._tickets.put((ticket, inbox))
 

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 from quothd.frontend.pending_request import Job
-from quothlog.reading.read_request import Lookup
+from quothlog.reading.read_request import ReadRequest
 
 READERS = 2
 
@@ -52,7 +52,7 @@ class Writes:
         """So many bytes are written now."""
         self._last, self._bytes = time.monotonic(), size
 
-    def make_way(self, lookup: Lookup) -> Lookup:
+    def make_way(self, lookup: ReadRequest) -> ReadRequest:
         """The same lookup, in smaller steps if somebody writes."""
         if time.monotonic() - self._last > WRITING_S:
             return lookup

@@ -14,8 +14,8 @@ from quothd.frontend.pending_request import Job, check_range
 from quothd.threads.reader_pool import Looked, Readers, Writes
 from quothd.topics.event_list import Voice
 from quothlog import Log
-from quothlog.reading.range_query import Survey
-from quothlog.reading.read_request import Lookup
+from quothlog.reading.range_query import LogSurvey
+from quothlog.reading.read_request import ReadRequest
 from quothlog.reading.segment_reader import Extract, up_to
 from quothwire.protocol.messages import (
     FETCH_BYTES_MAX,
@@ -35,7 +35,7 @@ class Ranged(NamedTuple):
     """A question about a range, to be answered in any thread."""
 
     log_id: int
-    survey: Survey
+    survey: LogSurvey
     request: AdvanceTopic | SplitTopic | CountTopic
 
     @property
@@ -91,7 +91,7 @@ class Reads:
         if looked.problem is not None:
             raise looked.problem
         job, question, found = looked.job, looked.question, looked.found
-        if not isinstance(question, Lookup):
+        if not isinstance(question, ReadRequest):
             self._voice.answer(job, job.caller.reply(found))
         elif found is not None:
             self._found(job, found)

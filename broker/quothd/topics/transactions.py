@@ -16,9 +16,9 @@ from quothd.frontend.pending_request import Job
 from quothd.threads.inbox import Inbox
 from quothd.topics.failures import shortage
 from quothlog import Appended, Log
-from quothlog.transactions.commit import Publication
+from quothlog.transactions.commit import Commit
 from quothlog.transactions.staging import Amount, Key
-from quothlog.transactions.transactions import Standing
+from quothlog.transactions.transactions import TransactionState
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import (
     AbortTransaction,
@@ -40,7 +40,7 @@ APPENDING = frozenset((Operation.PUBLISH, Operation.ROLL, Operation.TRIM, Operat
 class Stepped(NamedTuple):
     """A step of a publication is done, or has gone wrong."""
 
-    publication: Publication
+    publication: Commit
     problem: Exception | None
 
 
@@ -82,7 +82,7 @@ class Transactions:
         application = _application(request)
         parts = decode_parts(job.caller.payload(), request.parts)
         outcome = self._own.publish(application, request.version, parts, request.newest)
-        if isinstance(outcome, Publication):
+        if isinstance(outcome, Commit):
             try:
                 self._step(outcome, outcome.prepare)
             except QuothError as problem:
@@ -150,7 +150,7 @@ class Transactions:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
-    def _step(self, publication: Publication, step: Callable[[], None]) -> None:
+    def _step(self, publication: Commit, step: Callable[[], None]) -> None:
         """Let a thread take a step."""
 
         def take() -> None:
@@ -166,7 +166,7 @@ class Transactions:
         except (RuntimeError, MemoryError) as problem:
             raise shortage(problem, self._topic) from problem
 
-    def _told(self, standing: Standing) -> TransactionInfo:
+    def _told(self, standing: TransactionState) -> TransactionInfo:
         state, first, records, staged, newest = standing
         last = first + records - 1 if records else 0
         return TransactionInfo(self._log.log_id, state, first, last, records, *staged, newest)

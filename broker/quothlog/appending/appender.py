@@ -10,27 +10,27 @@ from contextlib import suppress
 from pathlib import Path
 
 from quothlog import segment
-from quothlog.appending.pointer_allocator import HORIZON_US, PointerIssuer
-from quothlog.appending.sync_request import SyncTicket
-from quothlog.appending.write_group import Appended, Burst
+from quothlog.appending.pointer_allocator import HORIZON_US, PointerAllocator
+from quothlog.appending.sync_request import SyncRequest
+from quothlog.appending.write_group import Appended, WriteGroup
 from quothlog.file_format import Block
-from quothlog.recovery.recovery import Opened
+from quothlog.recovery.recovery import OpenedDirectory
 from quothlog.retention import LogOptions, outgrown, room_in
 from quothlog.segment import ActiveSegment
 from quothlog.storage.clock import Clock
 from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import DISK_FULL, Buffer, FileSystem
-from quothlog.storage.write_failure import Trouble
-from quothlog.transactions.commit import Publication, Tail
-from quothlog.transactions.table import Stored
+from quothlog.storage.write_failure import WriteFailure
+from quothlog.transactions.commit import Commit, Tail
+from quothlog.transactions.table import StoredTransaction
 from quothwire import batch
 from quothwire.batch import Header, Parsed
 from quothwire.errors import Conflict, QuothError, error
 from quothwire.ingest import check_new, check_published
 
 
-class Tip:
+class Appender:
     """The end of a log that is open.
 
     active: the segment that is being written. synced: what survives a loss of power. visible: what readers
@@ -44,7 +44,7 @@ class Tip:
         clock: Clock,
         options: LogOptions,
         lock: DirectoryLock,
-        opened: Opened,
+        opened: OpenedDirectory,
     ) -> None:
         self.filesystem = filesystem
         self.directory = directory
@@ -56,9 +56,9 @@ class Tip:
         self._producers = opened.producers
         self.active: ActiveSegment = self._begin()
         self.applications = opened.producers.applications
-        self.issuer = PointerIssuer(clock, max(self.active.end.pointer, self.active.floor - 1))
+        self.issuer = PointerAllocator(clock, max(self.active.end.pointer, self.active.floor - 1))
         self.visible = self.synced = self.active.end
-        self.trouble = Trouble(filesystem, directory)
+        self.trouble = WriteFailure(filesystem, directory)
         self.rolls = 0
         self.is_placed = False
         self._barrier = 0
@@ -87,7 +87,7 @@ class Tip:
             return [error("busy", "a transaction is being published")] * len(raws)
         if not self.is_placed:  # by now only after a failure, and then it may be decided all the same
             self._producers.undo()  # what a call that was broken off left behind
-        burst = Burst([])
+        burst = WriteGroup([])
         fits = sum(map(len, raws)) <= room_in(self.options, self.active)
         for raw in raws:
             try:
@@ -124,7 +124,7 @@ class Tip:
         if outgrown(self.options, self.active, (0, 0), (records, size)):
             self.roll()
         first = base = self.issuer.take(records)
-        burst = Burst([])
+        burst = WriteGroup([])
         for header, body in batches:
             self._place(header, memoryview(body), burst, base)
             base += header.records
@@ -146,15 +146,15 @@ class Tip:
             raise self.trouble.fail(problem) from problem
         self.finish_sync(ticket)
 
-    def begin_sync(self) -> SyncTicket:
+    def begin_sync(self) -> SyncRequest:
         """An fsync for everything appended so far, to be run anywhere and handed to `finish_sync`.
 
         Raises `BrokerFailure` once one has failed: the next one would succeed and mean nothing.
         """
         self.check_writable()
-        return SyncTicket(self.active, self.active.end)
+        return SyncRequest(self.active, self.active.end)
 
-    def finish_sync(self, ticket: SyncTicket) -> None:
+    def finish_sync(self, ticket: SyncRequest) -> None:
         """Take note of an fsync that returned."""
         if self.trouble.failure is not None:
             return
@@ -189,7 +189,7 @@ class Tip:
 
     # -- a large transaction ------------------------------------------------------------------------------
 
-    def place(self, publication: Publication) -> None:
+    def place(self, publication: Commit) -> None:
         """Give a publication its place; nothing is appended until it is adopted or withdrawn."""
         self.check_writable()
         self._finish_opening()
@@ -198,12 +198,12 @@ class Tip:
         self.issuer.last = max(self.issuer.last, self.active.floor)  # two segments cannot have one name
         first = self.issuer.take(records)
         before = self._producers.encode(self.clock.now())
-        self.applications.add(application, Stored(version, first, records, publication.batches))
+        self.applications.add(application, StoredTransaction(version, first, records, publication.batches))
         snapshot = self._producers.encode(self.clock.now())
         self.is_placed = True
         publication.tail = Tail(self.active, first, self.clock.boot_id(), before, snapshot)
 
-    def adopt(self, publication: Publication) -> None:
+    def adopt(self, publication: Commit) -> None:
         """Go on behind a publication that is committed."""
         old, segments = self.active, publication.segments
         assert publication.active is not None
@@ -269,18 +269,18 @@ class Tip:
         check_published(parsed.header)
         return parsed
 
-    def _must_roll(self, header: Header, burst: Burst) -> bool:
+    def _must_roll(self, header: Header, burst: WriteGroup) -> bool:
         waiting = burst.records, burst.bytes
         return outgrown(self.options, self.active, waiting, (header.records, header.size))
 
-    def _place(self, header: Header, body: memoryview, burst: Burst, base: int = 0) -> None:
+    def _place(self, header: Header, body: memoryview, burst: WriteGroup, base: int = 0) -> None:
         """Give a batch its pointers, unless it has them, and put it behind the others of its burst."""
         base = base or self.issuer.take(header.records)
         header = header.placed(base, self.active.end.ordinal + burst.records)
         self._producers.store(header)
         burst.add(header, batch.stamp(header, self.log_id), body)
 
-    def _write(self, burst: Burst) -> Burst:
+    def _write(self, burst: WriteGroup) -> WriteGroup:
         """Write what waits in a burst: all of it, or none was ever there."""
         if burst.waiting:
             try:
@@ -294,7 +294,7 @@ class Tip:
             else:
                 self._producers.commit()
                 self._show()
-        return Burst(burst.outcomes)
+        return WriteGroup(burst.outcomes)
 
     def _show(self) -> None:
         """Let readers see what they may see by now, nothing of a transaction before it is synced."""

@@ -15,7 +15,7 @@ AHEAD_US = 60_000_000
 """Pointers are times. Further ahead of the clock than this, a clock was wrong once, or is."""
 
 
-class PointerIssuer:
+class PointerAllocator:
     """base = max(now, last + 1). The clock stepping back and borrowing from the future are counted."""
 
     __slots__ = ("_clock", "_latest_now", "clock_steps", "last", "step_us")

@@ -8,7 +8,7 @@ from quothlog.file_format import Position
 from quothlog.segment import ActiveSegment
 
 
-class SyncTicket(NamedTuple):
+class SyncRequest(NamedTuple):
     """An fsync to be done for what stands before `end`."""
 
     segment: ActiveSegment

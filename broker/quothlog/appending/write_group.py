@@ -19,7 +19,7 @@ class Appended:
     duplicate: bool
 
 
-class Burst:
+class WriteGroup:
     """Batches on their way to one write, and the outcomes of all that came with them."""
 
     __slots__ = ("_places", "bytes", "outcomes", "records", "waiting")

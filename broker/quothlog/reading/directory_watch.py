@@ -13,7 +13,7 @@ from pathlib import Path
 _SETTLED_NS = 3 * 10**9
 
 
-class Names:
+class DirectoryWatch:
     """The names in a directory. Not thread-safe."""
 
     def __init__(self, directory: Path) -> None:

@@ -10,7 +10,7 @@ from quothlog.segment import ActiveSegment
 from quothwire import batch
 
 
-class Loss(NamedTuple):
+class ReadLoss(NamedTuple):
     """Records between a cursor and an extract that are not there any more, and how many of them are damaged.
 
     Exact if the reader knows its ordinal, else at most so many.
@@ -20,12 +20,12 @@ class Loss(NamedTuple):
     damaged: int
 
 
-NOTHING = Loss(0, 0)
+NOTHING = ReadLoss(0, 0)
 
 
 def loss_before(
     found: Extract, after: int, ordinal: int, sealed: SealedSegments, active: ActiveSegment, log_id: int
-) -> Loss:
+) -> ReadLoss:
     """What is missing between a cursor and an extract. ordinal: what the reader expects, -1 for unknown."""
     if ordinal == found.ordinal:
         return NOTHING
@@ -33,7 +33,7 @@ def loss_before(
     if ordinal < 0:
         ordinal = 0 if after < start.pointer else _expected(found, after, sealed, active, log_id)
     records = max(0, found.ordinal - ordinal)
-    return Loss(records, min(records, max(0, found.ordinal - start.ordinal)))
+    return ReadLoss(records, min(records, max(0, found.ordinal - start.ordinal)))
 
 
 def _expected(found: Extract, after: int, sealed: SealedSegments, active: ActiveSegment, log_id: int) -> int:

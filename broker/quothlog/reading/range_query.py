@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from quothlog.file_format import Position
 from quothlog.index import INDEX_STEP_BYTES
-from quothlog.reading.segment_reader import View
+from quothlog.reading.segment_reader import SegmentView
 from quothlog.recovery.scan import Found, walk
 from quothlog.segment import Segment
 from quothwire import batch
@@ -39,7 +39,7 @@ LOOKS_MAX = 256
 T = TypeVar("T")
 
 
-class Stretch(NamedTuple):
+class RangeSize(NamedTuple):
     """The records above the pointer `after` up to `until`, and the stored bytes of their batches."""
 
     after: int
@@ -48,7 +48,7 @@ class Stretch(NamedTuple):
     bytes: int
 
 
-class Count(NamedTuple):
+class RangeCount(NamedTuple):
     """What a stretch holds. first, last: pointers of records that are there, 0 if none can be read."""
 
     records: int
@@ -83,7 +83,7 @@ class _Cut(NamedTuple):
     behind: _Edge
 
 
-class Survey:
+class LogSurvey:
     """A log as it stood at one moment, to be asked in any thread, one at a time.
 
     newest, end: how far readers could see, as a pointer and as an ordinal.
@@ -96,14 +96,14 @@ class Survey:
         self._segments = segments
         self._visible = visible
         self._oldest = -1
-        self._looked: tuple[int, View] | None = None
+        self._looked: tuple[int, SegmentView] | None = None
 
     @property
     def at_hand(self) -> bool:
         """Is it the segment that is being written, and nothing else?"""
         return len(self._segments) == 1
 
-    def advance(self, after: int, records_max: int, bytes_max: int) -> tuple[Stretch, int]:
+    def advance(self, after: int, records_max: int, bytes_max: int) -> tuple[RangeSize, int]:
         """The longest stretch above a pointer within both limits, and how many records are gone before it.
 
         The records are as many as asked for, if there are so many; the bytes may be more for the first batch,
@@ -111,11 +111,11 @@ class Survey:
         """
         return self._ask(lambda: self._advance(after, records_max, bytes_max))
 
-    def count(self, after: int, until: int) -> tuple[Count, int]:
+    def count(self, after: int, until: int) -> tuple[RangeCount, int]:
         """What lies above one pointer up to another one, and how many records of it are gone, at most."""
         return self._ask(lambda: self._count(after, until))
 
-    def split(self, after: int, until: int, parts: int) -> tuple[list[Stretch], int]:
+    def split(self, after: int, until: int, parts: int) -> tuple[list[RangeSize], int]:
         """A stretch in at most so many parts, divided between batches, and how many records are gone.
 
         None of them holds more than twice as many records as all of them on average, unless it is one batch.
@@ -135,25 +135,25 @@ class Survey:
                     raise
                 self._segments, self._oldest, self._looked = left, -1, None
 
-    def _advance(self, after: int, records_max: int, bytes_max: int) -> tuple[Stretch, int]:
+    def _advance(self, after: int, records_max: int, bytes_max: int) -> tuple[RangeSize, int]:
         after, gone = self._kept(after)
         start = self._cut(after)
         ordinal = min(start.ordinal + records_max, self.end)
         if ordinal == start.ordinal:
-            return Stretch(after, after, 0, 0), gone
+            return RangeSize(after, after, 0, 0), gone
         within = self._within(start.before, bytes_max, ordinal).ordinal
         if within <= start.ordinal:
             within = self._above(after).upper.ordinal
         until, stop = self._until(start.ordinal, min(ordinal, within))
-        return Stretch(
+        return RangeSize(
             after, until, stop.ordinal - start.ordinal, self._bytes(start.before, stop.behind)
         ), gone
 
-    def _count(self, after: int, until: int) -> tuple[Count, int]:
+    def _count(self, after: int, until: int) -> tuple[RangeCount, int]:
         after, gone = self._kept(after)
         start, stop = self._cut(after), self._cut(min(until, self.newest))
         if stop.ordinal <= start.ordinal:
-            return Count(0, 0, 0, 0), gone
+            return RangeCount(0, 0, 0, 0), gone
         piece = self._above(after)
         while not piece.is_batch and piece.upper.ordinal < stop.ordinal:
             piece = self._above(piece.upper.pointer)
@@ -163,22 +163,22 @@ class Survey:
             piece = self._holding(piece.lower.ordinal - 1)
         last = piece.lower.pointer + min(stop.ordinal, piece.upper.ordinal) - piece.lower.ordinal
         size = self._bytes(start.before, stop.behind)
-        return Count(stop.ordinal - start.ordinal, size, first, last if first else 0), gone
+        return RangeCount(stop.ordinal - start.ordinal, size, first, last if first else 0), gone
 
-    def _split(self, after: int, until: int, parts: int) -> tuple[list[Stretch], int]:
+    def _split(self, after: int, until: int, parts: int) -> tuple[list[RangeSize], int]:
         after, gone = self._kept(after)
         until = min(until, self.newest)
         start, stop = self._cut(after), self._cut(until)
         share = (stop.ordinal - start.ordinal) / parts
         ordinal, edge = start.ordinal, start.before
-        found: list[Stretch] = []
+        found: list[RangeSize] = []
         while ordinal < stop.ordinal:
             divided = self._divided(ordinal, stop.ordinal, parts - len(found), share)
             if divided is None:
-                last = Stretch(after, until, stop.ordinal - ordinal, self._bytes(edge, stop.behind))
+                last = RangeSize(after, until, stop.ordinal - ordinal, self._bytes(edge, stop.behind))
                 return [*found, last], gone
             size = self._bytes(edge, divided)
-            found.append(Stretch(after, divided.pointer, divided.ordinal - ordinal, size))
+            found.append(RangeSize(after, divided.pointer, divided.ordinal - ordinal, size))
             after, ordinal, edge = divided.pointer, divided.ordinal, divided
         return found, gone
 
@@ -313,7 +313,7 @@ class Survey:
 
     # -- segments ---------------------------------------------------------------------------------------
 
-    def _view(self, row: int) -> View:
+    def _view(self, row: int) -> SegmentView:
         if self._looked is None or self._looked[0] != row:
             self._looked = row, self._segments[row].view()
         return self._looked[1]

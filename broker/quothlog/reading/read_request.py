@@ -19,7 +19,7 @@ Fetch = Callable[[int, int], Extract | None]
 """The extract above a pointer, of at most so many records where that is possible."""
 
 
-class Lookup(NamedTuple):
+class ReadRequest(NamedTuple):
     """A place to read from: the records above `after` in one segment.
 
     sealed: any thread may call `read`. beyond: where to go on if there is nothing above `after` in it.

@@ -51,7 +51,7 @@ def _head(data: Bytes, size: int) -> Bytes:
     return memoryview(data)[:size] if 2 * size > len(data) else bytes(data[:size])
 
 
-class Marks:
+class ReadMarks:
     """Boundaries behind which somebody may read on, by the pointer in front of them. Any thread may."""
 
     __slots__ = ("_ends",)
@@ -70,21 +70,21 @@ class Marks:
         self._ends[end.pointer] = end
 
 
-class View(NamedTuple):
+class SegmentView(NamedTuple):
     """What a read needs. below: what all its pointers lie below. sight: up to which offset it was looked for
     batches when the end was found: what lies behind the last one tells whether one before it is in its place.
     """
 
     file: File
     sparse: SparseIndex
-    marks: Marks
+    marks: ReadMarks
     end: Position
     below: int
     sight: int
 
-    def up_to(self, end: Position) -> View:
+    def up_to(self, end: Position) -> SegmentView:
         """The same, ending there."""
-        return View(self.file, self.sparse, self.marks, end, self.below, end.offset)
+        return SegmentView(self.file, self.sparse, self.marks, end, self.below, end.offset)
 
     def bytes_of(self, records: int) -> int:
         """How many bytes so many records will take, somewhat more than on average, so that they do."""
@@ -93,7 +93,7 @@ class View(NamedTuple):
         return records * (end.offset - start.offset) * 5 // (stored * 4) + GUESS_BYTES
 
 
-def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+def extract(view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
     """The stored bytes of the first batches with records above `after`; None if there are none.
 
     At least one batch, then as many as fit both limits, up to a place where the headers are damaged.
@@ -106,7 +106,9 @@ def extract(view: View, log_id: int, after: int, records_max: int, bytes_max: in
     )
 
 
-def extract_at_hand(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+def extract_at_hand(
+    view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int
+) -> Extract | None:
     """The same if somebody has read up to here, it is small, and in memory; None for anything else."""
     guess = _guess(view, after, records_max, bytes_max)
     if guess is None or guess.size > AT_HAND_BYTES:
@@ -117,7 +119,7 @@ def extract_at_hand(view: View, log_id: int, after: int, records_max: int, bytes
     return _sound(view, log_id, guess.start, data, guess.ordinal_max, guess.most, may_wait=False)
 
 
-def first_above(view: View, log_id: int, after: int) -> tuple[Position, Found | None]:
+def first_above(view: SegmentView, log_id: int, after: int) -> tuple[Position, Found | None]:
     """The first batch with records above `after`, and the boundary behind the last one that can be read
     before it."""
     here = view.sparse.before(after)
@@ -138,7 +140,7 @@ class _Guess(NamedTuple):
     ordinal_max: int
 
 
-def _guess(view: View, after: int, records_max: int, bytes_max: int) -> _Guess | None:
+def _guess(view: SegmentView, after: int, records_max: int, bytes_max: int) -> _Guess | None:
     start = view.marks.at(after)
     if start is None:
         return None
@@ -146,7 +148,9 @@ def _guess(view: View, after: int, records_max: int, bytes_max: int) -> _Guess |
     return _Guess(start, min(most, view.bytes_of(records_max)), most, start.ordinal + records_max)
 
 
-def _extract_next(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+def _extract_next(
+    view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int
+) -> Extract | None:
     """The extract if somebody has read up to here, nothing is wrong, and a batch is not above the limits."""
     guess = _guess(view, after, records_max, bytes_max)
     if guess is None:
@@ -155,7 +159,9 @@ def _extract_next(view: View, log_id: int, after: int, records_max: int, bytes_m
     return _sound(view, log_id, guess.start, data, guess.ordinal_max, guess.most)
 
 
-def _extract_sound(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+def _extract_sound(
+    view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int
+) -> Extract | None:
     """The extract if nothing is wrong on the way to it and at its beginning."""
     found = _start(view, log_id, after)
     if found is None:
@@ -172,7 +178,7 @@ def _extract_sound(view: View, log_id: int, after: int, records_max: int, bytes_
 
 
 def _sound(
-    view: View,
+    view: SegmentView,
     log_id: int,
     start: Position,
     data: Bytes,
@@ -211,7 +217,7 @@ def _is_cut(data: Bytes, end: int, log_id: int) -> bool:
         return False
 
 
-def _start(view: View, log_id: int, after: int) -> tuple[Position, Header, memoryview] | None:
+def _start(view: SegmentView, log_id: int, after: int) -> tuple[Position, Header, memoryview] | None:
     """The boundary in front of the first batch above a pointer, its header, and what was read from there on.
 
     None if there is none, or if the batches on the way there do not follow each other as they should.
@@ -235,7 +241,9 @@ def _start(view: View, log_id: int, after: int) -> tuple[Position, Header, memor
     return None
 
 
-def _extract_any(view: View, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
+def _extract_any(
+    view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int
+) -> Extract | None:
     """The extract wherever it lies, and whatever is damaged in front of it."""
     file, sparse, _, end, below, sight = view
     here, first = first_above(view, log_id, after)

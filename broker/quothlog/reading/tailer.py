@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from quothlog import file_format, segment
 from quothlog.file_format import Position
-from quothlog.reading.directory_watch import Names
+from quothlog.reading.directory_watch import DirectoryWatch
 from quothlog.recovery import verify
 from quothlog.recovery.scan import Found, are_of_one, is_open
 from quothlog.recovery.snapshot import DISK, Part, floors_in
@@ -51,7 +51,7 @@ class Missing(NamedTuple):
     text: str = ""
 
 
-class Follower:
+class Tailer:
     """A cursor on the log in a directory. Not thread-safe.
 
     after: the pointer up to which everything has been handed out or told. log_id: 0 until a batch was found.
@@ -73,7 +73,7 @@ class Follower:
         self.log_id = log_id
         self._durable = durable
         self._on_missing = on_missing
-        self._names = Names(self.directory)
+        self._names = DirectoryWatch(self.directory)
         self._floors: list[int] = []
         self.seek(after)
 

@@ -24,8 +24,8 @@ from quothlog import file_format, segment
 from quothlog.file_format import Block, Checkpoint, Position
 from quothlog.producers import ProducerTable
 from quothlog.recovery.derived import has_no_table, rebuild
-from quothlog.recovery.recovery_segment import Successor, cut, finish_cuts
-from quothlog.recovery.report import Findings
+from quothlog.recovery.recovery_segment import RecoverySegment, cut, finish_cuts
+from quothlog.recovery.report import RecoveryReport
 from quothlog.recovery.scan import Found, Hole, is_open, is_zero, newest_pointer_in, settled, walk
 from quothlog.recovery.strays import strays_among
 from quothlog.sealed import SealedSegments
@@ -49,14 +49,14 @@ Watch = Callable[[int, int], None]
 
 
 @dataclass
-class Opened:
+class OpenedDirectory:
     """A log's parts. active: None only if its successor has to be begun before anything can be done."""
 
     sealed: SealedSegments
     active: ActiveSegment | None
     producers: ProducerTable
-    findings: Findings
-    successor: Successor | None = None
+    findings: RecoveryReport
+    successor: RecoverySegment | None = None
     staged: Mapping[str, int] = field(default_factory=dict)
     """Names and sizes of files of batches that are not published."""
 
@@ -80,7 +80,7 @@ def open_directory(
     log_id: int,
     others: Collection[str],
     watch: Watch | None = None,
-) -> Opened:
+) -> OpenedDirectory:
     """Open the log in a directory, or begin one if there is none.
 
     log_id: 0 takes the id that the segments say, or a new one for a log that is begun. Raises `Damaged` if no
@@ -92,7 +92,7 @@ def open_directory(
             refuse_strange(filesystem, directory / name)
     files = filesystem.list(directory)
     strays = sorted(name for name in files if not file_format.is_ours(name) and name not in others)
-    findings = Findings(strays=strays)
+    findings = RecoveryReport(strays=strays)
     for name in filter(file_format.is_ours, files):
         unfinished = name.endswith(TEMPORARY_SUFFIX)
         if unfinished or (
@@ -112,14 +112,16 @@ def open_directory(
         log_id = log_id or new_log_id()
         block = Block(log_id, floor, 0, 0, log_id, clock.boot_id(), b"")
         active = segment.begin(filesystem, directory, block)
-        return Opened(SealedSegments([]), active, ProducerTable(), findings, staged=staged)
+        return OpenedDirectory(SealedSegments([]), active, ProducerTable(), findings, staged=staged)
     segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
     for one, following in pairwise(segments):
         one.following = following
     tail = _Tail(filesystem, segments, findings, watch or (lambda _done, _all: None))
     successor = tail.recover(clock.boot_id())
     findings.rebuilt += rebuild(filesystem, segments, clock)
-    return Opened(SealedSegments(segments[:-1]), tail.active, tail.producers, findings, successor, staged)
+    return OpenedDirectory(
+        SealedSegments(segments[:-1]), tail.active, tail.producers, findings, successor, staged
+    )
 
 
 def _without_strays(
@@ -127,7 +129,7 @@ def _without_strays(
     directory: Path,
     files: dict[str, int],
     log_id: int,
-    findings: Findings,
+    findings: RecoveryReport,
     clock: Clock,
 ) -> int:
     """Set aside what cannot be a segment of the log; returns the id of the log, 0 if there is none yet.
@@ -180,7 +182,7 @@ class _Tail:
     """The last segment on its way to being the active one."""
 
     def __init__(
-        self, filesystem: FileSystem, segments: list[Segment], findings: Findings, watch: Watch
+        self, filesystem: FileSystem, segments: list[Segment], findings: RecoveryReport, watch: Watch
     ) -> None:
         self._filesystem = filesystem
         self._watch = watch
@@ -191,7 +193,7 @@ class _Tail:
         self.active: ActiveSegment | None = None
         """The segment as it stands; None if its header block does not check."""
 
-    def recover(self, boot_id: bytes) -> Successor | None:
+    def recover(self, boot_id: bytes) -> RecoverySegment | None:
         """Read it to its end; None if the log can go on in it, else what has to be done before that."""
         try:
             block = self._segment.block
@@ -216,7 +218,7 @@ class _Tail:
         highest = max(end.pointer, block.floor - 1)
         if torn is not None:
             highest = max(highest, newest_pointer_in(self._file, torn.start, torn.end, active.log_id))
-        return Successor(
+        return RecoverySegment(
             self._filesystem, self._segment, self._file, end, highest, active, torn,
             empty=not active.records and not self._findings.lost_records,
         )  # fmt: skip
@@ -280,7 +282,7 @@ class _Tail:
                 self._findings.damaged_bytes += step.end - step.start
         return None
 
-    def _behind_a_damaged_block(self) -> Successor:
+    def _behind_a_damaged_block(self) -> RecoverySegment:
         """Go on above everything in a segment of which only the batches can be read."""
         here = self._segment.start
         if self._earlier:
@@ -304,7 +306,7 @@ class _Tail:
         newest = newest_pointer_in(self._file, here.offset, size, self._segment.log_id)
         here = self._end_for_readers(self._segment.start, here._replace(pointer=max(here.pointer, newest)))
         here = self._behind_the_lost(here)
-        return Successor(
+        return RecoverySegment(
             self._filesystem, self._segment, self._file, here, here.pointer, None, torn, empty=False
         )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from quothlog import file_format, segment
 from quothlog.appending.pointer_allocator import HORIZON_US
 from quothlog.file_format import Block, Position
-from quothlog.recovery.report import Findings
+from quothlog.recovery.report import RecoveryReport
 from quothlog.recovery.scan import Hole, parts, same_bytes
 from quothlog.segment import ActiveSegment, Segment
 from quothlog.storage.clock import Clock
@@ -26,7 +26,7 @@ from quothwire.pointer import POINTER_MAX
 
 
 @dataclass
-class Successor:
+class RecoverySegment:
     """What has to be done before the log takes more. `begin` may be tried again if it fails.
 
     end: where the log goes on behind the last segment. highest: a pointer above all that may have been seen.
@@ -50,7 +50,7 @@ class Successor:
         return torn + file_format.BLOCK_BYTES
 
     def begin(
-        self, clock: Clock, producers: bytes, findings: Findings
+        self, clock: Clock, producers: bytes, findings: RecoveryReport
     ) -> tuple[list[Segment], ActiveSegment]:
         """Begin the new segment; returns what is left of the last one, and the new one.
 
@@ -84,7 +84,7 @@ class Successor:
                 self.replayed.leave_index(producers)
         return [] if self.empty else [self.last], active
 
-    def _copy(self, torn: Hole, findings: Findings) -> None:
+    def _copy(self, torn: Hole, findings: RecoveryReport) -> None:
         path = self.last.path.with_name(file_format.torn_name(self.last.path.name, torn.start))
         there = self.filesystem.list(path.parent).get(path.name, 0)  # a copy that was broken off
         write_durably(self.filesystem, path, parts(self.file, torn))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Findings:
+class RecoveryReport:
     """What opening a log found and did."""
 
     strays: list[str] = field(default_factory=list)

@@ -22,7 +22,7 @@ from quothlog.recovery.strays import strays_among
 from quothlog.segment import Segment
 from quothlog.storage.clock import SystemClock
 from quothlog.storage.filesystem import File, PosixFileSystem, refuse_strange
-from quothlog.transactions.commit_plan import Plan, read_plan
+from quothlog.transactions.commit_plan import CommitPlan, read_plan
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
@@ -239,7 +239,7 @@ def _said_first(directory: Path, floors: list[int]) -> int:
     return 0
 
 
-def _plan_in(directory: Path) -> Plan | None:
+def _plan_in(directory: Path) -> CommitPlan | None:
     try:
         return read_plan(DISK, directory)
     except Damaged:

@@ -35,7 +35,7 @@ def storage_failed(problem: OSError, place: Path, topic: str = "") -> QuothError
     return error("storage_failed", f"{what}{path}: {problem.strerror or problem}", hint)
 
 
-class Trouble:
+class WriteFailure:
     """Why a log takes no more writes: `failure`, None if it does. Owned by the log's owner."""
 
     def __init__(self, filesystem: FileSystem, directory: Path) -> None:

@@ -27,7 +27,7 @@ from quothlog.retention import LogOptions
 from quothlog.segment import ActiveSegment, Segment
 from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import File, FileSystem, NotDurable, durable_names, sync_file
-from quothlog.transactions.commit_plan import Plan
+from quothlog.transactions.commit_plan import CommitPlan
 from quothlog.transactions.staging import (
     CANNOT_BE_READ,
     Key,
@@ -62,7 +62,7 @@ class _Final:
     batches: list[tuple[int, Header]] = field(default_factory=list)
 
 
-class Publication:
+class Commit:
     """One large transaction on its way. One thread at a time.
 
     files: those of the parts, in order. records, batches: how many they hold.
@@ -118,7 +118,7 @@ class Publication:
             one = self._stamp(final, base, position, chain)
             written.append(one)
             position, chain, base = one.end, one.chain, one.end.pointer + 1
-        plan = Plan(
+        plan = CommitPlan(
             [(one.path.name, done.floor) for one, done in zip(self._finals, written, strict=True)], base
         )
         plan.write(self._filesystem, self._directory)

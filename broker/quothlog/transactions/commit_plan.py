@@ -21,7 +21,7 @@ from quothlog.storage.filesystem import FileSystem, durable_names, write_durably
 from quothwire.errors import error
 
 
-class Plan(NamedTuple):
+class CommitPlan(NamedTuple):
     """Names of files with the floors of the segments that they become, and the floor behind them all."""
 
     names: list[tuple[str, int]]
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
                     files[segment] = files.pop(name)
 
 
-def read_plan(filesystem: FileSystem, directory: Path) -> Plan | None:
+def read_plan(filesystem: FileSystem, directory: Path) -> CommitPlan | None:
     """The plan in a directory, None if there is none.
 
     Raises `Damaged`, ``unsupported_version`` for one of another version, or OSError.
@@ -63,7 +63,7 @@ def read_plan(filesystem: FileSystem, directory: Path) -> Plan | None:
     if version.strip() != f"{file_format.VERSION}":
         raise file_format.of_another_version("a plan", version.strip())
     pairs = (row.split() for row in rows)
-    return Plan([(name, int(floor)) for name, floor in pairs], int(successor))
+    return CommitPlan([(name, int(floor)) for name, floor in pairs], int(successor))
 
 
 def finish_plan(filesystem: FileSystem, directory: Path, files: dict[str, int]) -> None:

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from quothlog.file_format import TABLE_ENTRY, Row, RowKind
+from quothlog.file_format import TABLE_ENTRY, RowKind, TableRow
 from quothwire.batch import Header
 from quothwire.errors import error
 from quothwire.protocol.transaction import is_once
@@ -30,7 +30,7 @@ SILENT_US = 7 * 86_400 * 1_000_000
 _STORED_BYTES = TABLE_ENTRY.size
 
 
-class Stored(NamedTuple):
+class StoredTransaction(NamedTuple):
     """Where the records of a transaction stand."""
 
     version: int
@@ -39,7 +39,7 @@ class Stored(NamedTuple):
     batches: int
 
 
-class Applications:
+class TransactionTable:
     """What is known of each application, the one first that was silent for longest."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Applications:
     def __len__(self) -> int:
         return len(self._known)
 
-    def find(self, application: int, version: int) -> Stored | None:
+    def find(self, application: int, version: int) -> StoredTransaction | None:
         """Where a transaction stands, None if it is not stored.
 
         Raises `Conflict` ``forgotten_sequence`` if a later one is stored, and this one is not known.
@@ -58,7 +58,7 @@ class Applications:
         known = self._known.get(application, b"")
         for row in TABLE_ENTRY.iter_unpack(known):
             if row[0] == version:
-                return Stored._make(row)
+                return StoredTransaction._make(row)
         if version < (newest := self.newest(application)):
             raise error(
                 "forgotten_sequence",
@@ -86,15 +86,18 @@ class Applications:
 
     def store(self, header: Header) -> None:
         """Take in a batch of a transaction that has its pointers."""
-        self.add(header.producer, Stored(header.sequence - 1, header.base, header.records, 1))
+        self.add(header.producer, StoredTransaction(header.sequence - 1, header.base, header.records, 1))
 
-    def add(self, application: int, stored: Stored) -> None:
+    def add(self, application: int, stored: StoredTransaction) -> None:
         """Take in a transaction, or what follows of the newest one."""
         known = self._known.get(application, b"")
         self._before.setdefault(application, known)
         if known and (last := _newest(known)).version == stored.version:
             records, batches = last.records + stored.records, last.batches + stored.batches
-            known, stored = known[:-_STORED_BYTES], Stored(last.version, last.first, records, batches)
+            known, stored = (
+                known[:-_STORED_BYTES],
+                StoredTransaction(last.version, last.first, records, batches),
+            )
         self._known[application] = known + TABLE_ENTRY.pack(*stored)
         self._known.move_to_end(application)
 
@@ -128,7 +131,7 @@ class Applications:
         lasting, once = self._lasting(), list(filter(is_once, self._known))
         return lasting[: max(0, len(lasting) - APPLICATIONS_MAX)] + once[: max(0, len(once) - ONCE_MAX)]
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[TableRow]:
         """What a producer table holds of them: what will be left once all that was stored is committed.
 
         Were there more in it, whoever reads it would forget one too many for the next newcomer.
@@ -136,15 +139,15 @@ class Applications:
         surplus = frozenset(self._surplus())
         for application, known in self._known.items():
             if application not in surplus:
-                yield Row(RowKind.APPLICATION, application, _window(known))
+                yield TableRow(RowKind.APPLICATION, application, _window(known))
 
-    def take(self, row: Row) -> None:
+    def take(self, row: TableRow) -> None:
         """Take in a row of a producer table."""
         self._known[row.identity] = bytes(row.entries)
 
 
-def _newest(known: bytes) -> Stored:
-    return Stored._make(TABLE_ENTRY.unpack_from(known, len(known) - _STORED_BYTES))
+def _newest(known: bytes) -> StoredTransaction:
+    return StoredTransaction._make(TABLE_ENTRY.unpack_from(known, len(known) - _STORED_BYTES))
 
 
 def _window(known: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """The transactions of a log: what is staged, what is published, and publishing it.
 
 A small transaction is read into memory and appended like a burst, in one write, its last batch saying that it
-is the last: an opening that does not find that one sets all of it aside. A large one is a `Publication`. In
+is the last: an opening that does not find that one sets all of it aside. A large one is a `Commit`. In
 both cases readers see it, and others append, once it is on the disk. What is staged of a transaction that is
 stored is of no use to anybody, so it is removed whenever it is met.
 """
@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from quothlog.appending.appender import Tip
+from quothlog.appending.appender import Appender
 from quothlog.appending.write_group import Appended
 from quothlog.file_format import BLOCK_BYTES, StagedName
 from quothlog.retention import SHARE
 from quothlog.storage.filesystem import Buffer
-from quothlog.transactions.commit import Publication
+from quothlog.transactions.commit import Commit
 from quothlog.transactions.staging import (
     CANNOT_BE_READ,
     Amount,
@@ -42,7 +42,7 @@ NAMED_MAX = 9
 _TRANSACTION = int(Flag.TRANSACTION)
 
 
-class Standing(NamedTuple):
+class TransactionState(NamedTuple):
     """How a transaction stands. state: published, staged, unknown. first, records: 0 if it is not published.
     newest: the highest version that the application has published, -1 for none."""
 
@@ -53,18 +53,18 @@ class Standing(NamedTuple):
     newest: int
 
 
-class Transactions:
+class LogTransactions:
     """What is done with transactions on one log. Owned by the log's owner; made by `Log.transactions`.
 
     Applications are named by the producer ids of their batches.
     """
 
-    def __init__(self, tip: Tip, files: Mapping[str, int]) -> None:
+    def __init__(self, tip: Appender, files: Mapping[str, int]) -> None:
         self._tip = tip
         self._applications = tip.applications
         self._clock = tip.clock
         self._staging = Staging(tip.filesystem, tip.clock, tip.directory, tip.log_id, files, tip.options)
-        self._at_work: Publication | None = None
+        self._at_work: Commit | None = None
         self._newest: Key | None = None
         """The transaction that got its place last."""
         self._appended: list[Key] = []
@@ -116,7 +116,7 @@ class Transactions:
         except (OSError, QuothError) as problem:
             raise self._tip.as_error(problem, len(raw)) from problem
 
-    def abort(self, application: int, version: int) -> Standing:
+    def abort(self, application: int, version: int) -> TransactionState:
         """Remove what is staged; how the transaction stands now, with what was removed.
 
         Raises `Unavailable` ``busy`` while it is being published, `BrokerFailure`, or OSError.
@@ -129,9 +129,9 @@ class Transactions:
         amount = self._staging.remove(key)
         with suppress(QuothError):
             return self.standing(application, version)._replace(staged=amount)
-        return Standing("unknown", 0, 0, amount, self._applications.newest(application))
+        return TransactionState("unknown", 0, 0, amount, self._applications.newest(application))
 
-    def standing(self, application: int, version: int) -> Standing:
+    def standing(self, application: int, version: int) -> TransactionState:
         """How a transaction stands.
 
         Raises `Conflict` ``forgotten_sequence``, `Unavailable` ``busy`` or `BrokerFailure` if it is not known
@@ -142,8 +142,8 @@ class Transactions:
         newest = self._applications.newest(application)
         amount = self._staging.amount(Key(application, version))
         if stored is not None:
-            return Standing("published", stored.first, stored.records, Amount(0, 0, 0, 0), newest)
-        return Standing("staged" if amount.parts else "unknown", 0, 0, amount, newest)
+            return TransactionState("published", stored.first, stored.records, Amount(0, 0, 0, 0), newest)
+        return TransactionState("staged" if amount.parts else "unknown", 0, 0, amount, newest)
 
     def expire(self) -> Iterator[tuple[Key, Amount]]:
         """Remove what nobody has added to for `staged_max_age`; tells it. Raises OSError."""
@@ -162,7 +162,7 @@ class Transactions:
 
     def publish(
         self, application: int, version: int, parts: Sequence[StagedPart], newest: int = ANY
-    ) -> Appended | Publication | None:
+    ) -> Appended | Commit | None:
         """Publish the parts of a transaction, one behind the other.
 
         newest: what has to be the newest version of the application.
@@ -193,7 +193,7 @@ class Transactions:
             if self._at_work is not None:
                 raise error("busy", "another transaction is being published")
             tip = self._tip
-            self._at_work = Publication(tip.filesystem, tip.directory, tip.log_id, key, files, tip.options)
+            self._at_work = Commit(tip.filesystem, tip.directory, tip.log_id, key, files, tip.options)
             return self._at_work
         with readable():
             batches = list(self._read(chosen))
@@ -202,12 +202,12 @@ class Transactions:
         self._appended.append(key)
         return appended
 
-    def place(self, publication: Publication) -> None:
+    def place(self, publication: Commit) -> None:
         """Give a publication that is prepared its place; nobody else appends until it has been adopted."""
         self._tip.place(publication)
         self._newest = publication.key
 
-    def adopt(self, publication: Publication) -> Appended:
+    def adopt(self, publication: Commit) -> Appended:
         """Go on behind a publication that is committed."""
         assert publication.tail is not None
         self._tip.adopt(publication)
@@ -217,7 +217,7 @@ class Transactions:
         first, records = publication.tail.first, publication.records
         return Appended(first, first + records - 1, records, False)
 
-    def withdraw(self, publication: Publication, problem: OSError | QuothError) -> QuothError:
+    def withdraw(self, publication: Commit, problem: OSError | QuothError) -> QuothError:
         """Go on without a publication that went wrong; returns what is told of it."""
         self._at_work = None
         told = self._tip.as_error(problem, 0)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from kit.broker.peers import FastPeer
 from quothlog import Appended, Log
-from quothlog.transactions.commit import Publication
-from quothlog.transactions.transactions import Transactions
+from quothlog.transactions.commit import Commit
+from quothlog.transactions.transactions import LogTransactions
 from quothwire import batch
 from quothwire.batch import Flag
 from quothwire.protocol.messages import (
@@ -51,7 +51,7 @@ class Loader:
     def __init__(self, log: Log, application: str = LOADER) -> None:
         self.log = log
         self.id = producer_of(application)
-        self.own: Transactions = log.transactions()
+        self.own: LogTransactions = log.transactions()
         self._application = application
 
     def stage(self, version: int, part: int, batches: Batches, attempt: int = 7) -> StagedPart:
@@ -64,14 +64,14 @@ class Loader:
     def publish(self, version: int, parts: Iterable[StagedPart]) -> Appended:
         """Publish parts, durably, with all steps that this takes."""
         outcome = self.own.publish(self.id, version, list(parts))
-        if isinstance(outcome, Publication):
+        if isinstance(outcome, Commit):
             return self.carry_out(outcome)
         assert outcome is not None
         self.log.sync()
         self.own.tidy()
         return outcome
 
-    def carry_out(self, publication: Publication) -> Appended:
+    def carry_out(self, publication: Commit) -> Appended:
         """All steps of a large publication. What goes wrong is raised as it is told."""
         try:
             publication.prepare()

@@ -146,10 +146,10 @@ class LogSource:
     """An embedded log, also while its program writes it. Only what is synced leaves it."""
 
     def __init__(self, directory: Path) -> None:
-        from quothlog.reading.tailer import Follower
+        from quothlog.reading.tailer import Tailer
 
         self.directory = directory
-        self._follower = Follower(directory, durable=True, on_missing=lambda _: None)  # ordinals tell, too
+        self._follower = Tailer(directory, durable=True, on_missing=lambda _: None)  # ordinals tell, too
 
     @property
     def log_id(self) -> int:
