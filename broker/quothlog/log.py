@@ -1,8 +1,7 @@
 """The log: the ordered segments of one directory, with one writer.
 
-Not thread-safe: it has one owner. Two things may happen elsewhere, so that they hold nobody up: a `ReadRequest` in
-a sealed segment can be read by any thread, and a `SyncRequest` can be run by any thread and is handed back to
-`finish_sync`.
+Not thread-safe: it has one owner. Two things may happen in other threads: a `ReadRequest` in a sealed segment
+can be read there, and a `SyncRequest` can be run there, which then goes back to `finish_sync`.
 
     append    check, give out pointers, one write            -> in the operating system: "written"
     sync      fsync of the active segment                    -> on the disk: "synced"
@@ -10,7 +9,7 @@ a sealed segment can be read by any thread, and a `SyncRequest` can be run by an
               pointer more than 10 s above the newest synced one, so that a loss of power cannot make the log
               give out a pointer that somebody has seen
 
-Where it grows is its `tip`; here it is opened, read, and trimmed.
+Where it grows is its `appender`; here it is opened, read, and trimmed.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Log:
         self._lock = DirectoryLock(directory)
         try:
             self._opened = open_directory(filesystem, directory, clock, log_id, others, watch)
-            self._tip = Appender(filesystem, directory, clock, options, self._lock, self._opened)
+            self.appender = Appender(filesystem, directory, clock, options, self._lock, self._opened)
         except BaseException:
             self._lock.release()
             raise
@@ -111,23 +110,23 @@ class Log:
     @property
     def options(self) -> LogOptions:
         """How it rolls, what it keeps and what readers see; may be replaced at any time."""
-        return self._tip.options
+        return self.appender.options
 
     @options.setter
     def options(self, options: LogOptions) -> None:
-        self._tip.options = options
+        self.appender.options = options
 
     @property
     def _active(self) -> ActiveSegment:
-        return self._tip.active
+        return self.appender.active
 
     @property
     def _visible(self) -> Position:
-        return self._tip.visible
+        return self.appender.visible
 
     @property
     def _synced(self) -> Position:
-        return self._tip.synced
+        return self.appender.synced
 
     # -- what it is -------------------------------------------------------------------------------------
 
@@ -164,7 +163,7 @@ class Log:
     @property
     def ahead_us(self) -> int:
         """How far the last pointer is ahead of the clock, in microseconds."""
-        return self._tip.issuer.gauges()["borrowed_us"]
+        return self.appender.pointers.gauges()["borrowed_us"]
 
     @property
     def synced_pointer(self) -> int:
@@ -174,11 +173,11 @@ class Log:
     @property
     def failure(self) -> QuothError | None:
         """Why the log takes no more writes, None if it does."""
-        return self._tip.trouble.failure
+        return self.appender.write_failure.failure
 
     def info(self) -> LogInfo:
         """Tell everything about the log as it stands."""
-        segments, issuer, findings = [*self._sealed, self._active], self._tip.issuer, self.findings
+        segments, issuer, findings = [*self._sealed, self._active], self.appender.pointers, self.findings
         return LogInfo(
             log_id=self.log_id,
             first=self._first_pointer(),
@@ -188,7 +187,7 @@ class Log:
             bytes=sum(one.size for one in segments),
             segments=len(segments),
             states="".join("r" if one.loaded else "h" for one in self._sealed) + "w",
-            counters={"clock_steps": issuer.clock_steps, "rolls": self._tip.rolls, **findings.counters()},
+            counters={"clock_steps": issuer.clock_steps, "rolls": self.appender.rolls, **findings.counters()},
             gauges={
                 **issuer.gauges(),
                 "unseen_records": self._active.end.ordinal - self.end_ordinal,
@@ -226,32 +225,32 @@ class Log:
 
     def append_batches(self, raws: Sequence[Buffer]) -> list[Appended | QuothError]:
         """Append encoded batches; each has its own outcome, and those that are stored are written at once."""
-        return self._tip.append_batches(raws)
+        return self.appender.append_batches(raws)
 
     def sync(self) -> None:
         """Make everything that was appended survive a loss of power. Raises `BrokerFailure`."""
-        self._tip.sync()
+        self.appender.sync()
 
     def begin_sync(self) -> SyncRequest:
         """An fsync for everything appended so far, to be run anywhere and handed to `finish_sync`.
 
         Raises `BrokerFailure` once one has failed: the next one would succeed and mean nothing.
         """
-        return self._tip.begin_sync()
+        return self.appender.begin_sync()
 
     def finish_sync(self, ticket: SyncRequest) -> None:
         """Take note of an fsync that returned."""
-        self._tip.finish_sync(ticket)
+        self.appender.finish_sync(ticket)
 
     def fail(self, problem: OSError | QuothError) -> None:
         """Take no more writes: after a failed write or fsync nobody knows what the disk holds."""
-        self._tip.trouble.fail(problem)
+        self.appender.write_failure.fail(problem)
 
     def roll(self) -> bool:
         """Seal the active segment and begin a new one. An empty one stays, and the answer is False."""
         if not self._active.records:
             return False
-        self._tip.roll()
+        self.appender.roll()
         return True
 
     @property
@@ -262,11 +261,11 @@ class Log:
     @property
     def is_publishing(self) -> bool:
         """Has everybody else to wait with what they append, for a transaction that is not synced yet?"""
-        return self._tip.is_publishing
+        return self.appender.is_publishing
 
     def transactions(self) -> LogTransactions:
         """What is done with transactions. To be asked for once."""
-        return LogTransactions(self._tip, self._opened.staged)
+        return LogTransactions(self.appender, self._opened.staged)
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -370,8 +369,8 @@ class Log:
     def _drop(self, removable: Callable[[], int], due: Callable[[], bool]) -> tuple[int, int]:
         """Remove what may go. Then roll, for which a full disk may have had no room, and remove again."""
         records, size = self._remove(removable())
-        if self._active.records and due() and not self._tip.is_placed:
-            self._tip.roll()
+        if self._active.records and due() and not self.appender.is_placed:
+            self.appender.roll()
             more = self._remove(removable())
             records, size = records + more[0], size + more[1]
         return records, size

@@ -17,11 +17,11 @@ from kit.broker.peers import refused
 from kit.disk.doubles import SyncedBy
 from quothd.datadir import catalog, topic_file
 from quothd.datadir.topic_file import TopicFile
-from quothd.frontend.pending_fetches import Waits
-from quothd.frontend.pending_request import Job
-from quothd.frontend.responder import Caller
+from quothd.frontend.pending_fetches import PendingFetches
+from quothd.frontend.pending_request import PendingRequest
+from quothd.frontend.responder import Responder
 from quothd.topics.failures import breakdown, refusal
-from quothd.topics.lifecycle import TABLE, Happening, State, follow
+from quothd.topics.lifecycle import TABLE, State, Transition, follow
 from quothlog.storage.filesystem import NotDurable, PosixFileSystem
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
@@ -34,8 +34,8 @@ ACTIVE = {State.OPENING, State.AWAKE, State.CLOSING}
 """The states in which a topic has a worker."""
 
 
-@pytest.mark.parametrize(("state", "happening"), list(product(State, Happening)))
-def test_whatever_is_not_in_the_table_cannot_happen(state: State, happening: Happening) -> None:
+@pytest.mark.parametrize(("state", "happening"), list(product(State, Transition)))
+def test_whatever_is_not_in_the_table_cannot_happen(state: State, happening: Transition) -> None:
     """Every state and every happening: a row of the table, or a defect that says so."""
     if (state, happening) in TABLE:
         assert follow(state, happening) is TABLE[state, happening]
@@ -55,13 +55,13 @@ def test_every_life_can_end_and_every_state_is_reached() -> None:
 def test_a_worker_that_fails_is_always_got_rid_of() -> None:
     """Wherever there is a worker it may fail, and then there is none."""
     for state in ACTIVE:
-        assert follow(state, Happening.FAILED) not in ACTIVE
+        assert follow(state, Transition.FAILED) not in ACTIVE
 
 
 def test_a_topic_that_is_needed_is_never_lost() -> None:
     """In every state but the last, and it leads to a worker or stays on the way to one."""
     for state in set(State) - {State.GONE}:
-        assert follow(state, Happening.NEEDED) in ACTIVE | {State.QUEUED}
+        assert follow(state, Transition.NEEDED) in ACTIVE | {State.QUEUED}
 
 
 def reached_from(start: State) -> set[State]:
@@ -75,14 +75,14 @@ def reached_from(start: State) -> set[State]:
 # -- waits ----------------------------------------------------------------------------------------------
 
 
-def job(topic: str, after: int, deadline: float) -> Job:
+def job(topic: str, after: int, deadline: float) -> PendingRequest:
     """A fetch that waits."""
-    return Job(cast(Caller, None), Operation.FETCH, topic, 0, after=after, deadline=deadline)
+    return PendingRequest(cast(Responder, None), Operation.FETCH, topic, 0, after=after, deadline=deadline)
 
 
 def test_waits_are_a_list(rng: random.Random) -> None:
     """Held against the plainest model: every job is told once, for the right reason, in the right order."""
-    waits, model = Waits(), list[Job]()
+    waits, model = PendingFetches(), list[PendingRequest]()
     now = 0.0
     for _ in range(5_000):
         topic = rng.choice("abc")
@@ -120,7 +120,7 @@ def test_waits_are_a_list(rng: random.Random) -> None:
 
 def test_waits_that_ended_are_forgotten() -> None:
     """A tailing reader parks again and again, with deadlines far away: that must not gather."""
-    waits = Waits()
+    waits = PendingFetches()
     waits.park(job("t", 2**50, 1e9))
     for i in range(100_000):
         waits.park(job("t", i, 1e9))
@@ -134,7 +134,7 @@ def test_waits_that_ended_are_forgotten() -> None:
 
 def test_waits_for_something_else_are_not_looked_at() -> None:
     """C54: a publish costs the same however many readers wait for what comes long after it."""
-    waits = Waits()
+    waits = PendingFetches()
     for i in range(1_000):
         waits.park(job("t", 2**50 + i, 1e9))
     (rows,) = (order._rows for order in waits._by_topic.values())

@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from kit.deadlines import DEADLINE_S
-from quothd.frontend.reply_queue import KEPT_BYTES_MAX, PATIENCE_S, REPLY_BYTES, Replies
+from quothd.frontend.reply_queue import KEPT_BYTES_MAX, PATIENCE_S, REPLY_BYTES, ReplyQueue
 from quothd.threads.events import Answered, Event
 from quothd.threads.inbox import Inbox
 from quothd.threads.outbox import Outbox
@@ -276,12 +276,12 @@ def counters() -> Counter[str]:
 
 
 @pytest.fixture
-def replies(router: Router, counters: Counter[str]) -> Replies:
+def replies(router: Router, counters: Counter[str]) -> ReplyQueue:
     """Replies through that router."""
-    return Replies(cast(Any, router), counters)
+    return ReplyQueue(cast(Any, router), counters)
 
 
-def test_a_reply_goes_out_at_once_if_there_is_room(replies: Replies, router: Router) -> None:
+def test_a_reply_goes_out_at_once_if_there_is_room(replies: ReplyQueue, router: Router) -> None:
     """C60."""
     router.room[b"a"] = 1
     replies.send([b"a", b"1"], 0.0)
@@ -291,7 +291,7 @@ def test_a_reply_goes_out_at_once_if_there_is_room(replies: Replies, router: Rou
 
 
 def test_replies_keep_their_order_whatever_the_room(
-    replies: Replies, router: Router, rng: random.Random
+    replies: ReplyQueue, router: Router, rng: random.Random
 ) -> None:
     """C60: for each client, with room coming and going; nobody waits for anybody else."""
     now, clients = 0.0, [b"a", b"b", b"c"]
@@ -312,7 +312,7 @@ def test_replies_keep_their_order_whatever_the_room(
 
 
 def test_a_client_that_takes_nothing_loses_its_replies(
-    replies: Replies, router: Router, counters: Counter[str]
+    replies: ReplyQueue, router: Router, counters: Counter[str]
 ) -> None:
     """C60: after a while, and it begins anew when it takes again."""
     for _ in range(5):
@@ -327,7 +327,7 @@ def test_a_client_that_takes_nothing_loses_its_replies(
     assert router.sent == [[b"a", b"y"]]
 
 
-def test_nobody_has_the_turn_for_long(replies: Replies, router: Router) -> None:
+def test_nobody_has_the_turn_for_long(replies: ReplyQueue, router: Router) -> None:
     """C60: when the time of a turn is over the next one comes at once, and with it the next client."""
     for row in range(3):
         for client in (b"a", b"b"):
@@ -342,7 +342,7 @@ def test_nobody_has_the_turn_for_long(replies: Replies, router: Router) -> None:
     assert [b"".join(frames) for frames in router.sent] == [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"]
 
 
-def test_each_frame_that_is_kept_counts(replies: Replies, counters: Counter[str]) -> None:
+def test_each_frame_that_is_kept_counts(replies: ReplyQueue, counters: Counter[str]) -> None:
     """C60: a reply of ten thousand small records takes as much memory as one large frame."""
     frames = [b"a", *[b"0123456789"] * 10_000]
     count = KEPT_BYTES_MAX // (58 * 10_000)
@@ -351,7 +351,7 @@ def test_each_frame_that_is_kept_counts(replies: Replies, counters: Counter[str]
     assert counters["replies_dropped"] in range(5, 11)
 
 
-def test_what_is_kept_for_one_client_is_bounded(replies: Replies, counters: Counter[str]) -> None:
+def test_what_is_kept_for_one_client_is_bounded(replies: ReplyQueue, counters: Counter[str]) -> None:
     """C60: in bytes, what a small reply takes in memory included."""
     for _ in range(KEPT_BYTES_MAX // 2**20 * 2):
         replies.send([b"a", bytes(2**20)], 0.0)
@@ -362,7 +362,7 @@ def test_what_is_kept_for_one_client_is_bounded(replies: Replies, counters: Coun
 
 
 def test_replies_to_a_client_that_left_are_forgotten(
-    replies: Replies, router: Router, counters: Counter[str]
+    replies: ReplyQueue, router: Router, counters: Counter[str]
 ) -> None:
     """C60."""
     for _ in range(3):
@@ -373,7 +373,7 @@ def test_replies_to_a_client_that_left_are_forgotten(
     assert counters["replies_unroutable"] == 3
 
 
-def test_trying_again_becomes_rarer(replies: Replies) -> None:
+def test_trying_again_becomes_rarer(replies: ReplyQueue) -> None:
     """C60: a client that takes nothing costs little."""
     replies.send([b"a", b"x"], 0.0)
     now, tries = 0.0, 0
@@ -387,7 +387,7 @@ def test_trying_again_becomes_rarer(replies: Replies) -> None:
 
 
 def test_any_other_problem_is_raised(
-    replies: Replies, router: Router, monkeypatch: pytest.MonkeyPatch
+    replies: ReplyQueue, router: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The front end has to know that its socket is broken."""
 

@@ -16,7 +16,7 @@ from kit.broker.peers import FastPeer, Peers, code_of, replied
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.tracing import Fault, Tracer, needs_strace
 from quothd import Broker
-from quothd.frontend.pending_request import Job
+from quothd.frontend.pending_request import PendingRequest
 from quothd.threads.stall_guard import HELD_UP_S, QUIET_S, Relieved, StandIn
 from quothd.topics.fetch import Reads
 from quothd.topics.worker import Worker
@@ -250,7 +250,7 @@ def test_without_a_stand_in_nobody_depends_on_a_disk(
 
 def jobs_of(worker: Worker) -> int:
     """How many requests wait for it; beside them may lie what other threads tell it."""
-    return sum(isinstance(one, Job) for one in worker.inbox.content())
+    return sum(isinstance(one, PendingRequest) for one in worker.inbox.content())
 
 
 @pytest.mark.parametrize("whose", ["the front end's", "its own"])
@@ -260,7 +260,7 @@ def test_what_was_done_before_a_breakdown_is_answered(
     """C42, C64: and what comes behind it in the same burst is refused, in whatever thread it happens."""
     real = Reads._fetch
 
-    def fetch(reads: Reads, job: Job) -> None:
+    def fetch(reads: Reads, job: PendingRequest) -> None:
         if job.decode().after == 12_345:
             raise RuntimeError("a defect")
         real(reads, job)

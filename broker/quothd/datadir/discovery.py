@@ -14,7 +14,7 @@ from quothlog import file_format
 from quothwire.errors import error
 
 
-class Place(NamedTuple):
+class FoundLog(NamedTuple):
     """Where a log lies, and the name of its topic.
 
     log_id: as the topic says, 0 for a log without a broker. problem: what is wrong with the topic's
@@ -27,13 +27,13 @@ class Place(NamedTuple):
     problem: str = ""
 
 
-def places(directory: Path, only: str | None = None) -> list[Place]:
+def places(directory: Path, only: str | None = None) -> list[FoundLog]:
     """The logs in a directory. Raises FileNotFoundError, or `NotFound` if the topic is not among them."""
     topics = directory / "topics"
     below = topics if topics.is_dir() else directory
     found = [place for path in sorted(below.iterdir()) if path.is_dir() and (place := _topic(path))]
     if not found and below is directory:
-        found = [_topic(directory.resolve()) or Place(directory.resolve().name, directory)]
+        found = [_topic(directory.resolve()) or FoundLog(directory.resolve().name, directory)]
     if only is None:
         return found
     chosen_ones = [place for place in found if place.topic == only]
@@ -62,6 +62,6 @@ def bytes_of_segments(log: Path) -> int:
     return size
 
 
-def _topic(path: Path) -> Place | None:
+def _topic(path: Path) -> FoundLog | None:
     found = catalog.folder_at(path)
-    return Place(found.topic.name, path, found.topic.log_id, found.problem) if found else None
+    return FoundLog(found.topic.name, path, found.topic.log_id, found.problem) if found else None

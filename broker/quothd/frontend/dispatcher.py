@@ -17,10 +17,10 @@ from pathlib import Path
 from quothd.config.config import Config
 from quothd.datadir.catalog import Folder
 from quothd.datadir.topic_file import TopicFile
-from quothd.frontend.pending_fetches import Waits
-from quothd.frontend.pending_request import Job
-from quothd.frontend.registry import Entry
-from quothd.frontend.scheduler import Turns
+from quothd.frontend.pending_fetches import PendingFetches
+from quothd.frontend.pending_request import PendingRequest
+from quothd.frontend.registry import RegistryEntry
+from quothd.frontend.scheduler import Scheduler
 from quothd.service.log_events import note
 from quothd.threads.events import (
     Answered,
@@ -38,13 +38,13 @@ from quothd.threads.events import (
     Progress,
     Slept,
 )
-from quothd.threads.fsync_thread import Syncer
+from quothd.threads.fsync_thread import FsyncThread
 from quothd.threads.outbox import Outbox
-from quothd.threads.reader_pool import Readers
+from quothd.threads.reader_pool import ReaderPool
 from quothd.threads.stall_guard import StandIn
 from quothd.topics.append_burst import check_first
-from quothd.topics.lifecycle import Happening, State
-from quothd.topics.metadata import Place, topic_info
+from quothd.topics.lifecycle import State, Transition
+from quothd.topics.metadata import TopicMetadata, topic_info
 from quothd.topics.retention import RETRY_US
 from quothd.topics.worker import Worker
 from quothlog import LogInfo
@@ -84,25 +84,25 @@ class Dispatcher:
         stand_in: StandIn,
     ) -> None:
         self._stand_in = stand_in
-        self.waits = Waits()
+        self.waits = PendingFetches()
         self._directory = directory
         self._config = config
         self._outbox = outbox
         self._send = send
         self._announce = announce
-        self._syncer = Syncer()
-        self._readers = Readers()
-        self._entries: dict[str, Entry] = {}
+        self._syncer = FsyncThread()
+        self._readers = ReaderPool()
+        self._entries: dict[str, RegistryEntry] = {}
         self._names: list[bytes] = []
-        self._turns = Turns(config.workers_max, self._make_worker)
+        self._turns = Scheduler(config.workers_max, self._make_worker)
         self._retention: list[tuple[int, str]] = []
         self._held_bytes = 0
-        self._due: dict[Entry, None] = {}
+        self._due: dict[RegistryEntry, None] = {}
         self._totals: Counter[str] = Counter()
         self._stopping = False
         self._disk_low_at = -math.inf
         for folder in folders:
-            self._enter(Entry(Place(folder.path, folder.topic, folder.problem), is_new=False))
+            self._enter(RegistryEntry(TopicMetadata(folder.path, folder.topic, folder.problem), is_new=False))
         self._turns.open_unasked(self._entries.values())
 
     def start(self) -> None:
@@ -125,19 +125,19 @@ class Dispatcher:
             if entry.state is State.ASLEEP and entry.info is not None and entry.info.gauges["staged_bytes"]:
                 self._retain_at(entry, time.time_ns() // 1_000)
 
-    def _make_worker(self, place: Place) -> Worker:
+    def _make_worker(self, place: TopicMetadata) -> Worker:
         return Worker(self._directory, place, self._config, self._outbox, self._syncer, self._readers)
 
     # -- requests ---------------------------------------------------------------------------------------
 
-    def submit(self, job: Job, now: float) -> None:
+    def submit(self, job: PendingRequest, now: float) -> None:
         """Take a request for a topic. Whatever is wrong with it becomes its answer."""
         try:
             self._accept(job, now)
         except QuothError as problem:
-            self._send(job.caller.refuse(problem))
+            self._send(job.responder.refuse(problem))
 
-    def _accept(self, job: Job, now: float) -> None:
+    def _accept(self, job: PendingRequest, now: float) -> None:
         if self._stopping:
             raise error("stopping", "the broker is shutting down")
         if self._held_bytes + job.size > self._config.request_bytes_max:
@@ -169,7 +169,7 @@ class Dispatcher:
         else:
             self._hand_over(entry, job, now)
 
-    def _make(self, job: Job) -> Entry:
+    def _make(self, job: PendingRequest) -> RegistryEntry:
         """The entry of a topic that does not exist yet; the worker will make its folder."""
         settings = self._config.topic_settings()
         may_make = job.operation is Operation.CREATE or self._config.auto_create
@@ -181,24 +181,24 @@ class Dispatcher:
             check_first(job)  # so that a publish that is refused does not leave an empty topic behind
         if len(self._entries) >= self._config.topics_max:
             raise error("topics_max", f"there are {len(self._entries)} topics already")
-        entry = Entry(Place(None, TopicFile(job.topic, new_log_id(), settings)), is_new=True)
+        entry = RegistryEntry(TopicMetadata(None, TopicFile(job.topic, new_log_id(), settings)), is_new=True)
         self._enter(entry)
         return entry
 
-    def _await_topic(self, job: Job, now: float) -> None:
+    def _await_topic(self, job: PendingRequest, now: float) -> None:
         """A reader that is willing to wait may come before the first publish; one that knew it is told."""
         job.begin_fetch(now)
         if not job.deadline or job.request.ordinal >= 0:
             raise error("unknown_topic", f"there is no topic {job.topic!r}")
         self._park(job)
 
-    def _answer_asleep(self, entry: Entry, job: Job, now: float) -> bool:
+    def _answer_asleep(self, entry: RegistryEntry, job: PendingRequest, now: float) -> bool:
         """Answer what can be answered without waking the topic."""
         if entry.info is None or entry.state is not State.ASLEEP:
             return False
         if job.operation is Operation.DESCRIBE:
             job.decode()
-            self._send(job.caller.reply(topic_info(entry.place, entry.info, entry.states())))
+            self._send(job.responder.reply(topic_info(entry.place, entry.info, entry.states())))
             return True
         if job.operation is not Operation.FETCH:
             return False
@@ -211,7 +211,7 @@ class Dispatcher:
             self._send(self._nothing(entry, job))
         return True
 
-    def _hand_over(self, entry: Entry, job: Job, now: float) -> None:
+    def _hand_over(self, entry: RegistryEntry, job: PendingRequest, now: float) -> None:
         entry.used = now
         if entry.state is State.AWAKE and entry.worker is not None and not entry.makes_way:
             entry.in_work += 1
@@ -243,20 +243,20 @@ class Dispatcher:
             del self._due[entry]
         return served
 
-    def _delete_if_done(self, entry: Entry, now: float) -> None:
+    def _delete_if_done(self, entry: RegistryEntry, now: float) -> None:
         """Let the deletion go once it is the only job that is left."""
         if entry.deletion is not None and entry.outstanding == 1 and entry.deletion not in entry.pending:
             self._hand_over(entry, entry.deletion, now)
 
-    def _park(self, job: Job) -> None:
+    def _park(self, job: PendingRequest) -> None:
         if len(self.waits) >= self._config.waits_max:
-            self._send(job.caller.refuse(error("busy", f"{len(self.waits)} requests are waiting")))
+            self._send(job.responder.refuse(error("busy", f"{len(self.waits)} requests are waiting")))
         else:
             self.waits.park(job)
 
-    def _nothing(self, entry: Entry, job: Job) -> Frames:
+    def _nothing(self, entry: RegistryEntry, job: PendingRequest) -> Frames:
         reply = Fetched(entry.place.topic.log_id, job.request.after, entry.newest, 0, entry.end_ordinal)
-        return job.caller.reply(reply)
+        return job.responder.reply(reply)
 
     # -- events -----------------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class Dispatcher:
             case _ if entry is not None:
                 self._take_own(entry, event, now)
 
-    def _take_own(self, entry: Entry, event: Event, now: float) -> None:
+    def _take_own(self, entry: RegistryEntry, event: Event, now: float) -> None:
         match event:
             case Progress():
                 entry.newest, entry.end_ordinal = event.newest, event.end_ordinal
@@ -303,19 +303,19 @@ class Dispatcher:
                 note("topic_slept", topic=entry.name)
                 entry.place = event.place
                 self._learn(entry, event)
-                self._turns.took(entry, Happening.SLEPT, now)
+                self._turns.took(entry, Transition.SLEPT, now)
             case Deleted():
                 note("topic_deleted", topic=entry.name)
-                self._turns.took(entry, Happening.DELETED, now)
+                self._turns.took(entry, Transition.DELETED, now)
                 self._forget(entry, error("unknown_topic", f"topic {entry.name!r} was deleted"))
                 self._send(event.frames)
                 self._done(None, event.job, now)
             case Failed():
                 self._fail(entry, event, now)
 
-    def _opened(self, entry: Entry, event: Opened, now: float) -> None:
+    def _opened(self, entry: RegistryEntry, event: Opened, now: float) -> None:
         assert entry.worker is not None
-        entry.step(Happening.OPENED)
+        entry.step(Transition.OPENED)
         note("topic_made" if entry.is_new else "topic_opened", topic=entry.name)
         entry.is_new = False
         entry.place = event.place
@@ -329,7 +329,7 @@ class Dispatcher:
         if not entry.outstanding:
             self._turns.rest(entry)
 
-    def _done(self, entry: Entry | None, job: Job, now: float) -> None:
+    def _done(self, entry: RegistryEntry | None, job: PendingRequest, now: float) -> None:
         self._held_bytes -= job.size
         if entry is not None:
             entry.outstanding -= 1
@@ -343,18 +343,18 @@ class Dispatcher:
                 self._wake_waiting(entry, now)
                 self._turns.give(now)
 
-    def _learn(self, entry: Entry, event: Opened | Informed | Slept) -> None:
+    def _learn(self, entry: RegistryEntry, event: Opened | Informed | Slept) -> None:
         self._sum_up(entry.info, -1)
         self._sum_up(event.info, 1)
         entry.learn(event.info)
         self._retain_at(entry, event.retention_due)
 
-    def _retain_at(self, entry: Entry, due: int | None) -> None:
+    def _retain_at(self, entry: RegistryEntry, due: int | None) -> None:
         if due is not None and due != entry.retention_at:
             heapq.heappush(self._retention, (due, entry.name))
         entry.retention_at = due
 
-    def _fail(self, entry: Entry, event: Failed, now: float) -> None:
+    def _fail(self, entry: RegistryEntry, event: Failed, now: float) -> None:
         """A worker ended by itself: its jobs get the reason, the next request opens the topic anew."""
         assert entry.worker is not None
         jobs = {*event.jobs, *entry.worker.inbox.leftover(), *entry.pending}
@@ -362,35 +362,35 @@ class Dispatcher:
             jobs.add(entry.deletion)
         entry.place, entry.pending, entry.deletion = event.place, [], None
         for job in jobs:
-            self._send(job.caller.refuse(event.problem))
+            self._send(job.responder.refuse(event.problem))
             self._held_bytes -= job.size
             entry.outstanding -= 1
         if event.problem.code == "disk_low":
             self._disk_low_at = now
-        self._turns.took(entry, Happening.FAILED, now)
+        self._turns.took(entry, Transition.FAILED, now)
         if entry.is_new:
             self._forget(entry, event.problem)
         elif event.problem.retryable:  # it could not even be opened, so its retention is still to be done
             self._retain_at(entry, time.time_ns() // 1_000 + RETRY_US)
 
-    def _wake_waiting(self, entry: Entry, now: float) -> None:
+    def _wake_waiting(self, entry: RegistryEntry, now: float) -> None:
         """Go on with the fetches that something new is there for, no more of them than the topic takes."""
         if entry.deletion is None:
             room = self._config.topic_requests_max - entry.outstanding
             for job in self.waits.take_ready(entry.name, entry.newest, room):
                 self.submit(job, now)
 
-    def _enter(self, entry: Entry) -> None:
+    def _enter(self, entry: RegistryEntry) -> None:
         self._entries[entry.name] = entry
         insort(self._names, entry.name.encode())
 
-    def _forget(self, entry: Entry, problem: QuothError) -> None:
+    def _forget(self, entry: RegistryEntry, problem: QuothError) -> None:
         """The topic does not exist any more: tell whoever waits for it."""
         self._sum_up(entry.info, -1)
         del self._entries[entry.name]
         self._names.remove(entry.name.encode())
         for job in self.waits.take_topic(entry.name):
-            self._send(job.caller.refuse(problem))
+            self._send(job.responder.refuse(problem))
 
     # -- time -------------------------------------------------------------------------------------------
 
@@ -402,10 +402,10 @@ class Dispatcher:
         dues = (self._turns.tick(now), self.waits.next_deadline())
         return min((due for due in dues if due is not None), default=None)
 
-    def _expire(self, job: Job) -> None:
+    def _expire(self, job: PendingRequest) -> None:
         entry = self._entries.get(job.topic)
         if entry is None:
-            self._send(job.caller.refuse(error("unknown_topic", f"there is no topic {job.topic!r}")))
+            self._send(job.responder.refuse(error("unknown_topic", f"there is no topic {job.topic!r}")))
         else:
             self._send(self._nothing(entry, job))
 
@@ -479,7 +479,7 @@ class Dispatcher:
         self._stopping = True
         self._turns.drain()
         for job in self.waits.take_all():
-            self._send(job.caller.refuse(error("stopping", "the broker is shutting down")))
+            self._send(job.responder.refuse(error("stopping", "the broker is shutting down")))
 
     def drained(self) -> bool:
         """Send the topics that have answered everything to sleep; are all asleep?"""

@@ -22,9 +22,9 @@ from quothd.config.config import Config
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound, bind_pair
-from quothd.frontend.pending_request import Job
-from quothd.frontend.reply_queue import FRAME_BYTES, QUEUED_MAX, Replies
-from quothd.frontend.responder import Caller, FastCaller, SimpleCaller
+from quothd.frontend.pending_request import PendingRequest
+from quothd.frontend.reply_queue import FRAME_BYTES, QUEUED_MAX, ReplyQueue
+from quothd.frontend.responder import BinaryResponder, Responder, TextResponder
 from quothd.frontend.router import Frame, Router
 from quothd.service.log_events import note
 from quothd.service.scrub_supervisor import Scrubber
@@ -116,7 +116,7 @@ class FrontEnd:
         self._stop_at: float | None = None
         self._router: Router
         self._announcer: zmq.Socket[bytes]
-        self._replies: Replies
+        self._replies: ReplyQueue
         self._bound: Bound
 
     # -- the thread -------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class FrontEnd:
         try:
             router, self._announcer = self._make_sockets()
             self._router = Router(router)
-            self._replies = Replies(self._router, self._counters)
+            self._replies = ReplyQueue(self._router, self._counters)
         except BaseException as problem:
             self._ready.set_exception(problem)
             self._ended.set()
@@ -357,17 +357,19 @@ class FrontEnd:
             if caller.operation in WITHOUT_TOPIC:
                 self._send(self._answer_here(caller))
             else:
-                self._dispatcher.submit(Job(caller, caller.operation, decode_topic(topic), size), now)
+                self._dispatcher.submit(
+                    PendingRequest(caller, caller.operation, decode_topic(topic), size), now
+                )
         except QuothError as problem:
             self._send(caller.refuse(problem))
 
-    def _open_request(self, route: list[bytes], body: list[Frame]) -> tuple[Caller, bytes]:
+    def _open_request(self, route: list[bytes], body: list[Frame]) -> tuple[Responder, bytes]:
         if binary_codec.is_fast(body):
             call = binary_codec.decode_call(body)
-            return FastCaller(route, call), call.topic
+            return BinaryResponder(route, call), call.topic
         texts = list(map(bytes, body))
         operation = text_codec.operation_of(texts)
-        return SimpleCaller(route, texts, operation), texts[1] if len(texts) > 1 else b""
+        return TextResponder(route, texts, operation), texts[1] if len(texts) > 1 else b""
 
     def _refuse(self, route: list[bytes], body: list[Frame], problem: QuothError) -> None:
         """Answer what could not even be read, in the protocol that it came closest to."""
@@ -379,7 +381,7 @@ class FrontEnd:
         else:
             self._send(route + text_codec.encode_error(problem))
 
-    def _answer_here(self, caller: Caller) -> Frames:
+    def _answer_here(self, caller: Responder) -> Frames:
         """Answer what is asked of the broker as a whole."""
         request = caller.request()
         match request:

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Mapping
 from itertools import count
 
-from quothd.frontend.pending_request import Job
+from quothd.frontend.pending_request import PendingRequest
 
 _SLACK = 16
 
@@ -20,7 +20,7 @@ class _Order:
 
     __slots__ = ("_jobs", "_rows", "live")
 
-    def __init__(self, jobs: Mapping[int, Job]) -> None:
+    def __init__(self, jobs: Mapping[int, PendingRequest]) -> None:
         self._jobs = jobs
         self._rows: list[tuple[float, int]] = []
         self.live = 0
@@ -47,11 +47,11 @@ class _Order:
         return sorted(number for _, number in self._rows if number in self._jobs)
 
 
-class Waits:
+class PendingFetches:
     """Jobs by topic and cursor, and by deadline. Owned by the front end's thread."""
 
     def __init__(self) -> None:
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[int, PendingRequest] = {}
         self._by_topic: dict[str, _Order] = {}
         self._deadlines = _Order(self._jobs)
         self._numbers = count()
@@ -59,7 +59,7 @@ class Waits:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def park(self, job: Job) -> None:
+    def park(self, job: PendingRequest) -> None:
         """Let a job wait until `job.deadline`."""
         number = next(self._numbers)
         self._jobs[number] = job
@@ -68,26 +68,26 @@ class Waits:
             self._by_topic[job.topic] = _Order(self._jobs)
         self._by_topic[job.topic].add(job.after, number)
 
-    def take_ready(self, topic: str, newest: int, most: int) -> list[Job]:
+    def take_ready(self, topic: str, newest: int, most: int) -> list[PendingRequest]:
         """The jobs of a topic that something up to `newest` is news for, those furthest behind first."""
-        ready: list[Job] = []
+        ready: list[PendingRequest] = []
         order = self._by_topic.get(topic)
         while order and len(ready) < most and (first := order.first()) is not None and first[0] < newest:
             ready.append(self._end(first[1]))
         return ready
 
-    def take_topic(self, topic: str) -> list[Job]:
+    def take_topic(self, topic: str) -> list[PendingRequest]:
         """All jobs of a topic, the oldest first."""
         order = self._by_topic.get(topic)
         return [self._end(number) for number in order.numbers()] if order is not None else []
 
-    def take_all(self) -> list[Job]:
+    def take_all(self) -> list[PendingRequest]:
         """All jobs, the oldest first."""
         return [self._end(number) for number in list(self._jobs)]
 
-    def take_expired(self, now: float) -> list[Job]:
+    def take_expired(self, now: float) -> list[PendingRequest]:
         """The jobs whose deadline has passed."""
-        expired: list[Job] = []
+        expired: list[PendingRequest] = []
         while (first := self._deadlines.first()) is not None and first[0] <= now:
             expired.append(self._end(first[1]))
         return expired
@@ -97,7 +97,7 @@ class Waits:
         first = self._deadlines.first()
         return first[0] if first is not None else None
 
-    def _end(self, number: int) -> Job:
+    def _end(self, number: int) -> PendingRequest:
         job = self._jobs.pop(number)
         order = self._by_topic[job.topic]
         order.live -= 1

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from quothd.frontend.responder import Caller
+from quothd.frontend.responder import Responder
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class PendingRequest:
     """One request of one caller.
 
     size: bytes that it makes the broker hold. deadline: by the monotonic clock, for a fetch that waits.
     after: where a fetch stands by now; it moves on when a segment had nothing.
     """
 
-    caller: Caller
+    responder: Responder
     operation: Operation
     topic: str
     size: int
@@ -29,7 +29,7 @@ class Job:
     def decode(self) -> Any:
         """The request, decoded at the first need."""
         if self.request is None:
-            self.request = self.caller.request()
+            self.request = self.responder.request()
         return self.request
 
     def begin_fetch(self, now: float) -> None:

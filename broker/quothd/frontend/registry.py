@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from quothd.frontend.pending_request import Job
-from quothd.topics.lifecycle import Happening, State, follow
-from quothd.topics.metadata import Place
+from quothd.frontend.pending_request import PendingRequest
+from quothd.topics.lifecycle import State, Transition, follow
+from quothd.topics.metadata import TopicMetadata
 from quothd.topics.worker import Worker
 from quothlog import LogInfo
 
 
-class Entry:
+class RegistryEntry:
     """A topic's place, its state, what was last heard of it, and the jobs that are not answered yet.
 
     info: None until the log has been opened once. outstanding: jobs accepted and not answered or parked.
@@ -24,7 +24,7 @@ class Entry:
         "outstanding", "pending", "place", "retention_at", "state", "used", "worker",
     )  # fmt: skip
 
-    def __init__(self, place: Place, *, is_new: bool) -> None:
+    def __init__(self, place: TopicMetadata, *, is_new: bool) -> None:
         self.place = place
         self.is_new = is_new
         self.state = State.ASLEEP
@@ -33,10 +33,10 @@ class Entry:
         self.newest = 0
         self.end_ordinal = 0
         self.outstanding = 0
-        self.pending: list[Job] = []
+        self.pending: list[PendingRequest] = []
         self.in_work = 0
         self.makes_way = False
-        self.deletion: Job | None = None
+        self.deletion: PendingRequest | None = None
         self.retention_at: int | None = None
         self.opening_since = 0.0
         self.looked_through = (0, 0)
@@ -47,7 +47,7 @@ class Entry:
         """The topic's name."""
         return self.place.topic.name
 
-    def step(self, happening: Happening) -> None:
+    def step(self, happening: Transition) -> None:
         """Change the state by the table."""
         self.state = follow(self.state, happening)
 

@@ -48,7 +48,7 @@ class _Kept:
         self.since = now
 
 
-class Replies:
+class ReplyQueue:
     """Sends to a ROUTER. Owned by its thread."""
 
     def __init__(self, router: Router, counters: Counter[str]) -> None:

@@ -16,7 +16,7 @@ from quothwire.record import Record, closed_records_of
 SIMPLE_READ_BYTES = 2**20
 
 
-class Caller(Protocol):
+class Responder(Protocol):
     """Reads the request of one client and words the answers to it, route included."""
 
     @property
@@ -40,7 +40,7 @@ class Caller(Protocol):
         """The frames of an error."""
 
 
-class FastCaller:
+class BinaryResponder:
     """A client that speaks the fast protocol. A hundred thousand may wait, so it keeps what it needs."""
 
     __slots__ = ("_call", "_correlation", "_operation", "_route")
@@ -52,16 +52,16 @@ class FastCaller:
 
     @property
     def operation(self) -> Operation:
-        """See `Caller.operation`."""
+        """See `Responder.operation`."""
         return self._operation
 
     @property
     def sees_records_alone(self) -> bool:
-        """See `Caller.sees_records_alone`."""
+        """See `Responder.sees_records_alone`."""
         return False
 
     def request(self) -> Any:
-        """See `Caller.request`."""
+        """See `Responder.request`."""
         assert self._call is not None, "it was decoded already"
         request = binary_codec.decode_arguments(self._call)
         if self._operation not in WITH_PAYLOAD:
@@ -69,19 +69,19 @@ class FastCaller:
         return request
 
     def payload(self) -> batch.Bytes:
-        """See `Caller.payload`."""
+        """See `Responder.payload`."""
         return self._call.payload if self._call is not None else b""
 
     def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
-        """See `Caller.reply`."""
+        """See `Responder.reply`."""
         return self._route + binary_codec.encode_reply(self._operation, self._correlation, reply, payload)
 
     def refuse(self, problem: QuothError) -> Frames:
-        """See `Caller.refuse`."""
+        """See `Responder.refuse`."""
         return self._route + binary_codec.encode_error(self._operation, self._correlation, problem)
 
 
-class SimpleCaller:
+class TextResponder:
     """A client that speaks the simple protocol: text frames in, text frames out."""
 
     __slots__ = ("_frames", "_operation", "_route")
@@ -93,16 +93,16 @@ class SimpleCaller:
 
     @property
     def operation(self) -> Operation:
-        """See `Caller.operation`."""
+        """See `Responder.operation`."""
         return self._operation
 
     @property
     def sees_records_alone(self) -> bool:
-        """See `Caller.sees_records_alone`."""
+        """See `Responder.sees_records_alone`."""
         return True
 
     def request(self) -> Any:
-        """See `Caller.request`."""
+        """See `Responder.request`."""
         match self._operation:
             case Operation.PUBLISH:
                 return text_codec.decode_publish(self._frames)
@@ -120,11 +120,11 @@ class SimpleCaller:
                 return Ping()
 
     def payload(self) -> batch.Bytes:
-        """See `Caller.payload`: the simple protocol has none."""
+        """See `Responder.payload`: the simple protocol has none."""
         return b""
 
     def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
-        """See `Caller.reply`."""
+        """See `Responder.reply`."""
         match reply:
             case Published(first=first, last=last):
                 return self._route + text_codec.encode_ok(first, last)
@@ -138,7 +138,7 @@ class SimpleCaller:
                 raise AssertionError(f"{reply} has no simple form")
 
     def refuse(self, problem: QuothError) -> Frames:
-        """See `Caller.refuse`."""
+        """See `Responder.refuse`."""
         return self._route + text_codec.encode_error(problem)
 
     def _records(self, fetched: Fetched, payload: batch.Bytes) -> list[bytes]:

@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
-from quothd.frontend.registry import Entry
-from quothd.topics.lifecycle import Happening, State
-from quothd.topics.metadata import Place
+from quothd.frontend.registry import RegistryEntry
+from quothd.topics.lifecycle import State, Transition
+from quothd.topics.metadata import TopicMetadata
 from quothd.topics.worker import Worker
 
 TURN_S = 0.05
 """A topic keeps its worker this long though others wait for one: ten times what a change costs."""
 
 
-class Turns:
+class Scheduler:
     """Gives workers to entries and takes them back. Owned by the front end's thread.
 
     workers_max: where it is lowered, topics that are active stay so until they have nothing to do.
     """
 
-    def __init__(self, workers_max: int, make_worker: Callable[[Place], Worker]) -> None:
+    def __init__(self, workers_max: int, make_worker: Callable[[TopicMetadata], Worker]) -> None:
         self.workers_max = workers_max
         self._make_worker = make_worker
-        self._active: OrderedDict[str, Entry] = OrderedDict()
-        self._queue: OrderedDict[str, Entry] = OrderedDict()
+        self._active: OrderedDict[str, RegistryEntry] = OrderedDict()
+        self._queue: OrderedDict[str, RegistryEntry] = OrderedDict()
         self._leaving: list[Worker] = []
-        self._unopened: list[Entry] = []
-        self._opening: Entry | None = None
+        self._unopened: list[RegistryEntry] = []
+        self._opening: RegistryEntry | None = None
 
     @property
     def workers(self) -> Iterator[Worker]:
@@ -50,20 +50,20 @@ class Turns:
 
     # -- one topic --------------------------------------------------------------------------------------
 
-    def need(self, entry: Entry, now: float) -> None:
+    def need(self, entry: RegistryEntry, now: float) -> None:
         """There is something to do for a topic: see to it that it gets a worker."""
         if entry.state is State.ASLEEP:
             self._queue[entry.name] = entry
-        entry.step(Happening.NEEDED)
+        entry.step(Transition.NEEDED)
         self.give(now)
 
-    def rest(self, entry: Entry) -> None:
+    def rest(self, entry: RegistryEntry) -> None:
         """Let the worker of a topic that is awake close the log and end."""
         assert entry.worker is not None
-        entry.step(Happening.RESTED)
+        entry.step(Transition.RESTED)
         entry.worker.rest()
 
-    def took(self, entry: Entry, happening: Happening, now: float) -> None:
+    def took(self, entry: RegistryEntry, happening: Transition, now: float) -> None:
         """Its worker has said its last word: go on without it, or with another one if there is more to do."""
         assert entry.worker is not None
         entry.step(happening)
@@ -80,7 +80,7 @@ class Turns:
         """Give workers to the topics that wait for one; if there are none left, the idlest goes to sleep."""
         while self._queue and len(self._active) < self.workers_max:
             _, entry = self._queue.popitem(last=False)
-            entry.step(Happening.STARTED)
+            entry.step(Transition.STARTED)
             entry.opening_since, entry.looked_through = now, (0, 0)
             self._active[entry.name] = entry
             entry.worker = self._make_worker(entry.place)
@@ -100,7 +100,7 @@ class Turns:
         self._make_way(now)
         return now + TURN_S
 
-    def open_unasked(self, entries: Iterable[Entry]) -> None:
+    def open_unasked(self, entries: Iterable[RegistryEntry]) -> None:
         """Open these topics in the background: until then nothing is known of their retention."""
         self._unopened = [*entries][::-1]
 

@@ -20,7 +20,7 @@ LOGGER = "quothd"
 log = logging.getLogger(LOGGER)
 
 
-class Entry(NamedTuple):
+class LogEvent(NamedTuple):
     """A kind of event. spoken: how the daemon says it to a person, with its fields; empty: as any other."""
 
     level: int
@@ -28,63 +28,71 @@ class Entry(NamedTuple):
     spoken: str = ""
 
 
-EVENTS: dict[str, Entry] = {
+EVENTS: dict[str, LogEvent] = {
     # the daemon
-    "serving": Entry(INFO, "the directory is locked and its topics are listed", "serving {directory}"),
-    "listening": Entry(INFO, "clients may connect here", "on {urls}"),
-    "promise": Entry(INFO, "what an acknowledgement is worth", "acknowledged means {durability}: {worth}"),
-    "ready": Entry(INFO, "it takes requests", "ready {url}"),
-    "stopping": Entry(INFO, "it was asked to end, or ends by itself", "stopping"),
-    "stopped": Entry(INFO, "the end", "everything is synced, the directory is unlocked"),
-    "unsynced": Entry(
+    "serving": LogEvent(INFO, "the directory is locked and its topics are listed", "serving {directory}"),
+    "listening": LogEvent(INFO, "clients may connect here", "on {urls}"),
+    "promise": LogEvent(INFO, "what an acknowledgement is worth", "acknowledged means {durability}: {worth}"),
+    "ready": LogEvent(INFO, "it takes requests", "ready {url}"),
+    "stopping": LogEvent(INFO, "it was asked to end, or ends by itself", "stopping"),
+    "stopped": LogEvent(INFO, "the end", "everything is synced, the directory is unlocked"),
+    "unsynced": LogEvent(
         ERROR, "the end, and the disk may not hold all", "not everything is synced: {problem} ({hint})"
     ),
-    "refused": Entry(ERROR, "it cannot start like this", "{problem}"),
-    "reloaded": Entry(INFO, "the file was read again, and these keys have changed"),
-    "reload_refused": Entry(ERROR, "the file was read again and is wrong: nothing has changed"),
-    "reload_needless": Entry(
+    "refused": LogEvent(ERROR, "it cannot start like this", "{problem}"),
+    "reloaded": LogEvent(INFO, "the file was read again, and these keys have changed"),
+    "reload_refused": LogEvent(ERROR, "the file was read again and is wrong: nothing has changed"),
+    "reload_needless": LogEvent(
         WARNING, "there is no file to read again: the daemon was started without --config"
     ),
-    "restart_needed": Entry(WARNING, "these keys have changed in the file and count from the next start on"),
-    "front_end_failed": Entry(ERROR, "the loop that serves everybody broke down: the broker ends"),
-    "held_up": Entry(INFO, "a disk holds up the front end: another thread goes on as that"),
-    "held_up_failed": Entry(ERROR, "what was held up went wrong in the end"),
-    "stand_in_missing": Entry(WARNING, "there is no thread that could stand in for the front end"),
+    "restart_needed": LogEvent(
+        WARNING, "these keys have changed in the file and count from the next start on"
+    ),
+    "front_end_failed": LogEvent(ERROR, "the loop that serves everybody broke down: the broker ends"),
+    "held_up": LogEvent(INFO, "a disk holds up the front end: another thread goes on as that"),
+    "held_up_failed": LogEvent(ERROR, "what was held up went wrong in the end"),
+    "stand_in_missing": LogEvent(WARNING, "there is no thread that could stand in for the front end"),
     # one topic
-    "topic_made": Entry(INFO, "a topic was made"),
-    "topic_deleted": Entry(INFO, "a topic was deleted"),
-    "topic_opening": Entry(INFO, "how far an opening is that takes long"),
-    "topic_opened": Entry(DEBUG, "a topic has woken"),
-    "topic_slept": Entry(DEBUG, "a topic sleeps: synced and closed"),
-    "topic_recovered": Entry(
+    "topic_made": LogEvent(INFO, "a topic was made"),
+    "topic_deleted": LogEvent(INFO, "a topic was deleted"),
+    "topic_opening": LogEvent(INFO, "how far an opening is that takes long"),
+    "topic_opened": LogEvent(DEBUG, "a topic has woken"),
+    "topic_slept": LogEvent(DEBUG, "a topic sleeps: synced and closed"),
+    "topic_recovered": LogEvent(
         WARNING, "bytes at the end of a log did not check; they are set aside, or stepped over"
     ),
-    "records_lost": Entry(
+    "records_lost": LogEvent(
         ERROR, "synced records are gone from the end of a log, as its index proves; it goes on above them"
     ),
-    "derived_rebuilt": Entry(
+    "derived_rebuilt": LogEvent(
         INFO, "footers or indexes that a crash kept from the disk were made anew; no record is missing"
     ),
-    "topic_failed": Entry(ERROR, "something went wrong with a topic; whoever asked is told"),
-    "close_failed": Entry(ERROR, "a log could not be closed in order"),
-    "sync_failed": Entry(ERROR, "an fsync failed: the topic takes no writes until a restart"),
-    "disk_low": Entry(WARNING, "a publish was refused, since too little of the disk is free"),
-    "retained": Entry(INFO, "retention has removed records"),
-    "staged_expired": Entry(WARNING, "a transaction to which nobody added anything was removed, unpublished"),
-    "retention_delayed": Entry(WARNING, "retention could not be done now, and is tried again"),
-    "stray_ignored": Entry(WARNING, "a file or folder that is not the broker's lies there and is left alone"),
-    "stray_set_aside": Entry(
+    "topic_failed": LogEvent(ERROR, "something went wrong with a topic; whoever asked is told"),
+    "close_failed": LogEvent(ERROR, "a log could not be closed in order"),
+    "sync_failed": LogEvent(ERROR, "an fsync failed: the topic takes no writes until a restart"),
+    "disk_low": LogEvent(WARNING, "a publish was refused, since too little of the disk is free"),
+    "retained": LogEvent(INFO, "retention has removed records"),
+    "staged_expired": LogEvent(
+        WARNING, "a transaction to which nobody added anything was removed, unpublished"
+    ),
+    "retention_delayed": LogEvent(WARNING, "retention could not be done now, and is tried again"),
+    "stray_ignored": LogEvent(
+        WARNING, "a file or folder that is not the broker's lies there and is left alone"
+    ),
+    "stray_set_aside": LogEvent(
         WARNING, "a file that was called like a segment, and cannot be one of this log, has another name now"
     ),
-    "pointers_ahead": Entry(
+    "pointers_ahead": LogEvent(
         WARNING,
         "the pointers of a topic run ahead of the clock by more than a minute, so do the times they say",
     ),
     # looking through what nobody reads
-    "scrub_failed": Entry(WARNING, "sealed segments, or one topic, cannot be checked"),
-    "damage_found": Entry(WARNING, "sealed bytes do not check; `quoth log repair` mends what can be mended"),
+    "scrub_failed": LogEvent(WARNING, "sealed segments, or one topic, cannot be checked"),
+    "damage_found": LogEvent(
+        WARNING, "sealed bytes do not check; `quoth log repair` mends what can be mended"
+    ),
     # everybody else
-    "message": Entry(INFO, "what other libraries log, in their words"),
+    "message": LogEvent(INFO, "what other libraries log, in their words"),
 }
 
 _BARE = re.compile(r"[\w./:~@%+*,-]+", re.ASCII)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from quothd.frontend.pending_request import Job
-from quothd.topics.metadata import Place
+from quothd.frontend.pending_request import PendingRequest
+from quothd.topics.metadata import TopicMetadata
 from quothlog import LogInfo
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames
@@ -24,7 +24,7 @@ class Answered(NamedTuple):
     """A job is done; these frames go to its caller."""
 
     worker: Sender
-    job: Job
+    job: PendingRequest
     frames: Frames
 
 
@@ -38,7 +38,7 @@ class Parked(Value):
     """A fetch found nothing yet and is willing to wait."""
 
     worker: Sender
-    job: Job
+    job: PendingRequest
 
 
 class Opening(Value):
@@ -53,7 +53,7 @@ class Opened(Value):
     """The log is open. place: where it lives now. retention_due: see `Log.retention_due`."""
 
     worker: Sender
-    place: Place
+    place: TopicMetadata
     info: LogInfo
     retention_due: int | None
 
@@ -78,7 +78,7 @@ class Changed(Value):
     """The topic has other settings now."""
 
     worker: Sender
-    place: Place
+    place: TopicMetadata
 
 
 class DiskLow(Value):
@@ -97,7 +97,7 @@ class Slept(Value):
     """The log is closed and the thread ends."""
 
     worker: Sender
-    place: Place
+    place: TopicMetadata
     info: LogInfo
     retention_due: int | None
 
@@ -106,7 +106,7 @@ class Deleted(Value):
     """The topic is deleted and the thread ends; the frames go to who asked for it, once the topic is gone."""
 
     worker: Sender
-    job: Job
+    job: PendingRequest
     frames: Frames
 
 
@@ -114,9 +114,9 @@ class Failed(Value):
     """The thread ends for a reason that it did not choose; jobs that it had not answered get the problem."""
 
     worker: Sender
-    place: Place
+    place: TopicMetadata
     problem: QuothError
-    jobs: list[Job]
+    jobs: list[PendingRequest]
 
 
 Event = (

@@ -18,7 +18,7 @@ class Synced(NamedTuple):
     problem: OSError | None
 
 
-class Syncer:
+class FsyncThread:
     """Runs sync tickets in the order they came and puts the outcome into the asking worker's inbox."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from quothd.frontend.pending_request import Job
+from quothd.frontend.pending_request import PendingRequest
 
 
 class Inbox:
@@ -23,7 +23,7 @@ class Inbox:
     """
 
     def __init__(self, announce: Callable[[], None]) -> None:
-        self.given: list[Job] = []
+        self.given: list[PendingRequest] = []
         self.direct = False
         self._announce = announce
         self._items: deque[object] = deque()
@@ -80,6 +80,6 @@ class Inbox:
             with suppress(RuntimeError):  # somebody has put something in meanwhile
                 return [*self._items, *self.given]
 
-    def leftover(self) -> list[Job]:
+    def leftover(self) -> list[PendingRequest]:
         """The jobs in it, once the worker has ended. For the front end, who alone gives them."""
-        return [item for item in self.take_given(len(self.content())) if isinstance(item, Job)]
+        return [item for item in self.take_given(len(self.content())) if isinstance(item, PendingRequest)]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
-from quothd.frontend.pending_request import Job
+from quothd.frontend.pending_request import PendingRequest
 from quothlog.reading.read_request import ReadRequest
 
 READERS = 2
@@ -31,7 +31,7 @@ class Question(Protocol):
 class Looked(NamedTuple):
     """A job whose question has been answered, or the problem."""
 
-    job: Job
+    job: PendingRequest
     question: Question
     found: Any
     problem: Exception | None
@@ -60,11 +60,13 @@ class Writes:
         return lookup._replace(bytes_max=min(lookup.bytes_max, step))
 
 
-class Readers:
+class ReaderPool:
     """A few threads that answer questions and call back with what they found, in their own thread."""
 
     def __init__(self) -> None:
-        self._questions: SimpleQueue[tuple[Job, Question, Callable[[Looked], None]] | None] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[PendingRequest, Question, Callable[[Looked], None]] | None] = (
+            SimpleQueue()
+        )
         self._threads = [
             threading.Thread(target=self._run, name=f"quoth-reader-{i}", daemon=True) for i in range(READERS)
         ]
@@ -74,7 +76,7 @@ class Readers:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, job: Job, question: Question, back: Callable[[Looked], None]) -> None:
+    def submit(self, job: PendingRequest, question: Question, back: Callable[[Looked], None]) -> None:
         """Answer a question and call back."""
         self._questions.put((job, question, back))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from quothd.frontend.pending_request import Job
+from quothd.frontend.pending_request import PendingRequest
 from quothd.topics import transactions
 from quothlog import Appended, Log
 from quothwire import batch
@@ -23,7 +23,7 @@ from quothwire.settings import DURABILITIES
 class Outcome(NamedTuple):
     """What became of a publish, and the durability that it asked for ("" for the topic's)."""
 
-    job: Job
+    job: PendingRequest
     outcome: Appended | QuothError
     durability: str
 
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 class Waiting(NamedTuple):
     """A publish whose records are written and whose acknowledgement waits for an fsync."""
 
-    job: Job
+    job: PendingRequest
     reply: Published
 
 
@@ -39,11 +39,11 @@ class _Singles:
     """The values of simple publishes, gathered into one batch."""
 
     def __init__(self) -> None:
-        self.jobs: list[Job] = []
+        self.jobs: list[PendingRequest] = []
         self.counts: list[int] = []
         self.values: list[bytes] = []
 
-    def add(self, job: Job, values: Sequence[bytes]) -> None:
+    def add(self, job: PendingRequest, values: Sequence[bytes]) -> None:
         """Take in the values of one publish."""
         self.jobs.append(job)
         self.counts.append(len(values))
@@ -54,25 +54,25 @@ class _Singles:
         return len(self.values) + len(values) <= batch.BATCH_RECORDS_MAX
 
 
-def check_first(job: Job) -> None:
+def check_first(job: PendingRequest) -> None:
     """Raise what is wrong with the first publish, or stage, of a topic, as far as no log is needed to see it.
 
     It reads all of the batch, which the log does again: 20 ns a record, once in the life of a topic.
     """
     if job.operation is Operation.STAGE:
         transactions.glance(job)
-        check_new(batch.parse(job.caller.payload()))
+        check_new(batch.parse(job.responder.payload()))
     elif isinstance(request := _request_of(job), SimplePublish):
         batch.encode(request.values)
     else:
-        parsed = batch.parse(job.caller.payload())
+        parsed = batch.parse(job.responder.payload())
         check_published(parsed.header)
         check_new(parsed)
 
 
-def append_jobs(log: Log, jobs: Sequence[Job]) -> Iterator[Outcome]:
+def append_jobs(log: Log, jobs: Sequence[PendingRequest]) -> Iterator[Outcome]:
     """Append what publishes bring, in the order in which they came within each protocol."""
-    batches: list[Job] = []
+    batches: list[PendingRequest] = []
     singles = _Singles()
     for job in jobs:
         try:
@@ -87,7 +87,7 @@ def append_jobs(log: Log, jobs: Sequence[Job]) -> Iterator[Outcome]:
             yield Outcome(job, problem, "")
             continue
         batches.append(job)
-    outcomes = log.append_batches([job.caller.payload() for job in batches])
+    outcomes = log.append_batches([job.responder.payload() for job in batches])
     for job, outcome in zip(batches, outcomes, strict=True):
         yield Outcome(job, outcome, job.request.durability)
     yield from _append_singles(log, singles)
@@ -99,7 +99,7 @@ def acknowledged(log_id: int, outcome: Appended, *levels: str) -> Published:
     return Published(log_id, outcome.first, outcome.last, outcome.count, level, outcome.duplicate)
 
 
-def _request_of(job: Job) -> Publish | SimplePublish:
+def _request_of(job: PendingRequest) -> Publish | SimplePublish:
     request: Publish | SimplePublish = job.decode()
     if isinstance(request, Publish) and request.durability and request.durability not in DURABILITIES:
         text = f"durability of publish is {shown(request.durability)}: it must be {' or '.join(DURABILITIES)}"

@@ -5,7 +5,7 @@ Every job that it was given is answered exactly once; until then it is known her
 
 from __future__ import annotations
 
-from quothd.frontend.pending_request import Job
+from quothd.frontend.pending_request import PendingRequest
 from quothd.frontend.router import COPY_BELOW_BYTES
 from quothd.threads.events import Answered, Event, Parked, Progress, Sender
 from quothd.threads.outbox import Outbox
@@ -17,28 +17,28 @@ class Voice:
     """Events and answers on their way to the front end. unanswered: the jobs that are owed one, in order."""
 
     def __init__(self, worker: Sender, outbox: Outbox) -> None:
-        self.unanswered: dict[Job, None] = {}
+        self.unanswered: dict[PendingRequest, None] = {}
         self._worker = worker
         self._outbox = outbox
         self._said: list[Event] = []
         self._progress = (0, 0)
 
-    def owe(self, job: Job) -> None:
+    def owe(self, job: PendingRequest) -> None:
         """This job is to be answered."""
         self.unanswered[job] = None
 
-    def answer(self, job: Job, frames: Frames) -> None:
+    def answer(self, job: PendingRequest, frames: Frames) -> None:
         """Answer a job."""
         del self.unanswered[job]
         self.say(Answered(self._worker, job, frames))
         if len(frames[-1]) >= COPY_BELOW_BYTES:  # a burst of these would fill the memory
             self.speak()
 
-    def refuse(self, job: Job, problem: QuothError) -> None:
+    def refuse(self, job: PendingRequest, problem: QuothError) -> None:
         """Answer a job with what went wrong."""
-        self.answer(job, job.caller.refuse(problem))
+        self.answer(job, job.responder.refuse(problem))
 
-    def park(self, job: Job) -> None:
+    def park(self, job: PendingRequest) -> None:
         """Give a job back, to wait at the front end."""
         del self.unanswered[job]
         self.say(Parked(self._worker, job))

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from quothd.frontend.pending_request import Job, check_range
-from quothd.threads.reader_pool import Looked, Readers, Writes
+from quothd.frontend.pending_request import PendingRequest, check_range
+from quothd.threads.reader_pool import Looked, ReaderPool, Writes
 from quothd.topics.event_list import Voice
 from quothlog import Log
 from quothlog.reading.range_query import LogSurvey
@@ -69,13 +69,13 @@ class Reads:
     def __init__(
         self,
         log: Log,
-        readers: Readers,
+        readers: ReaderPool,
         bring: Callable[[object], None],
         voice: Voice,
     ) -> None:
         self.found_bytes = 0
         self.writes = Writes()
-        self.actions: dict[Operation, Callable[[Job], None]] = {
+        self.actions: dict[Operation, Callable[[PendingRequest], None]] = {
             Operation.FETCH: self._fetch,
             Operation.ADVANCE: self._ask,
             Operation.SPLIT: self._ask,
@@ -92,7 +92,7 @@ class Reads:
             raise looked.problem
         job, question, found = looked.job, looked.question, looked.found
         if not isinstance(question, ReadRequest):
-            self._voice.answer(job, job.caller.reply(found))
+            self._voice.answer(job, job.responder.reply(found))
         elif found is not None:
             self._found(job, found)
         else:
@@ -101,19 +101,19 @@ class Reads:
 
     # -- ranges -----------------------------------------------------------------------------------------
 
-    def _ask(self, job: Job) -> None:
+    def _ask(self, job: PendingRequest) -> None:
         request = job.decode()
         if not isinstance(request, AdvanceTopic):
             check_range(request.after, request.until)
         question = Ranged(self._log.log_id, self._log.survey(request.after), request)
         if question.is_quick:
-            self._voice.answer(job, job.caller.reply(question.read()))
+            self._voice.answer(job, job.responder.reply(question.read()))
         else:
             self._readers.submit(job, question, self._bring)
 
     # -- batches ----------------------------------------------------------------------------------------
 
-    def _fetch(self, job: Job) -> None:
+    def _fetch(self, job: PendingRequest) -> None:
         request = job.decode()
         if job.after < 0:
             job.begin_fetch(time.monotonic())
@@ -127,7 +127,7 @@ class Reads:
         else:
             self._found(job, lookup.read())
 
-    def _found(self, job: Job, found: Extract | None) -> None:
+    def _found(self, job: PendingRequest, found: Extract | None) -> None:
         if found is None:
             self._nothing(job)
             return
@@ -138,15 +138,15 @@ class Reads:
             data, following = up_to(found, log.log_id, request.until)
         self.found_bytes = len(data)
         reply = Fetched(log.log_id, following, log.newest, gone, log.end_ordinal, damaged)
-        self._voice.answer(job, job.caller.reply(reply, data or None))
+        self._voice.answer(job, job.responder.reply(reply, data or None))
 
-    def _nothing(self, job: Job) -> None:
+    def _nothing(self, job: PendingRequest) -> None:
         """There is nothing yet, or nothing more up to the end."""
         request, newest = job.request, self._log.newest
-        if job.caller.sees_records_alone and (damaged := self._unreadable(request.after)):
+        if job.responder.sees_records_alone and (damaged := self._unreadable(request.after)):
             end = self._log.end_ordinal
             self._voice.answer(
-                job, job.caller.reply(Fetched(self._log.log_id, newest, newest, damaged, end, damaged))
+                job, job.responder.reply(Fetched(self._log.log_id, newest, newest, damaged, end, damaged))
             )
             return
         is_over = 0 < request.until <= newest
@@ -156,7 +156,7 @@ class Reads:
             return
         following = max(request.after, request.until) if is_over else request.after
         reply = Fetched(self._log.log_id, following, newest, 0, self._log.end_ordinal)
-        self._voice.answer(job, job.caller.reply(reply))
+        self._voice.answer(job, job.responder.reply(reply))
 
     def _unreadable(self, after: int) -> int:
         """How many records are stored above a pointer, given that none of them can be read."""

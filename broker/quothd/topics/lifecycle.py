@@ -25,7 +25,7 @@ class State(Enum):
     """Deleted, or never made."""
 
 
-class Happening(Enum):
+class Transition(Enum):
     """What can happen to it."""
 
     NEEDED = "needed"
@@ -37,24 +37,24 @@ class Happening(Enum):
     DELETED = "deleted"
 
 
-TABLE: dict[tuple[State, Happening], State] = {
-    (State.ASLEEP, Happening.NEEDED): State.QUEUED,
-    (State.QUEUED, Happening.NEEDED): State.QUEUED,
-    (State.QUEUED, Happening.STARTED): State.OPENING,
-    (State.OPENING, Happening.NEEDED): State.OPENING,
-    (State.OPENING, Happening.OPENED): State.AWAKE,
-    (State.OPENING, Happening.FAILED): State.ASLEEP,
-    (State.AWAKE, Happening.NEEDED): State.AWAKE,
-    (State.AWAKE, Happening.RESTED): State.CLOSING,
-    (State.AWAKE, Happening.FAILED): State.ASLEEP,
-    (State.AWAKE, Happening.DELETED): State.GONE,
-    (State.CLOSING, Happening.NEEDED): State.CLOSING,
-    (State.CLOSING, Happening.SLEPT): State.ASLEEP,
-    (State.CLOSING, Happening.FAILED): State.ASLEEP,
+TABLE: dict[tuple[State, Transition], State] = {
+    (State.ASLEEP, Transition.NEEDED): State.QUEUED,
+    (State.QUEUED, Transition.NEEDED): State.QUEUED,
+    (State.QUEUED, Transition.STARTED): State.OPENING,
+    (State.OPENING, Transition.NEEDED): State.OPENING,
+    (State.OPENING, Transition.OPENED): State.AWAKE,
+    (State.OPENING, Transition.FAILED): State.ASLEEP,
+    (State.AWAKE, Transition.NEEDED): State.AWAKE,
+    (State.AWAKE, Transition.RESTED): State.CLOSING,
+    (State.AWAKE, Transition.FAILED): State.ASLEEP,
+    (State.AWAKE, Transition.DELETED): State.GONE,
+    (State.CLOSING, Transition.NEEDED): State.CLOSING,
+    (State.CLOSING, Transition.SLEPT): State.ASLEEP,
+    (State.CLOSING, Transition.FAILED): State.ASLEEP,
 }
 
 
-def follow(state: State, happening: Happening) -> State:
+def follow(state: State, happening: Transition) -> State:
     """The next state."""
     following = TABLE.get((state, happening))
     assert following is not None, f"{happening} in {state}"

@@ -16,7 +16,7 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
-class Place:
+class TopicMetadata:
     """Where a topic lives. path: None until its folder has been made. problem: see `catalog.Folder`.
 
     failure: why it takes no writes for as long as this process lives. A log that is opened again after a
@@ -36,7 +36,7 @@ class Place:
         return replace(info, counters=counters)
 
 
-def topic_info(place: Place, info: LogInfo, states: str | None = None) -> TopicInfo:
+def topic_info(place: TopicMetadata, info: LogInfo, states: str | None = None) -> TopicInfo:
     """Everything about a topic, for a reply."""
     return TopicInfo(
         name=place.topic.name,

@@ -10,14 +10,16 @@ from pathlib import Path
 from quothd.config.config import Config
 from quothd.datadir import catalog, topic_file
 from quothd.service.log_events import note
-from quothd.topics.metadata import Place
+from quothd.topics.metadata import TopicMetadata
 from quothlog import Log
 from quothlog.appending.pointer_allocator import AHEAD_US
 
 TELL_EVERY_S = 0.5
 
 
-def open_topic(directory: Path, place: Place, config: Config, tell: Callable[[int, int], None]) -> Log:
+def open_topic(
+    directory: Path, place: TopicMetadata, config: Config, tell: Callable[[int, int], None]
+) -> Log:
     """Open the log of a topic, whose place is filled in if it has none yet.
 
     tell: called now and then with the bytes that were looked through and those that have to be. Raises what

@@ -19,7 +19,7 @@ from dataclasses import replace
 from quothd.config.config import Config
 from quothd.datadir import catalog
 from quothd.datadir.topic_file import TopicFile
-from quothd.frontend.pending_request import Job
+from quothd.frontend.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothd.threads.events import (
     Changed,
@@ -31,15 +31,15 @@ from quothd.threads.events import (
     Sender,
     Slept,
 )
-from quothd.threads.fsync_thread import Synced, Syncer
+from quothd.threads.fsync_thread import FsyncThread, Synced
 from quothd.threads.inbox import Inbox
 from quothd.threads.outbox import Outbox
-from quothd.threads.reader_pool import Looked, Readers
+from quothd.threads.reader_pool import Looked, ReaderPool
 from quothd.topics.append_burst import Waiting, acknowledged, append_jobs
 from quothd.topics.event_list import Voice
 from quothd.topics.failures import complain, refusal
 from quothd.topics.fetch import Reads
-from quothd.topics.metadata import Place, topic_info
+from quothd.topics.metadata import TopicMetadata, topic_info
 from quothd.topics.retention import Retention
 from quothd.topics.transactions import Stepped, Transactions
 from quothlog import Appended, Log, LogInfo
@@ -67,13 +67,13 @@ class Keeper:
     def __init__(
         self,
         worker: Sender,
-        place: Place,
+        place: TopicMetadata,
         log: Log,
         config: Config,
         inbox: Inbox,
         outbox: Outbox,
-        syncer: Syncer,
-        readers: Readers,
+        syncer: FsyncThread,
+        readers: ReaderPool,
     ) -> None:
         self.ended = False
         self.broken: Exception | None = None
@@ -86,7 +86,7 @@ class Keeper:
         self._syncer = syncer
         self._reads = Reads(log, readers, inbox.bring, self._voice)
         self._burst: deque[object] = deque()
-        self._publishes: list[Job] = []
+        self._publishes: list[PendingRequest] = []
         self._waiting: list[Waiting] = []
         self._ticket_out = False
         self._unsynced_since = 0.0
@@ -95,7 +95,7 @@ class Keeper:
         self._transactions = Transactions(worker.topic, log, inbox)
         self._retention = Retention(worker.topic, log, self._transactions)
         self._is_short = False
-        self._actions: dict[Operation, Callable[[Job], None]] = {
+        self._actions: dict[Operation, Callable[[PendingRequest], None]] = {
             **self._reads.actions,
             Operation.DESCRIBE: self._describe,
             Operation.CREATE: self._describe,
@@ -157,7 +157,7 @@ class Keeper:
         count = written = found = 0
         written_max = min(QUICK_BYTES_MAX, self._log.room)
         for item in items:
-            if isinstance(item, Job):
+            if isinstance(item, PendingRequest):
                 if item.operation is Operation.PUBLISH:
                     written += item.size
                 elif item.operation is Operation.FETCH:
@@ -171,7 +171,7 @@ class Keeper:
             count += 1
         return count
 
-    def abandon(self) -> list[Job]:
+    def abandon(self) -> list[PendingRequest]:
         """Close what can be closed, whatever state it is in; returns the jobs that are not answered."""
         self.ended = True
         try:
@@ -182,17 +182,17 @@ class Keeper:
             note("close_failed", problem, topic=self._worker.topic)
         self._place.failure = self._log.failure
         self._voice.speak()
-        return [item for item in (*self._voice.unanswered, *self._burst) if isinstance(item, Job)]
+        return [item for item in (*self._voice.unanswered, *self._burst) if isinstance(item, PendingRequest)]
 
     # -- inside -----------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while self._burst and not self.ended:
             item = self._burst[0]
-            if isinstance(item, Job) and self._transactions.holds(item):
+            if isinstance(item, PendingRequest) and self._transactions.holds(item):
                 self._voice.owe(item)
                 self._burst.popleft()
-            elif isinstance(item, Job) and item.operation is Operation.PUBLISH:
+            elif isinstance(item, PendingRequest) and item.operation is Operation.PUBLISH:
                 self._voice.owe(item)
                 self._publishes.append(item)
                 self._burst.popleft()
@@ -203,7 +203,7 @@ class Keeper:
 
     def _take(self, item: object) -> None:
         match item:
-            case Job():
+            case PendingRequest():
                 self._voice.owe(item)
                 self._do(item)
             case Synced():
@@ -237,12 +237,12 @@ class Keeper:
 
     # -- requests ---------------------------------------------------------------------------------------
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: PendingRequest) -> None:
         """Do what a job asks for."""
         self._last_used = time.monotonic() if job.operation is not Operation.DESCRIBE else self._last_used
         self._guard(job, self._actions[job.operation])
 
-    def _guard(self, job: Job, action: Callable[[Job], None]) -> None:
+    def _guard(self, job: PendingRequest, action: Callable[[PendingRequest], None]) -> None:
         """Whatever goes wrong with one job is its answer and nobody else's."""
         try:
             action(job)
@@ -264,7 +264,7 @@ class Keeper:
         for job, outcome, durability in append_jobs(self._log, jobs):
             self._acknowledge(job, outcome, durability)
 
-    def _acknowledge(self, job: Job, outcome: Appended | QuothError, durability: str) -> None:
+    def _acknowledge(self, job: PendingRequest, outcome: Appended | QuothError, durability: str) -> None:
         if isinstance(outcome, QuothError):
             self._tell_if_short(outcome)
             self._voice.refuse(job, outcome)
@@ -276,7 +276,7 @@ class Keeper:
         if outcome.last > (self._log.synced_pointer if reply.durability == "synced" else self._log.newest):
             self._waiting.append(Waiting(job, reply))
         else:
-            self._voice.answer(job, job.caller.reply(reply))
+            self._voice.answer(job, job.responder.reply(reply))
 
     def _tell_if_short(self, problem: QuothError) -> None:
         """Tell that the disk is low: the front end each time, the log once until it is not any more."""
@@ -304,7 +304,7 @@ class Keeper:
 
     # -- transactions -----------------------------------------------------------------------------------
 
-    def _publish_staged(self, job: Job) -> None:
+    def _publish_staged(self, job: PendingRequest) -> None:
         appended = self._transactions.publish(job)
         if appended is not None:
             self._acknowledge(job, appended, "synced")
@@ -316,17 +316,17 @@ class Keeper:
             self._acknowledge(*done, "synced")
             self._release()
 
-    def _reply(self, job: Job, reply: Reply) -> None:
-        self._voice.answer(job, job.caller.reply(reply))
+    def _reply(self, job: PendingRequest, reply: Reply) -> None:
+        self._voice.answer(job, job.responder.reply(reply))
 
     # -- what is done to the topic ------------------------------------------------------------------------
 
-    def _describe(self, job: Job) -> None:
+    def _describe(self, job: PendingRequest) -> None:
         job.decode()
         self._place.failure = self._log.failure
         self._reply(job, topic_info(self._place, self._info()))
 
-    def _update(self, job: Job) -> None:
+    def _update(self, job: PendingRequest) -> None:
         place = self._place
         changed = place.topic.settings.changed(job.decode().settings)
         topic = TopicFile(place.topic.name, place.topic.log_id, changed)
@@ -338,18 +338,18 @@ class Keeper:
         self._voice.say(Changed(self._worker, replace(place)))
         self._describe(job)
 
-    def _trim(self, job: Job) -> None:
+    def _trim(self, job: PendingRequest) -> None:
         records, size = self._log.trim(job.decode().before)
         self._reply(job, Trimmed(records, size, self._info().first))
         self._inform()
 
-    def _roll(self, job: Job) -> None:
+    def _roll(self, job: PendingRequest) -> None:
         job.decode()
         self._log.roll()
         self._release()
         self._describe(job)
 
-    def _delete(self, job: Job) -> None:
+    def _delete(self, job: PendingRequest) -> None:
         """Delete the topic. The dispatcher has seen to it that this is the last job."""
         log_id = job.decode().log
         if log_id not in (0, self._log.log_id):
@@ -366,7 +366,7 @@ class Keeper:
         catalog.remove(gone)
         self.ended = True
         removed = Trimmed(info.end_ordinal - info.first_ordinal, info.bytes, 0)
-        self._voice.say(Deleted(self._worker, job, job.caller.reply(removed)))
+        self._voice.say(Deleted(self._worker, job, job.responder.reply(removed)))
 
     # -- syncing ----------------------------------------------------------------------------------------
 
@@ -401,7 +401,7 @@ class Keeper:
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if one.reply.last <= self._log.synced_pointer:
-                self._voice.answer(one.job, one.job.caller.reply(one.reply))
+                self._voice.answer(one.job, one.job.responder.reply(one.reply))
             elif self._log.failure is not None:
                 self._voice.refuse(one.job, self._log.failure)
             else:
@@ -421,7 +421,7 @@ class Keeper:
                 self._finish_sync(item)
             elif isinstance(item, Stepped):
                 self._go_on(item)
-            elif isinstance(item, Job):
+            elif isinstance(item, PendingRequest):
                 self._voice.owe(item)
 
     # -- telling the front end --------------------------------------------------------------------------

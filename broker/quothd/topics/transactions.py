@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from quothd.frontend.pending_request import Job
+from quothd.frontend.pending_request import PendingRequest
 from quothd.threads.inbox import Inbox
 from quothd.topics.failures import shortage
 from quothlog import Appended, Log
@@ -52,8 +52,8 @@ class Transactions:
         self._log = log
         self._inbox = inbox
         self._own = log.transactions()
-        self._job: Job | None = None
-        self._held: list[Job] = []
+        self._job: PendingRequest | None = None
+        self._held: list[PendingRequest] = []
 
     @property
     def staged_bytes(self) -> int:
@@ -67,20 +67,25 @@ class Transactions:
 
     # -- what is asked for ----------------------------------------------------------------------------------
 
-    def stage(self, job: Job) -> Staged:
+    def stage(self, job: PendingRequest) -> Staged:
         """Keep the batch that came with a job. Raises what `stage` of the log does."""
         request: Stage = job.decode()
         application = _application(request)
         one = self._own.stage(
-            application, request.version, request.part, request.attempt, request.number, job.caller.payload()
+            application,
+            request.version,
+            request.part,
+            request.attempt,
+            request.number,
+            job.responder.payload(),
         )
         return Staged(one.batches, one.records, one.bytes)
 
-    def publish(self, job: Job) -> Appended | None:
+    def publish(self, job: PendingRequest) -> Appended | None:
         """Publish what a job names; None if that is on its way now."""
         request: PublishStaged = job.decode()
         application = _application(request)
-        parts = decode_parts(job.caller.payload(), request.parts)
+        parts = decode_parts(job.responder.payload(), request.parts)
         outcome = self._own.publish(application, request.version, parts, request.newest)
         if isinstance(outcome, Commit):
             try:
@@ -91,19 +96,19 @@ class Transactions:
             return None
         return outcome or Appended(0, 0, 0, False)
 
-    def abort(self, job: Job) -> TransactionInfo:
+    def abort(self, job: PendingRequest) -> TransactionInfo:
         """Remove what is staged for a transaction."""
         request: AbortTransaction = job.decode()
         return self._told(self._own.abort(_application(request), request.version))
 
-    def standing(self, job: Job) -> TransactionInfo:
+    def standing(self, job: PendingRequest) -> TransactionInfo:
         """How a transaction stands."""
         request: GetTransaction = job.decode()
         return self._told(self._own.standing(_application(request), request.version))
 
     # -- who waits ------------------------------------------------------------------------------------------
 
-    def holds(self, job: Job) -> bool:
+    def holds(self, job: PendingRequest) -> bool:
         """Has this job to wait? If so it is kept, in order."""
         waits = job.operation in APPENDING and self._log.is_publishing
         if waits or (job.operation in DECIDING and self._job is not None):
@@ -111,7 +116,7 @@ class Transactions:
             return True
         return False
 
-    def release(self) -> list[Job]:
+    def release(self) -> list[PendingRequest]:
         """The jobs that need not wait any more, in order."""
         if self._log.is_publishing or self._job is not None:
             return []
@@ -121,7 +126,7 @@ class Transactions:
 
     # -- a publication on its way ---------------------------------------------------------------------------
 
-    def go_on(self, done: Stepped) -> tuple[Job, Appended | QuothError] | None:
+    def go_on(self, done: Stepped) -> tuple[PendingRequest, Appended | QuothError] | None:
         """Take the next step of a publication; the job and what has become of it if there is none."""
         publication, problem = done
         job, self._job = self._job, None
@@ -172,7 +177,7 @@ class Transactions:
         return TransactionInfo(self._log.log_id, state, first, last, records, *staged, newest)
 
 
-def glance(job: Job) -> None:
+def glance(job: PendingRequest) -> None:
     """Raise what is wrong with a `Stage` as far as it shows without looking at its records."""
     _application(job.decode())
 

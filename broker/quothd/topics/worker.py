@@ -15,15 +15,15 @@ from functools import partial
 from pathlib import Path
 
 from quothd.config.config import Config
-from quothd.frontend.pending_request import Job
+from quothd.frontend.pending_request import PendingRequest
 from quothd.threads.events import Due, Failed, Opening
-from quothd.threads.fsync_thread import Syncer
+from quothd.threads.fsync_thread import FsyncThread
 from quothd.threads.inbox import Inbox
 from quothd.threads.outbox import Outbox
-from quothd.threads.reader_pool import Readers
+from quothd.threads.reader_pool import ReaderPool
 from quothd.threads.stall_guard import HELD_UP_S
 from quothd.topics.failures import breakdown, complain, refusal, shortage
-from quothd.topics.metadata import Place
+from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
 from quothd.topics.topic import Keeper, Rest
 from quothlog.storage.filesystem import NotDurable
@@ -41,7 +41,13 @@ class Worker:
     """One topic's thread. The dispatcher makes and starts it; `Slept`, `Deleted`, `Failed` are last words."""
 
     def __init__(
-        self, directory: Path, place: Place, config: Config, outbox: Outbox, syncer: Syncer, readers: Readers
+        self,
+        directory: Path,
+        place: TopicMetadata,
+        config: Config,
+        outbox: Outbox,
+        syncer: FsyncThread,
+        readers: ReaderPool,
     ) -> None:
         self._thread = threading.Thread(target=self._run, name=f"quoth-topic-{place.topic.name}", daemon=True)
         self._lock = threading.Lock()
@@ -163,6 +169,6 @@ class Worker:
     def _tell_opening(self, done: int, size: int) -> None:
         self._outbox.post(Opening(self, done, size))
 
-    def _fail(self, told: QuothError, jobs: list[Job]) -> None:
+    def _fail(self, told: QuothError, jobs: list[PendingRequest]) -> None:
         """Tell the front end that the thread ends, and who has not been answered."""
         self._outbox.post(Failed(self, replace(self._place), told, jobs))

@@ -56,9 +56,9 @@ class Appender:
         self._producers = opened.producers
         self.active: ActiveSegment = self._begin()
         self.applications = opened.producers.applications
-        self.issuer = PointerAllocator(clock, max(self.active.end.pointer, self.active.floor - 1))
+        self.pointers = PointerAllocator(clock, max(self.active.end.pointer, self.active.floor - 1))
         self.visible = self.synced = self.active.end
-        self.trouble = WriteFailure(filesystem, directory)
+        self.write_failure = WriteFailure(filesystem, directory)
         self.rolls = 0
         self.is_placed = False
         self._barrier = 0
@@ -72,7 +72,7 @@ class Appender:
     @property
     def is_publishing(self) -> bool:
         """Do others have to wait with what they append? Until a transaction has been synced they do."""
-        return self.is_hiding and self.trouble.failure is None
+        return self.is_hiding and self.write_failure.failure is None
 
     @property
     def is_hiding(self) -> bool:
@@ -123,7 +123,7 @@ class Appender:
         records, size = sum(one.records for one, _ in batches), sum(one.size for one, _ in batches)
         if outgrown(self.options, self.active, (0, 0), (records, size)):
             self.roll()
-        first = base = self.issuer.take(records)
+        first = base = self.pointers.take(records)
         burst = WriteGroup([])
         for header, body in batches:
             self._place(header, memoryview(body), burst, base)
@@ -143,7 +143,7 @@ class Appender:
         try:
             ticket.run()
         except OSError as problem:
-            raise self.trouble.fail(problem) from problem
+            raise self.write_failure.fail(problem) from problem
         self.finish_sync(ticket)
 
     def begin_sync(self) -> SyncRequest:
@@ -156,7 +156,7 @@ class Appender:
 
     def finish_sync(self, ticket: SyncRequest) -> None:
         """Take note of an fsync that returned."""
-        if self.trouble.failure is not None:
+        if self.write_failure.failure is not None:
             return
         if ticket.segment is self.active and ticket.end > self.synced:
             self.synced = ticket.end
@@ -174,10 +174,10 @@ class Appender:
         old = self.active
         producers = self._producers.encode(self.clock.now())
         block = Block(
-            old.log_id, self.issuer.last + 1, old.end.pointer, old.end.ordinal, old.chain,
+            old.log_id, self.pointers.last + 1, old.end.pointer, old.end.ordinal, old.chain,
             self.clock.boot_id(), producers,
         )  # fmt: skip
-        with self.trouble.whole_or_failed():
+        with self.write_failure.whole_or_failed():
             try:
                 self.active = segment.begin(self.filesystem, self.directory, block)
             except OSError as problem:
@@ -195,8 +195,8 @@ class Appender:
         self._finish_opening()
         self._producers.undo()
         (application, version), records = publication.key, publication.records
-        self.issuer.last = max(self.issuer.last, self.active.floor)  # two segments cannot have one name
-        first = self.issuer.take(records)
+        self.pointers.last = max(self.pointers.last, self.active.floor)  # two segments cannot have one name
+        first = self.pointers.take(records)
         before = self._producers.encode(self.clock.now())
         self.applications.add(application, StoredTransaction(version, first, records, publication.batches))
         snapshot = self._producers.encode(self.clock.now())
@@ -230,14 +230,14 @@ class Appender:
 
     def check_writable(self) -> None:
         """Raise why the log takes no more writes, if it does not."""
-        if self.trouble.failure is not None:
-            raise self.trouble.failure
+        if self.write_failure.failure is not None:
+            raise self.write_failure.failure
         if self._lock.released:
             raise error("closed", f"{self.directory.name} was closed, or a fork left it to the parent", "")
 
     def as_error(self, problem: OSError | QuothError, size: int) -> QuothError:
         """What is told of something that went wrong; size: the bytes that were to be written."""
-        return self.trouble.as_error(problem, self.options.disk_free_min + size)
+        return self.write_failure.as_error(problem, self.options.disk_free_min + size)
 
     # -- inside -------------------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class Appender:
                 self.active = self._opened.go_on(self.clock)
             except OSError as problem:
                 raise self.as_error(problem, self._opened.successor.room) from problem
-            self.issuer.last = max(self.issuer.last, self.active.floor - 1)
+            self.pointers.last = max(self.pointers.last, self.active.floor - 1)
             self.synced = self.active.end
             self._show()
 
@@ -275,7 +275,7 @@ class Appender:
 
     def _place(self, header: Header, body: memoryview, burst: WriteGroup, base: int = 0) -> None:
         """Give a batch its pointers, unless it has them, and put it behind the others of its burst."""
-        base = base or self.issuer.take(header.records)
+        base = base or self.pointers.take(header.records)
         header = header.placed(base, self.active.end.ordinal + burst.records)
         self._producers.store(header)
         burst.add(header, batch.stamp(header, self.log_id), body)
@@ -286,7 +286,7 @@ class Appender:
             try:
                 if floor := self.options.disk_free_min:
                     need_room(self.filesystem, self.directory, floor + burst.bytes)
-                with self.trouble.whole_or_failed():
+                with self.write_failure.whole_or_failed():
                     self.active.append(burst.waiting)
             except (OSError, QuothError) as problem:
                 self._producers.undo()

@@ -59,11 +59,13 @@ class LogTransactions:
     Applications are named by the producer ids of their batches.
     """
 
-    def __init__(self, tip: Appender, files: Mapping[str, int]) -> None:
-        self._tip = tip
-        self._applications = tip.applications
-        self._clock = tip.clock
-        self._staging = Staging(tip.filesystem, tip.clock, tip.directory, tip.log_id, files, tip.options)
+    def __init__(self, appender: Appender, files: Mapping[str, int]) -> None:
+        self._appender = appender
+        self._applications = appender.applications
+        self._clock = appender.clock
+        self._staging = Staging(
+            appender.filesystem, appender.clock, appender.directory, appender.log_id, files, appender.options
+        )
         self._at_work: Commit | None = None
         self._newest: Key | None = None
         """The transaction that got its place last."""
@@ -94,7 +96,7 @@ class LogTransactions:
         ``forgotten_sequence``, ``out_of_sequence``, ``sequence_reused`` or ``staged_max``, `Unavailable`
         ``disk_low`` or ``busy``, or `BrokerFailure`; nothing was stored then.
         """
-        self._tip.check_writable()
+        self._appender.check_writable()
         parsed = batch.parse(raw)
         header = parsed.header
         named = header.flags & _TRANSACTION and header.producer == application
@@ -112,16 +114,16 @@ class LogTransactions:
             raise error("too_large", f"a transaction has at most {BATCHES_MAX} batches")
         name = StagedName(application, version, part, attempt, 0)
         try:
-            return self._staging.stage(name, number, parsed, raw, self._tip.options)
+            return self._staging.stage(name, number, parsed, raw, self._appender.options)
         except (OSError, QuothError) as problem:
-            raise self._tip.as_error(problem, len(raw)) from problem
+            raise self._appender.as_error(problem, len(raw)) from problem
 
     def abort(self, application: int, version: int) -> TransactionState:
         """Remove what is staged; how the transaction stands now, with what was removed.
 
         Raises `Unavailable` ``busy`` while it is being published, `BrokerFailure`, or OSError.
         """
-        self._tip.check_writable()  # else what is staged may be what a broken off publication needs
+        self._appender.check_writable()  # else what is staged may be what a broken off publication needs
         key = Key(application, version)
         self._check_decided(application)
         if self.is_at_work(application, version):
@@ -148,7 +150,7 @@ class LogTransactions:
     def expire(self) -> Iterator[tuple[Key, Amount]]:
         """Remove what nobody has added to for `staged_max_age`; tells it. Raises OSError."""
         self.tidy()
-        end = self._clock.now() - self._tip.options.staged_age_us
+        end = self._clock.now() - self._appender.options.staged_age_us
         for key in self._staging:
             if self._staging.latest(key) <= end and not self.is_at_work(*key):
                 yield key, self._staging.remove(key)
@@ -156,7 +158,7 @@ class LogTransactions:
     def due(self) -> int | None:
         """When there will be something to `expire`, as a pointer; None if nothing is staged."""
         latest = [self._staging.latest(key) for key in self._staging]
-        return min(latest) + self._tip.options.staged_age_us if latest else None
+        return min(latest) + self._appender.options.staged_age_us if latest else None
 
     # -- publishing ---------------------------------------------------------------------------------------
 
@@ -176,8 +178,8 @@ class LogTransactions:
         self._check_decided(application)
         if (stored := self._applications.find(application, version)) is not None:
             return Appended(stored.first, stored.first + stored.records - 1, stored.records, True)
-        self._tip.check_writable()
-        if self._tip.is_publishing or (self._at_work and self._at_work.key.application == application):
+        self._appender.check_writable()
+        if self._appender.is_publishing or (self._at_work and self._at_work.key.application == application):
             raise error(
                 "busy", "a transaction is being published", "nothing was stored; try again in a moment"
             )
@@ -192,25 +194,27 @@ class LogTransactions:
         if self._is_large(chosen):
             if self._at_work is not None:
                 raise error("busy", "another transaction is being published")
-            tip = self._tip
-            self._at_work = Commit(tip.filesystem, tip.directory, tip.log_id, key, files, tip.options)
+            appender = self._appender
+            self._at_work = Commit(
+                appender.filesystem, appender.directory, appender.log_id, key, files, appender.options
+            )
             return self._at_work
         with readable():
             batches = list(self._read(chosen))
         self._newest = key
-        appended = self._tip.append_transaction(batches)
+        appended = self._appender.append_transaction(batches)
         self._appended.append(key)
         return appended
 
     def place(self, publication: Commit) -> None:
         """Give a publication that is prepared its place; nobody else appends until it has been adopted."""
-        self._tip.place(publication)
+        self._appender.place(publication)
         self._newest = publication.key
 
     def adopt(self, publication: Commit) -> Appended:
         """Go on behind a publication that is committed."""
         assert publication.tail is not None
-        self._tip.adopt(publication)
+        self._appender.adopt(publication)
         self._at_work = None
         self._appended.append(publication.key)
         self.tidy()
@@ -220,17 +224,19 @@ class LogTransactions:
     def withdraw(self, publication: Commit, problem: OSError | QuothError) -> QuothError:
         """Go on without a publication that went wrong; returns what is told of it."""
         self._at_work = None
-        told = self._tip.as_error(problem, 0)
-        if self._tip.trouble.failure is None:  # else it may have been decided, and its files are needed
+        told = self._appender.as_error(problem, 0)
+        if (
+            self._appender.write_failure.failure is None
+        ):  # else it may have been decided, and its files are needed
             if publication.tail is not None:
-                self._tip.withdraw()
+                self._appender.withdraw()
             with suppress(OSError):
                 publication.discard()
         return told
 
     def tidy(self) -> None:
         """Remove what is left of transactions that are stored; what cannot be removed now, the next time."""
-        if self._tip.is_publishing or self._tip.trouble.failure is not None:
+        if self._appender.is_publishing or self._appender.write_failure.failure is not None:
             return
         with suppress(OSError):
             while self._appended:
@@ -243,10 +249,10 @@ class LogTransactions:
         """Raise if nobody can tell whether this version, or a later one of the application, is stored: not
         yet, or not before the next opening."""
         newest = self._newest
-        if newest is None or not self._tip.is_hiding:
+        if newest is None or not self._appender.is_hiding:
             return
         if newest.application == application and newest.version >= version:
-            self._tip.check_writable()
+            self._appender.check_writable()
             raise _at_work()
 
     def _is_stored(self, key: Key) -> bool:
@@ -258,7 +264,7 @@ class LogTransactions:
 
     def _is_large(self, chosen: Collection[Attempt]) -> bool:
         """Does it become segments of its own?"""
-        options = self._tip.options
+        options = self._appender.options
         most = min(SMALL_BYTES, options.roll_bytes // SHARE)
         too_many = options.count_limit and sum(one.records for one in chosen) > options.count_limit
         too_long = sum(one.batches for one in chosen) > SMALL_BATCHES
@@ -287,9 +293,9 @@ class LogTransactions:
         """The batches of a small transaction; the last one says that it is the last."""
         left = sum(one.batches for one in chosen)
         for staged in (file for one in chosen for file in one.files):
-            file = self._tip.filesystem.open(staged.path)
+            file = self._appender.filesystem.open(staged.path)
             data = memoryview(file.read(staged.size - BLOCK_BYTES, BLOCK_BYTES))
-            for offset, header in headers_in(file, staged.size, self._tip.log_id):
+            for offset, header in headers_in(file, staged.size, self._appender.log_id):
                 begin = offset - BLOCK_BYTES
                 raw: memoryview = data[begin : begin + header.size]
                 if not is_intact(raw, header):

@@ -18,7 +18,7 @@ from quothcli.bench import load
 from quothcli.bench.figures import Goal, Spread
 from quothcli.bench.load import VALUE
 from quothcli.bench.report import Column, Report, goal_columns
-from quothd.frontend.responder import FastCaller
+from quothd.frontend.responder import BinaryResponder
 from quothd.threads.wakeup import Wakeup
 from quothlog import Log
 from quothwire import batch
@@ -67,7 +67,7 @@ class Bench:
         requests = load.publishes(TOPIC, [VALUE] * RECORDS, BURST)
         frames = requests[0][1:]
         payloads = [request[-1] for request in requests]
-        caller = FastCaller(ROUTE, binary_codec.decode_call(frames))
+        caller = BinaryResponder(ROUTE, binary_codec.decode_call(frames))
         reply = caller.reply(Published(1, 2, 101, RECORDS, "written", False))[len(ROUTE) :]
         self._time("publish: encode 100 x 100 B", "call", lambda: batch.encode([VALUE] * RECORDS))
         self._time("publish: read the request", "call", lambda: _opened(frames))
@@ -91,7 +91,7 @@ class Bench:
             frames = load.fetches(TOPIC, [cursors[0]], RECORDS, 2**20)[0][1:]
             found = log.fetch(cursors[0], RECORDS)
             assert found is not None
-            caller = FastCaller(ROUTE, binary_codec.decode_call(frames))
+            caller = BinaryResponder(ROUTE, binary_codec.decode_call(frames))
             data, log_id = found.data, log.log_id
 
             def read_on() -> None:
@@ -158,7 +158,7 @@ class Bench:
 
 
 def _opened(frames: Sequence[bytes]) -> object:
-    return FastCaller(ROUTE, binary_codec.decode_call(frames)).request()
+    return BinaryResponder(ROUTE, binary_codec.decode_call(frames)).request()
 
 
 def _seconds(step: Callable[[], Any], times: int) -> float:

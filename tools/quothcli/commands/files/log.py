@@ -17,7 +17,7 @@ from quothcli.printing.output import Printer, moment_text, printable
 from quothcli.printing.template import chosen_template
 
 if TYPE_CHECKING:
-    from quothd.datadir.discovery import Place
+    from quothd.datadir.discovery import FoundLog
     from quothlog.recovery.verify import Summary
 
 
@@ -114,7 +114,7 @@ _HEADINGS = (
 )
 
 
-def _print(printer: Printer, place: Place, found: Summary) -> None:
+def _print(printer: Printer, place: FoundLog, found: Summary) -> None:
     state = "sealed" if found.sealed else "active"
     lost = sum(max(damage.end - damage.start, 0) for damage in found.damages)
     content = {

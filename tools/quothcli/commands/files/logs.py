@@ -16,7 +16,7 @@ from quothwire import pointer as pointers
 from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
-    from quothd.datadir.discovery import Place
+    from quothd.datadir.discovery import FoundLog
     from quothd.service.scrub_process import Pace
     from quothlog.recovery.verify import Damage, Unfinished
 
@@ -79,7 +79,7 @@ def missing_text(found: Damage) -> str:
 
 
 @contextmanager
-def readable(place: Place, directory: Path) -> Iterator[list[Status]]:
+def readable(place: FoundLog, directory: Path) -> Iterator[list[Status]]:
     """Say why this log cannot be read, and let the command go on with the next one; one of a broker's may be
     deleted at any moment. Yields a list of exit statuses."""
     trouble = [Status.DONE]

@@ -32,7 +32,7 @@ from quothcli.printing.progress import byte_progress
 from quothwire.errors import error
 
 if TYPE_CHECKING:
-    from quothd.datadir.discovery import Place
+    from quothd.datadir.discovery import FoundLog
     from quothlog.recovery.repair import Mended
     from quothlog.recovery.verify import Summary
 
@@ -96,7 +96,7 @@ def mend(context: typer.Context, directory: Directory, only: Only = None, form: 
     return status
 
 
-def _repaired(place: Place, advance: Callable[[int], None]) -> Iterator[Mended]:
+def _repaired(place: FoundLog, advance: Callable[[int], None]) -> Iterator[Mended]:
     """Repair one log; that its disk fails is its affair alone. Raises `QuothError`, or FileNotFoundError."""
     from quothd.datadir import topic_file
     from quothlog.recovery.repair import repair
@@ -111,7 +111,7 @@ def _repaired(place: Place, advance: Callable[[int], None]) -> Iterator[Mended]:
         raise error("storage_failed", f"{where}{problem.strerror}") from problem
 
 
-def _bytes_of(logs: list[Place]) -> int:
+def _bytes_of(logs: list[FoundLog]) -> int:
     """What there is to be looked at."""
     from quothd.datadir.discovery import bytes_of_segments
 
@@ -133,7 +133,7 @@ def _owned(directory: Path) -> Iterator[None]:
             lock.release()
 
 
-def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> Status:
+def _verify(printer: Printer, place: FoundLog, advance: Callable[[int], None]) -> Status:
     """Verify one log and print what it is like."""
     from quothlog import file_format
     from quothlog.recovery import snapshot
@@ -168,7 +168,7 @@ def _verify(printer: Printer, place: Place, advance: Callable[[int], None]) -> S
     return status
 
 
-def _check_settings(place: Place) -> Status:
+def _check_settings(place: FoundLog) -> Status:
     from quothd.datadir import topic_file
 
     if not place.problem:
@@ -181,7 +181,7 @@ def _check_settings(place: Place) -> Status:
 
 
 def _print_verified(
-    printer: Printer, place: Place, found: list[Summary], strays: list[str], aside: list[str]
+    printer: Printer, place: FoundLog, found: list[Summary], strays: list[str], aside: list[str]
 ) -> None:
     records, size = sum(one.records for one in found), sum(one.bytes for one in found)
     damages = [damage for one in found for damage in one.damages]
@@ -212,7 +212,7 @@ def _print_verified(
     printer.flush()
 
 
-def _report_derived(place: Place, found: list[Summary]) -> None:
+def _report_derived(place: FoundLog, found: list[Summary]) -> None:
     """Say which parts are to be made from others: nothing is lost there."""
     if derived := sum(one.derived for one in found):
         parts = "1 derived part is" if derived == 1 else f"{derived:,} derived parts are"
@@ -230,7 +230,7 @@ def _segments_text(count: int) -> str:
     return "1 segment" if count == 1 else f"{count:,} segments"
 
 
-def _print_mended(printer: Printer, place: Place, one: Mended) -> Status:
+def _print_mended(printer: Printer, place: FoundLog, one: Mended) -> Status:
     if one.problem:
         say(f"quoth: {one.path}: {one.problem}; it is as it was")
         return Status.FAILED

@@ -28,7 +28,7 @@ from quoth.spark.jobs import session
 from quoth.spark.jobs.runs import Run, shares
 from quoth.spark.jobs.session import Summary, printable
 from quothd.datadir import topic_file
-from quothd.datadir.discovery import Place, places
+from quothd.datadir.discovery import FoundLog, places
 from quothlog import file_format
 from quothlog.recovery import snapshot, verify
 from quothlog.recovery.snapshot import Listing
@@ -84,7 +84,7 @@ _AMOUNTS = ("batches", "records", "bytes")
 class Log(NamedTuple):
     """A log as its directory tells it: its segments, the bytes of each, and what is wrong beside them."""
 
-    place: Place
+    place: FoundLog
     listed: Listing
     sizes: list[int]
     found: list[Finding]
@@ -175,9 +175,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 # -- in the driver ------------------------------------------------------------------------------------------
 
 
-def _places(directories: Iterable[Path], topic: str | None) -> list[Place]:
+def _places(directories: Iterable[Path], topic: str | None) -> list[FoundLog]:
     """The logs, each once, in however many of the directories it lies."""
-    found: dict[Path, Place] = {}
+    found: dict[Path, FoundLog] = {}
     missing: QuothError | None = None
     for directory in directories:
         try:
@@ -189,7 +189,7 @@ def _places(directories: Iterable[Path], topic: str | None) -> list[Place]:
     return list(found.values())
 
 
-def _look(place: Place, *, named: bool) -> Log:
+def _look(place: FoundLog, *, named: bool) -> Log:
     """List a directory. named: a log is expected there; one of a broker's may be deleted at any moment.
 
     Raises FileNotFoundError.
@@ -219,7 +219,7 @@ def _look(place: Place, *, named: bool) -> Log:
     return Log(place, listed, [sizes.get(floor, 0) for floor in listed.floors], found)
 
 
-def _stray(place: Place, entry: os.DirEntry[str]) -> Iterator[Finding]:
+def _stray(place: FoundLog, entry: os.DirEntry[str]) -> Iterator[Finding]:
     """What there is to say of a file that is no segment."""
     if file_format.is_set_aside(entry.name):
         size = entry.stat(follow_symlinks=False).st_size
@@ -230,7 +230,7 @@ def _stray(place: Place, entry: os.DirEntry[str]) -> Iterator[Finding]:
         yield _beside(place, entry.name, "foreign", "no file of a log")
 
 
-def _beside(place: Place, name: str, kind: str, text: str, *, damage: bool = False) -> Finding:
+def _beside(place: FoundLog, name: str, kind: str, text: str, *, damage: bool = False) -> Finding:
     """Something about a whole file, or about the directory."""
     directory = str(place.directory)
     path = os.path.join(directory, name) if name else directory
@@ -327,7 +327,7 @@ def _summary(
     return Summary(lines, content, not totals["damaged"])
 
 
-def _told(place: Place, seen: dict[str, dict[str, Any]], counts: list[dict[str, Any]]) -> dict[str, Any]:
+def _told(place: FoundLog, seen: dict[str, dict[str, Any]], counts: list[dict[str, Any]]) -> dict[str, Any]:
     """What there is to say of one log."""
     directory = str(place.directory)
     amounts = seen.get(directory, {})
