@@ -21,10 +21,10 @@ from kit.machine.processes import listing
 from kit.scale import times
 from quothd import Broker
 from quothd.datadir import catalog
-from quothd.threads.events import Event, Failed
+from quothd.requests.events import Event, Failed
 from quothd.threads.outbox import Outbox
+from quothd.threads.topic_thread import Worker
 from quothd.topics.topic import Keeper
-from quothd.topics.worker import Worker
 from quothlog import Log
 from quothlog.storage.filesystem import PosixFile
 from quothwire.protocol.messages import (

@@ -21,7 +21,8 @@ from kit.deadlines import DEADLINE_S, eventually
 from quothd import Broker
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.service.sd_notify import Notifier, from_environment
-from quothd.topics import opening, worker
+from quothd.threads import topic_thread
+from quothd.topics import opening
 from quothlog.segment import ActiveSegment
 
 WATCHDOG_S = 0.4
@@ -194,7 +195,7 @@ def test_topics_that_nobody_has_asked_for_yet_are_told_while_they_are_opened(
         fast = peers.fast(broker)
         for name in "abc":
             fast.publish(name, [b"x"])
-    monkeypatch.setattr(worker, "open_topic", open_topic)
+    monkeypatch.setattr(topic_thread, "open_topic", open_topic)
     notifier = Notifier(supervisor.address)
     with Broker(tmp_path / "data", host="127.0.0.1", notifier=notifier) as broker:
         supervisor.wait_for("STATUS", f"serving 3 topics at {broker.url}, opening 1 of 3")

@@ -17,11 +17,11 @@ from kit.broker.peers import refused
 from kit.disk.doubles import SyncedBy
 from quothd.datadir import catalog, topic_file
 from quothd.datadir.topic_file import TopicFile
+from quothd.frontend.lifecycle import TABLE, State, Transition, follow
 from quothd.frontend.pending_fetches import PendingFetches
-from quothd.frontend.pending_request import PendingRequest
-from quothd.frontend.responder import Responder
+from quothd.requests.pending_request import PendingRequest
+from quothd.requests.responder import Responder
 from quothd.topics.failures import breakdown, refusal
-from quothd.topics.lifecycle import TABLE, State, Transition, follow
 from quothlog.storage.filesystem import NotDurable, PosixFileSystem
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation

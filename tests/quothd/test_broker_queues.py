@@ -16,7 +16,7 @@ import zmq
 
 from kit.deadlines import DEADLINE_S
 from quothd.frontend.reply_queue import KEPT_BYTES_MAX, PATIENCE_S, REPLY_BYTES, ReplyQueue
-from quothd.threads.events import Answered, Event
+from quothd.requests.events import Answered, Event
 from quothd.threads.inbox import Inbox
 from quothd.threads.outbox import Outbox
 from quothd.threads.wakeup import Wakeup

@@ -16,10 +16,10 @@ from kit.broker.peers import FastPeer, Peers, code_of, replied
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.tracing import Fault, Tracer, needs_strace
 from quothd import Broker
-from quothd.frontend.pending_request import PendingRequest
+from quothd.requests.pending_request import PendingRequest
 from quothd.threads.stall_guard import HELD_UP_S, QUIET_S, Relieved, StandIn
+from quothd.threads.topic_thread import Worker
 from quothd.topics.fetch import Reads
-from quothd.topics.worker import Worker
 from quothlog.segment import ActiveSegment
 from quothwire.errors import Conflict, Disconnected
 from quothwire.protocol.messages import DeleteTopic, Fetch, Ping

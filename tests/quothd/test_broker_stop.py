@@ -19,7 +19,7 @@ from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.scale import times
 from quothd import Broker
 from quothd.frontend.dispatcher import Dispatcher
-from quothd.threads.events import Deleted, Event, Slept
+from quothd.requests.events import Deleted, Event, Slept
 from quothd.threads.outbox import Outbox
 from quothd.threads.wakeup import Wakeup
 from quothlog import Log

@@ -17,12 +17,11 @@ from pathlib import Path
 from quothd.config.config import Config
 from quothd.datadir.catalog import Folder
 from quothd.datadir.topic_file import TopicFile
+from quothd.frontend.lifecycle import State, Transition
 from quothd.frontend.pending_fetches import PendingFetches
-from quothd.frontend.pending_request import PendingRequest
 from quothd.frontend.registry import RegistryEntry
 from quothd.frontend.scheduler import Scheduler
-from quothd.service.log_events import note
-from quothd.threads.events import (
+from quothd.requests.events import (
     Answered,
     Changed,
     Deleted,
@@ -38,15 +37,16 @@ from quothd.threads.events import (
     Progress,
     Slept,
 )
+from quothd.requests.pending_request import PendingRequest
+from quothd.service.log_events import note
 from quothd.threads.fsync_thread import FsyncThread
 from quothd.threads.outbox import Outbox
 from quothd.threads.reader_pool import ReaderPool
 from quothd.threads.stall_guard import StandIn
+from quothd.threads.topic_thread import Worker
 from quothd.topics.append_burst import check_first
-from quothd.topics.lifecycle import State, Transition
 from quothd.topics.metadata import TopicMetadata, topic_info
 from quothd.topics.retention import RETRY_US
-from quothd.topics.worker import Worker
 from quothlog import LogInfo
 from quothlog.recovery.recovery import new_log_id
 from quothwire.errors import QuothError, error

@@ -22,10 +22,10 @@ from quothd.config.config import Config
 from quothd.datadir.catalog import Catalog
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound, bind_pair
-from quothd.frontend.pending_request import PendingRequest
 from quothd.frontend.reply_queue import FRAME_BYTES, QUEUED_MAX, ReplyQueue
-from quothd.frontend.responder import BinaryResponder, Responder, TextResponder
 from quothd.frontend.router import Frame, Router
+from quothd.requests.pending_request import PendingRequest
+from quothd.requests.responder import BinaryResponder, Responder, TextResponder
 from quothd.service.log_events import note
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.service.sd_notify import Notifier

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Mapping
 from itertools import count
 
-from quothd.frontend.pending_request import PendingRequest
+from quothd.requests.pending_request import PendingRequest
 
 _SLACK = 16
 

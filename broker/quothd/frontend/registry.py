@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from quothd.frontend.pending_request import PendingRequest
-from quothd.topics.lifecycle import State, Transition, follow
+from quothd.frontend.lifecycle import State, Transition, follow
+from quothd.requests.pending_request import PendingRequest
+from quothd.threads.topic_thread import Worker
 from quothd.topics.metadata import TopicMetadata
-from quothd.topics.worker import Worker
 from quothlog import LogInfo
 
 

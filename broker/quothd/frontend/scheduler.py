@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
+from quothd.frontend.lifecycle import State, Transition
 from quothd.frontend.registry import RegistryEntry
-from quothd.topics.lifecycle import State, Transition
+from quothd.threads.topic_thread import Worker
 from quothd.topics.metadata import TopicMetadata
-from quothd.topics.worker import Worker
 
 TURN_S = 0.05
 """A topic keeps its worker this long though others wait for one: ten times what a change costs."""

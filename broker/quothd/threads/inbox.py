@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from quothd.frontend.pending_request import PendingRequest
+from quothd.requests.pending_request import PendingRequest
 
 
 class Inbox:

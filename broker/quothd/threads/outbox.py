@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from quothd.threads.events import Event
+from quothd.requests.events import Event
 from quothd.threads.wakeup import Wakeup
 
 

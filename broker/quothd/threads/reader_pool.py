@@ -8,7 +8,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
-from quothd.frontend.pending_request import PendingRequest
+from quothd.requests.pending_request import PendingRequest
 from quothlog.reading.read_request import ReadRequest
 
 READERS = 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from quothd.frontend.pending_request import PendingRequest
+from quothd.requests.pending_request import PendingRequest
 from quothd.topics import transactions
 from quothlog import Appended, Log
 from quothwire import batch

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from quothd.frontend.pending_request import PendingRequest, check_range
+from quothd.requests.event_list import Voice
+from quothd.requests.pending_request import PendingRequest, check_range
 from quothd.threads.reader_pool import Looked, ReaderPool, Writes
-from quothd.topics.event_list import Voice
 from quothlog import Log
 from quothlog.reading.range_query import LogSurvey
 from quothlog.reading.read_request import ReadRequest

@@ -19,9 +19,8 @@ from dataclasses import replace
 from quothd.config.config import Config
 from quothd.datadir import catalog
 from quothd.datadir.topic_file import TopicFile
-from quothd.frontend.pending_request import PendingRequest
-from quothd.service.log_events import note
-from quothd.threads.events import (
+from quothd.requests.event_list import Voice
+from quothd.requests.events import (
     Changed,
     Deleted,
     DiskLow,
@@ -31,12 +30,13 @@ from quothd.threads.events import (
     Sender,
     Slept,
 )
+from quothd.requests.pending_request import PendingRequest
+from quothd.service.log_events import note
 from quothd.threads.fsync_thread import FsyncThread, Synced
 from quothd.threads.inbox import Inbox
 from quothd.threads.outbox import Outbox
 from quothd.threads.reader_pool import Looked, ReaderPool
 from quothd.topics.append_burst import Waiting, acknowledged, append_jobs
-from quothd.topics.event_list import Voice
 from quothd.topics.failures import complain, refusal
 from quothd.topics.fetch import Reads
 from quothd.topics.metadata import TopicMetadata, topic_info

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from quothd.frontend.pending_request import PendingRequest
+from quothd.requests.pending_request import PendingRequest
 from quothd.threads.inbox import Inbox
 from quothd.topics.failures import shortage
 from quothlog import Appended, Log

@@ -18,7 +18,7 @@ from quothcli.bench import load
 from quothcli.bench.figures import Goal, Spread
 from quothcli.bench.load import VALUE
 from quothcli.bench.report import Column, Report, goal_columns
-from quothd.frontend.responder import BinaryResponder
+from quothd.requests.responder import BinaryResponder
 from quothd.threads.wakeup import Wakeup
 from quothlog import Log
 from quothwire import batch

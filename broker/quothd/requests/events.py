@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from quothd.frontend.pending_request import PendingRequest
+from quothd.requests.pending_request import PendingRequest
 from quothd.topics.metadata import TopicMetadata
 from quothlog import LogInfo
 from quothwire.errors import QuothError

@@ -5,9 +5,9 @@ Every job that it was given is answered exactly once; until then it is known her
 
 from __future__ import annotations
 
-from quothd.frontend.pending_request import PendingRequest
 from quothd.frontend.router import COPY_BELOW_BYTES
-from quothd.threads.events import Answered, Event, Parked, Progress, Sender
+from quothd.requests.events import Answered, Event, Parked, Progress, Sender
+from quothd.requests.pending_request import PendingRequest
 from quothd.threads.outbox import Outbox
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames

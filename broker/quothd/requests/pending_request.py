@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from quothd.frontend.responder import Responder
+from quothd.requests.responder import Responder
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
 

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from quothd.config.config import Config
-from quothd.frontend.pending_request import PendingRequest
-from quothd.threads.events import Due, Failed, Opening
+from quothd.requests.events import Due, Failed, Opening
+from quothd.requests.pending_request import PendingRequest
 from quothd.threads.fsync_thread import FsyncThread
 from quothd.threads.inbox import Inbox
 from quothd.threads.outbox import Outbox
