@@ -26,15 +26,13 @@ class Relieved(Exception):
 
 
 class StandIn:
-    """Watches over whoever has the front.
+    """Watches the thread that is the front end; one that is held up for `HELD_UP_S` to twice that loses it.
 
-    serve: goes on as the front end, until the broker ends. patience: who has been held up for so many
-    seconds, and at most twice as long, has lost the front.
+    serve: goes on as the front end, until the broker ends.
     """
 
-    def __init__(self, serve: Callable[[], None], patience: float = HELD_UP_S) -> None:
+    def __init__(self, serve: Callable[[], None]) -> None:
         self._serve = serve
-        self._patience = patience
         self._thread: threading.Thread | None = None
         self._again_at = 0.0
         self._lock = threading.Lock()
@@ -93,11 +91,11 @@ class StandIn:
                 self._serve()
                 return
             quiet = not self._held and time.monotonic() - self._since > QUIET_S
-            self._pause(None if quiet else self._patience)
+            self._pause(None if quiet else HELD_UP_S)
 
     def _is_held_up(self) -> bool:
         with self._lock:
-            held_up = self._held and time.monotonic() - self._since >= self._patience
+            held_up = self._held and time.monotonic() - self._since >= HELD_UP_S
             if held_up:
                 self._front += 1
                 self._held = False

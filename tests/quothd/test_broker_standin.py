@@ -323,16 +323,16 @@ class Front:
 
 
 class Clock:
-    """The clock of a stand-in: it moves by what a test says alone, however slow the machine is."""
+    """The monotonic clock of `timed`: only the test moves it, so a slow machine makes no difference."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.looks = 0
-        """How often the stand-in has looked at it."""
+        """How often the watching thread has read it."""
 
     def monotonic(self) -> float:
         """See `time.monotonic`."""
-        self.looks += threading.current_thread().name == "quoth-stand-in"
+        self.looks += threading.current_thread().name == FRONT[1]
         return self.now
 
 
@@ -354,7 +354,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def timed(clock: Clock, front: Front) -> Front:
-    """A stand-in that goes by `clock`."""
+    """The same, by `clock`."""
     return front
 
 
