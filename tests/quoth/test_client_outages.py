@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +16,7 @@ import zmq
 
 from kit.deadlines import eventually
 from kit.effort import long_form, times
-from kit.networks import can_be_had
+from kit.networks import OF_ITS_OWN, can_be_had
 from kit.trials import late, served_after
 from quoth import Ack, forwarder
 from quoth.channel import Link
@@ -23,6 +26,7 @@ from quoth.gathering import ROUND_REST_MAX_S, Gathering, Plan
 from quoth.outgoing import Failure, Outgoing
 from quoth.patience import PATIENCE_MAX_S, PATIENCE_S, Patience
 from quoth.pipeline import Pipeline
+from quoth.tcp_watch import INFO, unacknowledged
 from quothwire.codec import Answer
 from quothwire.errors import error
 from quothwire.message import Ping, Pong, Publish, Topics
@@ -74,6 +78,36 @@ def test_a_broker_that_reads_nothing_for_a_while_does_not_lose_its_clients() -> 
             assert len([stalled.recv_multipart() for _ in range(40)]) == 40
         finally:
             link.close()
+
+
+@pytest.mark.skipif(not can_be_had(), reason="takes a network of its own")
+def test_a_connection_that_is_not_looked_at_is_ended_while_another_one_is_waited_for(tmp_path: Path) -> None:
+    subprocess.run(
+        [*OF_ITS_OWN, sys.executable, "-W", "error", "-m", "kit.unwatched", str(tmp_path)],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+
+
+@pytest.mark.parametrize(
+    ("retransmits", "probes", "pause", "silent", "seconds"),
+    [
+        (0, 0, 0.2, 600.0, 0.0),
+        (1, 0, 0.4, 9.0, 0.0),
+        (2, 0, 0.8, 2.6, 2.6),
+        (0, 2, 0.2, 2.6, 2.6),
+        (3, 0, 1.6, 0.1, 1.4),
+        (4, 0, 3.2, 0.1, 3.0),
+        (5, 0, 6.4, 0.1, 6.2),
+        (5, 0, 6.4, 9.0, 9.0),
+    ],
+)
+def test_the_pause_between_attempts_tells_how_long_nothing_was_acknowledged(
+    retransmits: int, probes: int, pause: float, silent: float, seconds: float
+) -> None:
+    """A silence that the other host's own attempts end is not all of it."""
+    info = INFO.pack(retransmits, probes, round(pause * 1e6), round(silent * 1e3))
+    assert unacknowledged(info) == pytest.approx(seconds)
 
 
 # -- what waits, by a clock of the test ---------------------------------------------------------------------

@@ -13,8 +13,9 @@ from __future__ import annotations
 import socket
 import struct
 
-_INFO = struct.Struct("=2x2B4x48xI")
-"""Retransmissions and window probes since the last acknowledgement; milliseconds since that."""
+INFO = struct.Struct("=2x2B4xI44xI")
+"""Of TCP_INFO: retransmissions and window probes since the last acknowledgement, microseconds of the present
+pause between two attempts, milliseconds since a packet came that acknowledges anything, old or new."""
 _ATTEMPTS_LEAST = 2
 """A single one may be on its way now, or be lost as packets are."""
 _ABORT = struct.pack("ii", 1, 0)
@@ -53,6 +54,17 @@ def _is_dead(connection: socket.socket, port: int, seconds: float) -> bool:
     if connection.family not in _FAMILIES or connection.getpeername()[1] != port:
         return False  # libzmq has closed it, and its number is that of another file by now
     assert _TCP_INFO is not None
-    info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO.size)
-    retransmits, probes, silent_ms = _INFO.unpack(info)
-    return bool(max(retransmits, probes) >= _ATTEMPTS_LEAST and silent_ms > seconds * 1_000)
+    return unacknowledged(connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, INFO.size)) > seconds
+
+
+def unacknowledged(info: bytes) -> float:
+    """Return the seconds for which bytes have not been acknowledged, 0.0 if that may change at once.
+
+    Anything that arrives ends the silence, also what the other host sends again. Then the pause tells, which
+    has doubled with each attempt: together, the pauses so far are all but as long as the present one.
+    """
+    numbers: tuple[int, ...] = INFO.unpack(info)
+    retransmits, probes, pause_us, silent_ms = numbers
+    if max(retransmits, probes) < _ATTEMPTS_LEAST:
+        return 0.0
+    return max(silent_ms / 1e3, pause_us / 1e6 * (1 - 0.5**retransmits))

@@ -24,7 +24,7 @@ import zmq
 
 from quoth.aio.relay import Relay
 from quoth.bell import Bell
-from quoth.channel import Context, Link
+from quoth.channel import WATCH, Context, Link
 from quoth.exchange import Exchange
 from quothwire.codec import Answer
 from quothwire.errors import QuothError, error
@@ -187,7 +187,7 @@ class Courier:
                     self._take_inbox()
                 for line in self._lines:
                     self._take_answers(line, ready)
-                    line.link.watch(now)
+                WATCH.look(now)
                 self._look_at_clock(now)
                 for line in [line for line in self._lines if line.is_stale]:
                     self._renew(line)
