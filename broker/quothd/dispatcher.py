@@ -41,7 +41,7 @@ from quothd.place import Place, topic_info
 from quothd.publishing import check_first
 from quothd.readers import Readers
 from quothd.retention import RETRY_US
-from quothd.standin import StandIn
+from quothd.stall_guard import StallGuard
 from quothd.syncer import Syncer
 from quothd.topicfile import TopicFile
 from quothd.turns import Turns
@@ -81,9 +81,9 @@ class Dispatcher:
         outbox: Outbox,
         send: Send,
         announce: Announce,
-        stand_in: StandIn,
+        guard: StallGuard,
     ) -> None:
-        self._stand_in = stand_in
+        self._guard = guard
         self.waits = Waits()
         self._directory = directory
         self._config = config
@@ -228,11 +228,11 @@ class Dispatcher:
         was given: this thread may lose the front.
         """
         served = False
-        may_serve = self._stand_in.is_there()
+        may_serve = self._guard.is_there()
         for entry in [*self._due]:
             if entry.worker is not None:
                 inbox = entry.worker.inbox
-                if may_serve and entry.state is State.AWAKE and entry.worker.serve(self._stand_in.watch):
+                if may_serve and entry.state is State.AWAKE and entry.worker.serve(self._guard.watch):
                     served = True
                     if time.monotonic() >= until:
                         break

@@ -30,7 +30,7 @@ from quothd.outbox import Outbox
 from quothd.replies import FRAME_BYTES, QUEUED_MAX, Replies
 from quothd.router import Frame, Router
 from quothd.scrubber import Scrubber
-from quothd.standin import Relieved, StandIn
+from quothd.stall_guard import StallGuard, TakenOver
 from quothlog.producers import RESULTS_MAX
 from quothwire import announcement, batch, codec, simple
 from quothwire.codec import Frames
@@ -101,7 +101,7 @@ class FrontEnd:
         self._outbox = Outbox()
         self._news: dict[str, int] = {}
         self._counters: Counter[str] = Counter()
-        self._stand_in = StandIn(self._serve)
+        self._guard = StallGuard(self._serve)
         self._dispatcher = Dispatcher(
             config.dir,
             config,
@@ -109,7 +109,7 @@ class FrontEnd:
             self._outbox,
             self._send,
             self._news.__setitem__,
-            self._stand_in,
+            self._guard,
         )
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
@@ -144,7 +144,7 @@ class FrontEnd:
         except BaseException as problem:
             self._close(problem)
             return
-        self._stand_in.start()
+        self._guard.start()
         self._ready.set_result(self._bound)
         self._serve()
 
@@ -154,9 +154,9 @@ class FrontEnd:
         self._thread.name = "quoth-front-end"
         try:
             self._loop()
-        except Relieved as relieved:
-            if relieved.__context__ is not None:
-                note("held_up_failed", relieved.__context__)
+        except TakenOver as taken_over:
+            if taken_over.__context__ is not None:
+                note("stalled_work_failed", taken_over.__context__)
         except BaseException as problem:
             self._close(problem)
         else:
@@ -169,7 +169,7 @@ class FrontEnd:
                 self._fail(problem)
             self._router.socket.close(linger=int(LINGER_S * 1_000))
             self._announcer.close(linger=0)
-            self._stand_in.stop()
+            self._guard.stop()
             self._end()
         finally:
             self._ended.set()
@@ -423,7 +423,7 @@ class FrontEnd:
                 **self._counters,
                 "syncs": dispatcher.syncs,
                 "threads": threading.active_count(),
-                "relieved": self._stand_in.relieved,
+                "relieved": self._guard.relieved,
                 "unopened": dispatcher.unopened,
                 **dispatcher.totals(),
                 **self._scrubber.counters(),

@@ -47,9 +47,11 @@ EVENTS: dict[str, Entry] = {
     ),
     "restart_needed": Entry(WARNING, "these keys have changed in the file and count from the next start on"),
     "front_end_failed": Entry(ERROR, "the loop that serves everybody broke down: the broker ends"),
-    "held_up": Entry(INFO, "a disk holds up the front end: another thread goes on as that"),
-    "held_up_failed": Entry(ERROR, "what was held up went wrong in the end"),
-    "stand_in_missing": Entry(WARNING, "there is no thread that could stand in for the front end"),
+    "front_end_stalled": Entry(INFO, "a disk has stalled the front end: another thread is the front end now"),
+    "stalled_work_failed": Entry(ERROR, "what a disk had stalled failed in the end"),
+    "stall_guard_missing": Entry(
+        WARNING, "no thread could be started that guards the front end against a disk that stalls"
+    ),
     # one topic
     "topic_made": Entry(INFO, "a topic was made"),
     "topic_deleted": Entry(INFO, "a topic was deleted"),

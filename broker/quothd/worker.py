@@ -24,7 +24,7 @@ from quothd.outbox import Outbox
 from quothd.place import Place
 from quothd.readers import Readers
 from quothd.refusals import breakdown, complain, refusal, shortage
-from quothd.standin import HELD_UP_S
+from quothd.stall_guard import STALL_S
 from quothd.syncer import Syncer
 from quothlog.filesystem import NotDurable
 from quothwire.errors import QuothError
@@ -90,7 +90,7 @@ class Worker:
             if keeper.broken is not None or keeper.next_due() < due:
                 self.inbox.put(None)
             now = time.monotonic()
-            if now - began >= HELD_UP_S:
+            if now - began >= STALL_S:
                 self._alone_until = now + ALONE_S
         finally:
             self._lock.release()

@@ -1,8 +1,7 @@
-"""The stand-in: a thread that takes the front over when a disk holds up the one that has it.
+"""Makes another thread the front end when a disk stalls the one that is.
 
-The front end does what is quick for a topic itself. Whether it will be quick nobody knows before: the disk
-may have it wait for seconds. Then the stand-in goes on as the front end, at the very next thing, and the
-thread that is held up ends once it has done what it is at.
+The front end does what is quick for a topic itself. The disk may stall it all the same, for seconds. A guard
+thread notices that and goes on as the front end; the stalled thread ends once it has done what it is at.
 """
 
 from __future__ import annotations
@@ -13,20 +12,20 @@ from collections.abc import Callable
 
 from quothd.logbook import note
 
-HELD_UP_S = 0.01
-"""More than what is quick takes on a good disk, less than anybody notices."""
+STALL_S = 0.01
+"""More than what is quick takes on a good disk, less than a person notices."""
 AGAIN_S = 1.0
-"""Where there was no thread to be had, it is tried again so often."""
+"""Where no thread could be started, the next attempt follows after so long."""
 QUIET_S = 0.1
-"""After so long without anything to watch over, the stand-in sleeps."""
+"""After so long without anything to watch, the guard sleeps."""
 
 
-class Relieved(Exception):
-    """Somebody else has the front now: this thread has nothing to do there any more."""
+class TakenOver(Exception):
+    """Another thread is the front end now: this one has nothing more to do."""
 
 
-class StandIn:
-    """Watches the thread that is the front end; one that is held up for `HELD_UP_S` to twice that loses it.
+class StallGuard:
+    """Watches the thread that is the front end, and replaces one that stalls for `STALL_S` to twice that.
 
     serve: goes on as the front end, until the broker ends.
     """
@@ -46,29 +45,29 @@ class StandIn:
         self.relieved = 0
 
     def start(self) -> None:
-        """Begin to watch, if there is a thread to be had."""
-        self._thread = thread = threading.Thread(target=self._run, name="quoth-stand-in", daemon=True)
+        """Begin to watch, if a thread can be started."""
+        self._thread = thread = threading.Thread(target=self._run, name="quoth-stall-guard", daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError) as problem:
             self._thread, self._again_at = None, time.monotonic() + AGAIN_S
-            note("stand_in_missing", problem=problem)
+            note("stall_guard_missing", problem=problem)
 
     def is_there(self) -> bool:
-        """Does somebody watch? Without, nothing may be done that a disk could hold up."""
+        """Return whether a guard watches. Without one, do nothing that a disk could stall."""
         if self._thread is None and time.monotonic() >= self._again_at:
             self.start()
         return self._thread is not None
 
     def stop(self) -> None:
-        """Watch no more. For the front end, once it does nothing more that is watched over."""
+        """End the guard. For the front end, once it does nothing more that is watched."""
         self._ended = True
         self._wanted.set()
         if self._thread is not None:
             self._thread.join()
 
     def watch(self, topic: str, work: Callable[[], None]) -> None:
-        """Do something that may be held up. Raises `Relieved` if that has cost this thread the front."""
+        """Do something that may stall. Raises `TakenOver` if another thread is the front end by then."""
         front = self._front
         self._topic = topic
         self._since = time.monotonic()
@@ -80,22 +79,22 @@ class StandIn:
         finally:
             with self._lock:
                 if self._front != front:
-                    raise Relieved
+                    raise TakenOver
                 self._held = False
 
     def _run(self) -> None:
         while not self._ended:
-            if self._is_held_up():
-                note("held_up", topic=self._topic)
+            if self._take_over():
+                note("front_end_stalled", topic=self._topic)
                 self.start()
                 self._serve()
                 return
             quiet = not self._held and time.monotonic() - self._since > QUIET_S
-            self._pause(None if quiet else HELD_UP_S)
+            self._pause(None if quiet else STALL_S)
 
-    def _is_held_up(self) -> bool:
+    def _take_over(self) -> bool:
         with self._lock:
-            held_up = self._held and time.monotonic() - self._since >= HELD_UP_S
+            held_up = self._held and time.monotonic() - self._since >= STALL_S
             if held_up:
                 self._front += 1
                 self._held = False
@@ -103,7 +102,7 @@ class StandIn:
         return held_up
 
     def _pause(self, seconds: float | None) -> None:
-        """Wait; None: until there is something to watch over."""
+        """Wait; None: until there is something to watch."""
         self._wanted.clear()
         self._sleeps = seconds is None
         if not self._ended and not (self._sleeps and self._held):

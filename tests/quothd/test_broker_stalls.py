@@ -18,7 +18,7 @@ from kit.tracing import Fault, Tracer, needs_strace
 from quothd import Broker
 from quothd.job import Job
 from quothd.reads import Reads
-from quothd.standin import HELD_UP_S, QUIET_S, Relieved, StandIn
+from quothd.stall_guard import QUIET_S, STALL_S, StallGuard, TakenOver
 from quothd.worker import Worker
 from quothlog.segment import ActiveSegment
 from quothwire.errors import Conflict, Disconnected
@@ -26,7 +26,7 @@ from quothwire.message import DeleteTopic, Fetch, Ping
 
 Embed = Callable[..., Broker]
 
-FRONT = ("quoth-front-end", "quoth-stand-in")
+FRONT = ("quoth-front-end", "quoth-stall-guard")
 
 
 @pytest.fixture
@@ -139,9 +139,9 @@ def test_what_comes_meanwhile_keeps_its_place(embed: Embed, peers: Peers, disk: 
     disk.hold_up()
     asked = [fast.send_publish("slow", [b"%d" % i]) for i in range(100)]
     assert disk.reached.wait(DEADLINE_S)
-    pause(5 * HELD_UP_S)
+    pause(5 * STALL_S)
     asked += [fast.send_publish("slow", [b"%d" % i]) for i in range(100, 200)]
-    pause(5 * HELD_UP_S)
+    pause(5 * STALL_S)
     disk.open.set()
     firsts = [replied(answer).first for answer in fast.answers_to(asked)]
     assert firsts == sorted(firsts)
@@ -183,7 +183,7 @@ def test_a_topic_that_has_held_up_the_front_end_is_left_to_its_own_thread(
         disk.hold_up()
         asked = fast.send_publish("slow", [b"held up"])
         assert disk.reached.wait(DEADLINE_S)
-        pause(5 * HELD_UP_S)
+        pause(5 * STALL_S)
         disk.open.set()
         replied(fast.answer_to(asked))
         return disk.threads[-1]
@@ -223,7 +223,7 @@ def test_without_a_stand_in_nobody_depends_on_a_disk(
     real = threading.Thread.start
 
     def start(thread: threading.Thread) -> None:
-        if thread.name == "quoth-stand-in":
+        if thread.name == "quoth-stall-guard":
             raise RuntimeError("can't start new thread")
         real(thread)
 
@@ -310,7 +310,7 @@ def test_a_daemon_whose_writes_are_held_up_serves_other_topics(
     assert values(fast, "slow") == [b"before", b"held up"]
 
 
-# -- the stand-in ---------------------------------------------------------------------------------------
+# -- the guard ------------------------------------------------------------------------------------------
 
 
 class Front:
@@ -318,8 +318,8 @@ class Front:
 
     def __init__(self) -> None:
         self.served = threading.Semaphore(0)
-        self.stand_in = StandIn(self.served.release)
-        self.stand_in.start()
+        self.guard = StallGuard(self.served.release)
+        self.guard.start()
 
 
 class Clock:
@@ -338,17 +338,17 @@ class Clock:
 
 @pytest.fixture
 def front() -> Iterator[Front]:
-    """A stand-in that watches as it does in a broker."""
+    """A guard that watches as it does in a broker."""
     front = Front()
     yield front
-    front.stand_in.stop()
+    front.guard.stop()
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of `timed`."""
     clock = Clock()
-    monkeypatch.setattr("quothd.standin.time", clock)
+    monkeypatch.setattr("quothd.stall_guard.time", clock)
     return clock
 
 
@@ -364,13 +364,13 @@ def test_who_is_quick_keeps_the_front(timed: Front, clock: Clock) -> None:
 
     def work() -> None:
         done.append(len(done))
-        clock.now += 0.9 * HELD_UP_S
+        clock.now += 0.9 * STALL_S
 
     while clock.looks < 50:
-        timed.stand_in.watch("t", work)
+        timed.guard.watch("t", work)
     assert done == [*range(len(done))]
-    clock.now += 10 * HELD_UP_S
-    assert not timed.served.acquire(timeout=5 * HELD_UP_S)
+    clock.now += 10 * STALL_S
+    assert not timed.served.acquire(timeout=5 * STALL_S)
 
 
 @pytest.mark.parametrize("idle_s", [0.0, 3 * QUIET_S])
@@ -381,10 +381,10 @@ def test_who_is_held_up_is_relieved_once(front: Front, idle_s: float) -> None:
     def work() -> None:
         assert front.served.acquire(timeout=DEADLINE_S)
 
-    with pytest.raises(Relieved):
-        front.stand_in.watch("t", work)
-    assert front.stand_in.relieved == 1
-    assert not front.served.acquire(timeout=5 * HELD_UP_S)
+    with pytest.raises(TakenOver):
+        front.guard.watch("t", work)
+    assert front.guard.relieved == 1
+    assert not front.served.acquire(timeout=5 * STALL_S)
 
 
 def test_what_goes_wrong_in_the_front_is_not_hidden(timed: Front, clock: Clock) -> None:
@@ -394,9 +394,9 @@ def test_what_goes_wrong_in_the_front_is_not_hidden(timed: Front, clock: Clock) 
         raise RuntimeError("a defect")
 
     with pytest.raises(RuntimeError, match="a defect"):
-        timed.stand_in.watch("t", work)
-    clock.now += 10 * HELD_UP_S
-    assert not timed.served.acquire(timeout=5 * HELD_UP_S)
+        timed.guard.watch("t", work)
+    clock.now += 10 * STALL_S
+    assert not timed.served.acquire(timeout=5 * STALL_S)
 
 
 def test_it_costs_next_to_nothing_to_be_watched_over(timed: Front, clock: Clock) -> None:
@@ -407,7 +407,7 @@ def test_it_costs_next_to_nothing_to_be_watched_over(timed: Front, clock: Clock)
 
     began = time.thread_time()
     for _ in range(10_000):
-        timed.stand_in.watch("t", nothing)
+        timed.guard.watch("t", nothing)
     assert (time.thread_time() - began) / 10_000 < 20e-6
     clock.now += 3 * QUIET_S
     pause(3 * QUIET_S)
