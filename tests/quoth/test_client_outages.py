@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,12 +15,13 @@ from typing import Any
 import pytest
 import zmq
 
-from kit.deadlines import eventually
+from kit.brokers import StartBroker
+from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.effort import long_form, times
 from kit.networks import OF_ITS_OWN, can_be_had
 from kit.trials import late, served_after
 from quoth import Ack, forwarder
-from quoth.channel import Link
+from quoth.channel import HEARTBEAT_MS, UNACKNOWLEDGED_S, Channel, Link
 from quoth.exchange import BACKOFF_MAX_S, RESEND_S, Exchange
 from quoth.forwarder import Forwarder
 from quoth.gathering import ROUND_REST_MAX_S, Gathering, Plan
@@ -89,6 +91,24 @@ def test_a_connection_that_is_not_looked_at_is_ended_while_another_one_is_waited
     )
 
 
+def test_a_connection_over_which_nothing_came_while_no_thread_waited_is_made_anew(
+    start_broker: StartBroker,
+) -> None:
+    """The broker's host may be about to send an answer again, seconds from now."""
+    broker = start_broker()
+    with zmq.Context() as context:
+        channel = Channel(context, broker.url)
+        try:
+            channel.settle(Exchange(Ping()))
+            broker.freeze()
+            pause(UNACKNOWLEDGED_S + HEARTBEAT_MS / 1_000)
+            os.kill(broker.pid, signal.SIGCONT)
+            channel.settle(Exchange(Ping(), deadline=time.monotonic() + DEADLINE_S))
+            assert channel._link.reconnects == 1
+        finally:
+            channel.close()
+
+
 @pytest.mark.parametrize(
     ("retransmits", "probes", "pause", "silent", "seconds"),
     [
@@ -106,7 +126,7 @@ def test_the_pause_between_attempts_tells_how_long_nothing_was_acknowledged(
     retransmits: int, probes: int, pause: float, silent: float, seconds: float
 ) -> None:
     """A silence that the other host's own attempts end is not all of it."""
-    info = INFO.pack(retransmits, probes, round(pause * 1e6), round(silent * 1e3))
+    info = INFO.pack(retransmits, probes, round(pause * 1e6), 0, round(silent * 1e3))
     assert unacknowledged(info) == pytest.approx(seconds)
 
 

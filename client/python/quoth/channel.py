@@ -113,14 +113,17 @@ class Link:
         ready = dict(self._poller.poll(math.ceil(seconds * 1_000)))
         return self.monitor in ready and self.look()
 
-    def end_if_dead(self) -> None:
-        """End the connection if the other host acknowledges nothing. Any thread may call it."""
+    def end_if_dead(self, *, neglected: bool) -> None:
+        """End the connection if the other host acknowledges nothing. Any thread may call it.
+
+        neglected: no link was looked at for long, so a connection over which nothing has come is ended, too.
+        """
         descriptor = self._descriptor
         if descriptor < 0:
             return
         from quoth.tcp_watch import end_if_dead  # it takes time to load, and short commands never need it
 
-        if end_if_dead(descriptor, self.url, _unacknowledged(self._silence)):
+        if end_if_dead(descriptor, self.url, _unacknowledged(self._silence), neglected=neglected):
             self._descriptor = -1
 
     def look(self) -> bool:
@@ -202,13 +205,14 @@ class Link:
 class Watch:
     """All links of this process. A thread that waits for one of them looks at the others, too.
 
-    So a thread that has several links, or does something else for a while, does not find one after an outage
-    whose next attempt is seconds away.
+    So a thread that has several links does not find one after an outage whose next attempt is seconds away.
+    Where no thread has waited for a while, there may be such links: all that a client learns of the other
+    host's attempts is that no answer to a heartbeat has come.
     """
 
     def __init__(self) -> None:
         self._links: WeakValueDictionary[int, Link] = WeakValueDictionary()
-        self._look_at = 0.0
+        self._looked_at = time.monotonic()
 
     def add(self, link: Link) -> None:
         """Look at this one from now on."""
@@ -216,11 +220,13 @@ class Watch:
 
     def look(self, now: float) -> None:
         """End the connections that are dead; looks every `WATCH_S` at most."""
-        if now >= self._look_at:
-            self._look_at = now + WATCH_S
-            for one in self._links.valuerefs():
-                if (link := one()) is not None:
-                    link.end_if_dead()
+        seconds = now - self._looked_at
+        if seconds < WATCH_S:
+            return
+        self._looked_at = now
+        for one in self._links.valuerefs():
+            if (link := one()) is not None:
+                link.end_if_dead(neglected=seconds > UNACKNOWLEDGED_S)
 
 
 WATCH = Watch()
