@@ -102,8 +102,10 @@ def test_a_connection_over_which_nothing_came_while_no_thread_waited_is_made_ane
             channel.settle(Exchange(Ping()))
             broker.freeze()
             pause(UNACKNOWLEDGED_S + HEARTBEAT_MS / 1_000)
+            again = Exchange(Ping(), deadline=time.monotonic() + DEADLINE_S)
+            channel.ask(again)  # while it is frozen, so that nothing of it can come before
             os.kill(broker.pid, signal.SIGCONT)
-            channel.settle(Exchange(Ping(), deadline=time.monotonic() + DEADLINE_S))
+            channel.settle(again)
             assert channel._link.reconnects == 1
         finally:
             channel.close()
