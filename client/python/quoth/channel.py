@@ -221,7 +221,7 @@ class Watch:
     def look(self, now: float) -> None:
         """End the connections that are dead; looks every `WATCH_S` at most."""
         seconds = now - self._looked_at
-        if seconds < WATCH_S:
+        if 0 <= seconds < WATCH_S:  # negative by a thread that goes by another clock than the last one
             return
         self._looked_at = now
         for one in self._links.valuerefs():
