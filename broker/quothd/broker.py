@@ -24,9 +24,9 @@ from quothd.datadir import catalog
 from quothd.frontend.loop import LINGER_S, FrontEnd
 from quothd.service.log_events import note
 from quothd.service.sd_notify import Notifier
-from quothlog.storage.clock import SystemClock
+from quothlog.storage.clock import Clock, SystemClock
 from quothlog.storage.dirlock import DirectoryLock
-from quothlog.storage.filesystem import PosixFileSystem
+from quothlog.storage.filesystem import FileSystem, PosixFileSystem
 from quothlog.storage.write_failure import WITHHELD, storage_failed
 from quothwire.errors import QuothError, error
 
@@ -46,11 +46,15 @@ class Broker:
         *,
         config: Config | None = None,
         notifier: Notifier | None = None,
+        filesystem: FileSystem | None = None,
+        clock: Clock | None = None,
         **settings: Any,
     ) -> None:
         self.config = config or load({"host": "", "port": 0, **settings, "dir": directory}, environment={})
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._notifier = notifier or Notifier()
+        self._filesystem = filesystem or PosixFileSystem()
+        self._clock = clock or SystemClock()
         self._inproc = f"inproc://quoth-{os.urandom(8).hex()}"
         self._front_end: FrontEnd | None = None
         self._ended: FrontEnd | None = None
@@ -93,9 +97,10 @@ class Broker:
         if self._context_ended:
             self.context, self._context_ended = zmq.Context(), False
         try:
-            SystemClock().boot_id()
+            self._clock.boot_id()
             found = self._take_directory()
-            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, self._notifier)
+            ports = self._filesystem, self._clock
+            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, self._notifier, *ports)
             self._urls = self._front_end.start().urls
         except BaseException:
             self._release()
@@ -106,10 +111,10 @@ class Broker:
         """Lock the directory, look whether it can be written to, list its topics."""
         directory = self.config.dir
         try:
-            PosixFileSystem().make_directory(directory)
+            self._filesystem.make_directory(directory)
             self._lock = DirectoryLock(directory)
-            found = catalog.scan(directory)
-            catalog.try_writing(directory)
+            found = catalog.scan(directory, self._filesystem)
+            catalog.try_writing(directory, self._filesystem)
         except OSError as problem:
             if problem.errno in WITHHELD:
                 raise storage_failed(problem, directory) from problem

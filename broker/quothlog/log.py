@@ -60,7 +60,7 @@ class Log:
         watch: Watch | None,
     ) -> None:
         self.directory = directory
-        self._filesystem = filesystem
+        self.filesystem = filesystem
         self._clock = clock
         self._lock = DirectoryLock(directory)
         try:
@@ -381,7 +381,7 @@ class Log:
             return 0, 0
         before = self.first_ordinal
         self._first = None
-        with durable_names(self._filesystem, self.directory):
+        with durable_names(self.filesystem, self.directory):
             size = self._sealed.remove_oldest(count)
         return self.first_ordinal - before, size
 

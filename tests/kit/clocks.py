@@ -20,6 +20,7 @@ class ManualClock:
 
     def __init__(self, now: int = START, *, tick: int = 0) -> None:
         self._now = now
+        self._passed = 0
         self._boots = 1
         self.tick = tick
 
@@ -28,6 +29,10 @@ class ManualClock:
         now = self._now
         self._now += self.tick
         return now
+
+    def monotonic(self) -> float:
+        """See `Clock.monotonic`: it moves with `step` forwards."""
+        return self._passed / SECOND
 
     def boot_id(self) -> bytes:
         """See `Clock.boot_id`."""
@@ -40,6 +45,7 @@ class ManualClock:
     def step(self, microseconds: int) -> None:
         """Move it, back if the number is negative."""
         self._now += microseconds
+        self._passed += max(0, microseconds)
 
     def reboot(self) -> None:
         """Another boot id from here on, as after a loss of power."""

@@ -223,7 +223,7 @@ def test_kills_at_any_moment_lose_nothing_that_was_acknowledged(
         client.create_topic(topic)
         siege.mark(topic, FIRST)
         tails[topic] = follow(broker, topic)
-        client.update_topic(topic, **settings)  # not before: retention would take what nobody has seen yet
+        client.update_topic(topic, **settings)  # not before: retention would remove what no tail has seen yet
     with siege:
         while siege.kills < KILLS:
             siege.goes_on()

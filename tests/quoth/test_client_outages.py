@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +15,14 @@ from typing import Any
 import pytest
 import zmq
 
+from kit.broker.brokers import StartBroker
 from kit.client.trials import late, served_after
-from kit.deadlines import eventually
-from kit.machine.networks import can_be_had
+from kit.deadlines import DEADLINE_S, eventually, pause
+from kit.machine.networks import OF_ITS_OWN, can_be_had
 from kit.scale import long_form, times
 from quoth import Ack
-from quoth.connection.connection import Link
+from quoth.connection.connection import HEARTBEAT_MS, UNACKNOWLEDGED_S, Channel, Link
+from quoth.connection.tcp_watch import INFO, unacknowledged
 from quoth.core.adaptive_timeout import PATIENCE_MAX_S, PATIENCE_S, Patience
 from quoth.core.inflight import Pipeline
 from quoth.core.multi_reader import ROUND_REST_MAX_S, Gathering, Plan
@@ -75,6 +81,56 @@ def test_a_broker_that_reads_nothing_for_a_while_does_not_lose_its_clients() -> 
             assert len([stalled.recv_multipart() for _ in range(40)]) == 40
         finally:
             link.close()
+
+
+@pytest.mark.skipif(not can_be_had(), reason="takes a network of its own")
+def test_a_connection_that_is_not_looked_at_is_ended_while_another_one_is_waited_for(tmp_path: Path) -> None:
+    subprocess.run(
+        [*OF_ITS_OWN, sys.executable, "-W", "error", "-m", "kit.client.unwatched", str(tmp_path)],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+
+
+def test_a_connection_over_which_nothing_came_while_no_thread_waited_is_made_anew(
+    start_broker: StartBroker,
+) -> None:
+    """The broker's host may be about to send an answer again, seconds from now."""
+    broker = start_broker()
+    with zmq.Context() as context:
+        channel = Channel(context, broker.url)
+        try:
+            channel.settle(Exchange(Ping()))
+            broker.freeze()
+            pause(UNACKNOWLEDGED_S + HEARTBEAT_MS / 1_000)
+            again = Exchange(Ping(), deadline=time.monotonic() + DEADLINE_S)
+            channel.ask(again)  # while it is frozen, so that nothing of it can come before
+            os.kill(broker.pid, signal.SIGCONT)
+            channel.settle(again)
+            assert channel._link.reconnects == 1
+        finally:
+            channel.close()
+
+
+@pytest.mark.parametrize(
+    ("retransmits", "probes", "pause", "silent", "seconds"),
+    [
+        (0, 0, 0.2, 600.0, 0.0),
+        (1, 0, 0.4, 9.0, 0.0),
+        (2, 0, 0.8, 2.6, 2.6),
+        (0, 2, 0.2, 2.6, 2.6),
+        (3, 0, 1.6, 0.1, 1.4),
+        (4, 0, 3.2, 0.1, 3.0),
+        (5, 0, 6.4, 0.1, 6.2),
+        (5, 0, 6.4, 9.0, 9.0),
+    ],
+)
+def test_the_pause_between_attempts_tells_how_long_nothing_was_acknowledged(
+    retransmits: int, probes: int, pause: float, silent: float, seconds: float
+) -> None:
+    """A silence that the other host's own attempts end is not all of it."""
+    info = INFO.pack(retransmits, probes, round(pause * 1e6), 0, round(silent * 1e3))
+    assert unacknowledged(info) == pytest.approx(seconds)
 
 
 # -- what waits, by a clock of the test ---------------------------------------------------------------------

@@ -20,7 +20,7 @@ from quothwire.protocol.messages import Hello, Welcome
 CLIENT = """
 import sys, time, zmq
 from quoth import connect
-from quothwire import announcement
+from quothwire.protocol import announcement
 
 with connect(sys.argv[1], timeout=10) as client:
     where = announcement.endpoint(client.url, client.hello())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -22,10 +22,10 @@ from kit.scale import times
 from quothd import Broker
 from quothd.datadir import catalog
 from quothd.requests.events import Event, Failed
+from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox
-from quothd.threads.topic_thread import Worker
-from quothd.topics.topic import Keeper
-from quothlog import Log
+from quothd.topics.topic import Topic
+from quothlog.appending.appender import Appender
 from quothlog.storage.filesystem import PosixFile
 from quothwire.protocol.messages import (
     CreateTopic,
@@ -41,26 +41,24 @@ Embed = Callable[..., Broker]
 
 
 @pytest.fixture
-def embed(tmp_path: Path) -> Iterator[Embed]:
+def disk() -> FaultyDisk:
+    """The disk below all logs of `embed`."""
+    return FaultyDisk()
+
+
+@pytest.fixture
+def embed(tmp_path: Path, disk: FaultyDisk) -> Iterator[Embed]:
     """Start a broker in this process, so that its disk can be made to fail."""
     started: list[Broker] = []
 
     def start(**settings: Any) -> Broker:
-        started.append(Broker(tmp_path / "data", **{"host": "127.0.0.1", **settings}).start())
+        settings = {"host": "127.0.0.1", **settings}
+        started.append(Broker(tmp_path / "data", filesystem=disk, **settings).start())
         return started[-1]
 
     yield start
     for broker in started:
         broker.stop()
-
-
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
-    """The disk of all logs that are opened in this process."""
-    disk = FaultyDisk()
-    real = Log.open
-    monkeypatch.setattr(Log, "open", lambda *args, **kwargs: real(*args, filesystem=disk, **kwargs))
-    return disk
 
 
 class Gate:
@@ -185,11 +183,11 @@ def test_a_slow_fsync_costs_no_computing(
 ) -> None:
     """C63: the worker sleeps while an acknowledgement waits for longer than `worker_timeout`."""
     rounds = count()
-    real = Keeper.work
+    real = Topic.tick
 
-    def work(keeper: Keeper, items: Iterable[object]) -> None:
+    def tick(topic: Topic, now: float) -> list[Event]:
         next(rounds)
-        real(keeper, items)
+        return real(topic, now)
 
     fast = peers.fast(embed(worker_timeout=0.2, check_interval=0.1))
     fast.publish("t", [b"x"], "synced")
@@ -197,7 +195,7 @@ def test_a_slow_fsync_costs_no_computing(
     asked = fast.send_publish("t", [b"x"], "synced")
     assert gate.reached.wait(DEADLINE_S)
     pause(0.3)
-    monkeypatch.setattr(Keeper, "work", work)
+    monkeypatch.setattr(Topic, "tick", tick)
     pause(0.5)
     assert next(rounds) < 50
     gate.open.set()
@@ -518,16 +516,16 @@ def test_a_worker_that_breaks_down_answers_everybody(
     broker = embed()
     fast = peers.fast(broker)
     fast.publish("t", [b"before"])
-    real = Log.append_batches
+    real = Appender.append_batches
     for round_ in range(times(20, 200)):
         broken = iter([True])
 
-        def append(log: Log, raws: Any, broken: Iterator[bool] = broken, least: int = round_ % 5) -> Any:
+        def append(one: Appender, raws: Any, broken: Iterator[bool] = broken, least: int = round_ % 5) -> Any:
             if len(raws) > least and next(broken, False):
                 raise RuntimeError("a defect")
-            return real(log, raws)
+            return real(one, raws)
 
-        monkeypatch.setattr(Log, "append_batches", append)
+        monkeypatch.setattr(Appender, "append_batches", append)
         asked = [fast.send_publish("t", [b"x"]) for _ in range(50)]
         asked += [fast.send_fetch("t", 0) for _ in range(20)]
         codes = [code_of(answer) for answer in fast.answers_to(asked)]
@@ -543,26 +541,25 @@ def test_a_worker_that_breaks_down_answers_everybody(
 def test_a_request_that_comes_while_its_worker_breaks_down_is_answered(
     embed: Embed, peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C42, C64: it lies in the inbox of a thread that has ended already, unknown to the front end."""
+    """C42, C64: a thread was given it that has ended already, unknown to the front end."""
     broker = embed()
     fast, late = peers.fast(broker), peers.fast(broker)
     fast.publish("t", [b"before"])
     asked: list[int] = []
     real = Outbox.post
 
-    def post(outbox: Outbox, *said: Event) -> None:
-        for event in said:
-            if isinstance(event, Failed):
-                inbox = cast(Worker, event.worker).inbox
-                asked.append(late.send_publish("t", [b"late"]))
-                eventually(lambda one=inbox: bool(one.content()), "the request is in the inbox")  # type: ignore[misc]
-        real(outbox, *said)
+    def post(outbox: Outbox, executor: Executor, events: Sequence[Event]) -> None:
+        if any(isinstance(event, Failed) for event in events):
+            asked.append(late.send_publish("t", [b"late"]))
+            eventually(lambda: not executor.thread._lists.empty(), "its thread was given the request")
+        real(outbox, executor, events)
 
-    def append(log: Log, raws: object) -> None:
+    def append(one: Appender, raws: object) -> None:
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(Outbox, "post", post)
-    monkeypatch.setattr(Log, "append_batches", append)
+    monkeypatch.setattr(Appender, "append_batches", append)
+    monkeypatch.setattr(Topic, "quick", lambda *_: 0)
     with refused("internal"):
         fast.publish("t", [b"x"])
     assert code_of(late.answer_to(asked[0])) == "internal"

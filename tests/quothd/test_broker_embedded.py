@@ -256,7 +256,7 @@ def test_a_topic_that_gets_no_thread_is_refused_as_busy(
         fast.close()
 
 
-@pytest.mark.parametrize("name", ["quoth-front-end", "quoth-sync", "quoth-reader-1"])
+@pytest.mark.parametrize("name", ["quoth-front-end", "quoth-fsync", "quoth-reader-1"])
 def test_a_broker_that_gets_no_thread_does_not_start(directory: Path, no_threads: Threads, name: str) -> None:
     """C33: it says so at once, and leaves nothing behind."""
     before = set(threading.enumerate())

@@ -18,12 +18,10 @@ from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Peers, code_of
 from kit.broker.supervisors import Supervisor, abstract_address
 from kit.deadlines import DEADLINE_S, eventually
+from kit.disk.doubles import FaultyDisk
 from quothd import Broker
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.service.sd_notify import Notifier, from_environment
-from quothd.threads import topic_thread
-from quothd.topics import opening
-from quothlog.segment import ActiveSegment
 
 WATCHDOG_S = 0.4
 NEVER_S = 1e9
@@ -161,10 +159,19 @@ def test_a_disk_that_is_low_is_told(start_broker: StartBroker, supervisor: Super
 
 
 @pytest.fixture
-def embedded(tmp_path: Path, supervisor: Supervisor) -> Iterator[Broker]:
+def disk() -> Iterator[FaultyDisk]:
+    """The disk of `embedded`."""
+    disk = FaultyDisk()
+    yield disk
+    disk.heal()
+
+
+@pytest.fixture
+def embedded(tmp_path: Path, supervisor: Supervisor, disk: FaultyDisk) -> Iterator[Broker]:
     """A broker in this process whose front end feeds the watchdog."""
     notifier = Notifier(supervisor.address, WATCHDOG_S)
-    with Broker(tmp_path / "data", host="127.0.0.1", notifier=notifier, worker_timeout=60.0) as broker:
+    about: dict[str, Any] = {"host": "127.0.0.1", "worker_timeout": 60.0}
+    with Broker(tmp_path / "data", notifier=notifier, filesystem=disk, **about) as broker:
         yield broker
     notifier.close()
 
@@ -181,25 +188,18 @@ def test_a_broker_in_a_program_tells_nobody(
 
 
 def test_topics_that_nobody_has_asked_for_yet_are_told_while_they_are_opened(
-    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, peers: Peers
+    tmp_path: Path, supervisor: Supervisor, disk: FaultyDisk, peers: Peers
 ) -> None:
     """It is ready before, and says how far it is."""
-    go_on = threading.Event()
-    real = opening.open_topic
-
-    def open_topic(*arguments: Any) -> Any:
-        assert go_on.wait(DEADLINE_S)
-        return real(*arguments)
-
     with Broker(tmp_path / "data", host="127.0.0.1") as broker:
         fast = peers.fast(broker)
         for name in "abc":
             fast.publish(name, [b"x"])
-    monkeypatch.setattr(topic_thread, "open_topic", open_topic)
+    disk.stall("", "open")
     notifier = Notifier(supervisor.address)
-    with Broker(tmp_path / "data", host="127.0.0.1", notifier=notifier) as broker:
+    with Broker(tmp_path / "data", host="127.0.0.1", notifier=notifier, filesystem=disk) as broker:
         supervisor.wait_for("STATUS", f"serving 3 topics at {broker.url}, opening 1 of 3")
-        go_on.set()
+        disk.heal()
         told = supervisor.wait_for("STATUS", "serving 3 topics")
         while "opening" in told.fields["STATUS"]:
             told = supervisor.wait_for("STATUS", "serving 3 topics")
@@ -229,28 +229,18 @@ def test_a_loop_that_stands_still_feeds_it_no_more(
     supervisor.wait_for("WATCHDOG")
 
 
-def test_whoever_goes_on_as_the_front_end_feeds_it(
-    embedded: Broker, supervisor: Supervisor, peers: Peers, monkeypatch: pytest.MonkeyPatch
+def test_the_thread_that_takes_over_the_front_end_feeds_it(
+    embedded: Broker, supervisor: Supervisor, peers: Peers, disk: FaultyDisk
 ) -> None:
-    """A disk that holds up one thread is no reason to be started anew."""
-    go_on, held = threading.Event(), threading.Event()
-    real = ActiveSegment.append
-
-    def append(segment: ActiveSegment, batches: object) -> None:
-        held.set()
-        assert go_on.wait(DEADLINE_S)
-        real(segment, batches)  # type: ignore[arg-type]
-
+    """A disk that stalls one thread is no reason to restart the broker."""
     fast = peers.fast(embedded)
     fast.publish("t", [b"x"])
     eventually(lambda: fast.status(limit=0).counters["syncs"], "its own thread has nothing to do")
-    monkeypatch.setattr(ActiveSegment, "append", append)
-    try:
-        asked = fast.send_publish("t", [b"y"])
-        assert held.wait(DEADLINE_S)
-        supervisor.forget()
-        for _ in range(4):
-            supervisor.wait_for("WATCHDOG")
-    finally:
-        go_on.set()
+    disk.stall("t")
+    asked = fast.send_publish("t", [b"y"])
+    assert disk.has_stalled.wait(DEADLINE_S)
+    supervisor.forget()
+    for _ in range(4):
+        supervisor.wait_for("WATCHDOG")
+    disk.heal()
     assert [code_of(answer) for answer in fast.answers_to([asked])] == [""]

@@ -21,7 +21,7 @@ from quothd.frontend.lifecycle import TABLE, State, Transition, follow
 from quothd.frontend.pending_fetches import PendingFetches
 from quothd.requests.pending_request import PendingRequest
 from quothd.requests.responder import Responder
-from quothd.topics.failures import breakdown, refusal
+from quothd.topics.failures import as_error, broken_off
 from quothlog.storage.filesystem import NotDurable, PosixFileSystem
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
@@ -30,7 +30,7 @@ from quothwire.topic import TOPIC_BYTES_MAX
 
 # -- the life of a topic --------------------------------------------------------------------------------
 
-ACTIVE = {State.OPENING, State.AWAKE, State.CLOSING}
+ACTIVE = {State.OPENING, State.OPEN, State.CLOSING}
 """The states in which a topic has a worker."""
 
 
@@ -46,9 +46,9 @@ def test_whatever_is_not_in_the_table_cannot_happen(state: State, happening: Tra
 
 def test_every_life_can_end_and_every_state_is_reached() -> None:
     """From asleep every other state can be reached, and from each of them sleep, or the end."""
-    assert reached_from(State.ASLEEP) == set(State)
+    assert reached_from(State.HIBERNATING) == set(State)
     for state in State:
-        assert State.ASLEEP in reached_from(state) or state is State.GONE
+        assert State.HIBERNATING in reached_from(state) or state is State.GONE
     assert not any(state is State.GONE for state, _ in TABLE)
 
 
@@ -89,7 +89,7 @@ def test_waits_are_a_list(rng: random.Random) -> None:
         match rng.randrange(6):
             case 0 | 1 | 2:
                 model.append(job(topic, rng.randrange(20), now + rng.choice((0.0, 5.0, 50.0, 5_000.0))))
-                waits.park(model[-1])
+                waits.add(model[-1])
                 continue
             case 3:
                 newest, most = rng.randrange(20), rng.choice((0, 1, 5, 1_000))
@@ -121,9 +121,9 @@ def test_waits_are_a_list(rng: random.Random) -> None:
 def test_waits_that_ended_are_forgotten() -> None:
     """A tailing reader parks again and again, with deadlines far away: that must not gather."""
     waits = PendingFetches()
-    waits.park(job("t", 2**50, 1e9))
+    waits.add(job("t", 2**50, 1e9))
     for i in range(100_000):
-        waits.park(job("t", i, 1e9))
+        waits.add(job("t", i, 1e9))
         assert len(waits.take_ready("t", i + 1, 10)) == 1
     assert len(waits._deadlines) < 100
     assert len(waits._by_topic["t"]) < 100
@@ -136,7 +136,7 @@ def test_waits_for_something_else_are_not_looked_at() -> None:
     """C54: a publish costs the same however many readers wait for what comes long after it."""
     waits = PendingFetches()
     for i in range(1_000):
-        waits.park(job("t", 2**50 + i, 1e9))
+        waits.add(job("t", 2**50 + i, 1e9))
     (rows,) = (order._rows for order in waits._by_topic.values())
     looked = Looked(rows)
     waits._by_topic["t"]._rows = looked
@@ -199,28 +199,31 @@ def test_slugs_of_different_names_differ() -> None:
     assert len(set(slugs)) == len(slugs)
 
 
-def test_folder_whose_name_is_not_durable_is_not_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is promised about a topic that a loss of power could take; a start syncs what it finds."""
-    synced: list[str] = []
-    catalog.scan(tmp_path)
+class NoName(PosixFileSystem):
+    """Refuses to sync the folder of topics once a topic's folder has its name."""
 
-    def opened(_self: PosixFileSystem, path: Path) -> SyncedBy:
-        return SyncedBy(lambda: sync(path))
+    def __init__(self) -> None:
+        self.synced: list[str] = []
 
-    def sync(path: Path) -> None:
-        synced.append(path.name)
+    def open_directory(self, path: Path) -> SyncedBy:
+        """See `FileSystem.open_directory`."""
+        return SyncedBy(lambda: self._sync(path))
+
+    def _sync(self, path: Path) -> None:
+        self.synced.append(path.name)
         if path.name == "topics" and "topic.json" in {one.name for one in path.glob("t~*/*")}:
             raise OSError(errno.EIO, "no sync")
 
-    monkeypatch.setattr(PosixFileSystem, "open_directory", opened)
+
+def test_folder_whose_name_is_not_durable_is_not_made(tmp_path: Path) -> None:
+    """Nothing is promised about a topic that a loss of power could take; a start syncs what it finds."""
+    catalog.scan(tmp_path)
     with pytest.raises(NotDurable, match="no sync"):
-        catalog.make(tmp_path, TopicFile("t", 5, TopicSettings()))
+        catalog.make(tmp_path, TopicFile("t", 5, TopicSettings()), filesystem=NoName())
     assert list((tmp_path / "topics").iterdir()) == []
-    synced.clear()
-    assert catalog.scan(tmp_path).folders == []
-    assert "topics" in synced
+    disk = NoName()
+    assert catalog.scan(tmp_path, disk).folders == []
+    assert "topics" in disk.synced
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -299,9 +302,9 @@ def test_settings_of_the_largest_topic_fit(tmp_path: Path) -> None:
 )
 def test_what_the_system_refuses_has_one_code(problem: Exception, code: str) -> None:
     """C24: what passes can be tried again, unless somebody broke off in the middle of it."""
-    told = refusal(problem, "t", Path("data"))
+    told = as_error(problem, "t", Path("data"))
     assert told.code == code
     assert told.retryable == (code in {"disk_low", "busy"})
     assert any(word in told.text for word in ("full", "short", "broken", "wrong", "a defect"))
     assert ("data: " in told.text) == (code == "storage_failed"), "it names the path"
-    assert not breakdown(problem, "t", Path("data")).retryable
+    assert not broken_off(problem, "t", Path("data")).retryable

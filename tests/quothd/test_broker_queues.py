@@ -9,24 +9,29 @@ import select
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 import zmq
 
+from kit.clocks import SECOND, ManualClock
 from kit.deadlines import DEADLINE_S
 from quothd.frontend.reply_queue import KEPT_BYTES_MAX, PATIENCE_S, REPLY_BYTES, ReplyQueue
 from quothd.requests.events import Answered, Event
-from quothd.threads.inbox import Inbox
+from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox
 from quothd.threads.wakeup import Wakeup
 
 # -- wake-ups -------------------------------------------------------------------------------------------
 
 
-def event(number: int) -> Event:
-    """Something that can be told apart."""
-    return Answered(cast(Any, None), cast(Any, number), [])
+Posted = tuple[Executor, Sequence[Event]]
+
+
+def event(number: int) -> Posted:
+    """A posted event that can be told apart."""
+    return cast(Executor, "a topic"), (Answered(cast(Any, number), []),)
 
 
 def is_ringing(fd: int) -> bool:
@@ -47,10 +52,10 @@ def test_a_wake_up_is_heard_until_it_is_hushed() -> None:
     wakeup.close()
 
 
-def take(outbox: Outbox) -> list[Event]:
+def take(outbox: Outbox) -> list[Posted]:
     """All that has been posted."""
     outbox.attend(rung=is_ringing(outbox.fd))
-    return list(outbox.take(math.inf))
+    return list(outbox.take(math.inf, time.monotonic))
 
 
 class Interrupted(Wakeup):
@@ -59,9 +64,9 @@ class Interrupted(Wakeup):
     def __init__(self, outbox: Outbox) -> None:
         super().__init__()
         self._outbox = outbox
-        self.before: list[Event] = []
-        self.after: list[Event] = []
-        self.taken: list[Event] | None = None
+        self.before: list[Posted] = []
+        self.after: list[Posted] = []
+        self.taken: list[Posted] | None = None
 
     def ring(self) -> None:
         """See `Wakeup.ring`: whoever posts has said that he will."""
@@ -72,11 +77,11 @@ class Interrupted(Wakeup):
     def hush(self) -> None:
         """See `Wakeup.hush`."""
         for one in self.before:
-            self._outbox.post(one)
+            self._outbox.post(*one)
         self.before = []
         super().hush()
         for one in self.after:
-            self._outbox.post(one)
+            self._outbox.post(*one)
         self.after = []
 
 
@@ -86,12 +91,12 @@ def test_a_post_while_it_is_hushed_is_taken(moment: str) -> None:
     outbox = Outbox()
     wakeup = outbox._wakeup = Interrupted(outbox)
     outbox.fd = wakeup.fd
-    outbox.post(event(1))
+    outbox.post(*event(1))
     setattr(wakeup, moment, [event(2)])
     assert take(outbox) == [event(1), event(2)]
     assert outbox.leave()
     assert not is_ringing(wakeup.fd)
-    outbox.post(event(3))
+    outbox.post(*event(3))
     assert is_ringing(wakeup.fd)
     assert take(outbox) == [event(3)]
     wakeup.close()
@@ -103,14 +108,14 @@ def test_a_ring_that_comes_late_is_hushed() -> None:
     wakeup = outbox._wakeup = Interrupted(outbox)
     outbox.fd = wakeup.fd
     wakeup.taken = []
-    outbox.post(event(1))
+    outbox.post(*event(1))
     assert wakeup.taken == [event(1)]
     wakeup.taken = None
     assert is_ringing(wakeup.fd)
     assert take(outbox) == []
     assert outbox.leave()
     assert not is_ringing(wakeup.fd)
-    outbox.post(event(2))
+    outbox.post(*event(2))
     assert is_ringing(wakeup.fd)
     wakeup.close()
 
@@ -119,7 +124,7 @@ def test_nobody_sleeps_over_what_was_posted_while_he_attended() -> None:
     """C42: it has not rung, so whoever leaves is told."""
     outbox = Outbox()
     assert take(outbox) == []
-    outbox.post(event(1))
+    outbox.post(*event(1))
     assert not is_ringing(outbox.fd)
     assert not outbox.leave()
     assert take(outbox) == [event(1)]
@@ -131,11 +136,11 @@ def test_a_flood_of_events_is_taken_in_turns() -> None:
     """So that sockets are looked at in between; one at least is taken, the rest is not slept over."""
     outbox = Outbox()
     for i in range(100):
-        outbox.post(event(i))
+        outbox.post(*event(i))
     for i in range(100):
         assert not outbox.leave()
         outbox.attend(rung=is_ringing(outbox.fd))
-        assert list(outbox.take(time.monotonic())) == [event(i)]
+        assert list(outbox.take(time.monotonic(), time.monotonic)) == [event(i)]
     assert outbox.leave()
     assert not is_ringing(outbox.fd)
     outbox.close()
@@ -148,98 +153,23 @@ def test_many_threads_post_and_nothing_is_lost() -> None:
 
     def post(number: int) -> None:
         for i in range(each):
-            outbox.post(event(number * each + i))
+            outbox.post(*event(number * each + i))
 
     posters = [threading.Thread(target=post, args=(number,)) for number in range(4)]
     for one in posters:
         one.start()
-    found: list[Event] = []
+    found: list[Posted] = []
     while len(found) < 4 * each:
         if outbox.leave():
             assert select.select([outbox.fd], [], [], DEADLINE_S)[0], f"{len(found)} taken, then silence"
         found += take(outbox)
     for one in posters:
         one.join()
-    numbers = [cast(int, one.job) for one in found if isinstance(one, Answered)]
+    numbers = [cast(int, one.request) for _, (one,) in found if isinstance(one, Answered)]
     for number in range(4):
         own = [i for i in numbers if i // each == number]
         assert own == list(range(number * each, (number + 1) * each))
     outbox.close()
-
-
-# -- the inbox ------------------------------------------------------------------------------------------
-
-
-def test_what_is_brought_is_announced_and_wakes_nobody() -> None:
-    """C42: until the front end hands it over, or the worker waits for it."""
-    announced: list[int] = []
-    inbox = Inbox(lambda: announced.append(1))
-    inbox.bring("a")
-    assert announced == [1]
-    began = time.monotonic()
-    inbox.wait(began + 60.0)  # there is something, so nobody waits
-    assert inbox.take(10) == ["a"]
-    assert not waits_for(inbox, 0.05)
-    inbox.bring("b")
-    inbox.hand_over()
-    assert waits_for(inbox, 60.0)
-    assert inbox.take(10) == ["b"]
-    inbox.direct = True
-    inbox.bring("c")
-    assert announced == [1, 1]
-    assert waits_for(inbox, 60.0)
-    assert inbox.take(10) == ["c"]
-    assert time.monotonic() - began < DEADLINE_S
-
-
-def waits_for(inbox: Inbox, seconds: float) -> bool:
-    """Is there something in it, after so long at the latest?"""
-    inbox.wait(time.monotonic() + seconds)
-    return bool(inbox.content())
-
-
-def test_what_is_given_comes_behind_what_is_there() -> None:
-    """C17: and what is more than asked for stays where it is."""
-    inbox = Inbox(lambda: None)
-    inbox.put(1, 2, 3)
-    inbox.given += cast(Any, [4, 5, 6])
-    assert inbox.content() == [1, 2, 3, 4, 5, 6]
-    assert inbox.take_given(2) == [1, 2]
-    assert inbox.take_given(2) == [3, 4]
-    inbox.hand_over()
-    assert inbox.take(10) == [5, 6]
-    assert inbox.content() == []
-
-
-def test_no_worker_sleeps_over_its_inbox() -> None:
-    """C42: many threads put, one takes and sleeps whenever it is empty, another one takes as well."""
-    inbox = Inbox(lambda: None)
-    each = 5_000
-    ended = threading.Event()
-    others: list[object] = []
-
-    def put(number: int) -> None:
-        for i in range(each):
-            inbox.put(number * each + i)
-
-    def steal() -> None:
-        while not ended.wait(0.0005):
-            others.extend(inbox.take(3))
-
-    threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
-    thief = threading.Thread(target=steal)
-    for one in (*threads, thief):
-        one.start()
-    found: list[object] = []
-    until = time.monotonic() + DEADLINE_S
-    while len(found) + len(others) < 4 * each:
-        assert time.monotonic() < until, f"{len(found)} + {len(others)} taken"
-        inbox.wait(time.monotonic() + 0.5)
-        found += inbox.take(256)
-    ended.set()
-    for one in (*threads, thief):
-        one.join()
-    assert sorted(cast(list[int], found + others)) == [*range(4 * each)]
 
 
 # -- replies --------------------------------------------------------------------------------------------
@@ -276,36 +206,42 @@ def counters() -> Counter[str]:
 
 
 @pytest.fixture
-def replies(router: Router, counters: Counter[str]) -> ReplyQueue:
+def clock() -> ManualClock:
+    """The clock of `replies`."""
+    return ManualClock()
+
+
+@pytest.fixture
+def replies(router: Router, counters: Counter[str], clock: ManualClock) -> ReplyQueue:
     """Replies through that router."""
-    return ReplyQueue(cast(Any, router), counters)
+    return ReplyQueue(cast(Any, router), counters, clock.monotonic)
 
 
 def test_a_reply_goes_out_at_once_if_there_is_room(replies: ReplyQueue, router: Router) -> None:
     """C60."""
     router.room[b"a"] = 1
-    replies.send([b"a", b"1"], 0.0)
+    replies.send([b"a", b"1"])
     assert router.sent == [[b"a", b"1"]]
     assert replies.next_try() is None
     assert not replies
 
 
 def test_replies_keep_their_order_whatever_the_room(
-    replies: ReplyQueue, router: Router, rng: random.Random
+    replies: ReplyQueue, router: Router, clock: ManualClock, rng: random.Random
 ) -> None:
     """C60: for each client, with room coming and going; nobody waits for anybody else."""
-    now, clients = 0.0, [b"a", b"b", b"c"]
+    clients = [b"a", b"b", b"c"]
     expected: dict[bytes, list[bytes]] = {client: [] for client in clients}
     for number in range(2_000):
         client = rng.choice(clients)
         router.room[rng.choice(clients)] += rng.choice((0, 0, 1, 3))
         expected[client].append(b"%d" % number)
-        replies.send([client, expected[client][-1]], now)
-        now += rng.random() / 100
-        replies.offer_again(now, math.inf)
+        replies.send([client, expected[client][-1]])
+        clock.step(rng.randrange(SECOND // 100))
+        replies.offer_again(clock.monotonic(), math.inf)
     for client in clients:
         router.room[client] = 10_000
-    replies.offer_again(now + 1, math.inf)
+    replies.offer_again(clock.monotonic() + 1, math.inf)
     assert not replies
     for client in clients:
         assert [frames[1] for frames in router.sent if frames[0] == client] == expected[client]
@@ -316,14 +252,14 @@ def test_a_client_that_takes_nothing_loses_its_replies(
 ) -> None:
     """C60: after a while, and it begins anew when it takes again."""
     for _ in range(5):
-        replies.send([b"a", b"x"], 0.0)
+        replies.send([b"a", b"x"])
     replies.offer_again(PATIENCE_S - 0.1, math.inf)
     assert replies
     replies.offer_again(PATIENCE_S + 0.1, math.inf)
     assert not replies
     assert counters["replies_dropped"] == 5
     router.room[b"a"] = 1
-    replies.send([b"a", b"y"], PATIENCE_S + 0.2)
+    replies.send([b"a", b"y"])
     assert router.sent == [[b"a", b"y"]]
 
 
@@ -331,12 +267,12 @@ def test_nobody_has_the_turn_for_long(replies: ReplyQueue, router: Router) -> No
     """C60: when the time of a turn is over the next one comes at once, and with it the next client."""
     for row in range(3):
         for client in (b"a", b"b"):
-            replies.send([client, b"%d" % row], 0.0)
+            replies.send([client, b"%d" % row])
     router.room.update({b"a": 10, b"b": 10})
     for _ in range(6):
         assert replies
         now = replies.next_try() or 0.0
-        replies.offer_again(now, until=time.monotonic())
+        replies.offer_again(now, until=0.0)
         assert replies.next_try() in (now, None)
     assert not replies
     assert [b"".join(frames) for frames in router.sent] == [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"]
@@ -347,17 +283,17 @@ def test_each_frame_that_is_kept_counts(replies: ReplyQueue, counters: Counter[s
     frames = [b"a", *[b"0123456789"] * 10_000]
     count = KEPT_BYTES_MAX // (58 * 10_000)
     for _ in range(count + 10):
-        replies.send(list(frames), 0.0)
+        replies.send(list(frames))
     assert counters["replies_dropped"] in range(5, 11)
 
 
 def test_what_is_kept_for_one_client_is_bounded(replies: ReplyQueue, counters: Counter[str]) -> None:
     """C60: in bytes, what a small reply takes in memory included."""
     for _ in range(KEPT_BYTES_MAX // 2**20 * 2):
-        replies.send([b"a", bytes(2**20)], 0.0)
+        replies.send([b"a", bytes(2**20)])
     assert counters["replies_dropped"] >= KEPT_BYTES_MAX // 2**20 - 1
     for _ in range(KEPT_BYTES_MAX // REPLY_BYTES + 10):
-        replies.send([b"b", b""], 0.0)
+        replies.send([b"b", b""])
     assert counters["replies_dropped"] >= KEPT_BYTES_MAX // 2**20 + 8
 
 
@@ -366,7 +302,7 @@ def test_replies_to_a_client_that_left_are_forgotten(
 ) -> None:
     """C60."""
     for _ in range(3):
-        replies.send([b"a", b"x"], 0.0)
+        replies.send([b"a", b"x"])
     router.gone.add(b"a")
     replies.offer_again(1.0, math.inf)
     assert not replies
@@ -375,7 +311,7 @@ def test_replies_to_a_client_that_left_are_forgotten(
 
 def test_trying_again_becomes_rarer(replies: ReplyQueue) -> None:
     """C60: a client that takes nothing costs little."""
-    replies.send([b"a", b"x"], 0.0)
+    replies.send([b"a", b"x"])
     now, tries = 0.0, 0
     while (again := replies.next_try()) is not None:
         assert again > now
@@ -396,4 +332,4 @@ def test_any_other_problem_is_raised(
 
     monkeypatch.setattr(router, "send", broken)
     with pytest.raises(zmq.ZMQError):
-        replies.send([b"a", b"x"], 0.0)
+        replies.send([b"a", b"x"])

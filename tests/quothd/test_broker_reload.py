@@ -406,13 +406,19 @@ def test_what_needs_a_restart_stays_and_is_named(reloaded: Reloaded, name: str) 
     assert reloaded.broker.config.differing(before) == ("max_age",)
 
 
-def test_a_shorter_age_of_staged_batches_counts_for_topics_that_sleep(reloaded: Reloaded) -> None:
-    Job(reloaded.fast, "t").stage(1, 0, [[b"x"]])
+def test_a_shorter_age_of_staged_batches_counts_for_topics_that_sleep(
+    reloaded: Reloaded, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All parts of a transaction expire together, and the log counts them."""
+    job = Job(reloaded.fast, "t")
+    for part in range(4):
+        job.stage(1, part, [[b"x"], [b"y"], [b"z"]])
     reloaded.set(worker_timeout=0.05)
     eventually(lambda: reloaded.fast.status(limit=0).active == 0, "the topic sleeps")
     assert reloaded.fast.describe("t").counters["staged_bytes"]
     reloaded.set(staged_max_age=0.01)
     eventually(lambda: not reloaded.fast.describe("t").counters["staged_bytes"], "they expire")
+    assert "version=1 parts=4 batches=12 records=12" in caplog.text
 
 
 def test_a_broker_that_has_ended_takes_no_configuration(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,15 @@ import pytest
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused, replied
 from kit.deadlines import DEADLINE_S, eventually, pause
+from kit.disk.doubles import FaultyDisk
 from kit.scale import times
 from quothd import Broker
 from quothd.frontend.dispatcher import Dispatcher
-from quothd.requests.events import Deleted, Event, Slept
+from quothd.requests.events import Closed, Deleted, Event
+from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox
 from quothd.threads.wakeup import Wakeup
 from quothlog import Log
-from quothlog.storage.filesystem import PosixFile
 from quothwire.errors import Conflict, Disconnected
 from quothwire.pointer import POINTER_MAX
 from quothwire.protocol.messages import DeleteTopic
@@ -233,50 +234,31 @@ def test_a_broker_that_was_stopped_leaves_nothing_to_recover(start_broker: Start
 # -- what cannot be finished ----------------------------------------------------------------------------
 
 
-class Disk:
-    """Lets every fsync of the sync thread hang, or not."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.goes_on = threading.Event()
-        self.goes_on.set()
-        self.reached = threading.Event()
-        self._real = PosixFile.sync
-        monkeypatch.setattr(PosixFile, "sync", lambda file: self.sync(file))
-
-    def hang(self) -> None:
-        """From now on."""
-        self.goes_on.clear()
-
-    def sync(self, file: PosixFile) -> None:
-        """See `PosixFile.sync`."""
-        if threading.current_thread().name == "quoth-sync":
-            self.reached.set()
-            self.goes_on.wait()
-        self._real(file)
-
-
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    """See `Disk`."""
-    disk = Disk(monkeypatch)
+def disk() -> Iterator[FaultyDisk]:
+    """A disk that may stall."""
+    disk = FaultyDisk()
     yield disk
-    disk.goes_on.set()
+    disk.heal()
 
 
-def test_a_stop_that_runs_out_of_time_says_so_and_lets_go_of_nothing(tmp_path: Path, disk: Disk) -> None:
+def test_a_stop_that_runs_out_of_time_says_so_and_lets_go_of_nothing(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
     """C33, C35: who still writes keeps the lock and the descriptors that he writes to."""
-    broker = Broker(tmp_path, stop_timeout=0.1).start()
+    broker = Broker(tmp_path, stop_timeout=0.1, filesystem=disk).start()
     with FastPeer(broker.context, broker.url) as fast:
-        fast.publish("quick", [b"x"])
-        eventually(lambda: fast.status(limit=0).counters["syncs"], "only the other one is synced later")
-        disk.hang()
-        disk.reached.clear()
-        fast.send_publish("t", [b"x"], "synced")
-        assert disk.reached.wait(DEADLINE_S)
+        fast.publish("t", [b"x"])
+        eventually(lambda: fast.status(limit=0).counters["syncs"], "only the next one is synced later")
+        disk.stall("t~", "sync")
+        fast.send_publish("t", [b"y"], "synced")
+        assert disk.has_stalled.wait(DEADLINE_S)
     front_end = broker._front_end
     assert front_end is not None
-    worker = front_end._dispatcher._entries["t"].worker
-    assert worker is not None
+    entry = front_end._dispatcher.registry.find("t")
+    assert entry is not None
+    assert entry.executor is not None
+    thread = entry.executor.thread
     wakeup = os.fstat(front_end._outbox.fd)
     with pytest.raises(Disconnected, match=r"timed_out: .*'t'.* at work after 100 milliseconds") as caught:
         broker.stop()
@@ -284,12 +266,12 @@ def test_a_stop_that_runs_out_of_time_says_so_and_lets_go_of_nothing(tmp_path: P
     broker.stop()
     with pytest.raises(Conflict, match="locked"):
         Broker(tmp_path).start()
-    disk.goes_on.set()
-    eventually(lambda: worker.ended, "it closes its log, though late")
+    disk.heal()
+    eventually(lambda: not thread.is_alive, "it closes its log, though late")
     assert os.path.samestat(os.fstat(front_end._outbox.fd), wakeup)
     (folder,) = (tmp_path / "topics").glob("t~*")
     with Log.open(folder) as log:
-        assert [record.value for record in log.read()] == [b"x"]
+        assert [record.value for record in log.read()] == [b"x", b"y"]
     with pytest.raises(Conflict, match="locked"):
         broker.start()
 
@@ -323,12 +305,12 @@ def test_nobody_rings_at_a_descriptor_that_was_closed(
 
 def test_the_last_word_of_a_worker_is_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C37, C42: what it said later might find nobody who listens; so a deletion brings its answer with it."""
-    events: list[Event] = []
+    last: dict[str, type[Event]] = {}
     real = Outbox.post
 
-    def post(outbox: Outbox, *said: Event) -> None:
-        events.extend(said)
-        real(outbox, *said)
+    def post(outbox: Outbox, executor: Executor, events: Sequence[Event]) -> None:
+        last[executor.thread.name] = type(events[-1])
+        real(outbox, executor, events)
 
     monkeypatch.setattr(Outbox, "post", post)
     with Broker(tmp_path) as broker, FastPeer(broker.context, broker.url) as fast:
@@ -337,8 +319,7 @@ def test_the_last_word_of_a_worker_is_its_last(tmp_path: Path, monkeypatch: pyte
         assert fast.call(DeleteTopic(), "deleted").records == 1
         with refused("unknown_topic"):
             fast.fetch("deleted")
-    last = {event.worker.topic: type(event) for event in events}
-    assert last == {"asleep": Slept, "deleted": Deleted}
+    assert last == {"asleep": Closed, "deleted": Deleted}
 
 
 def test_a_broker_whose_front_end_breaks_down_syncs_and_unlocks(

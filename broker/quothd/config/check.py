@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from quothd.config.addresses import places
 from quothd.config.config import KEYS, Config
 from quothd.config.sources import Sourced, read
 from quothd.config.template import toml
 from quothd.ended import Ended
-from quothd.frontend.addresses import places
 from quothd.service import log_handler
 from quothd.service.log_events import note
 from quothwire.errors import QuothError, error

@@ -26,6 +26,7 @@ from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import (
     DISK_FULL,
     PROCESS_SHORT,
+    FileSystem,
     NotDurable,
     PosixFileSystem,
     durable_names,
@@ -45,6 +46,7 @@ _SLUG_MAX = 200
 _NAME_BYTES_MAX = 255
 _SAFE = " !#$&'()+,-.;=@[]^_{}"
 _NEW, _GONE = ".new", ".gone"
+_DISK = PosixFileSystem()
 _TRIAL = 2**64 - 1
 """Stands for a log's id, of which 63 bits are random, in the name of a folder that a start tries out."""
 
@@ -72,11 +74,10 @@ def slug(name: str) -> str:
     return (f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted)[:_SLUG_MAX]
 
 
-def scan(directory: Path) -> Catalog:
+def scan(directory: Path, filesystem: FileSystem = _DISK) -> Catalog:
     """Find the topics below a directory and clear away what was being made or deleted."""
     catalog = Catalog()
     topics = directory / "topics"
-    filesystem = PosixFileSystem()
     filesystem.make_directory(topics)
     sync_directory(filesystem, topics)  # who named a folder may have died before that was durable
     for path in sorted(topics.iterdir()):
@@ -91,7 +92,7 @@ def scan(directory: Path) -> Catalog:
     return catalog
 
 
-def try_writing(directory: Path) -> None:
+def try_writing(directory: Path, filesystem: FileSystem = _DISK) -> None:
     """Do below `topics` what a publish does: make a folder, write, sync and rename a file, remove them.
 
     A full disk and a process short of descriptors are no reason not to serve: that passes. Raises
@@ -100,7 +101,7 @@ def try_writing(directory: Path) -> None:
     folder = directory / "topics" / f"{_NEW}~{_TRIAL:016x}"
     try:
         folder.mkdir(mode=0o700)
-        write_durably(PosixFileSystem(), folder / topic_file.NAME, [b"what the start tries out\n"])
+        write_durably(filesystem, folder / topic_file.NAME, [b"what the start tries out\n"])
         shutil.rmtree(folder)
     except OSError as problem:
         _discard(folder)
@@ -120,14 +121,17 @@ def place_of(directory: Path, topic: TopicFile) -> Path:
 
 
 def make(
-    directory: Path, topic: TopicFile, room: int = 0, fill: Callable[[Path], None] | None = None
+    directory: Path,
+    topic: TopicFile,
+    room: int = 0,
+    fill: Callable[[Path], None] | None = None,
+    filesystem: FileSystem = _DISK,
 ) -> Path:
     """Make the folder of a new topic, durable before it returns. Raises ``disk_low``, or OSError.
 
     room: bytes that have to be free beside it. Without them it would be left behind empty: what it is made
     for would be refused. fill: puts a log into it before anybody sees it; what it raises is raised.
     """
-    filesystem = PosixFileSystem()
     need_room(filesystem, directory, TOPIC_BYTES + room)
     path = place_of(directory, topic)
     assert not path.exists(), "what lies there would be removed if this went wrong"
@@ -138,7 +142,7 @@ def make(
         raise OSError(errno.ENOTDIR, f"{what} stands where a topic's folder has to be", str(beside))
     filesystem.make_directory(beside)
     try:
-        save(beside, topic)
+        save(beside, topic, filesystem)
         if fill is not None:
             fill(beside)
         with durable_names(filesystem, topics):
@@ -150,23 +154,23 @@ def make(
     return path
 
 
-def save(path: Path, topic: TopicFile) -> None:
+def save(path: Path, topic: TopicFile, filesystem: FileSystem = _DISK) -> None:
     """Replace the settings file in a topic's folder, all of it or nothing."""
-    write_durably(PosixFileSystem(), path / topic_file.NAME, [topic_file.encode(topic)])
+    write_durably(filesystem, path / topic_file.NAME, [topic_file.encode(topic)])
 
 
-def retire(path: Path) -> Path:
+def retire(path: Path, filesystem: FileSystem = _DISK) -> Path:
     """Take a topic's folder out of the catalog, durably. What it is called now may be removed.
 
     Raises OSError if it is where it was, `NotDurable` if that may not survive a loss of power.
     """
     gone = path.with_name(f"{_GONE}~{path.name.rpartition('~')[2]}")
     try:
-        with durable_names(PosixFileSystem(), path.parent):
-            path.rename(gone)
+        with durable_names(filesystem, path.parent):
+            filesystem.rename(path, gone)
     except NotDurable:
         with contextlib.suppress(OSError):
-            gone.rename(path)
+            filesystem.rename(gone, path)
         raise
     return gone
 

@@ -1,499 +1,407 @@
-"""Which topic, which worker, or wait: everything the front end decides, without a socket.
+"""Decides what becomes of each request: answered at once, given to its topic, kept until the topic is open.
 
-It runs in the front end's thread and gets the time as an argument. Requests come in as jobs, events come back
-from the workers, frames go out through `send`. Every job that is accepted is answered exactly once.
+It has no socket. Requests come from the front end, events from the topics, frames leave through `send`. Every
+accepted request gets exactly one answer.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-import time
-from bisect import bisect_right, insort
-from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 
 from quothd.config.config import Config
 from quothd.datadir.catalog import Folder
 from quothd.datadir.topic_file import TopicFile
 from quothd.frontend.lifecycle import State, Transition
 from quothd.frontend.pending_fetches import PendingFetches
-from quothd.frontend.registry import RegistryEntry
+from quothd.frontend.registry import Registry, RegistryEntry
 from quothd.frontend.scheduler import Scheduler
+from quothd.frontend.timetable import Timetable
 from quothd.requests.events import (
     Answered,
-    Changed,
+    Brought,
+    Closed,
     Deleted,
     DiskLow,
-    Due,
     Event,
     Failed,
     Idle,
     Informed,
     Opened,
     Opening,
-    Parked,
     Progress,
-    Slept,
+    Released,
+    Waiting,
 )
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
-from quothd.threads.fsync_thread import FsyncThread
-from quothd.threads.outbox import Outbox
-from quothd.threads.reader_pool import ReaderPool
-from quothd.threads.stall_guard import StandIn
-from quothd.threads.topic_thread import Worker
+from quothd.threads.executor import Executor, Shared
 from quothd.topics.append_burst import check_first
-from quothd.topics.metadata import TopicMetadata, topic_info
+from quothd.topics.metadata import TopicMetadata
 from quothd.topics.retention import RETRY_US
 from quothlog import LogInfo
 from quothlog.recovery.recovery import new_log_id
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Frames
 from quothwire.protocol.messages import Fetched, Operation
-from quothwire.protocol.msgpack_schema import REPLY_BYTES_MAX
 
 Send = Callable[[Frames], None]
 Announce = Callable[[str, int], None]
 
-STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
-"""Names and letters in one status: topics with thousands of segments make it shorter, not larger."""
-
 DISK_LOW_S = 10.0
-"""Whoever is refused tries again; when nobody has been for so long, nobody knows how the disk is."""
-
-SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "lost_records", "set_aside_bytes", "stray_files")
-"""Counters and gauges of topics that are summed up in the status."""
+"""A producer that was refused tries again; without a refusal for so long, the state of the disk is
+unknown."""
 
 _MAKES_TOPIC = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE)
 _READS = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 
 
 class Dispatcher:
-    """The topics, their workers and who waits for them. Owned by the front end's thread."""
+    """The topics of a broker and the requests for them. Owned by the front end's thread."""
 
     def __init__(
-        self,
-        directory: Path,
-        config: Config,
-        folders: list[Folder],
-        outbox: Outbox,
-        send: Send,
-        announce: Announce,
-        stand_in: StandIn,
+        self, config: Config, folders: Iterable[Folder], shared: Shared, send: Send, announce: Announce
     ) -> None:
-        self._stand_in = stand_in
-        self.waits = PendingFetches()
-        self._directory = directory
+        self.registry = Registry()
+        self.pending_fetches = PendingFetches()
         self._config = config
-        self._outbox = outbox
+        self._shared = shared
         self._send = send
         self._announce = announce
-        self._syncer = FsyncThread()
-        self._readers = ReaderPool()
-        self._entries: dict[str, RegistryEntry] = {}
-        self._names: list[bytes] = []
-        self._turns = Scheduler(config.workers_max, self._make_worker)
-        self._retention: list[tuple[int, str]] = []
-        self._held_bytes = 0
-        self._due: dict[RegistryEntry, None] = {}
-        self._totals: Counter[str] = Counter()
-        self._stopping = False
+        self.scheduler = Scheduler(config.workers_max, self._activate)
+        self._timetable = Timetable()
+        self._ready: dict[RegistryEntry, None] = {}
+        self._request_bytes = 0
+        self._is_stopping = False
         self._disk_low_at = -math.inf
         for folder in folders:
-            self._enter(RegistryEntry(TopicMetadata(folder.path, folder.topic, folder.problem), is_new=False))
-        self._turns.open_unasked(self._entries.values())
-
-    def start(self) -> None:
-        """Start the threads that all topics share."""
-        self._syncer.start()
-        self._readers.start()
+            self.registry.add(
+                RegistryEntry(TopicMetadata(folder.path, folder.topic, folder.problem), is_new=False)
+            )
+        self.scheduler.open_all(self.registry)
 
     def configure(self, config: Config) -> None:
-        """Go by another configuration from now on, as every worker does once it has done what it is at."""
+        """Apply another configuration; each open topic does so once it has done what it is at."""
         if config.staged_max_age != self._config.staged_max_age:
             self._look_for_staged()
         self._config = config
-        self._turns.workers_max = config.workers_max
-        for worker in self._turns.workers:
-            worker.configure(config)
+        self.scheduler.workers_max = config.workers_max
+        for executor in self.scheduler.executors:
+            executor.send(config)
 
-    def _look_for_staged(self) -> None:
-        """Open the sleeping topics with staged batches: these may expire at another time now."""
-        for entry in self._entries.values():
-            if entry.state is State.ASLEEP and entry.info is not None and entry.info.gauges["staged_bytes"]:
-                self._retain_at(entry, time.time_ns() // 1_000)
+    def is_disk_low(self, now: float) -> bool:
+        """Whether a publish was refused in the last `DISK_LOW_S`, since too little of the disk is free."""
+        return now - self._disk_low_at < DISK_LOW_S
 
-    def _make_worker(self, place: TopicMetadata) -> Worker:
-        return Worker(self._directory, place, self._config, self._outbox, self._syncer, self._readers)
+    def _activate(self, metadata: TopicMetadata) -> Executor:
+        return Executor(metadata, self._config, self._shared)
 
-    # -- requests ---------------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------------
 
-    def submit(self, job: PendingRequest, now: float) -> None:
-        """Take a request for a topic. Whatever is wrong with it becomes its answer."""
+    def submit(self, request: PendingRequest, now: float) -> None:
+        """Take a request for a topic; an error becomes its answer."""
         try:
-            self._accept(job, now)
+            self._accept(request, now)
         except QuothError as problem:
-            self._send(job.responder.refuse(problem))
+            self._send(request.responder.refuse(problem))
 
-    def _accept(self, job: PendingRequest, now: float) -> None:
-        if self._stopping:
+    def _accept(self, request: PendingRequest, now: float) -> None:
+        if self._is_stopping:
             raise error("stopping", "the broker is shutting down")
-        if self._held_bytes + job.size > self._config.request_bytes_max:
-            raise error("busy", f"requests of {self._held_bytes} bytes are in work")
-        entry = self._entries.get(job.topic)
+        if self._request_bytes + request.size > self._config.request_bytes_max:
+            raise error("busy", f"requests of {self._request_bytes} bytes are in work")
+        entry = self.registry.find(request.topic)
         if entry is None:
-            if job.operation is Operation.FETCH:
-                self._await_topic(job, now)
+            if request.operation is Operation.FETCH:
+                self._await_topic(request, now)
                 return
-            entry = self._make(job)
+            entry = self._create(request)
         elif entry.deletion is not None:
-            raise error("busy", f"topic {job.topic!r} is being deleted")
-        elif job.operation is Operation.CREATE:
-            raise error("topic_exists", f"topic {job.topic!r} exists")
+            raise error("busy", f"topic {request.topic!r} is being deleted")
+        elif request.operation is Operation.CREATE:
+            raise error("topic_exists", f"topic {request.topic!r} exists")
         if entry.outstanding >= self._config.topic_requests_max:
-            raise error("busy", f"{entry.outstanding} requests of topic {job.topic!r} are in work")
-        if entry.worker is None and self._answer_asleep(entry, job, now):
+            raise error("busy", f"{entry.outstanding} requests of topic {request.topic!r} are in work")
+        if entry.executor is None and self._answer_hibernating(entry, request, now):
             return
-        recovering = (
-            entry.state is State.OPENING and now - entry.opening_since > self._config.recovering_after
-        )
-        if recovering and job.operation in _READS:
+        is_slow = entry.state is State.OPENING and now - entry.opening_since > self._config.recovering_after
+        if is_slow and request.operation in _READS:
             raise error("recovering", entry.recovery(now))
         entry.outstanding += 1
-        self._held_bytes += job.size
-        if job.operation is Operation.DELETE:
-            entry.deletion = job
-            self._delete_if_done(entry, now)
+        self._request_bytes += request.size
+        if request.operation is Operation.DELETE:
+            entry.deletion = request
+            self._delete_if_alone(entry, now)
         else:
-            self._hand_over(entry, job, now)
+            self._give(entry, request, now)
 
-    def _make(self, job: PendingRequest) -> RegistryEntry:
-        """The entry of a topic that does not exist yet; the worker will make its folder."""
+    def _create(self, request: PendingRequest) -> RegistryEntry:
+        """Add a topic that does not exist yet; its thread will make the folder."""
         settings = self._config.topic_settings()
-        may_make = job.operation is Operation.CREATE or self._config.auto_create
-        if job.operation not in _MAKES_TOPIC or not may_make:
-            raise error("unknown_topic", f"there is no topic {job.topic!r}")
-        if job.operation is Operation.CREATE:
-            settings = settings.changed(job.decode().settings)
+        may_create = request.operation is Operation.CREATE or self._config.auto_create
+        if request.operation not in _MAKES_TOPIC or not may_create:
+            raise error("unknown_topic", f"there is no topic {request.topic!r}")
+        if request.operation is Operation.CREATE:
+            settings = settings.changed(request.decode().settings)
         else:
-            check_first(job)  # so that a publish that is refused does not leave an empty topic behind
-        if len(self._entries) >= self._config.topics_max:
-            raise error("topics_max", f"there are {len(self._entries)} topics already")
-        entry = RegistryEntry(TopicMetadata(None, TopicFile(job.topic, new_log_id(), settings)), is_new=True)
-        self._enter(entry)
+            check_first(request)  # so that a publish that is refused does not leave an empty topic behind
+        if len(self.registry) >= self._config.topics_max:
+            raise error("topics_max", f"there are {len(self.registry)} topics already")
+        topic = TopicFile(request.topic, new_log_id(), settings)
+        entry = RegistryEntry(TopicMetadata(None, topic), is_new=True)
+        self.registry.add(entry)
         return entry
 
-    def _await_topic(self, job: PendingRequest, now: float) -> None:
-        """A reader that is willing to wait may come before the first publish; one that knew it is told."""
-        job.begin_fetch(now)
-        if not job.deadline or job.request.ordinal >= 0:
-            raise error("unknown_topic", f"there is no topic {job.topic!r}")
-        self._park(job)
+    def _await_topic(self, request: PendingRequest, now: float) -> None:
+        """Keep a fetch that waits for a topic; a reader that knew the topic learns that it is gone."""
+        request.begin_fetch(now)
+        if not request.deadline or request.message.ordinal >= 0:
+            raise error("unknown_topic", f"there is no topic {request.topic!r}")
+        self._keep(request)
 
-    def _answer_asleep(self, entry: RegistryEntry, job: PendingRequest, now: float) -> bool:
-        """Answer what can be answered without waking the topic."""
-        if entry.info is None or entry.state is not State.ASLEEP:
+    def _answer_hibernating(self, entry: RegistryEntry, request: PendingRequest, now: float) -> bool:
+        """Answer what can be answered without opening the topic."""
+        if entry.info is None or entry.state is not State.HIBERNATING:
             return False
-        if job.operation is Operation.DESCRIBE:
-            job.decode()
-            self._send(job.responder.reply(topic_info(entry.place, entry.info, entry.states())))
+        if request.operation is Operation.DESCRIBE:
+            request.decode()
+            described = entry.metadata.describe(entry.info, entry.segments())
+            self._send(request.responder.reply(described))
             return True
-        if job.operation is not Operation.FETCH:
+        if request.operation is not Operation.FETCH:
             return False
-        job.begin_fetch(now)
-        if job.after < entry.newest:
+        request.begin_fetch(now)
+        if request.after < entry.newest:
             return False
-        if job.deadline:
-            self._park(job)
+        if request.deadline:
+            self._keep(request)
         else:
-            self._send(self._nothing(entry, job))
+            self._send(_nothing(entry, request))
         return True
 
-    def _hand_over(self, entry: RegistryEntry, job: PendingRequest, now: float) -> None:
+    def _give(self, entry: RegistryEntry, request: PendingRequest, now: float) -> None:
+        """Give a request to its topic, or queue it until the topic is open."""
         entry.used = now
-        if entry.state is State.AWAKE and entry.worker is not None and not entry.makes_way:
+        if entry.state is State.OPEN and entry.executor is not None and not entry.makes_way:
             entry.in_work += 1
-            entry.worker.inbox.given.append(job)
-            self._due[entry] = None
+            entry.executor.given.append(request)
+            self._ready[entry] = None
         else:
-            entry.pending.append(job)
-            self._turns.need(entry, now)
+            entry.queued.append(request)
+            self.scheduler.need(entry, now)
 
-    def hand_over(self, until: float) -> bool:
-        """Do what is quick of what was given to the workers, let them have the rest; True if more may follow.
+    def _delete_if_alone(self, entry: RegistryEntry, now: float) -> None:
+        """Give a deletion to its topic once no other request is left."""
+        if entry.deletion is not None and entry.outstanding == 1 and entry.deletion not in entry.queued:
+            self._give(entry, entry.deletion, now)
 
-        It ends once the monotonic clock says `until`. A topic stays on the list until nothing is left that
-        was given: this thread may lose the front.
+    def _keep(self, request: PendingRequest) -> None:
+        """Let a fetch wait until there is something new, or until its deadline."""
+        if len(self.pending_fetches) >= self._config.waits_max:
+            problem = error("busy", f"{len(self.pending_fetches)} requests are waiting")
+            self._send(request.responder.refuse(problem))
+        else:
+            self.pending_fetches.add(request)
+
+    def run(self, until: float) -> bool:
+        """Let the topics handle what they were given; true if there may be more.
+
+        It ends once the monotonic clock says `until`. A topic stays ready until nothing is left that was
+        given: this thread may stop being the front end in the middle.
         """
-        served = False
-        may_serve = self._stand_in.is_there()
-        for entry in [*self._due]:
-            if entry.worker is not None:
-                inbox = entry.worker.inbox
-                if may_serve and entry.state is State.AWAKE and entry.worker.serve(self._stand_in.watch):
-                    served = True
-                    if time.monotonic() >= until:
-                        break
-                    if inbox.content():
-                        continue
-                else:
-                    inbox.hand_over()
-            del self._due[entry]
-        return served
+        is_busy = False
+        for entry in [*self._ready]:
+            executor, now = entry.executor, self._shared.clock.monotonic()
+            events = executor.run(now) if executor is not None else ()
+            if executor is None or not executor.can_run:
+                self._ready.pop(entry, None)
+            if executor is not None and events:
+                is_busy = True
+                self.take(executor, events, now)
+                if now >= until:
+                    break
+        return is_busy
 
-    def _delete_if_done(self, entry: RegistryEntry, now: float) -> None:
-        """Let the deletion go once it is the only job that is left."""
-        if entry.deletion is not None and entry.outstanding == 1 and entry.deletion not in entry.pending:
-            self._hand_over(entry, entry.deletion, now)
+    # -- events ---------------------------------------------------------------------------------------------
 
-    def _park(self, job: PendingRequest) -> None:
-        if len(self.waits) >= self._config.waits_max:
-            self._send(job.responder.refuse(error("busy", f"{len(self.waits)} requests are waiting")))
-        else:
-            self.waits.park(job)
-
-    def _nothing(self, entry: RegistryEntry, job: PendingRequest) -> Frames:
-        reply = Fetched(entry.place.topic.log_id, job.request.after, entry.newest, 0, entry.end_ordinal)
-        return job.responder.reply(reply)
-
-    # -- events -----------------------------------------------------------------------------------------
-
-    def take(self, event: Event, now: float) -> None:
-        """Take what a worker says. Words of a worker that has been replaced only count as answers."""
-        entry = self._entries.get(event.worker.topic)
-        if entry is not None and entry.worker is not event.worker:
+    def take(self, executor: Executor, events: Sequence[Event], now: float) -> None:
+        """Take events of a topic; those of an executor that was replaced count as answers only."""
+        if not events:
+            return
+        entry = self.registry.find(executor.thread.name)
+        if entry is not None and entry.executor is not executor:
             entry = None
-        match event:
-            case Answered():
+        for event in events:
+            if isinstance(event, Answered):
                 self._send(event.frames)
-                self._done(entry, event.job, now)
-            case Due():
-                if entry is not None:
-                    self._due[entry] = None
-            case Parked():
-                self._done(entry, event.job, now)
-                self._park(event.job)
-                if entry is not None and event.job.after < entry.newest:
-                    self._wake_waiting(entry, now)
-            case _ if entry is not None:
-                self._take_own(entry, event, now)
+                self._done(entry, event.request, now)
+            elif isinstance(event, Waiting):
+                self._done(entry, event.request, now)
+                self._keep(event.request)
+                if entry is not None and event.request.after < entry.newest:
+                    self._resume_fetches(entry, now)
+            elif entry is not None:
+                self._take_own(entry, executor, event, now)
+        if entry is not None and (due := executor.next_due()) is not None:
+            self._timetable.plan(entry, due)
 
-    def _take_own(self, entry: RegistryEntry, event: Event, now: float) -> None:
+    def _take_own(self, entry: RegistryEntry, executor: Executor, event: Event, now: float) -> None:
         match event:
             case Progress():
                 entry.newest, entry.end_ordinal = event.newest, event.end_ordinal
                 self._announce(entry.name, event.newest)
-                self._wake_waiting(entry, now)
+                self._resume_fetches(entry, now)
+            case Released():
+                executor.release(event, now)
+                if executor.given:
+                    self._ready[entry] = None
+            case Brought():
+                executor.given.append(event.item)
+                self._ready[entry] = None
+            case Informed():
+                self._learn(entry, event.info, event.retention_due)
             case Opening():
-                entry.looked_through = (event.done, event.size)
+                entry.scanned = (event.done, event.size)
             case Opened():
                 self._opened(entry, event, now)
-            case Informed():
-                self._learn(entry, event)
-            case Changed():
-                entry.place = event.place
             case DiskLow():
                 self._disk_low_at = now
             case Idle():
-                if entry.state is State.AWAKE and not entry.outstanding:
-                    self._turns.rest(entry)
-            case Slept():
+                if entry.state is State.OPEN and not entry.outstanding:
+                    self.scheduler.hibernate(entry)
+            case Closed():
                 note("topic_slept", topic=entry.name)
-                entry.place = event.place
-                self._learn(entry, event)
-                self._turns.took(entry, Transition.SLEPT, now)
+                self._learn(entry, event.info, event.retention_due)
+                executor.end()
+                self.scheduler.released(entry, Transition.CLOSED, now)
             case Deleted():
                 note("topic_deleted", topic=entry.name)
-                self._turns.took(entry, Transition.DELETED, now)
+                executor.end()
+                self.scheduler.released(entry, Transition.DELETED, now)
                 self._forget(entry, error("unknown_topic", f"topic {entry.name!r} was deleted"))
                 self._send(event.frames)
-                self._done(None, event.job, now)
+                self._done(None, event.request, now)
             case Failed():
-                self._fail(entry, event, now)
+                self._failed(entry, executor, event, now)
 
     def _opened(self, entry: RegistryEntry, event: Opened, now: float) -> None:
-        assert entry.worker is not None
         entry.step(Transition.OPENED)
         note("topic_made" if entry.is_new else "topic_opened", topic=entry.name)
         entry.is_new = False
-        entry.place = event.place
-        self._learn(entry, event)
-        pending, entry.pending = entry.pending, []
-        for job in pending:
-            self._hand_over(entry, job, now)
-        entry.worker.inbox.hand_over()  # its thread is awake: what waited for it is done there
-        self._due.pop(entry, None)
-        self._wake_waiting(entry, now)
+        self._learn(entry, event.info, event.retention_due)
+        queued, entry.queued = entry.queued, []
+        for request in queued:
+            self._give(entry, request, now)
+        self._resume_fetches(entry, now)
         if not entry.outstanding:
-            self._turns.rest(entry)
+            self.scheduler.hibernate(entry)
 
-    def _done(self, entry: RegistryEntry | None, job: PendingRequest, now: float) -> None:
-        self._held_bytes -= job.size
-        if entry is not None:
-            entry.outstanding -= 1
-            entry.in_work -= 1
-            if entry.deletion is job:
-                entry.deletion = None
-            self._delete_if_done(entry, now)
-            if entry.makes_way and not entry.in_work:
-                self._turns.rest(entry)
-            if not entry.outstanding:
-                self._wake_waiting(entry, now)
-                self._turns.give(now)
-
-    def _learn(self, entry: RegistryEntry, event: Opened | Informed | Slept) -> None:
-        self._sum_up(entry.info, -1)
-        self._sum_up(event.info, 1)
-        entry.learn(event.info)
-        self._retain_at(entry, event.retention_due)
-
-    def _retain_at(self, entry: RegistryEntry, due: int | None) -> None:
-        if due is not None and due != entry.retention_at:
-            heapq.heappush(self._retention, (due, entry.name))
-        entry.retention_at = due
-
-    def _fail(self, entry: RegistryEntry, event: Failed, now: float) -> None:
-        """A worker ended by itself: its jobs get the reason, the next request opens the topic anew."""
-        assert entry.worker is not None
-        jobs = {*event.jobs, *entry.worker.inbox.leftover(), *entry.pending}
+    def _done(self, entry: RegistryEntry | None, request: PendingRequest, now: float) -> None:
+        """Take note that a request has its answer."""
+        self._request_bytes -= request.size
+        if entry is None:
+            return
+        entry.outstanding -= 1
+        entry.in_work -= 1
         if entry.deletion is not None:
-            jobs.add(entry.deletion)
-        entry.place, entry.pending, entry.deletion = event.place, [], None
-        for job in jobs:
-            self._send(job.responder.refuse(event.problem))
-            self._held_bytes -= job.size
+            if entry.deletion is request:
+                entry.deletion = None
+            self._delete_if_alone(entry, now)
+        if entry.makes_way and not entry.in_work:
+            self.scheduler.hibernate(entry)
+        if not entry.outstanding:
+            self._resume_fetches(entry, now)
+            if self.scheduler.has_waiting:
+                self.scheduler.assign(now)
+
+    def _learn(self, entry: RegistryEntry, info: LogInfo, retention_due: int | None) -> None:
+        self.registry.learn(entry, info)
+        self._timetable.retain(entry, retention_due)
+
+    def _failed(self, entry: RegistryEntry, executor: Executor, event: Failed, now: float) -> None:
+        """Answer the requests of a topic that has failed; the next one opens it again."""
+        left = [item for item in executor.end() if isinstance(item, PendingRequest)]
+        requests = {*event.requests, *left, *entry.queued}
+        if entry.deletion is not None:
+            requests.add(entry.deletion)
+        entry.queued, entry.deletion = [], None
+        for request in requests:
+            self._send(request.responder.refuse(event.problem))
+            self._request_bytes -= request.size
             entry.outstanding -= 1
         if event.problem.code == "disk_low":
             self._disk_low_at = now
-        self._turns.took(entry, Transition.FAILED, now)
+        self.scheduler.released(entry, Transition.FAILED, now)
         if entry.is_new:
             self._forget(entry, event.problem)
         elif event.problem.retryable:  # it could not even be opened, so its retention is still to be done
-            self._retain_at(entry, time.time_ns() // 1_000 + RETRY_US)
+            self._timetable.retain(entry, self._shared.clock.now() + RETRY_US)
 
-    def _wake_waiting(self, entry: RegistryEntry, now: float) -> None:
-        """Go on with the fetches that something new is there for, no more of them than the topic takes."""
-        if entry.deletion is None:
+    def _resume_fetches(self, entry: RegistryEntry, now: float) -> None:
+        """Go on with the fetches that have something new, no more of them than the topic takes."""
+        if entry.deletion is None and self.pending_fetches:
             room = self._config.topic_requests_max - entry.outstanding
-            for job in self.waits.take_ready(entry.name, entry.newest, room):
-                self.submit(job, now)
-
-    def _enter(self, entry: RegistryEntry) -> None:
-        self._entries[entry.name] = entry
-        insort(self._names, entry.name.encode())
+            for request in self.pending_fetches.take_ready(entry.name, entry.newest, room):
+                self.submit(request, now)
 
     def _forget(self, entry: RegistryEntry, problem: QuothError) -> None:
-        """The topic does not exist any more: tell whoever waits for it."""
-        self._sum_up(entry.info, -1)
-        del self._entries[entry.name]
-        self._names.remove(entry.name.encode())
-        for job in self.waits.take_topic(entry.name):
-            self._send(job.responder.refuse(problem))
+        """Remove a topic that does not exist any more, and answer the fetches that wait for it."""
+        self.registry.remove(entry)
+        for request in self.pending_fetches.take_topic(entry.name):
+            self._send(request.responder.refuse(problem))
 
-    # -- time -------------------------------------------------------------------------------------------
+    # -- time -----------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> float | None:
         """Do what is due; returns when to come back at the latest, by the monotonic clock."""
-        for job in self.waits.take_expired(now):
-            self._expire(job)
-        self._retain(now)
-        dues = (self._turns.tick(now), self.waits.next_deadline())
+        for request in self.pending_fetches.take_expired(now):
+            entry = self.registry.find(request.topic)
+            if entry is None:
+                problem = error("unknown_topic", f"there is no topic {request.topic!r}")
+                self._send(request.responder.refuse(problem))
+            else:
+                self._send(_nothing(entry, request))
+        for entry in self._timetable.take_due(now):
+            if entry.executor is not None:
+                self.take(entry.executor, entry.executor.tick(now), now)
+            if entry.executor is not None and (due := entry.executor.next_due()) is not None:
+                self._timetable.plan(entry, due)
+        for entry in self._timetable.take_retention(self._shared.clock.now()):
+            if entry.state is State.HIBERNATING:
+                self.scheduler.need(entry, now)
+        dues = self.scheduler.tick(now), self.pending_fetches.next_deadline(), self._timetable.next_due()
         return min((due for due in dues if due is not None), default=None)
 
-    def _expire(self, job: PendingRequest) -> None:
-        entry = self._entries.get(job.topic)
-        if entry is None:
-            self._send(job.responder.refuse(error("unknown_topic", f"there is no topic {job.topic!r}")))
-        else:
-            self._send(self._nothing(entry, job))
+    def _look_for_staged(self) -> None:
+        """Open the hibernating topics with staged batches: these may expire at another time now."""
+        for entry in self.registry:
+            is_open = entry.state is not State.HIBERNATING
+            if not is_open and entry.info is not None and entry.info.gauges["staged_bytes"]:
+                self._timetable.retain(entry, self._shared.clock.now())
 
-    def _retain(self, now: float) -> None:
-        """Wake the sleeping topics whose retention is due; those that are awake look after themselves."""
-        clock = time.time_ns() // 1_000
-        while self._retention and self._retention[0][0] <= clock:
-            due, name = heapq.heappop(self._retention)
-            entry = self._entries.get(name)
-            if entry is not None and entry.retention_at == due:
-                entry.retention_at = None
-                if entry.state is State.ASLEEP:
-                    self._turns.need(entry, now)
-
-    # -- the broker as a whole --------------------------------------------------------------------------
-
-    def names(self, after: str, limit: int) -> list[str]:
-        """Names of topics above `after`, in the order of their bytes."""
-        start = bisect_right(self._names, after.encode()) if after else 0
-        return [name.decode() for name in self._names[start : start + limit]]
-
-    def states(self, after: str, limit: int) -> dict[str, str]:
-        """The letters of topics above `after`, as many as fit into one reply."""
-        states: dict[str, str] = {}
-        room = STATES_BYTES_MAX
-        for name in self.names(after, limit):
-            letters = self._entries[name].states()
-            room -= len(name.encode()) + len(letters)
-            if room < 0 and states:
-                break
-            states[name] = letters
-        return states
-
-    @property
-    def topics(self) -> int:
-        """How many topics there are."""
-        return len(self._entries)
-
-    @property
-    def unopened(self) -> int:
-        """How many topics have not been opened since the start."""
-        return self._turns.unopened
-
-    def is_disk_low(self, now: float) -> bool:
-        """Has a publish been refused in the last `DISK_LOW_S`, since too little of the disk is free?"""
-        return now - self._disk_low_at < DISK_LOW_S
-
-    @property
-    def active(self) -> int:
-        """How many topics have a worker."""
-        return self._turns.active
-
-    def totals(self) -> dict[str, int]:
-        """What somebody should know of, over all topics that have been opened since the start."""
-        return {name: self._totals[name] for name in (*SUMS, "borrowed_us_max")}
-
-    def _sum_up(self, info: LogInfo | None, sign: int) -> None:
-        if info is not None:
-            told = {**info.counters, **info.gauges}
-            for name in SUMS:
-                self._totals[name] += sign * told[name]
-            self._totals["borrowed_us_max"] = max(self._totals["borrowed_us_max"], told["borrowed_us"])
-
-    @property
-    def syncs(self) -> int:
-        """How many fsyncs the sync thread has run."""
-        return self._syncer.runs
+    # -- the end --------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Take nothing more; tell who waits."""
-        self._stopping = True
-        self._turns.drain()
-        for job in self.waits.take_all():
-            self._send(job.responder.refuse(error("stopping", "the broker is shutting down")))
+        """Refuse further requests, and answer the fetches that wait."""
+        self._is_stopping = True
+        self.scheduler.drain()
+        for request in self.pending_fetches.take_all():
+            self._send(request.responder.refuse(error("stopping", "the broker is shutting down")))
 
-    def drained(self) -> bool:
-        """Send the topics that have answered everything to sleep; are all asleep?"""
-        return self._turns.drained()
+    def end(self, until: float) -> tuple[list[str], list[str]]:
+        """Close all topics, until the monotonic clock says so; no call follows this one.
 
-    def stop(self, until: float) -> tuple[list[str], list[str]]:
-        """End all threads, until the monotonic clock says so; there is no other call after this one.
-
-        Returns the topics that are still at work then, and those of which not everything is synced though
-        they are not. For the former the shared threads go on as well.
+        Returns the topics whose threads are still at work then, and the others of which not everything is
+        synced.
         """
-        at_work, unsynced = self._turns.end(until)
-        failed = [entry.name for entry in self._entries.values() if entry.place.failure is not None]
-        if not at_work:
-            self._syncer.stop(until)
-            self._readers.stop(until)
+        self.scheduler.finish()
+        self._shared.outbox.abandon()
+        at_work, unsynced = self.scheduler.join(until, self._shared.clock.monotonic)
+        failed = [entry.name for entry in self.registry if entry.metadata.failure is not None]
         return at_work, sorted({*unsynced, *failed} - {*at_work})
+
+
+def _nothing(entry: RegistryEntry, request: PendingRequest) -> Frames:
+    """The answer of a fetch that found nothing."""
+    log_id, after = entry.metadata.topic.log_id, request.message.after
+    return request.responder.reply(Fetched(log_id, after, entry.newest, 0, entry.end_ordinal))

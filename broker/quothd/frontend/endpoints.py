@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import zmq
 
+from quothd.config.addresses import Tcp, places
 from quothd.config.config import Config
-from quothd.frontend.addresses import Tcp, places
 from quothwire.errors import error
 from quothwire.protocol import announcement
 

@@ -1,7 +1,6 @@
-"""The life of a topic in the broker: every state, every event, one table.
+"""The states of a topic in the broker, and the transitions between them, in one table.
 
-A topic is asleep, or on its way to a worker, or awake, or on its way back. Whatever is not in the table
-cannot happen; if it does, it is a defect and says so.
+A transition that the table lacks is a defect, and raises.
 """
 
 from __future__ import annotations
@@ -10,52 +9,52 @@ from enum import Enum
 
 
 class State(Enum):
-    """Where a topic is."""
+    """The state of a topic."""
 
-    ASLEEP = "asleep"
-    """No thread, no open file: 2 KB."""
+    HIBERNATING = "hibernating"
+    """No thread, no open file."""
     QUEUED = "queued"
-    """Asked for, waiting until fewer than `workers_max` are active."""
+    """Requested, while `workers_max` topics are active."""
     OPENING = "opening"
-    """Its worker opens the log."""
-    AWAKE = "awake"
+    """Its thread opens the log."""
+    OPEN = "open"
     CLOSING = "closing"
-    """Its worker was told to rest; what comes meanwhile waits for the next one."""
+    """Its thread closes the log; requests wait until it is opened again."""
     GONE = "gone"
     """Deleted, or never made."""
 
 
 class Transition(Enum):
-    """What can happen to it."""
+    """A change of the state."""
 
     NEEDED = "needed"
     STARTED = "started"
     OPENED = "opened"
-    RESTED = "rested"
-    SLEPT = "slept"
+    HIBERNATED = "hibernated"
+    CLOSED = "closed"
     FAILED = "failed"
     DELETED = "deleted"
 
 
 TABLE: dict[tuple[State, Transition], State] = {
-    (State.ASLEEP, Transition.NEEDED): State.QUEUED,
+    (State.HIBERNATING, Transition.NEEDED): State.QUEUED,
     (State.QUEUED, Transition.NEEDED): State.QUEUED,
     (State.QUEUED, Transition.STARTED): State.OPENING,
     (State.OPENING, Transition.NEEDED): State.OPENING,
-    (State.OPENING, Transition.OPENED): State.AWAKE,
-    (State.OPENING, Transition.FAILED): State.ASLEEP,
-    (State.AWAKE, Transition.NEEDED): State.AWAKE,
-    (State.AWAKE, Transition.RESTED): State.CLOSING,
-    (State.AWAKE, Transition.FAILED): State.ASLEEP,
-    (State.AWAKE, Transition.DELETED): State.GONE,
+    (State.OPENING, Transition.OPENED): State.OPEN,
+    (State.OPENING, Transition.FAILED): State.HIBERNATING,
+    (State.OPEN, Transition.NEEDED): State.OPEN,
+    (State.OPEN, Transition.HIBERNATED): State.CLOSING,
+    (State.OPEN, Transition.FAILED): State.HIBERNATING,
+    (State.OPEN, Transition.DELETED): State.GONE,
     (State.CLOSING, Transition.NEEDED): State.CLOSING,
-    (State.CLOSING, Transition.SLEPT): State.ASLEEP,
-    (State.CLOSING, Transition.FAILED): State.ASLEEP,
+    (State.CLOSING, Transition.CLOSED): State.HIBERNATING,
+    (State.CLOSING, Transition.FAILED): State.HIBERNATING,
 }
 
 
-def follow(state: State, happening: Transition) -> State:
+def follow(state: State, transition: Transition) -> State:
     """The next state."""
-    following = TABLE.get((state, happening))
-    assert following is not None, f"{happening} in {state}"
+    following = TABLE.get((state, transition))
+    assert following is not None, f"{transition} in {state}"
     return following

@@ -59,7 +59,7 @@ class PendingFetches:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def park(self, job: PendingRequest) -> None:
+    def add(self, job: PendingRequest) -> None:
         """Let a job wait until `job.deadline`."""
         number = next(self._numbers)
         self._jobs[number] = job

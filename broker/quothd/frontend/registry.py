@@ -1,69 +1,139 @@
-"""One topic as the front end knows it: small while it sleeps, there may be a hundred thousand of them."""
+"""All topics by name, as the front end knows them. A hibernating one costs about 2 KB: there may be
+100,000."""
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
+from collections import Counter
+from collections.abc import Iterator
+
 from quothd.frontend.lifecycle import State, Transition, follow
 from quothd.requests.pending_request import PendingRequest
-from quothd.threads.topic_thread import Worker
+from quothd.threads.executor import Executor
 from quothd.topics.metadata import TopicMetadata
 from quothlog import LogInfo
+from quothwire.protocol.msgpack_schema import REPLY_BYTES_MAX
+
+STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
+"""Names and letters in one status: topics with thousands of segments make it shorter, not larger."""
+SUMS = ("clock_steps", "torn_bytes", "damaged_bytes", "lost_records", "set_aside_bytes", "stray_files")
+"""Counters and gauges of topics that the status sums up."""
 
 
 class RegistryEntry:
-    """A topic's place, its state, what was last heard of it, and the jobs that are not answered yet.
+    """One topic.
 
-    info: None until the log has been opened once. outstanding: jobs accepted and not answered or parked.
-    pending: those that wait for a worker. in_work: how many the worker has. makes_way: it gets no more of
-    them, so that it can rest. looked_through: how many bytes of all that its opening has to. deletion: the
-    job that will delete it once the others are done.
+    executor: None while the topic is not active. info: None until the log has been opened once. outstanding:
+    requests that are accepted and have no answer. queued: those of them that wait until the topic is open.
+    in_work: those that the executor has. makes_way: the topic gets no more requests, so that another one can
+    be opened. scanned: bytes that its opening has scanned, of those that it has to. deletion: the request
+    that deletes it once all others are answered. tick_at: the time of its row in the timetable.
     """
 
     __slots__ = (
-        "deletion", "end_ordinal", "in_work", "info", "is_new", "looked_through", "makes_way", "newest",
-        "opening_since",
-        "outstanding", "pending", "place", "retention_at", "state", "used", "worker",
+        "deletion", "end_ordinal", "executor", "in_work", "info", "is_new", "makes_way", "metadata", "newest",
+        "opening_since", "outstanding", "queued", "retention_at", "scanned", "state", "tick_at", "used",
     )  # fmt: skip
 
-    def __init__(self, place: TopicMetadata, *, is_new: bool) -> None:
-        self.place = place
+    def __init__(self, metadata: TopicMetadata, *, is_new: bool) -> None:
+        self.metadata = metadata
         self.is_new = is_new
-        self.state = State.ASLEEP
-        self.worker: Worker | None = None
+        self.state = State.HIBERNATING
+        self.executor: Executor | None = None
         self.info: LogInfo | None = None
         self.newest = 0
         self.end_ordinal = 0
         self.outstanding = 0
-        self.pending: list[PendingRequest] = []
+        self.queued: list[PendingRequest] = []
         self.in_work = 0
         self.makes_way = False
         self.deletion: PendingRequest | None = None
         self.retention_at: int | None = None
+        self.tick_at = 0.0
         self.opening_since = 0.0
-        self.looked_through = (0, 0)
+        self.scanned = (0, 0)
         self.used = 0.0
 
     @property
     def name(self) -> str:
         """The topic's name."""
-        return self.place.topic.name
+        return self.metadata.topic.name
 
-    def step(self, happening: Transition) -> None:
+    def step(self, transition: Transition) -> None:
         """Change the state by the table."""
-        self.state = follow(self.state, happening)
-
-    def learn(self, info: LogInfo) -> None:
-        """Take in how the log stands."""
-        self.info = info
-        self.newest = info.last
-        self.end_ordinal = info.end_ordinal
+        self.state = follow(self.state, transition)
 
     def recovery(self, now: float) -> str:
-        """How far its opening is, for whoever has to wait for it."""
-        done, size = self.looked_through
+        """How far its opening is, as a sentence."""
+        done, size = self.scanned
         text = f"topic {self.name!r} has been opening for {now - self.opening_since:.1f} s"
         return f"{text}, {done} of {size} bytes have been looked through" if size else text
 
-    def states(self) -> str:
-        """A letter a segment, see `TopicInfo`; without a worker all of them hibernate."""
+    def segments(self) -> str:
+        """A letter a segment, see `TopicInfo`; those of a topic that is not active hibernate."""
         letters = self.info.states if self.info is not None else "h"
-        return letters if self.worker is not None else "h" * len(letters)
+        return letters if self.executor is not None else "h" * len(letters)
+
+
+class Registry:
+    """The entries of all topics, in the order of their names' bytes. Owned by the front end's thread."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, RegistryEntry] = {}
+        self._names: list[bytes] = []
+        self._totals: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[RegistryEntry]:
+        return iter(self._entries.values())
+
+    def find(self, name: str) -> RegistryEntry | None:
+        """The entry of a topic, None if there is none."""
+        return self._entries.get(name)
+
+    def add(self, entry: RegistryEntry) -> None:
+        """Add a topic."""
+        self._entries[entry.name] = entry
+        insort(self._names, entry.name.encode())
+
+    def remove(self, entry: RegistryEntry) -> None:
+        """Remove a topic that does not exist any more."""
+        self._sum_up(entry.info, -1)
+        del self._entries[entry.name]
+        self._names.remove(entry.name.encode())
+
+    def learn(self, entry: RegistryEntry, info: LogInfo) -> None:
+        """Take note of the state of a topic's log."""
+        self._sum_up(entry.info, -1)
+        self._sum_up(info, 1)
+        entry.info, entry.newest, entry.end_ordinal = info, info.last, info.end_ordinal
+
+    def names(self, after: str, limit: int) -> list[str]:
+        """Names of topics above `after`, in the order of their bytes."""
+        start = bisect_right(self._names, after.encode()) if after else 0
+        return [name.decode() for name in self._names[start : start + limit]]
+
+    def states(self, after: str, limit: int) -> dict[str, str]:
+        """The letters of topics above `after`, as many as fit into one reply."""
+        states: dict[str, str] = {}
+        room = STATES_BYTES_MAX
+        for name in self.names(after, limit):
+            letters = self._entries[name].segments()
+            room -= len(name.encode()) + len(letters)
+            if room < 0 and states:
+                break
+            states[name] = letters
+        return states
+
+    def totals(self) -> dict[str, int]:
+        """Counters over all topics that were opened since the start."""
+        return {name: self._totals[name] for name in (*SUMS, "borrowed_us_max")}
+
+    def _sum_up(self, info: LogInfo | None, sign: int) -> None:
+        if info is not None:
+            counted = {**info.counters, **info.gauges}
+            for name in SUMS:
+                self._totals[name] += sign * counted[name]
+            self._totals["borrowed_us_max"] = max(self._totals["borrowed_us_max"], counted["borrowed_us"])

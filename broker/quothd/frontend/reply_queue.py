@@ -7,8 +7,8 @@ or that lets too much gather, does not read: its replies are dropped, and nobody
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
+from collections.abc import Callable
 
 import zmq
 
@@ -51,20 +51,22 @@ class _Kept:
 class ReplyQueue:
     """Sends to a ROUTER. Owned by its thread."""
 
-    def __init__(self, router: Router, counters: Counter[str]) -> None:
+    def __init__(self, router: Router, counters: Counter[str], monotonic: Callable[[], float]) -> None:
         self._router = router
         self._counters = counters
+        self._monotonic = monotonic
         self._kept: dict[bytes, _Kept] = {}
         self._pause = RETRY_S
         self._again_at = 0.0
 
-    def send(self, frames: Frames, now: float) -> None:
+    def send(self, frames: Frames) -> None:
         """Send a reply, its route in front, or keep it until there is room."""
         client = bytes(frames[0])
         kept = self._kept.get(client)
         if kept is None and self._sent(frames):
             return
         if kept is None:
+            now = self._monotonic()
             kept = self._kept[client] = _Kept(now)
             self._pause = RETRY_S
             self._again_at = now + RETRY_S
@@ -92,7 +94,7 @@ class ReplyQueue:
             while kept.replies and self._sent(kept.replies[0][0]):
                 kept.drop_first(now)
                 moved = True
-                if time.monotonic() >= until:
+                if self._monotonic() >= until:
                     break
             if now - kept.since > PATIENCE_S:
                 self._counters["replies_dropped"] += len(kept.replies)
@@ -100,7 +102,7 @@ class ReplyQueue:
             del self._kept[client]
             if kept.replies:
                 self._kept[client] = kept
-            if moved and time.monotonic() >= until:
+            if moved and self._monotonic() >= until:
                 self._again_at = now
                 return
         self._pause = RETRY_S if moved else min(2 * self._pause, RETRY_MAX_S)

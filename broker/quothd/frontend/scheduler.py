@@ -1,7 +1,8 @@
-"""Turns: which topics have a worker, which wait for one, and who makes way for them.
+"""Decides which topics are open, which wait for that, and which close for them.
 
-At most `workers_max` topics are active. While others wait, the idlest goes to sleep; if none is idle, the one
-that has had its worker longest gets no new requests and sleeps once it has answered those it has.
+At most `workers_max` topics are active. While others wait, the one that has been idle for longest hibernates;
+if none is idle, the one that has been open for longest gets no more requests, and hibernates once it has
+answered those it has.
 """
 
 from __future__ import annotations
@@ -11,36 +12,38 @@ from collections.abc import Callable, Iterable, Iterator
 
 from quothd.frontend.lifecycle import State, Transition
 from quothd.frontend.registry import RegistryEntry
-from quothd.threads.topic_thread import Worker
+from quothd.requests.events import Close
+from quothd.threads.executor import Executor
 from quothd.topics.metadata import TopicMetadata
 
-TURN_S = 0.05
-"""A topic keeps its worker this long though others wait for one: ten times what a change costs."""
+OPEN_S = 0.05
+"""A topic stays open this long though others wait: ten times the cost of a change."""
 
 
 class Scheduler:
-    """Gives workers to entries and takes them back. Owned by the front end's thread.
+    """Opens and closes topics. Owned by the front end's thread.
 
-    workers_max: where it is lowered, topics that are active stay so until they have nothing to do.
+    workers_max: where it is lowered, active topics stay so until they have nothing to do. activate: starts
+    the thread of a topic.
     """
 
-    def __init__(self, workers_max: int, make_worker: Callable[[TopicMetadata], Worker]) -> None:
+    def __init__(self, workers_max: int, activate: Callable[[TopicMetadata], Executor]) -> None:
         self.workers_max = workers_max
-        self._make_worker = make_worker
+        self._activate = activate
         self._active: OrderedDict[str, RegistryEntry] = OrderedDict()
-        self._queue: OrderedDict[str, RegistryEntry] = OrderedDict()
-        self._leaving: list[Worker] = []
+        self._waiting: OrderedDict[str, RegistryEntry] = OrderedDict()
+        self._leaving: list[Executor] = []
         self._unopened: list[RegistryEntry] = []
         self._opening: RegistryEntry | None = None
 
     @property
-    def workers(self) -> Iterator[Worker]:
+    def executors(self) -> Iterator[Executor]:
         """Those of the active topics."""
-        return (entry.worker for entry in self._active.values() if entry.worker is not None)
+        return (entry.executor for entry in self._active.values() if entry.executor is not None)
 
     @property
     def active(self) -> int:
-        """How many topics have a worker."""
+        """How many topics are active."""
         return len(self._active)
 
     @property
@@ -48,105 +51,117 @@ class Scheduler:
         """How many topics have not been opened since the start."""
         return len(self._unopened)
 
-    # -- one topic --------------------------------------------------------------------------------------
+    @property
+    def has_waiting(self) -> bool:
+        """Whether topics wait until others close."""
+        return bool(self._waiting)
+
+    # -- one topic ------------------------------------------------------------------------------------------
 
     def need(self, entry: RegistryEntry, now: float) -> None:
-        """There is something to do for a topic: see to it that it gets a worker."""
-        if entry.state is State.ASLEEP:
-            self._queue[entry.name] = entry
+        """Open a topic as soon as possible, unless it is on its way."""
+        if entry.state is State.HIBERNATING:
+            self._waiting[entry.name] = entry
         entry.step(Transition.NEEDED)
-        self.give(now)
+        self.assign(now)
 
-    def rest(self, entry: RegistryEntry) -> None:
-        """Let the worker of a topic that is awake close the log and end."""
-        assert entry.worker is not None
-        entry.step(Transition.RESTED)
-        entry.worker.rest()
+    def hibernate(self, entry: RegistryEntry) -> None:
+        """Close a topic that is open."""
+        assert entry.executor is not None
+        entry.step(Transition.HIBERNATED)
+        entry.executor.send(Close())
 
-    def took(self, entry: RegistryEntry, happening: Transition, now: float) -> None:
-        """Its worker has said its last word: go on without it, or with another one if there is more to do."""
-        assert entry.worker is not None
-        entry.step(happening)
-        self._leaving = [*(one for one in self._leaving if not one.ended), entry.worker]
-        entry.worker, entry.makes_way, entry.in_work = None, False, 0
+    def released(self, entry: RegistryEntry, transition: Transition, now: float) -> None:
+        """The log of a topic is closed: open it again if there are requests, and others that wait."""
+        assert entry.executor is not None
+        entry.step(transition)
+        self._leaving = [*(one for one in self._leaving if one.thread.is_alive), entry.executor]
+        entry.executor, entry.makes_way, entry.in_work = None, False, 0
         self._active.pop(entry.name, None)
-        if entry.pending and entry.state is State.ASLEEP:
+        if entry.queued and entry.state is State.HIBERNATING:
             self.need(entry, now)
-        self.give(now)
+        self.assign(now)
 
-    # -- all of them ------------------------------------------------------------------------------------
+    # -- all topics -----------------------------------------------------------------------------------------
 
-    def give(self, now: float) -> None:
-        """Give workers to the topics that wait for one; if there are none left, the idlest goes to sleep."""
-        while self._queue and len(self._active) < self.workers_max:
-            _, entry = self._queue.popitem(last=False)
+    def assign(self, now: float) -> None:
+        """Open topics that wait, as many as may be active; if there are more, close idle ones."""
+        while self._waiting and len(self._active) < self.workers_max:
+            _, entry = self._waiting.popitem(last=False)
             entry.step(Transition.STARTED)
-            entry.opening_since, entry.looked_through = now, (0, 0)
+            entry.opening_since, entry.scanned = now, (0, 0)
             self._active[entry.name] = entry
-            entry.worker = self._make_worker(entry.place)
-            entry.worker.start()
-        if not self._queue:
+            entry.executor = self._activate(entry.metadata)
+        if not self._waiting:
             return
         closing = sum(one.state is State.CLOSING for one in self._active.values())
-        idle = [one for one in self._active.values() if one.state is State.AWAKE and not one.outstanding]
-        for entry in sorted(idle, key=lambda one: one.used)[: max(0, len(self._queue) - closing)]:
-            self.rest(entry)
+        idle = [one for one in self._active.values() if one.state is State.OPEN and not one.outstanding]
+        for entry in sorted(idle, key=lambda one: one.used)[: max(0, len(self._waiting) - closing)]:
+            self.hibernate(entry)
 
     def tick(self, now: float) -> float | None:
         """Do what is due; returns when to come back, None if nothing will be due by itself."""
         self._open_next(now)
-        if not self._queue:
+        if not self._waiting:
             return None
         self._make_way(now)
-        return now + TURN_S
+        return now + OPEN_S
 
-    def open_unasked(self, entries: Iterable[RegistryEntry]) -> None:
-        """Open these topics in the background: until then nothing is known of their retention."""
+    def open_all(self, entries: Iterable[RegistryEntry]) -> None:
+        """Open these topics one after the other: until then their retention is not known."""
         self._unopened = [*entries][::-1]
 
     def drain(self) -> None:
-        """Open nothing more that nobody has asked for."""
+        """Open no topic that no client asks for."""
         self._unopened.clear()
 
     def drained(self) -> bool:
-        """Send the topics that have answered everything to sleep; are all asleep?"""
+        """Close the topics that have answered everything; true once all are closed."""
         for entry in list(self._active.values()):
-            if entry.state is State.AWAKE and not entry.outstanding:
-                self.rest(entry)
-        return not self._active and not self._queue
+            if entry.state is State.OPEN and not entry.outstanding:
+                self.hibernate(entry)
+        return not self._active and not self._waiting
 
-    def end(self, until: float) -> tuple[list[str], list[str]]:
-        """Let every worker close its log and end, until the monotonic clock says so.
-
-        Returns the topics that are still at work then, and those that have ended without a last fsync.
-        """
-        workers = [*self.workers]
+    def finish(self) -> None:
+        """Let every topic close its log; their events reach the front end no more."""
         for entry in self._active.values():
-            if entry.worker is not None and entry.state is not State.CLOSING:
-                entry.worker.rest()
-        for worker in (*workers, *self._leaving):
-            worker.join(until)
-        at_work = [worker.topic for worker in (*workers, *self._leaving) if not worker.ended]
-        return at_work, [worker.topic for worker in workers if worker.ended and worker.failure is not None]
+            if entry.executor is not None and entry.state is not State.CLOSING:
+                entry.executor.finish()
 
-    # -- inside -----------------------------------------------------------------------------------------
+    def join(self, until: float, now: Callable[[], float]) -> tuple[list[str], list[str]]:
+        """Wait for the threads of all topics until the monotonic clock says so.
+
+        Returns the topics whose threads are still at work then, and those that have ended without a last
+        fsync.
+        """
+        executors = [*self.executors]
+        for executor in (*executors, *self._leaving):
+            executor.thread.join(until - now())
+        at_work = [one.thread.name for one in (*executors, *self._leaving) if one.thread.is_alive]
+        unsynced = [
+            one.thread.name for one in executors if not one.thread.is_alive and one.thread.metadata.failure
+        ]
+        return at_work, unsynced
+
+    # -- inside ---------------------------------------------------------------------------------------------
 
     def _make_way(self, now: float) -> None:
-        """Where all workers are busy: who has had his for long gets no more jobs and rests when done."""
+        """Close the topics that have been open for longest, once they have answered the requests they
+        have."""
         leaving = sum(one.makes_way or one.state is State.CLOSING for one in self._active.values())
-        busy = [one for one in self._active.values() if one.state is State.AWAKE and not one.makes_way]
-        for entry in sorted(busy, key=lambda one: one.opening_since)[: max(0, len(self._queue) - leaving)]:
-            if now - entry.opening_since >= TURN_S:
+        busy = [one for one in self._active.values() if one.state is State.OPEN and not one.makes_way]
+        for entry in sorted(busy, key=lambda one: one.opening_since)[: max(0, len(self._waiting) - leaving)]:
+            if now - entry.opening_since >= OPEN_S:
                 entry.makes_way = True
                 if not entry.in_work:
-                    self.rest(entry)
+                    self.hibernate(entry)
 
     def _open_next(self, now: float) -> None:
-        """Open the topics that nobody has asked for since the start, one after the other."""
+        """Open the next topic that has not been opened since the start."""
         while self._unopened and len(self._active) < self.workers_max:
             if self._opening is not None and self._opening.state in (State.QUEUED, State.OPENING):
                 return
             entry = self._unopened.pop()
-            if entry.state is State.ASLEEP and entry.info is None:
+            if entry.state is State.HIBERNATING and entry.info is None:
                 self._opening = entry
                 self.need(entry, now)

@@ -1,60 +1,50 @@
-"""The voice of a keeper: what it tells the front end, all of a burst at once.
-
-Every job that it was given is answered exactly once; until then it is known here.
-"""
+"""Collects the events of a topic until the front end takes them."""
 
 from __future__ import annotations
 
-from quothd.frontend.router import COPY_BELOW_BYTES
-from quothd.requests.events import Answered, Event, Parked, Progress, Sender
+from quothd.requests.events import Answered, Event, Waiting
 from quothd.requests.pending_request import PendingRequest
-from quothd.threads.outbox import Outbox
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames
 
 
-class Voice:
-    """Events and answers on their way to the front end. unanswered: the jobs that are owed one, in order."""
+class EventList:
+    """Events in order, and the requests without an answer.
 
-    def __init__(self, worker: Sender, outbox: Outbox) -> None:
+    Every accepted request gets exactly one answer, or goes back to wait at the front end. answer_bytes: those
+    of the last frames of all answers since `take`.
+    """
+
+    def __init__(self) -> None:
         self.unanswered: dict[PendingRequest, None] = {}
-        self._worker = worker
-        self._outbox = outbox
-        self._said: list[Event] = []
-        self._progress = (0, 0)
+        self.answer_bytes = 0
+        self._events: list[Event] = []
 
-    def owe(self, job: PendingRequest) -> None:
-        """This job is to be answered."""
-        self.unanswered[job] = None
+    def accept(self, request: PendingRequest) -> None:
+        """Note that a request needs an answer."""
+        self.unanswered[request] = None
 
-    def answer(self, job: PendingRequest, frames: Frames) -> None:
-        """Answer a job."""
-        del self.unanswered[job]
-        self.say(Answered(self._worker, job, frames))
-        if len(frames[-1]) >= COPY_BELOW_BYTES:  # a burst of these would fill the memory
-            self.speak()
+    def answer(self, request: PendingRequest, frames: Frames) -> None:
+        """Answer a request."""
+        del self.unanswered[request]
+        self.answer_bytes += len(frames[-1])
+        self._events.append(Answered(request, frames))
 
-    def refuse(self, job: PendingRequest, problem: QuothError) -> None:
-        """Answer a job with what went wrong."""
-        self.answer(job, job.responder.refuse(problem))
+    def refuse(self, request: PendingRequest, problem: QuothError) -> None:
+        """Answer a request with an error."""
+        self.answer(request, request.responder.refuse(problem))
 
-    def park(self, job: PendingRequest) -> None:
-        """Give a job back, to wait at the front end."""
-        del self.unanswered[job]
-        self.say(Parked(self._worker, job))
+    def wait(self, request: PendingRequest) -> None:
+        """Give a fetch back, to wait at the front end."""
+        del self.unanswered[request]
+        self._events.append(Waiting(request))
 
-    def progress(self, newest: int, end_ordinal: int) -> None:
-        """Tell how far readers may see, if that is news."""
-        if (newest, end_ordinal) != self._progress:
-            self._progress = (newest, end_ordinal)
-            self.say(Progress(self._worker, newest, end_ordinal))
+    def add(self, event: Event) -> None:
+        """Add any other event."""
+        self._events.append(event)
 
-    def say(self, event: Event) -> None:
-        """Tell the front end something, at the end of the burst."""
-        self._said.append(event)
-
-    def speak(self) -> None:
-        """Tell the front end what there is to tell, all at once: that wakes it once."""
-        if self._said:
-            self._outbox.post(*self._said)
-            self._said = []
+    def take(self) -> list[Event]:
+        """Return the events since the last call."""
+        events, self._events = self._events, []
+        self.answer_bytes = 0
+        return events

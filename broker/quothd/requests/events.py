@@ -1,136 +1,145 @@
-"""What workers, readers and the sync thread tell the front end."""
+"""The values that threads hand to each other: items for a topic, and events for the front end."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
+from quothd.config.config import Config
 from quothd.requests.pending_request import PendingRequest
-from quothd.topics.metadata import TopicMetadata
 from quothlog import LogInfo
+from quothlog.appending.sync_request import SyncRequest
+from quothlog.transactions.commit import Commit
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames
 from quothwire.protocol.value import Value
 
+# -- items: what a topic handles ------------------------------------------------------------------------
 
-class Sender(Protocol):
-    """The worker that says it: told apart by identity, found by its topic."""
 
-    @property
-    def topic(self) -> str:
-        """The name of its topic."""
+class Query(Protocol):
+    """A read that any thread may execute."""
+
+    def read(self) -> Any:
+        """Execute it; returns the result."""
+
+
+class ReadDone(NamedTuple):
+    """A reader thread has executed the query of a request; `problem` is what that raised."""
+
+    request: PendingRequest
+    query: Query
+    found: Any
+    problem: Exception | None
+
+
+class SyncDone(NamedTuple):
+    """The fsync thread has executed a request; `problem` is what that raised."""
+
+    request: SyncRequest
+    problem: OSError | None
+
+
+class CommitStepDone(NamedTuple):
+    """A step of a commit has ended; `problem` is what it raised."""
+
+    commit: Commit
+    problem: Exception | None
+
+
+class Close(NamedTuple):
+    """Close the log."""
+
+
+Item = PendingRequest | ReadDone | SyncDone | CommitStepDone | Close | Config
+
+
+# -- events: what the front end learns ------------------------------------------------------------------
 
 
 class Answered(NamedTuple):
-    """A job is done; these frames go to its caller."""
+    """A request has its answer: the frames to send."""
 
-    worker: Sender
-    job: PendingRequest
+    request: PendingRequest
     frames: Frames
 
 
-class Due(Value):
-    """Something was brought to its inbox that may be quick to do."""
+class Waiting(NamedTuple):
+    """A fetch found nothing and may wait at the front end."""
 
-    worker: Sender
-
-
-class Parked(Value):
-    """A fetch found nothing yet and is willing to wait."""
-
-    worker: Sender
-    job: PendingRequest
+    request: PendingRequest
 
 
 class Opening(Value):
-    """The log is being opened: bytes that have been looked through, of those that have to be."""
+    """The log is being opened: bytes scanned, of those that have to be."""
 
-    worker: Sender
     done: int
     size: int
 
 
 class Opened(Value):
-    """The log is open. place: where it lives now. retention_due: see `Log.retention_due`."""
+    """The log is open. retention_due: see `Log.retention_due`."""
 
-    worker: Sender
-    place: TopicMetadata
     info: LogInfo
     retention_due: int | None
 
 
-class Progress(Value):
+class Progress(NamedTuple):
     """Readers may see records up to here."""
 
-    worker: Sender
     newest: int
     end_ordinal: int
 
 
 class Informed(Value):
-    """How the log stands, told now and then."""
+    """The state of the log, reported now and then."""
 
-    worker: Sender
     info: LogInfo
     retention_due: int | None
 
 
-class Changed(Value):
-    """The topic has other settings now."""
-
-    worker: Sender
-    place: TopicMetadata
-
-
-class DiskLow(Value):
+class DiskLow(NamedTuple):
     """A publish was refused, since too little of the disk is free."""
 
-    worker: Sender
+
+class Idle(NamedTuple):
+    """There was no request for `worker_timeout`."""
 
 
-class Idle(Value):
-    """Nothing was asked of the worker for a while."""
+class Closed(Value):
+    """The log is closed, and the thread ends."""
 
-    worker: Sender
-
-
-class Slept(Value):
-    """The log is closed and the thread ends."""
-
-    worker: Sender
-    place: TopicMetadata
     info: LogInfo
     retention_due: int | None
 
 
-class Deleted(Value):
-    """The topic is deleted and the thread ends; the frames go to who asked for it, once the topic is gone."""
+class Deleted(NamedTuple):
+    """The topic is deleted, and the thread ends. The frames answer the request once the topic is gone."""
 
-    worker: Sender
-    job: PendingRequest
+    request: PendingRequest
     frames: Frames
 
 
 class Failed(Value):
-    """The thread ends for a reason that it did not choose; jobs that it had not answered get the problem."""
+    """The thread ends because of a problem, which is also the answer of the requests that have none."""
 
-    worker: Sender
-    place: TopicMetadata
     problem: QuothError
-    jobs: list[PendingRequest]
+    requests: Sequence[PendingRequest]
+
+
+class Released(NamedTuple):
+    """A thread gives the token back. handled: lists of items that it has handled since it started."""
+
+    handled: int
+
+
+class Brought(NamedTuple):
+    """A reader, the fsync thread or a step of a commit has an item for the topic."""
+
+    item: Item
 
 
 Event = (
-    Answered
-    | Due
-    | Parked
-    | Opening
-    | Opened
-    | Progress
-    | Informed
-    | Changed
-    | DiskLow
-    | Idle
-    | Slept
-    | Deleted
-    | Failed
-)
+    Answered | Waiting | Opening | Opened | Progress | Informed | DiskLow | Idle | Closed | Deleted | Failed
+    | Released | Brought
+)  # fmt: skip

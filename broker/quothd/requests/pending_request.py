@@ -1,4 +1,4 @@
-"""A job: one request on its way through the broker."""
+"""One request on its way through the broker."""
 
 from __future__ import annotations
 
@@ -12,43 +12,45 @@ from quothwire.protocol.messages import Operation
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """One request of one caller.
+    """A request that has no answer yet.
 
-    size: bytes that it makes the broker hold. deadline: by the monotonic clock, for a fetch that waits.
-    after: where a fetch stands by now; it moves on when a segment had nothing.
+    responder: makes the answer. topic: its name, "" for a request about the broker. size: bytes that the
+    broker holds for it. message: the request decoded, None before `decode`. after: the cursor of a fetch,
+    which moves on when a segment had nothing. deadline: the monotonic time up to which a fetch waits, 0 for
+    one that does not.
     """
 
     responder: Responder
     operation: Operation
     topic: str
     size: int
-    request: Any = None
+    message: Any = None
     after: int = -1
     deadline: float = 0.0
 
     def decode(self) -> Any:
-        """The request, decoded at the first need."""
-        if self.request is None:
-            self.request = self.responder.request()
-        return self.request
+        """Return the message, decoded at the first call. Raises ``bad_request`` and what the codec does."""
+        if self.message is None:
+            self.message = self.responder.request()
+        return self.message
 
     def begin_fetch(self, now: float) -> None:
-        """Set where a fetch stands and until when it waits, the first time it is looked at.
+        """Set cursor and deadline of a fetch, at the first call.
 
         Raises ``bad_request`` for one that ends before it begins.
         """
         if self.after < 0:
-            request = self.decode()
-            if request.until:
-                check_range(request.after, request.until)
-            self.after = request.after
-            if request.wait_ms and not self.is_past_end:
-                self.deadline = now + request.wait_ms / 1_000
+            message = self.decode()
+            if message.until:
+                check_range(message.after, message.until)
+            self.after = message.after
+            if message.wait_ms and not self.is_past_end:
+                self.deadline = now + message.wait_ms / 1_000
 
     @property
     def is_past_end(self) -> bool:
-        """Does a fetch begin at its end?"""
-        return bool(0 < self.request.until <= self.request.after)
+        """Whether a fetch begins at its end."""
+        return bool(0 < self.message.until <= self.message.after)
 
 
 def check_range(after: int, until: int) -> None:

@@ -49,9 +49,11 @@ EVENTS: dict[str, LogEvent] = {
         WARNING, "these keys have changed in the file and count from the next start on"
     ),
     "front_end_failed": LogEvent(ERROR, "the loop that serves everybody broke down: the broker ends"),
-    "held_up": LogEvent(INFO, "a disk holds up the front end: another thread goes on as that"),
-    "held_up_failed": LogEvent(ERROR, "what was held up went wrong in the end"),
-    "stand_in_missing": LogEvent(WARNING, "there is no thread that could stand in for the front end"),
+    "front_end_stalled": LogEvent(INFO, "a disk stalls the front end: another thread takes over"),
+    "stalled_work_failed": LogEvent(ERROR, "what a disk had stalled failed in the end"),
+    "stall_guard_missing": LogEvent(
+        WARNING, "no thread can watch for a stalled front end: it does nothing that a disk could stall"
+    ),
     # one topic
     "topic_made": LogEvent(INFO, "a topic was made"),
     "topic_deleted": LogEvent(INFO, "a topic was deleted"),

@@ -1,52 +1,46 @@
-"""The sync thread: one fsync for everybody who waits for it, away from the workers."""
+"""The thread that runs fsync for all topics: one for all publishes of a topic that wait."""
 
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import NamedTuple
 
-from quothd.threads.inbox import Inbox
+from quothd.requests.events import SyncDone
 from quothlog.appending.sync_request import SyncRequest
 
-
-class Synced(NamedTuple):
-    """A ticket that was run, and what went wrong."""
-
-    ticket: SyncRequest
-    problem: OSError | None
+Back = Callable[[SyncDone], None]
 
 
 class FsyncThread:
-    """Runs sync tickets in the order they came and puts the outcome into the asking worker's inbox."""
+    """Runs fsyncs in the order in which they were submitted. runs: how many it has run."""
 
     def __init__(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="quoth-sync", daemon=True)
-        self._tickets: SimpleQueue[tuple[SyncRequest, Inbox] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="quoth-fsync", daemon=True)
+        self._submitted: SimpleQueue[tuple[SyncRequest, Back] | None] = SimpleQueue()
         self.runs = 0
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def submit(self, ticket: SyncRequest, inbox: Inbox) -> None:
-        """Run a ticket; `Synced` will arrive in the inbox."""
-        self._tickets.put((ticket, inbox))
+    def submit(self, request: SyncRequest, back: Back) -> None:
+        """Run an fsync, then call `back`."""
+        self._submitted.put((request, back))
 
-    def stop(self, until: float) -> None:
-        """End after what was submitted; wait for it until the monotonic clock says so."""
-        self._tickets.put(None)
+    def stop(self, seconds: float) -> None:
+        """End after what was submitted; wait so long for it."""
+        self._submitted.put(None)
         if self._thread.is_alive():
-            self._thread.join(max(0.0, until - time.monotonic()))
+            self._thread.join(max(0.0, seconds))
 
     def _run(self) -> None:
-        while (submitted := self._tickets.get()) is not None:
-            ticket, inbox = submitted
+        while (submitted := self._submitted.get()) is not None:
+            request, back = submitted
             problem = None
             try:
-                ticket.run()
+                request.run()
             except OSError as failure:
                 problem = failure
             self.runs += 1
-            inbox.bring(Synced(ticket, problem))
+            back(SyncDone(request, problem))

@@ -1,53 +1,74 @@
-"""The outbox: what the other threads have for the front end, in order, with one wake-up a burst."""
+"""The queue from all other threads to the front end, with one wakeup a burst."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from quothd.requests.events import Event
 from quothd.threads.wakeup import Wakeup
 
+if TYPE_CHECKING:
+    from quothd.threads.executor import Executor
+
 
 class Outbox:
-    """Any thread posts, the front end takes. What it holds is bounded by the requests that are in work."""
+    """Any thread posts events of a topic, the front end takes them. The requests in work bound what it
+    holds."""
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque()
+        self._posted: deque[tuple[Executor, Sequence[Event]]] = deque()
         self._attended = False
+        self._is_abandoned = False
         self._wakeup = Wakeup()
         self.fd = self._wakeup.fd
 
-    def post(self, *events: Event) -> None:
-        """Hand events over."""
-        self._events.extend(events)
-        if not self._attended:
+    def post(self, executor: Executor, events: Sequence[Event]) -> None:
+        """Hand over events of a topic."""
+        self._posted.append((executor, events))
+        if self._is_abandoned:
+            self._deliver()
+        elif not self._attended:
             self._attended = True
             self._wakeup.ring()
 
     def wake(self) -> None:
-        """Make the front end look up, without an event."""
+        """Wake the front end without an event."""
         self._wakeup.ring()
 
     def attend(self, *, rung: bool) -> None:
-        """From now on nobody needs to ring. rung: `fd` is readable."""
+        """The front end is awake: posting needs no wakeup. rung: `fd` is readable."""
         self._attended = True
         if rung:
             self._wakeup.hush()
 
     def leave(self) -> bool:
-        """From now on whoever posts rings; False if there is something that has been posted already."""
+        """The front end will wait: posting wakes it. False if there are events already."""
         self._attended = False
-        return not self._events
+        return not self._posted
 
-    def take(self, until: float) -> Iterator[Event]:
-        """What has been posted, at least one event, and no more once the monotonic clock says `until`."""
-        while self._events:
-            yield self._events.popleft()
-            if time.monotonic() >= until:
+    def take(
+        self, until: float, monotonic: Callable[[], float]
+    ) -> Iterator[tuple[Executor, Sequence[Event]]]:
+        """Yield what was posted, at least once, and no more once the monotonic clock says `until`."""
+        while self._posted:
+            yield self._posted.popleft()
+            if monotonic() >= until:
                 break
 
+    def abandon(self) -> None:
+        """Let the threads that post deliver the events themselves: the front end takes none any more."""
+        self._is_abandoned = True
+        self._deliver()
+
+    def _deliver(self) -> None:
+        with suppress(IndexError):
+            while True:
+                executor, events = self._posted.popleft()
+                executor.take_late(events)
+
     def close(self) -> None:
-        """Close its descriptors; nobody posts any more."""
+        """Close its descriptors; no thread posts any more."""
         self._wakeup.close()

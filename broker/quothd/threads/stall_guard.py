@@ -1,40 +1,46 @@
-"""The stand-in: a thread that takes the front over when a disk holds up the one that has it.
+"""Makes another thread the front end when a disk stalls the one that is.
 
-The front end does what is quick for a topic itself. Whether it will be quick nobody knows before: the disk
-may have it wait for seconds. Then the stand-in goes on as the front end, at the very next thing, and the
-thread that is held up ends once it has done what it is at.
+The front end handles what is quick for a topic itself. The disk may stall it all the same, for seconds. A
+guard thread looks whether it has been at one thing for `STALL_S`, and whether a disk is the reason: then the
+guard goes on as the front end, and the stalled thread ends once it has done what it is at.
+
+On a busy machine the front end may stand still for longer without a disk: other threads have the processors
+or the interpreter. Such a thread is runnable, or sleeps in a way that a signal would end; one that waits for
+a disk sleeps uninterruptibly, which Linux tells. Elsewhere time alone decides.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from quothd.service.log_events import note
+from quothlog.storage.clock import Clock
 
-HELD_UP_S = 0.01
-"""More than what is quick takes on a good disk, less than anybody notices."""
+STALL_S = 0.01
+"""More than what is quick takes on a good disk, less than a person notices."""
 AGAIN_S = 1.0
-"""Where there was no thread to be had, it is tried again so often."""
+"""Where no thread could be started, the next attempt follows after so long."""
 QUIET_S = 0.1
-"""After so long without anything to watch over, the stand-in sleeps."""
+"""After so long without anything to watch, the guard sleeps."""
 
 
-class Relieved(Exception):
-    """Somebody else has the front now: this thread has nothing to do there any more."""
+class TakenOver(Exception):
+    """Another thread is the front end now: this one has nothing more to do."""
 
 
-class StandIn:
-    """Watches over whoever has the front.
+class StallGuard:
+    """Watches the thread that is the front end.
 
-    serve: goes on as the front end, until the broker ends. patience: who has been held up for so many
-    seconds, and at most twice as long, has lost the front.
+    serve: goes on as the front end, until the broker ends. is_stalled: whether a thread, by its native id,
+    waits for a disk. takeovers: how often the front end has changed.
     """
 
-    def __init__(self, serve: Callable[[], None], patience: float = HELD_UP_S) -> None:
+    def __init__(self, serve: Callable[[], None], clock: Clock, is_stalled: Callable[[int], bool]) -> None:
+        self.takeovers = 0
         self._serve = serve
-        self._patience = patience
+        self._clock = clock
+        self._is_stalled = is_stalled
         self._thread: threading.Thread | None = None
         self._again_at = 0.0
         self._lock = threading.Lock()
@@ -42,70 +48,75 @@ class StandIn:
         self._sleeps = False
         self._ended = False
         self._front = 0
+        self._front_id = 0
         self._held = False
         self._since = 0.0
         self._topic = ""
-        self.relieved = 0
 
     def start(self) -> None:
-        """Begin to watch, if there is a thread to be had."""
-        self._thread = thread = threading.Thread(target=self._run, name="quoth-stand-in", daemon=True)
+        """Begin to watch, if a thread can be started."""
+        self._thread = thread = threading.Thread(target=self._run, name="quoth-stall-guard", daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError) as problem:
-            self._thread, self._again_at = None, time.monotonic() + AGAIN_S
-            note("stand_in_missing", problem=problem)
+            self._thread, self._again_at = None, self._clock.monotonic() + AGAIN_S
+            note("stall_guard_missing", problem=problem)
 
-    def is_there(self) -> bool:
-        """Does somebody watch? Without, nothing may be done that a disk could hold up."""
-        if self._thread is None and time.monotonic() >= self._again_at:
+    def is_there(self, now: float) -> bool:
+        """Whether a guard watches. Without one, the front end may do nothing that a disk could stall."""
+        if self._thread is None and now >= self._again_at:
             self.start()
         return self._thread is not None
 
     def stop(self) -> None:
-        """Watch no more. For the front end, once it does nothing more that is watched over."""
+        """End the guard. For the front end, once it does nothing more that is watched."""
         self._ended = True
         self._wanted.set()
         if self._thread is not None:
             self._thread.join()
 
-    def watch(self, topic: str, work: Callable[[], None]) -> None:
-        """Do something that may be held up. Raises `Relieved` if that has cost this thread the front."""
-        front = self._front
+    def enter(self) -> None:
+        """Note that the calling thread is the front end."""
+        self._front_id = threading.get_native_id()
+
+    def begin(self, topic: str, now: float) -> int:
+        """Watch the front end from now on; returns what `is_taken_over` asks for."""
         self._topic = topic
-        self._since = time.monotonic()
+        self._since = now
         self._held = True
         if self._sleeps:
             self._wanted.set()
-        try:
-            work()
-        finally:
-            with self._lock:
-                if self._front != front:
-                    raise Relieved
-                self._held = False
+        return self._front
+
+    def is_taken_over(self, watch: int) -> bool:
+        """End a watch; returns whether another thread has become the front end meanwhile."""
+        with self._lock:
+            self._held = False if self._front == watch else self._held
+            return self._front != watch
 
     def _run(self) -> None:
         while not self._ended:
-            if self._is_held_up():
-                note("held_up", topic=self._topic)
+            if self._take_over():
+                note("front_end_stalled", topic=self._topic)
                 self.start()
                 self._serve()
                 return
-            quiet = not self._held and time.monotonic() - self._since > QUIET_S
-            self._pause(None if quiet else self._patience)
+            is_quiet = not self._held and self._clock.monotonic() - self._since > QUIET_S
+            self._pause(None if is_quiet else STALL_S)
 
-    def _is_held_up(self) -> bool:
+    def _take_over(self) -> bool:
+        """Become the front end if a disk stalls the thread that is."""
         with self._lock:
-            held_up = self._held and time.monotonic() - self._since >= self._patience
-            if held_up:
-                self._front += 1
-                self._held = False
-                self.relieved += 1
-        return held_up
+            is_long = self._held and self._clock.monotonic() - self._since >= STALL_S
+            if not is_long or not self._is_stalled(self._front_id):
+                return False
+            self._front += 1
+            self._held = False
+            self.takeovers += 1
+            return True
 
     def _pause(self, seconds: float | None) -> None:
-        """Wait; None: until there is something to watch over."""
+        """Wait; None: until there is something to watch."""
         self._wanted.clear()
         self._sleeps = seconds is None
         if not self._ended and not (self._sleeps and self._held):

@@ -1,174 +1,108 @@
-"""The worker: the thread of one active topic.
-
-It opens the log, does what comes into its inbox, closes the log and ends. What is quick the front end may do
-itself, with `serve`, while the thread has nothing to do: that saves two wake-ups, which cost more than the
-work. Whoever works at the topic holds its lock.
-"""
+"""The thread of one active topic: opens its log, and handles the items that the front end gives it."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
-from quothd.config.config import Config
-from quothd.requests.events import Due, Failed, Opening
-from quothd.requests.pending_request import PendingRequest
-from quothd.threads.fsync_thread import FsyncThread
-from quothd.threads.inbox import Inbox
-from quothd.threads.outbox import Outbox
-from quothd.threads.reader_pool import ReaderPool
-from quothd.threads.stall_guard import HELD_UP_S
-from quothd.topics.failures import breakdown, complain, refusal, shortage
+from quothd.requests.events import Event, Failed, Item, Released
+from quothd.topics.failures import shortage
 from quothd.topics.metadata import TopicMetadata
-from quothd.topics.opening import open_topic
-from quothd.topics.topic import Keeper, Rest
-from quothlog.storage.filesystem import NotDurable
+from quothd.topics.topic import Topic
+from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError
 
 BURST_MAX = 256
-"""Items taken as one burst: 256 publishes of 1 MiB are the most that one write brings to the disk."""
-ALONE_S = 10.0
-"""A topic that has held up the front end is left to its own thread for so long."""
-
-Watch = Callable[[str, Callable[[], None]], None]
+"""Items handled together: 256 publishes of 1 MiB are the most that one write brings to the disk."""
 
 
-class Worker:
-    """One topic's thread. The dispatcher makes and starts it; `Slept`, `Deleted`, `Failed` are last words."""
+class TopicThread:
+    """A thread that has a topic's token while it opens the log, and whenever it was given items.
+
+    topic: the open topic, for the thread that has the token. open_topic: opens it, or raises a `QuothError`.
+    post: hands events to the front end. The thread ends when the topic has ended.
+    """
 
     def __init__(
         self,
-        directory: Path,
-        place: TopicMetadata,
-        config: Config,
-        outbox: Outbox,
-        syncer: FsyncThread,
-        readers: ReaderPool,
+        metadata: TopicMetadata,
+        open_topic: Callable[[], Topic],
+        post: Callable[[Sequence[Event]], None],
+        clock: Clock,
     ) -> None:
-        self._thread = threading.Thread(target=self._run, name=f"quoth-topic-{place.topic.name}", daemon=True)
-        self._lock = threading.Lock()
-        self.inbox = Inbox(partial(outbox.post, Due(self)))
-        self.topic = place.topic.name
-        self._place = replace(place)
-        self._directory = directory
-        self._config = config
-        self._outbox = outbox
-        self._syncer = syncer
-        self._readers = readers
-        self._keeper: Keeper
-        self._alone_until = 0.0
+        self.topic: Topic
+        self.metadata = metadata
+        self.name = metadata.topic.name
+        self._open = open_topic
+        self._post = post
+        self._clock = clock
+        self._lists: SimpleQueue[list[Item] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"quoth-topic-{self.name}", daemon=True)
 
-    # -- for the front end ------------------------------------------------------------------------------
+    # -- for the front end ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the thread. That there can be none now is told to the front end like any other end of it."""
+        """Start the thread. If it cannot be started, posts `Failed`."""
         try:
             self._thread.start()
         except (RuntimeError, MemoryError) as problem:
-            self._fail(shortage(problem, self.topic), [])
+            self._post([Failed(shortage(problem, self.name), [])])
 
-    def serve(self, watch: Watch) -> bool:
-        """Do what is quick of what there is to do, in the calling thread; False if the own thread has to.
+    def give(self, items: list[Item]) -> None:
+        """Let the thread handle items, and the maintenance that is due behind them. The token goes along."""
+        self._lists.put(items)
 
-        What a disk may hold up is done by `watch`.
-        """
-        if not self._lock.acquire(blocking=False):
-            return False
-        count = 0
-        if time.monotonic() >= self._alone_until:
-            count = self._keeper.quick(self.inbox.content())
-        if not count:
-            self._lock.release()
-            return False
-        watch(self.topic, partial(self._serve, self.inbox.take_given(count)))
-        return True
+    def stop(self) -> None:
+        """Let the thread end, since another one has ended the topic."""
+        self._lists.put(None)
 
-    def _serve(self, items: list[object]) -> None:
-        """Do these items in the front end's thread, which holds the lock."""
-        try:
-            keeper, began = self._keeper, time.monotonic()
-            due = keeper.next_due()
-            keeper.work(items)
-            if keeper.broken is not None or keeper.next_due() < due:
-                self.inbox.put(None)
-            now = time.monotonic()
-            if now - began >= HELD_UP_S:
-                self._alone_until = now + ALONE_S
-        finally:
-            self._lock.release()
+    def leftover(self) -> list[Item]:
+        """Return the items that the thread has not taken before it ended."""
+        items: list[Item] = []
+        with suppress(Empty):
+            while True:
+                items += self._lists.get_nowait() or ()
+        return items
 
-    def configure(self, config: Config) -> None:
-        """Go by another configuration from now on."""
-        self._config = config
-        self.inbox.put(config)
-
-    def rest(self) -> None:
-        """Close the log and end, once everything that it was given has been done."""
-        self.inbox.hand_over()
-        self.inbox.put(Rest())
-
-    def join(self, until: float) -> None:
-        """Wait for the end of the thread, at most until the monotonic clock says so."""
-        if not self.ended:
-            self._thread.join(max(0.0, until - time.monotonic()))
+    def join(self, seconds: float) -> None:
+        """Wait for the end of the thread."""
+        if self._thread.is_alive():
+            self._thread.join(max(0.0, seconds))
 
     @property
-    def ended(self) -> bool:
-        """Is there no thread any more?"""
-        return not self._thread.is_alive()
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
 
-    @property
-    def failure(self) -> QuothError | None:
-        """Once the thread has ended: why not all that it wrote may be synced, None if it is."""
-        return self._place.failure
-
-    # -- the thread -------------------------------------------------------------------------------------
+    # -- the thread -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Open, work, close; whatever ends it is told to the front end."""
         try:
-            keeper = self._open()
-        except Exception as problem:
-            where = self._place.path or self._directory
-            complain(problem, self.topic, where)
-            told = refusal(problem, self.topic, where)
-            if isinstance(problem, NotDurable):  # the next one would find its pages in memory, and no error
-                self._place.failure = self._place.failure or told
-            self._fail(told, [])
+            self.topic = topic = self._open()
+        except QuothError as problem:
+            self._post([Failed(problem, [])])
             return
-        due = 0.0
-        while not keeper.ended:
-            self.inbox.wait(due)
-            with self._lock:
-                keeper.work(self.inbox.take(BURST_MAX))
-                keeper.keep_house()
-                if keeper.broken is not None:
-                    where = self._place.path or self._directory
-                    complain(keeper.broken, self.topic, where)
-                    self._fail(breakdown(keeper.broken, self.topic, where), keeper.abandon())
-                due = keeper.next_due()
-
-    def _open(self) -> Keeper:
-        place = self._place
-        log = open_topic(self._directory, place, self._config, self._tell_opening)
-        try:
-            self._keeper = Keeper(
-                self, place, log, self._config, self.inbox, self._outbox, self._syncer, self._readers
-            )
-            with self._lock:
-                self._keeper.begin()
-        except BaseException:
-            log.discard()
-            raise
-        return self._keeper
-
-    def _tell_opening(self, done: int, size: int) -> None:
-        self._outbox.post(Opening(self, done, size))
-
-    def _fail(self, told: QuothError, jobs: list[PendingRequest]) -> None:
-        """Tell the front end that the thread ends, and who has not been answered."""
-        self._outbox.post(Failed(self, replace(self._place), told, jobs))
+        events = topic.handle((), self._clock.monotonic())
+        handled = 0
+        while not topic.ended:
+            items: list[Item] = []
+            if not topic.has_more:
+                if self._lists.empty():
+                    events.append(Released(handled))
+                self._post(events)
+                first = self._lists.get()
+                if first is None:
+                    return
+                items, handled = first, handled + 1
+                while len(items) < BURST_MAX and not self._lists.empty():
+                    items += self._lists.get() or ()
+                    handled += 1
+            else:
+                self._post(events)
+            now = self._clock.monotonic()
+            events = topic.handle(items, now)
+            if topic.next_due <= now and not topic.ended:
+                events += topic.tick(now)
+        self._post(events)

@@ -1,7 +1,7 @@
-"""Appending the publishes of one burst, from both protocols, with one write.
+"""Appends the publishes of a burst, from both protocols, with one write.
 
-A fast publish brings its batch. What simple publishes bring is encoded here, all of a burst as one batch: a
-batch for each would cost as many headers, and everybody who reads it later would pay for them.
+A publish of the fast protocol has its batch. The values of the simple publishes of a burst become one batch
+here: a batch for each would cost as many headers, in the log and for each reader.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from quothd.requests.pending_request import PendingRequest
-from quothd.topics import transactions
+from quothd.topics.transactions import application_of
 from quothlog import Appended, Log
 from quothwire import batch
 from quothwire.errors import QuothError, error, shown
@@ -20,77 +20,74 @@ from quothwire.protocol.text_codec import SimplePublish
 from quothwire.settings import DURABILITIES
 
 
-class Outcome(NamedTuple):
+class PublishOutcome(NamedTuple):
     """What became of a publish, and the durability that it asked for ("" for the topic's)."""
 
-    job: PendingRequest
+    request: PendingRequest
     outcome: Appended | QuothError
     durability: str
 
 
-class Waiting(NamedTuple):
-    """A publish whose records are written and whose acknowledgement waits for an fsync."""
-
-    job: PendingRequest
-    reply: Published
-
-
-class _Singles:
-    """The values of simple publishes, gathered into one batch."""
+class _Values:
+    """The values of simple publishes, for one batch."""
 
     def __init__(self) -> None:
-        self.jobs: list[PendingRequest] = []
+        self.requests: list[PendingRequest] = []
         self.counts: list[int] = []
         self.values: list[bytes] = []
 
-    def add(self, job: PendingRequest, values: Sequence[bytes]) -> None:
-        """Take in the values of one publish."""
-        self.jobs.append(job)
+    def add(self, request: PendingRequest, values: Sequence[bytes]) -> None:
+        """Add the values of one publish."""
+        self.requests.append(request)
         self.counts.append(len(values))
         self.values += values
 
     def has_room(self, values: Sequence[bytes]) -> bool:
-        """Do these values still fit into the batch?"""
+        """Whether these values still fit into the batch."""
         return len(self.values) + len(values) <= batch.BATCH_RECORDS_MAX
 
 
-def check_first(job: PendingRequest) -> None:
-    """Raise what is wrong with the first publish, or stage, of a topic, as far as no log is needed to see it.
+def check_first(request: PendingRequest) -> None:
+    """Raise what is wrong with the first publish, or stage, of a topic, as far as that shows without its log.
 
-    It reads all of the batch, which the log does again: 20 ns a record, once in the life of a topic.
+    It reads all of the batch, as the log does again: 20 ns a record, once in the life of a topic.
     """
-    if job.operation is Operation.STAGE:
-        transactions.glance(job)
-        check_new(batch.parse(job.responder.payload()))
-    elif isinstance(request := _request_of(job), SimplePublish):
-        batch.encode(request.values)
+    if request.operation is Operation.STAGE:
+        application_of(request.decode())
+        check_new(batch.parse(request.responder.payload()))
+        return
+    message = _checked(request)
+    if isinstance(message, SimplePublish):
+        batch.encode(message.values)
     else:
-        parsed = batch.parse(job.responder.payload())
+        parsed = batch.parse(request.responder.payload())
         check_published(parsed.header)
         check_new(parsed)
 
 
-def append_jobs(log: Log, jobs: Sequence[PendingRequest]) -> Iterator[Outcome]:
+def append_publishes(log: Log, requests: Sequence[PendingRequest]) -> Iterator[PublishOutcome]:
     """Append what publishes bring, in the order in which they came within each protocol."""
-    batches: list[PendingRequest] = []
-    singles = _Singles()
-    for job in jobs:
+    with_batch: list[PendingRequest] = []
+    values = _Values()
+    for request in requests:
         try:
-            request = _request_of(job)
-            if isinstance(request, SimplePublish):
-                if not singles.has_room(request.values):
-                    yield from _append_singles(log, singles)
-                    singles = _Singles()
-                singles.add(job, request.values)
-                continue
+            message = _checked(request)
         except QuothError as problem:
-            yield Outcome(job, problem, "")
+            yield PublishOutcome(request, problem, "")
             continue
-        batches.append(job)
-    outcomes = log.append_batches([job.responder.payload() for job in batches])
-    for job, outcome in zip(batches, outcomes, strict=True):
-        yield Outcome(job, outcome, job.request.durability)
-    yield from _append_singles(log, singles)
+        if not isinstance(message, SimplePublish):
+            with_batch.append(request)
+            continue
+        if not values.has_room(message.values):
+            yield from _append_values(log, values)
+            values = _Values()
+        values.add(request, message.values)
+    if with_batch:
+        outcomes = log.appender.append_batches([request.responder.payload() for request in with_batch])
+        for request, outcome in zip(with_batch, outcomes, strict=True):
+            yield PublishOutcome(request, outcome, request.message.durability)
+    if values.requests:
+        yield from _append_values(log, values)
 
 
 def acknowledged(log_id: int, outcome: Appended, *levels: str) -> Published:
@@ -99,37 +96,35 @@ def acknowledged(log_id: int, outcome: Appended, *levels: str) -> Published:
     return Published(log_id, outcome.first, outcome.last, outcome.count, level, outcome.duplicate)
 
 
-def _request_of(job: PendingRequest) -> Publish | SimplePublish:
-    request: Publish | SimplePublish = job.decode()
-    if isinstance(request, Publish) and request.durability and request.durability not in DURABILITIES:
-        text = f"durability of publish is {shown(request.durability)}: it must be {' or '.join(DURABILITIES)}"
+def _checked(request: PendingRequest) -> Publish | SimplePublish:
+    message: Publish | SimplePublish = request.decode()
+    if isinstance(message, Publish) and message.durability and message.durability not in DURABILITIES:
+        text = f"durability of publish is {shown(message.durability)}: it must be {' or '.join(DURABILITIES)}"
         raise error("bad_request", text, "empty for the topic's own")
-    return request
+    return message
 
 
-def _append_singles(log: Log, singles: _Singles) -> Iterator[Outcome]:
-    """Append gathered values as one batch; if that would be too large, each publish as its own."""
-    if not singles.jobs:
-        return
+def _append_values(log: Log, values: _Values) -> Iterator[PublishOutcome]:
+    """Append values as one batch; if that would be too large, each publish as its own."""
     try:
-        (outcome,) = log.append_batches([batch.encode(singles.values)])
+        (outcome,) = log.append_batches([batch.encode(values.values)])
     except QuothError as problem:
         outcome = problem
-        if len(singles.jobs) > 1:
-            yield from _append_each(log, singles)
+        if len(values.requests) > 1:
+            yield from _append_each(log, values)
             return
     at = 0
-    for job, count in zip(singles.jobs, singles.counts, strict=True):
-        yield Outcome(job, _share(outcome, at, count), "")
+    for request, count in zip(values.requests, values.counts, strict=True):
+        yield PublishOutcome(request, _share(outcome, at, count), "")
         at += count
 
 
-def _append_each(log: Log, singles: _Singles) -> Iterator[Outcome]:
+def _append_each(log: Log, values: _Values) -> Iterator[PublishOutcome]:
     at = 0
-    for job, count in zip(singles.jobs, singles.counts, strict=True):
-        own = _Singles()
-        own.add(job, singles.values[at : at + count])
-        yield from _append_singles(log, own)
+    for request, count in zip(values.requests, values.counts, strict=True):
+        own = _Values()
+        own.add(request, values.values[at : at + count])
+        yield from _append_values(log, own)
         at += count
 
 

@@ -1,7 +1,7 @@
-"""What the operating system refused, as the error that a client is told.
+"""Turns what went wrong with a topic into the error for its clients, and into an event of the log.
 
-A full disk and a process that is out of descriptors or memory pass: whoever was refused may try again. Of
-anything else nobody knows what the disk holds.
+A full disk and a process without descriptors or memory pass: the client may try again. After anything else
+the content of the disk is unknown.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _SHORT_HINT = (
 )
 
 
-def refusal(problem: Exception, what: str, place: Path) -> QuothError:
-    """The error of something that was not done. what: the topic, and place: its folder, for who reads it."""
+def as_error(problem: Exception, what: str, place: Path) -> QuothError:
+    """The error of something that was not done. what: the topic. place: its folder, for the text."""
     match problem:
         case QuothError():
             return problem
@@ -35,15 +35,15 @@ def refusal(problem: Exception, what: str, place: Path) -> QuothError:
             return error("internal", f"{what}: {str(problem) or 'an unexpected failure'}")
 
 
-def breakdown(problem: Exception, what: str, place: Path) -> QuothError:
+def broken_off(problem: Exception, what: str, place: Path) -> QuothError:
     """The error of something that was broken off. It may have been done, so it is never retryable."""
-    told = refusal(problem, what, place)
+    told = as_error(problem, what, place)
     return error("storage_failed", told.text) if told.retryable else told
 
 
-def complain(problem: Exception, topic: str, place: Path) -> None:
-    """Write down what went wrong, with the way to it if nobody foresaw it."""
-    told = refusal(problem, topic, place)
+def log_failure(problem: Exception, topic: str, place: Path) -> None:
+    """Log what went wrong, with the traceback of a defect."""
+    told = as_error(problem, topic, place)
     withheld = isinstance(problem, OSError) and problem.errno in WITHHELD  # the path says it all
     foreseen = isinstance(problem, QuothError) or told.retryable or withheld
     note("topic_failed", None if foreseen else problem, topic=topic, problem=told)

@@ -1,18 +1,17 @@
-"""What is asked of an open log and changes nothing: batches, and ranges of them.
+"""Executes the requests that read a log and change nothing: fetches, and queries on ranges.
 
-What lies in the active segment, or in memory for somebody who reads on, is answered at once. For all else a
-reader thread looks; what it has seen comes back through the inbox.
+Records of the active segment, and of a sealed one as far as memory holds them for a reader that goes on, are
+returned at once. All else a reader thread reads; its result comes back as `ReadDone`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from quothd.requests.event_list import Voice
+from quothd.requests.event_list import EventList
+from quothd.requests.events import Query, ReadDone
 from quothd.requests.pending_request import PendingRequest, check_range
-from quothd.threads.reader_pool import Looked, ReaderPool, Writes
 from quothlog import Log
 from quothlog.reading.range_query import LogSurvey
 from quothlog.reading.read_request import ReadRequest
@@ -30,9 +29,15 @@ from quothwire.protocol.messages import (
 )
 from quothwire.protocol.operations import Reply
 
+WRITING_S = 0.005
+"""A topic is being written to if publishes came within this time: 200 times a second."""
+STEP_BYTES = 2**17
+"""What a scan gets at once meanwhile, or `STEP_SHARE` times what was written last, if that is more."""
+STEP_SHARE = 8
 
-class Ranged(NamedTuple):
-    """A question about a range, to be answered in any thread."""
+
+class RangeQuery(NamedTuple):
+    """A query on a range, which any thread may execute."""
 
     log_id: int
     survey: LogSurvey
@@ -40,123 +45,139 @@ class Ranged(NamedTuple):
 
     @property
     def is_quick(self) -> bool:
-        """Is it answered in a moment, without a disk?"""
+        """Whether it is executed in a moment, without a disk."""
         return self.survey.at_hand and not isinstance(self.request, SplitTopic)
 
     def read(self) -> Reply:
-        """The answer."""
+        """Execute it; returns the reply."""
         survey, request = self.survey, self.request
         seen = survey.newest, survey.end
         match request:
             case AdvanceTopic(after=after):
-                stretch, gone = survey.advance(after, request.records_max, request.bytes_max)
-                return Advance(self.log_id, *stretch, gone, *seen)
+                found, gone = survey.advance(after, request.records_max, request.bytes_max)
+                return Advance(self.log_id, *found, gone, *seen)
             case SplitTopic(after=after, until=until):
                 parts, gone = survey.split(after, until, request.parts)
                 return Parts(self.log_id, list(map(list, parts)), gone, *seen)
             case CountTopic(after=after, until=until):
-                found, gone = survey.count(after, until)
-                return Count(self.log_id, found.records, found.bytes, gone, found.first, found.last, *seen)
+                count, gone = survey.count(after, until)
+                return Count(self.log_id, count.records, count.bytes, gone, count.first, count.last, *seen)
+
+
+class RecentWrites:
+    """What was written to a topic last, for which scans of its history make way.
+
+    On two cores, with a MiB at a time, publishes at p95 take 2.6 times as long as without a scan, and 1.7
+    times with `STEP_BYTES`. A scan loses speed by it, but always gets a multiple of what is written.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._bytes = 0
+
+    def note(self, now: float, publishes: Sequence[PendingRequest]) -> None:
+        """Take note of publishes that are written now."""
+        self._last, self._bytes = now, sum([publish.size for publish in publishes])
+
+    def make_way(self, now: float, lookup: ReadRequest) -> ReadRequest:
+        """The same lookup, in smaller steps while the topic is written to."""
+        if now - self._last > WRITING_S:
+            return lookup
+        step = max(STEP_BYTES, STEP_SHARE * self._bytes)
+        return lookup._replace(bytes_max=min(lookup.bytes_max, step))
 
 
 class Reads:
-    """Reading one open log; like it, it has one owner.
+    """Reads of one open log. Owned by its topic.
 
-    actions: what is done for each operation. found_bytes: what the last fetch has brought. writes: to be told
-    what is written. bring: takes what a reader thread has seen. voice: tells what becomes of a job.
+    found_bytes: what the last fetch has returned. submit: gives a query to a reader thread.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        readers: ReaderPool,
-        bring: Callable[[object], None],
-        voice: Voice,
-    ) -> None:
+    def __init__(self, log: Log, submit: Callable[[PendingRequest, Query], None], events: EventList) -> None:
         self.found_bytes = 0
-        self.writes = Writes()
-        self.actions: dict[Operation, Callable[[PendingRequest], None]] = {
-            Operation.FETCH: self._fetch,
-            Operation.ADVANCE: self._ask,
-            Operation.SPLIT: self._ask,
-            Operation.COUNT: self._ask,
-        }
+        self.writes = RecentWrites()
         self._log = log
-        self._readers = readers
-        self._bring = bring
-        self._voice = voice
+        self._appender = log.appender
+        self._submit = submit
+        self._events = events
 
-    def go_on(self, looked: Looked) -> None:
-        """Go on with a job after a reader has looked for it. Raises what that raised."""
-        if looked.problem is not None:
-            raise looked.problem
-        job, question, found = looked.job, looked.question, looked.found
-        if not isinstance(question, ReadRequest):
-            self._voice.answer(job, job.responder.reply(found))
+    def execute(self, request: PendingRequest, now: float) -> None:
+        """Execute a fetch or a query, or give it to a reader thread. Raises `QuothError`, or OSError."""
+        if request.operation is Operation.FETCH:
+            self._fetch(request, now)
+        else:
+            self._query(request)
+
+    def go_on(self, done: ReadDone, now: float) -> None:
+        """Go on with a request that a reader thread has read for. Raises what that raised."""
+        if done.problem is not None:
+            raise done.problem
+        request, query, found = done.request, done.query, done.found
+        if not isinstance(query, ReadRequest):
+            self._events.answer(request, request.responder.reply(found))
         elif found is not None:
-            self._found(job, found)
+            self._answer(request, found)
         else:
-            job.after = question.beyond
-            self._fetch(job)
+            request.after = query.beyond
+            self._fetch(request, now)
 
-    # -- ranges -----------------------------------------------------------------------------------------
+    # -- ranges ---------------------------------------------------------------------------------------------
 
-    def _ask(self, job: PendingRequest) -> None:
-        request = job.decode()
-        if not isinstance(request, AdvanceTopic):
-            check_range(request.after, request.until)
-        question = Ranged(self._log.log_id, self._log.survey(request.after), request)
-        if question.is_quick:
-            self._voice.answer(job, job.responder.reply(question.read()))
+    def _query(self, request: PendingRequest) -> None:
+        decoded = request.decode()
+        if not isinstance(decoded, AdvanceTopic):
+            check_range(decoded.after, decoded.until)
+        query = RangeQuery(self._log.log_id, self._log.survey(decoded.after), decoded)
+        if query.is_quick:
+            self._events.answer(request, request.responder.reply(query.read()))
         else:
-            self._readers.submit(job, question, self._bring)
+            self._submit(request, query)
 
-    # -- batches ----------------------------------------------------------------------------------------
+    # -- batches --------------------------------------------------------------------------------------------
 
-    def _fetch(self, job: PendingRequest) -> None:
-        request = job.decode()
-        if job.after < 0:
-            job.begin_fetch(time.monotonic())
-        lookup = self._log.lookup(job.after, request.records_max, min(request.bytes_max, FETCH_BYTES_MAX))
-        if lookup is None or job.is_past_end:
-            self._nothing(job)
-        elif lookup.sealed and (found := lookup.read_at_hand()) is not None:
-            self._found(job, found)
-        elif lookup.sealed:
-            self._readers.submit(job, self.writes.make_way(lookup), self._bring)
+    def _fetch(self, request: PendingRequest, now: float) -> None:
+        decoded = request.decode()
+        if request.after < 0:
+            request.begin_fetch(now)
+        lookup = self._log.lookup(request.after, decoded.records_max, min(decoded.bytes_max, FETCH_BYTES_MAX))
+        if lookup is None or request.is_past_end:
+            self._answer_nothing(request)
+        elif not lookup.sealed:
+            self._answer(request, lookup.read())
+        elif (found := lookup.read_at_hand()) is not None:
+            self._answer(request, found)
         else:
-            self._found(job, lookup.read())
+            self._submit(request, self.writes.make_way(now, lookup))
 
-    def _found(self, job: PendingRequest, found: Extract | None) -> None:
+    def _answer(self, request: PendingRequest, found: Extract | None) -> None:
+        """Answer with stored batches."""
         if found is None:
-            self._nothing(job)
+            self._answer_nothing(request)
             return
-        request, log = job.request, self._log
-        gone, damaged = log.loss(request.after, request.ordinal, found)
+        decoded, log, visible = request.message, self._log, self._appender.visible
+        gone, damaged = log.loss(decoded.after, decoded.ordinal, found)
         data, following = found.data, found.next
-        if 0 < request.until < following:
-            data, following = up_to(found, log.log_id, request.until)
+        if 0 < decoded.until < following:
+            data, following = up_to(found, log.log_id, decoded.until)
         self.found_bytes = len(data)
-        reply = Fetched(log.log_id, following, log.newest, gone, log.end_ordinal, damaged)
-        self._voice.answer(job, job.responder.reply(reply, data or None))
+        reply = Fetched(log.log_id, following, visible.pointer, gone, visible.ordinal, damaged)
+        self._events.answer(request, request.responder.reply(reply, data or None))
 
-    def _nothing(self, job: PendingRequest) -> None:
-        """There is nothing yet, or nothing more up to the end."""
-        request, newest = job.request, self._log.newest
-        if job.responder.sees_records_alone and (damaged := self._unreadable(request.after)):
-            end = self._log.end_ordinal
-            self._voice.answer(
-                job, job.responder.reply(Fetched(self._log.log_id, newest, newest, damaged, end, damaged))
-            )
+    def _answer_nothing(self, request: PendingRequest) -> None:
+        """Answer without batches, or let the request wait."""
+        decoded, log_id = request.message, self._log.log_id
+        newest, end = self._log.newest, self._log.end_ordinal
+        if request.responder.sees_records_alone and (damaged := self._unreadable(decoded.after)):
+            reply = Fetched(log_id, newest, newest, damaged, end, damaged)
+            self._events.answer(request, request.responder.reply(reply))
             return
-        is_over = 0 < request.until <= newest
-        if job.deadline and not is_over:
-            job.after = max(job.after, newest)  # what lies below is gone, so it is no news
-            self._voice.park(job)
+        is_over = 0 < decoded.until <= newest
+        if request.deadline and not is_over:
+            request.after = max(request.after, newest)  # what lies below is gone, so it is not new
+            self._events.wait(request)
             return
-        following = max(request.after, request.until) if is_over else request.after
-        reply = Fetched(self._log.log_id, following, newest, 0, self._log.end_ordinal)
-        self._voice.answer(job, job.responder.reply(reply))
+        following = max(decoded.after, decoded.until) if is_over else decoded.after
+        self._events.answer(request, request.responder.reply(Fetched(log_id, following, newest, 0, end)))
 
     def _unreadable(self, after: int) -> int:
         """How many records are stored above a pointer, given that none of them can be read."""

@@ -1,4 +1,4 @@
-"""Where a topic lives, and how it is described."""
+"""What a topic is apart from its log: where it lies, its settings, what went wrong with it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from quothwire.protocol.messages import TopicInfo
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TopicMetadata:
-    """Where a topic lives. path: None until its folder has been made. problem: see `catalog.Folder`.
+    """The metadata of one topic, for as long as the process lives. The thread that has the topic's token owns
+    it.
 
-    failure: why it takes no writes for as long as this process lives. A log that is opened again after a
-    failed write or fsync may read from the page cache what the disk does not hold. counted: the counters of
-    all earlier openings in this process.
+    path: None until its folder exists. problem: see `catalog.Folder`. failure: why it takes no writes until
+    the broker is restarted: a log that is opened again after a failed write or fsync may read from the page
+    cache what the disk does not hold. counted: the counters of all earlier openings in this process.
     """
 
     path: Path | None
@@ -31,24 +32,23 @@ class TopicMetadata:
     counted: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
 
     def informed(self, info: LogInfo) -> LogInfo:
-        """How its log stands, with counters that go back to the start of this process."""
+        """The state of its log, with counters since the start of this process."""
         counters = {name: self.counted.get(name, 0) + number for name, number in info.counters.items()}
         return replace(info, counters=counters)
 
-
-def topic_info(place: TopicMetadata, info: LogInfo, states: str | None = None) -> TopicInfo:
-    """Everything about a topic, for a reply."""
-    return TopicInfo(
-        name=place.topic.name,
-        log=place.topic.log_id,
-        first=info.first,
-        last=info.last,
-        count=info.end_ordinal - info.first_ordinal,
-        first_ordinal=info.first_ordinal,
-        bytes=info.bytes,
-        segments=info.segments,
-        states=info.states if states is None else states,
-        settings=place.topic.settings.to_map(),
-        problem=place.problem or (place.failure.text if place.failure else ""),
-        counters={**info.counters, **info.gauges},
-    )
+    def describe(self, info: LogInfo, states: str | None = None) -> TopicInfo:
+        """Everything about the topic, for a reply."""
+        return TopicInfo(
+            name=self.topic.name,
+            log=self.topic.log_id,
+            first=info.first,
+            last=info.last,
+            count=info.end_ordinal - info.first_ordinal,
+            first_ordinal=info.first_ordinal,
+            bytes=info.bytes,
+            segments=info.segments,
+            states=info.states if states is None else states,
+            settings=self.topic.settings.to_map(),
+            problem=self.problem or (self.failure.text if self.failure else ""),
+            counters={**info.counters, **info.gauges},
+        )

@@ -1,77 +1,123 @@
-"""Opening a topic's log: its folder made if it is new, how far it is told, what was found written down."""
+"""Opens a topic: makes its folder if it is new, opens its log, reports what recovery found."""
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from quothd.config.config import Config
 from quothd.datadir import catalog, topic_file
 from quothd.service.log_events import note
+from quothd.topics.failures import as_error, log_failure
 from quothd.topics.metadata import TopicMetadata
+from quothd.topics.topic import Services, Topic
 from quothlog import Log
 from quothlog.appending.pointer_allocator import AHEAD_US
+from quothlog.storage.clock import Clock
+from quothlog.storage.filesystem import FileSystem, NotDurable
 
-TELL_EVERY_S = 0.5
+REPORT_EVERY_S = 0.5
 
 
 def open_topic(
-    directory: Path, place: TopicMetadata, config: Config, tell: Callable[[int, int], None]
-) -> Log:
-    """Open the log of a topic, whose place is filled in if it has none yet.
+    directory: Path,
+    metadata: TopicMetadata,
+    config: Config,
+    filesystem: FileSystem,
+    clock: Clock,
+    services: Services,
+    report: Callable[[int, int], None],
+) -> Topic:
+    """Open a topic; its metadata get a path if they have none yet.
 
-    tell: called now and then with the bytes that were looked through and those that have to be. Raises what
-    `Log.open` and `catalog.make` do; a new topic leaves nothing behind then.
+    report: called now and then with the bytes that recovery has scanned, and those that it has to. Logs and
+    raises a `QuothError`. A new topic leaves nothing behind then. After `NotDurable` the topic takes no
+    writes any more: the next opening would find in memory what the disk may not hold.
     """
-    topic, is_new = place.topic, place.path is None
-    path = place.path = place.path or catalog.make(directory, topic, config.disk_free_min)
     try:
-        opened = Log.open(
+        log = _open_log(directory, metadata, config, filesystem, clock, report)
+        try:
+            topic = Topic(log, metadata, config, services, clock)
+            topic.begin()
+        except BaseException:
+            log.close()
+            raise
+        return topic
+    except Exception as problem:
+        name, where = metadata.topic.name, metadata.path or directory
+        log_failure(problem, name, where)
+        failure = as_error(problem, name, where)
+        if isinstance(problem, NotDurable):
+            metadata.failure = metadata.failure or failure
+        raise failure from problem
+
+
+def _open_log(
+    directory: Path,
+    metadata: TopicMetadata,
+    config: Config,
+    filesystem: FileSystem,
+    clock: Clock,
+    report: Callable[[int, int], None],
+) -> Log:
+    topic, is_new = metadata.topic, metadata.path is None
+    path = metadata.path = metadata.path or catalog.make(
+        directory, topic, config.disk_free_min, filesystem=filesystem
+    )
+    try:
+        log = Log.open(
             path,
-            options=config.log_options(topic.settings, keep_all=bool(place.problem)),
+            options=config.log_options(topic.settings, keep_all=bool(metadata.problem)),
             log_id=topic.log_id,
+            filesystem=filesystem,
+            clock=clock,
             others=(topic_file.NAME,),
-            watch=_Telling(topic.name, tell),
+            watch=_Reporter(topic.name, report, clock),
         )
     except BaseException:
         if is_new:  # the next request will make another folder
+            metadata.path = None
             with contextlib.suppress(OSError):
-                path = catalog.retire(path)
+                path = catalog.retire(path, filesystem)
             catalog.remove(path)
         raise
-    if place.failure is not None:
-        opened.fail(place.failure)
-    findings = opened.findings
-    for name in findings.strays:
-        note("stray_ignored", topic=topic.name, file=name)
-    for name in findings.strays_set_aside:
-        note("stray_set_aside", topic=topic.name, file=name)
-    if (ahead := opened.ahead_us) > AHEAD_US:
-        note("pointers_ahead", topic=topic.name, seconds=ahead // 1_000_000)
+    if metadata.failure is not None:
+        log.fail(metadata.failure)
+    _log_findings(topic.name, log)
+    return log
+
+
+def _log_findings(name: str, log: Log) -> None:
+    findings = log.findings
+    for file in findings.strays:
+        note("stray_ignored", topic=name, file=file)
+    for file in findings.strays_set_aside:
+        note("stray_set_aside", topic=name, file=file)
+    if (ahead := log.ahead_us) > AHEAD_US:
+        note("pointers_ahead", topic=name, seconds=ahead // 1_000_000)
     if findings.torn_bytes or findings.damaged_bytes:
-        found = {name: findings.counters()[name] for name in ("torn_bytes", "damaged_bytes")}
-        note("topic_recovered", topic=topic.name, **found, set_aside=findings.set_aside)
+        found = {key: findings.counters()[key] for key in ("torn_bytes", "damaged_bytes")}
+        note("topic_recovered", topic=name, **found, set_aside=findings.set_aside)
     if findings.rebuilt:
-        note("derived_rebuilt", topic=topic.name, segments=findings.rebuilt)
+        note("derived_rebuilt", topic=name, segments=findings.rebuilt)
     if findings.lost_records:
         lost = {"records": findings.lost_records, "after": findings.lost_after, "until": findings.lost_until}
-        note("records_lost", topic=topic.name, **lost)
-    return opened
+        note("records_lost", topic=name, **lost)
 
 
-class _Telling:
-    """Hands on how far an opening is, not more often than anybody looks."""
+class _Reporter:
+    """Reports the progress of an opening, not more often than every `REPORT_EVERY_S`."""
 
-    def __init__(self, topic: str, tell: Callable[[int, int], None]) -> None:
+    def __init__(self, topic: str, report: Callable[[int, int], None], clock: Clock) -> None:
         self._topic = topic
-        self._tell = tell
-        self._due = time.monotonic() + TELL_EVERY_S
+        self._report = report
+        self._clock = clock
+        self._due = clock.monotonic() + REPORT_EVERY_S
 
     def __call__(self, done: int, size: int) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if now >= self._due:
-            self._due = now + TELL_EVERY_S
-            self._tell(done, size)
+            self._due = now + REPORT_EVERY_S
+            self._report(done, size)
             note("topic_opening", topic=self._topic, bytes_done=done, bytes=size)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 from quothd.service.log_events import note
 from quothd.topics.transactions import Transactions
 from quothlog import Log
+from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError
 
 RETRY_US = 10_000_000
@@ -14,12 +13,13 @@ RETRY_US = 10_000_000
 
 
 class Retention:
-    """Removes what a topic need not keep. Owned by its keeper."""
+    """Removes what a topic need not keep. Owned by the topic."""
 
-    def __init__(self, topic: str, log: Log, transactions: Transactions) -> None:
+    def __init__(self, topic: str, log: Log, transactions: Transactions, clock: Clock) -> None:
         self._topic = topic
         self._log = log
         self._transactions = transactions
+        self._clock = clock
         self._done = False
 
     def run(self) -> None:
@@ -46,4 +46,4 @@ class Retention:
         dues = [due for due in (self._log.retention_due(), self._transactions.due()) if due is not None]
         if not dues or self._done:
             return min(dues, default=None)
-        return max(min(dues), time.time_ns() // 1_000 + RETRY_US)
+        return max(min(dues), self._clock.now() + RETRY_US)

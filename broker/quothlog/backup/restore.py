@@ -104,6 +104,7 @@ class _AnotherBoot:
 
     def __init__(self, clock: Clock) -> None:
         self.now = clock.now
+        self.monotonic = clock.monotonic
 
     def boot_id(self) -> bytes:
         """See `Clock.boot_id`."""

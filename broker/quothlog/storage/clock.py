@@ -26,6 +26,9 @@ class Clock(Protocol):
     def now(self) -> int:
         """Microseconds since 1970, UTC. May step back."""
 
+    def monotonic(self) -> float:
+        """Seconds that only ever grow, from any beginning."""
+
     def boot_id(self) -> bytes:
         """16 bytes that change when the machine loses its page cache, and only then.
 
@@ -39,6 +42,10 @@ class SystemClock:
     def now(self) -> int:
         """See `Clock.now`."""
         return time.time_ns() // 1_000
+
+    def monotonic(self) -> float:
+        """See `Clock.monotonic`."""
+        return time.monotonic()
 
     def boot_id(self) -> bytes:
         """See `Clock.boot_id`."""

@@ -110,6 +110,10 @@ class FileSystem(Protocol):
     def free_bytes(self, path: Path) -> int:
         """Bytes that may still be written below this directory."""
 
+    def is_stalled(self, thread_id: int) -> bool:
+        """Whether a thread of this process, by its native id, waits for a disk. True where the system cannot
+        tell."""
+
 
 def refuse_strange(filesystem: FileSystem, path: Path) -> None:
     """Raise ``storage_failed`` if what stands there is no regular file, or cannot be opened."""
@@ -263,6 +267,14 @@ class PosixFileSystem:
         """See `FileSystem.free_bytes`."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def is_stalled(self, thread_id: int) -> bool:
+        """See `FileSystem.is_stalled`. On Linux such a thread cannot be interrupted, or a tracer stops it."""
+        try:
+            stat = Path(f"/proc/self/task/{thread_id}/stat").read_bytes()
+        except OSError:
+            return True
+        return stat.rpartition(b")")[2].split()[0] in (b"D", b"t")
 
 
 def write_durably(filesystem: FileSystem, path: Path, parts: Iterable[Buffer]) -> None:

@@ -191,9 +191,11 @@ class BrokerProcess:
 
 
 def free_port() -> int:
-    """A port that is free, as is the next one, and that the system gives to nobody who asks for any: so it is
-    still free when a broker that was killed is started again. Each worker of a test run has ports of its own:
-    no other one takes this port before it is bound, or while its broker is down."""
+    """A port that is free, as is the next one, and still is when a broker that was killed is started again.
+
+    It lies below those that the system gives to sockets without a port. Each worker of a test run has its own
+    ports, so no other one takes this port before it is bound, or while its broker is down.
+    """
     while True:
         port = _RANDOM.randrange(10_000 + 2 * _WORKER, 32_000, 2 * _WORKERS_MAX)
         if port in _GIVEN:

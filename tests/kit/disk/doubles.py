@@ -11,11 +11,13 @@ import builtins
 import errno
 import os
 import random
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from kit.deadlines import DEADLINE_S
 from quothlog.storage.filesystem import Buffer, Directory, File, FileSystem, PosixFileSystem, sync_directory
 
 Kind = Literal["create", "open", "read", "write", "sync", "truncate", "rename", "remove", "sync_directory"]
@@ -75,6 +77,15 @@ class FaultyDisk:
         self.free: int | None = None
         self._below = below or PosixFileSystem()
         self._faults: list[_Fault] = []
+        self.shows_stalls = True
+        """False lets a stalled thread look as if it waited for something else."""
+        self._stalled = ""
+        self._stalled_kinds: tuple[Kind, ...] = ()
+        self._stalled_threads: set[int] = set()
+        self._goes_on = threading.Event()
+        self.has_stalled = threading.Event()
+        self.writers: list[tuple[str, str]] = []
+        """The folder and the thread of each write."""
 
     # -- what a test says -------------------------------------------------------------------------------
 
@@ -102,9 +113,18 @@ class FaultyDisk:
         """Has anything failed that was told to?"""
         return any(fault.left <= 0 for fault in self._faults)
 
+    def stall(self, folders: str, *kinds: Kind) -> None:
+        """Let every operation of these kinds, or every write, wait until `heal`, below folders whose names
+        begin like that."""
+        self._stalled, self._stalled_kinds = folders, kinds or ("write",)
+        self._goes_on.clear()
+        self.has_stalled.clear()
+
     def heal(self) -> None:
         """Let everything succeed again."""
         self._faults.clear()
+        self._stalled = ""
+        self._goes_on.set()
 
     def count(self, *kinds: Kind) -> int:
         """How many operations of these kinds were asked for so far, failed ones included."""
@@ -157,6 +177,10 @@ class FaultyDisk:
         """See `FileSystem.free_bytes`: what the test says, if it says anything."""
         return self._below.free_bytes(path) if self.free is None else self.free
 
+    def is_stalled(self, thread_id: int) -> bool:
+        """See `FileSystem.is_stalled`."""
+        return self.shows_stalls and thread_id in self._stalled_threads
+
     def note(self, kind: Kind, path: Path) -> None:
         """Write an operation down, and fail if it is its turn."""
         if (fault := self.struck(kind, path)) is not None:
@@ -165,8 +189,20 @@ class FaultyDisk:
     def struck(self, kind: Kind, path: Path) -> _Fault | None:
         """Write an operation down, and tell the fault if it is its turn."""
         self.operations.append(Operation(kind, path.name))
+        folder = path.parent.name
+        if kind == "write":
+            self.writers.append((folder, threading.current_thread().name))
+        if self._stalled and kind in self._stalled_kinds and folder.startswith(self._stalled):
+            self._wait()
         struck = [fault for fault in self._faults if kind in fault.kinds and fault.strike()]
         return struck[0] if struck else None
+
+    def _wait(self) -> None:
+        identity = threading.get_native_id()
+        self._stalled_threads.add(identity)
+        self.has_stalled.set()
+        assert self._goes_on.wait(2 * DEADLINE_S), "the disk was not healed"
+        self._stalled_threads.remove(identity)
 
 
 class _FaultyFile:
@@ -306,6 +342,10 @@ class MemoryDisk:
     def free_bytes(self, path: Path) -> int:
         """See `FileSystem.free_bytes`."""
         return 2**40
+
+    def is_stalled(self, thread_id: int) -> bool:
+        """See `FileSystem.is_stalled`."""
+        return False
 
     def _remember(self) -> None:
         self._history.append(dict(self._files))

@@ -188,6 +188,10 @@ class CertainDisk:
         """See `FileSystem.free_bytes`."""
         return 2**40
 
+    def is_stalled(self, thread_id: int) -> bool:
+        """See `FileSystem.is_stalled`."""
+        return False
+
     def _name(self, change: _Named) -> None:
         self._changes.append(change)
         if change.gone is not None:

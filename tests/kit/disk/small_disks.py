@@ -6,7 +6,6 @@ process is killed.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import shutil
@@ -71,12 +70,7 @@ class SmallDisk:
         This file system alone is synced: others may have much to write.
         """
         self._others.unlink()
-        fd = os.open(self.path, os.O_RDONLY)
-        try:
-            if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
-                raise OSError(ctypes.get_errno(), "syncfs")
-        finally:
-            os.close(fd)
+        subprocess.run(["sync", "--file-system", self.path], check=True)
 
 
 @contextmanager

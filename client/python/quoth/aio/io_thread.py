@@ -23,7 +23,7 @@ from weakref import finalize
 import zmq
 
 from quoth.aio.loop_bridge import Relay
-from quoth.connection.connection import Context, Link
+from quoth.connection.connection import WATCH, Context, Link
 from quoth.connection.wakeup import Bell
 from quoth.core.request_state import Exchange
 from quothwire.errors import QuothError, error
@@ -187,7 +187,7 @@ class Courier:
                     self._take_inbox()
                 for line in self._lines:
                     self._take_answers(line, ready)
-                    line.link.watch(now)
+                WATCH.look(now)
                 self._look_at_clock(now)
                 for line in [line for line in self._lines if line.is_stale]:
                     self._renew(line)

@@ -25,6 +25,7 @@ import threading
 import time
 from contextlib import suppress
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import zmq
 
@@ -44,7 +45,7 @@ HANDSHAKE_MS = 3_000
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_S = 1_000, 15.0
 UNACKNOWLEDGED_S, UNACKNOWLEDGED_MAX_S = 2.5, 30.0
 WATCH_S = 0.5
-"""How often a link that is used is looked at for that."""
+"""How often the links of this process are looked at for that, as long as one of them is waited for."""
 UNACKNOWLEDGED_PART = 1 / 12
 """Of the silence that a link bears: one that is known to be slow may be so for TCP, too."""
 TERMINATE_S = 1.0
@@ -77,7 +78,6 @@ class Link:
             raise _no_socket(problem) from None
         self._attempts = Attempts(url)
         self._descriptor = -1  # of the connection's own socket
-        self._watch_at = time.monotonic() + WATCH_S
         self._poller = zmq.Poller()
         self._poller.register(self.socket, zmq.POLLIN)
         self._poller.register(self.monitor, zmq.POLLIN)
@@ -88,6 +88,7 @@ class Link:
             if problem.errno in _GONE:
                 raise _no_socket(problem) from None
             raise error("bad_request", f"{url!r}: {problem.strerror}", "like tcp://127.0.0.1:5555") from None
+        WATCH.add(self)
 
     def also(self, fd: int) -> None:
         """Let `wait` return when this descriptor becomes readable, too."""
@@ -107,25 +108,24 @@ class Link:
 
         It may return earlier, after `WATCH_S`, when nothing has happened.
         """
+        WATCH.look(time.monotonic())
         seconds = max(0.0, min(seconds, WATCH_S))
         ready = dict(self._poller.poll(math.ceil(seconds * 1_000)))
-        found = self.monitor in ready and self.look()
-        self.watch(time.monotonic())
-        return found
+        return self.monitor in ready and self.look()
 
-    def watch(self, now: float) -> None:
-        """End the connection if the other host acknowledges nothing; looks every `WATCH_S` at most."""
-        if now >= self._watch_at:
-            self._watch_at = now + WATCH_S
-            if self._descriptor >= 0 and self._end_if_dead():
-                self._descriptor = -1
+    def end_if_dead(self, *, neglected: bool) -> None:
+        """End the connection if the other host acknowledges nothing. Any thread may call it.
 
-    def _end_if_dead(self) -> bool:
-        from quoth.connection.tcp_watch import (
-            end_if_dead,  # it takes time to load, and short commands never need it
-        )
+        neglected: no link was looked at for long, so a connection over which nothing has come is ended, too.
+        """
+        descriptor = self._descriptor
+        if descriptor < 0:
+            return
+        # It takes time to load, and short commands never need it.
+        from quoth.connection.tcp_watch import end_if_dead
 
-        return end_if_dead(self._descriptor, self.url, _unacknowledged(self._silence))
+        if end_if_dead(descriptor, self.url, _unacknowledged(self._silence), neglected=neglected):
+            self._descriptor = -1
 
     def look(self) -> bool:
         """Take note of what the monitor tells; True if a lost connection was found again."""
@@ -196,10 +196,41 @@ class Link:
 
     def close(self) -> None:
         """Close both sockets, also those of a context that is gone."""
+        self._descriptor = -1
         with suppress(zmq.ZMQError):
             self.socket.disable_monitor()
         self.monitor.close(linger=0)
         self.socket.close(linger=0)
+
+
+class Watch:
+    """All links of this process. A thread that waits for one of them looks at the others, too.
+
+    So a thread that has several links does not find one after an outage whose next attempt is seconds away.
+    Where no thread has waited for a while, there may be such links: all that a client learns of the other
+    host's attempts is that no answer to a heartbeat has come.
+    """
+
+    def __init__(self) -> None:
+        self._links: WeakValueDictionary[int, Link] = WeakValueDictionary()
+        self._looked_at = time.monotonic()
+
+    def add(self, link: Link) -> None:
+        """Look at this one from now on."""
+        self._links[id(link)] = link
+
+    def look(self, now: float) -> None:
+        """End the connections that are dead; looks every `WATCH_S` at most."""
+        seconds = now - self._looked_at
+        if 0 <= seconds < WATCH_S:  # negative by a thread that goes by another clock than the last one
+            return
+        self._looked_at = now
+        for one in self._links.valuerefs():
+            if (link := one()) is not None:
+                link.end_if_dead(neglected=seconds > UNACKNOWLEDGED_S)
+
+
+WATCH = Watch()
 
 
 def _unacknowledged(silence: float) -> float:

@@ -13,8 +13,10 @@ from __future__ import annotations
 import socket
 import struct
 
-_INFO = struct.Struct("=2x2B4x48xI")
-"""Retransmissions and window probes since the last acknowledgement; milliseconds since that."""
+INFO = struct.Struct("=2x2B4xI40x2I")
+"""Of TCP_INFO: retransmissions and window probes since the last acknowledgement, microseconds of the present
+pause between two attempts, milliseconds since bytes came, and since a packet came that acknowledges anything,
+old or new."""
 _ATTEMPTS_LEAST = 2
 """A single one may be on its way now, or be lost as packets are."""
 _ABORT = struct.pack("ii", 1, 0)
@@ -22,11 +24,12 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
 
 
-def end_if_dead(descriptor: int, url: str, seconds: float) -> bool:
+def end_if_dead(descriptor: int, url: str, seconds: float, *, neglected: bool) -> bool:
     """End a connection if the other host acknowledges nothing; libzmq makes another. True if it was.
 
     descriptor: the socket, as a monitor told it. url: where it is connected to; other ones than tcp are left
-    alone. seconds: how long bytes may go unacknowledged.
+    alone. seconds: how long bytes may go unacknowledged; neglected: or how long none may come, not even the
+    answer to a heartbeat.
     """
     scheme, _, address = url.partition("://")
     port = address.rpartition(":")[2]
@@ -37,7 +40,7 @@ def end_if_dead(descriptor: int, url: str, seconds: float) -> bool:
     except OSError:  # libzmq has closed it just now
         return False
     try:
-        if not _is_dead(connection, int(port), seconds):
+        if not _is_dead(connection, int(port), seconds, neglected):
             return False
         # Nothing that it has queued is sent: all of that is sent again on the next connection.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
@@ -49,10 +52,28 @@ def end_if_dead(descriptor: int, url: str, seconds: float) -> bool:
     return True
 
 
-def _is_dead(connection: socket.socket, port: int, seconds: float) -> bool:
+def _is_dead(connection: socket.socket, port: int, seconds: float, neglected: bool) -> bool:
     if connection.family not in _FAMILIES or connection.getpeername()[1] != port:
         return False  # libzmq has closed it, and its number is that of another file by now
     assert _TCP_INFO is not None
-    info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO.size)
-    retransmits, probes, silent_ms = _INFO.unpack(info)
-    return bool(max(retransmits, probes) >= _ATTEMPTS_LEAST and silent_ms > seconds * 1_000)
+    info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, INFO.size)
+    return max(unacknowledged(info), unheard(info) if neglected else 0.0) > seconds
+
+
+def unacknowledged(info: bytes) -> float:
+    """Return the seconds for which bytes have not been acknowledged, 0.0 if that may change at once.
+
+    Anything that arrives ends the silence, also what the other host sends again. Then the pause tells, which
+    has doubled with each attempt: together, the pauses so far are all but as long as the present one.
+    """
+    numbers: tuple[int, ...] = INFO.unpack(info)
+    retransmits, probes, pause_us, _, silent_ms = numbers
+    if max(retransmits, probes) < _ATTEMPTS_LEAST:
+        return 0.0
+    return max(silent_ms / 1e3, pause_us / 1e6 * (1 - 0.5**retransmits))
+
+
+def unheard(info: bytes) -> float:
+    """Return the seconds for which no byte has come."""
+    numbers: tuple[int, ...] = INFO.unpack(info)
+    return numbers[3] / 1e3

@@ -277,6 +277,8 @@ class Forwarder:
         try:
             while self._problem is None:
                 idle = not self._ready and not self._sent
+                if idle:
+                    link.wait(0.0)  # a connection that is known can be watched while the source is waited for
                 if not self._read_ahead(lingering if idle else 0.0) and idle and until_end:
                     return
                 if self._ready or self._sent:

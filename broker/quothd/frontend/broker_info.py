@@ -1,0 +1,128 @@
+"""Answers the requests about the broker as a whole: hello, ping, list, status."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+from quothd.config.config import Config
+from quothd.frontend.dispatcher import Dispatcher
+from quothd.frontend.endpoints import Bound
+from quothd.requests.responder import Responder
+from quothd.service.scrub_supervisor import Scrubber
+from quothd.threads.executor import Shared
+from quothlog.producers import RESULTS_MAX
+from quothwire import batch
+from quothwire.protocol import binary_codec
+from quothwire.protocol.binary_codec import Frames
+from quothwire.protocol.messages import (
+    FETCH_BYTES_MAX,
+    WAIT_MS_MAX,
+    GetStatus,
+    ListTopics,
+    Operation,
+    Pong,
+    Status,
+    Topics,
+    Welcome,
+)
+from quothwire.topic import TOPIC_BYTES_MAX, check_topic
+from quothwire.version import VERSION
+
+SERVER = f"quothd {VERSION}"
+
+
+class BrokerInfo:
+    """What the broker tells about itself. Owned by the front end's thread. counters: its own, by name."""
+
+    def __init__(
+        self,
+        config: Config,
+        shared: Shared,
+        dispatcher: Dispatcher,
+        scrubber: Scrubber,
+        bound: Bound,
+        counters: Counter[str],
+        process_id: int,
+    ) -> None:
+        self.config = config
+        self._shared = shared
+        self._dispatcher = dispatcher
+        self._scrubber = scrubber
+        self._bound = bound
+        self._counters = counters
+        self._process_id = process_id
+        self._began = shared.clock.monotonic()
+
+    def answer(self, responder: Responder) -> Frames:
+        """The frames of the answer. Raises ``bad_request`` and the like."""
+        request = responder.request()
+        if isinstance(request, ListTopics | GetStatus) and request.after:
+            check_topic(request.after)
+        match request:
+            case ListTopics():
+                return responder.reply(Topics(self._dispatcher.registry.names(request.after, request.limit)))
+            case GetStatus():
+                return responder.reply(self._status(request))
+            case _ if responder.operation is Operation.HELLO:
+                return responder.reply(self._welcome())
+            case _:
+                return responder.reply(Pong(self._shared.clock.now()))
+
+    def summary(self, *, is_stopping: bool) -> str:
+        """What the broker does now, in a line."""
+        dispatcher = self._dispatcher
+        if is_stopping:
+            return f"stopping, {counted(dispatcher.scheduler.active)} still awake"
+        topics, unopened = len(dispatcher.registry), dispatcher.scheduler.unopened
+        parts = [f"serving {counted(topics)} at {self._bound.urls[0]}"]
+        if unopened:
+            parts.append(f"opening {topics - unopened} of {topics}")
+        if dispatcher.is_disk_low(self._shared.clock.monotonic()):
+            parts.append("disk low: publishes are refused")
+        return ", ".join(parts)
+
+    def _welcome(self) -> Welcome:
+        limits = {
+            "batch_bytes_max": batch.BATCH_BYTES_MAX,
+            "batch_records_max": batch.BATCH_RECORDS_MAX,
+            "frame_bytes_max": self.config.frame_bytes_max,
+            "topic_bytes_max": TOPIC_BYTES_MAX,
+            "wait_ms_max": WAIT_MS_MAX,
+            "fetch_bytes_max": FETCH_BYTES_MAX,
+            "results_max": RESULTS_MAX,
+            "durability": self.config.durability,
+            "sync_interval": self.config.sync_interval,
+        }
+        operations = [operation.name.lower() for operation in Operation]
+        where = self._bound.announcements, self._bound.announcements_port
+        return Welcome(SERVER, [binary_codec.VERSION], operations, limits, *where)
+
+    def _status(self, request: GetStatus) -> Status:
+        dispatcher = self._dispatcher
+        return Status(
+            server=SERVER,
+            pid=self._process_id,
+            directory=str(Path(self.config.dir).resolve()),
+            uptime=self._shared.clock.monotonic() - self._began,
+            topics=len(dispatcher.registry),
+            active=dispatcher.scheduler.active,
+            waits=len(dispatcher.pending_fetches),
+            counters={
+                **self._counters,
+                "syncs": self._shared.fsync_thread.runs,
+                "threads": threading.active_count(),
+                "takeovers": self._shared.guard.takeovers,
+                "relieved": self._shared.guard.takeovers,
+                "unopened": dispatcher.scheduler.unopened,
+                **dispatcher.registry.totals(),
+                **self._scrubber.counters(),
+            },
+            states=dispatcher.registry.states(request.after, request.limit),
+        )
+
+
+def counted(topics: int) -> str:
+    """A number of topics, in words."""
+    return f"{topics} topic{'s' * (topics != 1)}"

@@ -1,0 +1,113 @@
+"""Decides when a topic's records are synced, and keeps the acknowledgements that wait for that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from quothd.config.config import Config
+from quothd.requests.events import SyncDone
+from quothd.requests.pending_request import PendingRequest
+from quothd.service.log_events import note
+from quothlog import Log
+from quothlog.appending.sync_request import SyncRequest
+from quothwire.errors import QuothError
+from quothwire.protocol.messages import Published
+
+SHARE_SOON = 0.5
+"""From this share of what may be unsynced on, an fsync does not wait for `sync_interval`."""
+SHARE_FULL = 1.0
+"""Above it, publishes wait for an fsync in their thread."""
+
+
+class WaitingPublish(NamedTuple):
+    """A publish whose records are written, and whose acknowledgement waits for an fsync."""
+
+    request: PendingRequest
+    reply: Published
+
+
+class Syncing:
+    """The fsyncs of one open log. Owned by its topic.
+
+    share: how much is unsynced, of what a power cut may take; as of the last `measure`. is_running: the fsync
+    thread has a request of this log. waiting: publishes without an acknowledgement yet. submit: gives a
+    request to the fsync thread.
+    """
+
+    def __init__(self, topic: str, log: Log, config: Config, submit: Callable[[SyncRequest], None]) -> None:
+        self.share = 0.0
+        self.is_running = False
+        self.config = config
+        self._topic = topic
+        self._log = log
+        self._appender = log.appender
+        self._submit = submit
+        self.waiting: list[WaitingPublish] = []
+        self._unsynced_since = math.inf
+
+    def next_due(self) -> float:
+        """The monotonic time at which an fsync has to begin; infinity if none has to."""
+        return math.inf if self.is_running else self._unsynced_since + self.config.sync_interval
+
+    def measure(self, now: float) -> None:
+        """Take note of what the log holds now."""
+        position, synced = self._appender.active.end, self._appender.synced
+        self.share = max(
+            (position.offset - synced.offset) / self.config.unsynced_bytes_max,
+            (position.ordinal - synced.ordinal) / self.config.buffer_count_max,
+        )
+        if self._unsynced_since == math.inf and position.offset > synced.offset:
+            self._unsynced_since = now
+
+    def wait(self, request: PendingRequest, reply: Published) -> None:
+        """Acknowledge a publish once its records are synced."""
+        self.waiting.append(WaitingPublish(request, reply))
+
+    def sync_here(self, now: float) -> None:
+        """Sync in this thread, so that what is unsynced stays bounded. A failure shows in the log."""
+        try:
+            self._log.sync()
+        except QuothError as problem:
+            note("sync_failed", topic=self._topic, problem=problem)
+        self._unsynced_since = math.inf
+        self.measure(now)
+
+    def begin_if_due(self, now: float) -> bool:
+        """Give the fsync thread a request if one is due; True if all is synced and acknowledgements may
+        leave."""
+        if self.is_running or self._unsynced_since == math.inf:
+            return False
+        if self._appender.write_failure.failure is not None or not self._log.unsynced_bytes:
+            self._unsynced_since = math.inf
+            return True
+        is_long = now - self._unsynced_since >= self.config.sync_interval
+        if is_long or self.waiting or self.share > SHARE_SOON:
+            self._unsynced_since = math.inf
+            self.is_running = True
+            self._submit(self._log.begin_sync())
+        return False
+
+    def finish(self, done: SyncDone, now: float) -> None:
+        """Take note of an fsync that the thread has executed."""
+        self.is_running = False
+        if done.problem is not None:
+            note("sync_failed", topic=self._topic, problem=done.problem)
+            self._log.fail(done.problem)
+        else:
+            self._log.finish_sync(done.request)
+        self.measure(now)
+
+    def reached(self) -> Iterator[tuple[PendingRequest, Published | QuothError]]:
+        """The publishes whose wait is over, with their acknowledgement, or the failure after a failed
+        fsync."""
+        waiting, self.waiting = self.waiting, []
+        synced, failure = self._appender.synced.pointer, self._appender.write_failure.failure
+        for one in waiting:
+            if one.reply.last <= synced:
+                yield one.request, one.reply
+            elif failure is not None:
+                yield one.request, failure
+            else:
+                self.waiting.append(one)

@@ -1,0 +1,178 @@
+"""One open topic without threads and sockets: a test has its token, its clock and its services."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from kit.clocks import SECOND, ManualClock
+from kit.disk.doubles import FaultyDisk
+from quothd.config.config import Config
+from quothd.datadir.topic_file import TopicFile
+from quothd.frontend import intake
+from quothd.requests.events import (
+    Answered,
+    Closed,
+    CommitStepDone,
+    Deleted,
+    Event,
+    Failed,
+    Item,
+    Query,
+    ReadDone,
+    SyncDone,
+    Waiting,
+)
+from quothd.requests.pending_request import PendingRequest
+from quothd.topics.metadata import TopicMetadata
+from quothd.topics.opening import open_topic
+from quothd.topics.topic import Topic
+from quothd.topics.transactions import CommitStep
+from quothlog.appending.sync_request import SyncRequest
+from quothwire.errors import QuothError
+from quothwire.protocol import binary_codec
+from quothwire.protocol.binary_codec import Frames
+from quothwire.protocol.operations import Request
+from quothwire.settings import TopicSettings
+
+NAME = "t"
+LOG_ID = 77
+
+
+def pending(request: Request, payload: bytes | None = None) -> PendingRequest:
+    """A request as the front end gives it to a topic."""
+    frames: list[Any] = [b"client", b"", *binary_codec.encode_request(request, 1, NAME, payload)]
+    return intake.open_request(frames)
+
+
+def new_topic() -> TopicMetadata:
+    """A topic that has no folder yet."""
+    return TopicMetadata(None, TopicFile(NAME, LOG_ID, TopicSettings()))
+
+
+class Services:
+    """Keeps the work that a topic gives away until a test executes it."""
+
+    def __init__(self) -> None:
+        self._work: deque[Callable[[], Item]] = deque()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no work."""
+        return not self._work
+
+    def sync(self, request: SyncRequest) -> None:
+        """See `Services.sync`."""
+
+        def execute() -> SyncDone:
+            try:
+                request.run()
+            except OSError as problem:
+                return SyncDone(request, problem)
+            return SyncDone(request, None)
+
+        self._work.append(execute)
+
+    def read(self, request: PendingRequest, query: Query) -> None:
+        """See `Services.read`."""
+
+        def execute() -> ReadDone:
+            try:
+                return ReadDone(request, query, query.read(), None)
+            except Exception as problem:
+                return ReadDone(request, query, None, problem)
+
+        self._work.append(execute)
+
+    def step(self, step: CommitStep) -> None:
+        """See `Services.step`."""
+
+        def execute() -> CommitStepDone:
+            return step.run()
+
+        self._work.append(execute)
+
+    def execute(self) -> Item:
+        """Execute what was given first; returns the item that comes back."""
+        return self._work.popleft()()
+
+
+class OpenTopic:
+    """A topic in a folder below a directory, and what it has answered.
+
+    answers: of each request its code, "" for a reply, "waits" for a fetch that goes back to the front end.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: FaultyDisk,
+        metadata: TopicMetadata | None = None,
+        clock: ManualClock | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock = clock or ManualClock(tick=1)
+        self.metadata = metadata or new_topic()
+        self.config = Config(dir=directory, **settings)
+        self.services = Services()
+        self.answers: dict[PendingRequest, list[str]] = {}
+        self.events: list[Event] = []
+        (directory / "topics").mkdir(parents=True)
+        ports = disk, self.clock, self.services, lambda _done, _size: None
+        self.topic: Topic = open_topic(directory, self.metadata, self.config, *ports)
+        self.handle()
+
+    def handle(self, *items: Item) -> None:
+        """Let the topic handle items, all that it leaves, too."""
+        for item in items:
+            if isinstance(item, PendingRequest):
+                self.answers[item] = []
+        self._take(self.topic.handle(items, self.clock.monotonic()))
+        while self.topic.has_more:
+            self._take(self.topic.handle((), self.clock.monotonic()))
+
+    def deliver(self) -> None:
+        """Execute all services, also those that follow."""
+        while not self.services.is_idle:
+            self.handle(self.services.execute())
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, with the maintenance that is due by then."""
+        self.clock.step(int(seconds * SECOND))
+        now = self.clock.monotonic()
+        if self.topic.next_due <= now:
+            self._take(self.topic.tick(now))
+
+    def codes(self, requests: Iterable[PendingRequest]) -> list[str]:
+        """The only answer of each request."""
+        found = [self.answers[request] for request in requests]
+        assert all(len(answers) == 1 for answers in found), found
+        return [answers[0] for answers in found]
+
+    @property
+    def end(self) -> Event | None:
+        """The event that has ended the topic."""
+        ends = [event for event in self.events if isinstance(event, Closed | Deleted | Failed)]
+        assert ends in ([], self.events[-1:]), "it is the last one"
+        return ends[0] if ends else None
+
+    def _take(self, events: list[Event]) -> None:
+        self.events += events
+        for event in events:
+            match event:
+                case Answered() | Deleted():
+                    self.answers[event.request].append(_code(event.frames))
+                case Waiting():
+                    self.answers[event.request].append("waits")
+                case Failed():
+                    for request in event.requests:
+                        self.answers[request].append(event.problem.code)
+                case _:
+                    pass
+
+
+def _code(frames: Frames) -> str:
+    reply = binary_codec.decode_answer([*frames[2:]]).reply
+    return reply.code if isinstance(reply, QuothError) else ""

@@ -1,0 +1,201 @@
+"""One open topic in memory: every operation in every state, every failure of the disk at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kit.broker.open_topic import LOG_ID, OpenTopic, new_topic, pending
+from kit.broker.transactions import LOADER, part_of, staged
+from kit.disk.doubles import CHANGES, FaultyDisk, Kind
+from kit.disk.logs import encoded
+from quothd.requests.events import Close, Closed, Deleted, Failed
+from quothd.requests.pending_request import PendingRequest
+from quothd.topics.metadata import TopicMetadata
+from quothlog import Log
+from quothwire.errors import QuothError
+from quothwire.protocol.messages import (
+    AbortTransaction,
+    AdvanceTopic,
+    CountTopic,
+    DeleteTopic,
+    DescribeTopic,
+    Fetch,
+    GetTransaction,
+    Operation,
+    Publish,
+    PublishStaged,
+    RollTopic,
+    SplitTopic,
+    Stage,
+    TrimTopic,
+    UpdateTopic,
+)
+from quothwire.protocol.transaction import encode_parts
+
+STORES = (Operation.PUBLISH, Operation.PUBLISH_STAGED)
+READS = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
+VALUES = [b"one", b"two"]
+PART = part_of(0, 7, [VALUES])
+
+
+def publish(durability: str) -> PendingRequest:
+    """A publish of `VALUES`."""
+    return pending(Publish(durability), encoded(VALUES))
+
+
+OPERATIONS: dict[str, Callable[[], PendingRequest]] = {
+    "publish written": lambda: publish("written"),
+    "publish synced": lambda: publish("synced"),
+    "fetch": lambda: pending(Fetch()),
+    "fetch and wait": lambda: pending(Fetch(after=2**56 - 1, wait_ms=1_000)),
+    "advance": lambda: pending(AdvanceTopic()),
+    "split": lambda: pending(SplitTopic()),
+    "count": lambda: pending(CountTopic()),
+    "describe": lambda: pending(DescribeTopic()),
+    "update": lambda: pending(UpdateTopic({"durability": "synced"})),
+    "trim": lambda: pending(TrimTopic(2**56 - 1)),
+    "roll": lambda: pending(RollTopic()),
+    "stage": lambda: pending(Stage(LOADER, 1, 0, 7), staged(VALUES, 1)),
+    "publish staged": lambda: pending(PublishStaged(LOADER, 1, 1), encode_parts([PART])),
+    "transaction": lambda: pending(GetTransaction(LOADER, 1)),
+    "abort": lambda: pending(AbortTransaction(LOADER, 1)),
+    "delete": lambda: pending(DeleteTopic(LOG_ID)),
+}
+
+
+def nothing(_topic: OpenTopic, _disk: FaultyDisk) -> None:
+    """A new topic."""
+
+
+def filled(topic: OpenTopic, _disk: FaultyDisk) -> None:
+    """Records in two segments, all of them synced, and a part that is staged."""
+    topic.handle(publish("written"), pending(RollTopic()), publish("synced"), OPERATIONS["stage"]())
+    topic.deliver()
+
+
+def unsynced(topic: OpenTopic, _disk: FaultyDisk) -> None:
+    """Records that no fsync has been asked for."""
+    topic.handle(publish("written"))
+
+
+def syncing(topic: OpenTopic, _disk: FaultyDisk) -> None:
+    """An fsync is under way, and an acknowledgement waits for it."""
+    filled(topic, _disk)
+    topic.handle(publish("synced"))
+    assert not topic.services.is_idle
+
+
+def failed(topic: OpenTopic, disk: FaultyDisk) -> None:
+    """A write has failed, so the topic takes none."""
+    disk.fail("write")
+    topic.handle(publish("written"))
+
+
+def sync_fails(topic: OpenTopic, disk: FaultyDisk) -> None:
+    """An fsync is under way, and will fail."""
+    syncing(topic, disk)
+    disk.fail("sync")
+
+
+STATES = [nothing, filled, unsynced, syncing, failed, sync_fails]
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    """A disk on which no power is lost."""
+    return FaultyDisk(syncs=False)
+
+
+def test_the_table_has_every_operation_that_a_topic_handles() -> None:
+    """All but those about the broker, and the one that makes a topic."""
+    about_the_broker = {Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS}
+    handled = {make().operation for make in OPERATIONS.values()}
+    assert handled == {*Operation} - about_the_broker - {Operation.CREATE}
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_request_is_answered_once_in_every_state(
+    tmp_path: Path, disk: FaultyDisk, state: Callable[[OpenTopic, FaultyDisk], None], name: str
+) -> None:
+    """Before the topic ends, or with its end; and what comes with it in the same burst, too."""
+    for companions in (0, 1):
+        topic = OpenTopic(tmp_path / str(companions), disk)
+        state(topic, disk)
+        asked = [publish("written")] * companions + [OPERATIONS[name]()]
+        topic.handle(*asked)
+        topic.deliver()
+        if topic.end is None:
+            topic.handle(Close())
+            topic.deliver()
+        disk.heal()
+        assert topic.topic.ended
+        assert isinstance(topic.end, Deleted if name == "delete" else Closed | Failed)
+        topic.codes(topic.answers)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_topic_that_closes_answers_what_came_before(tmp_path: Path, disk: FaultyDisk, name: str) -> None:
+    """Also what waits for an fsync. A front end that ends does not wait for reads and deletions."""
+    topic = OpenTopic(tmp_path, disk)
+    syncing(topic, disk)
+    before = [*topic.answers]
+    last = OPERATIONS[name]()
+    topic.handle(last, Close())
+    topic.deliver()
+    assert topic.topic.ended
+    is_given_up = last.operation in (*READS, Operation.DELETE)
+    topic.codes(before if is_given_up else topic.answers)
+
+
+def script() -> Iterator[list[PendingRequest]]:
+    """Requests, burst by burst: all operations on a topic that has something of everything."""
+    yield [publish("written"), publish("synced")]
+    yield [OPERATIONS["stage"](), publish("written")]
+    yield [OPERATIONS["publish staged"](), publish("written"), OPERATIONS["transaction"]()]
+    yield [OPERATIONS["roll"](), publish("synced"), OPERATIONS["update"]()]
+    yield [OPERATIONS[name]() for name in ("fetch", "count", "advance", "split", "describe")]
+    yield [OPERATIONS["trim"](), publish("written"), OPERATIONS["abort"]()]
+
+
+def live(directory: Path, disk: FaultyDisk, metadata: TopicMetadata | None = None) -> OpenTopic:
+    """Go through the script, as far as the topic lives; returns the topic, ended."""
+    topic = OpenTopic(directory, disk, metadata, check_interval=1.0)
+    for burst in script():
+        if topic.topic.ended:
+            break
+        topic.handle(*burst)
+        topic.deliver()
+        topic.pass_time(2.0)
+        topic.deliver()
+    if not topic.topic.ended:
+        topic.handle(Close())
+        topic.deliver()
+    assert topic.topic.ended
+    return topic
+
+
+@pytest.mark.parametrize("kind", [*CHANGES, "open", "read"])
+def test_whatever_the_disk_refuses_every_request_is_answered_once(tmp_path: Path, kind: Kind) -> None:
+    """The n-th operation of a kind fails, for every n; what is acknowledged is there afterwards."""
+    calm = FaultyDisk(syncs=False)
+    live(tmp_path / "calm", calm)
+    for nth in range(1, calm.count(kind) + 1):
+        disk, directory = FaultyDisk(syncs=False), tmp_path / str(nth)
+        disk.fail(kind, nth)
+        metadata = new_topic()
+        try:
+            topic = live(directory, disk, metadata)
+        except QuothError:
+            assert list((directory / "topics").iterdir()) == [], "a topic that was not made leaves nothing"
+            continue
+        codes = dict(zip(topic.answers, topic.codes(topic.answers), strict=True))
+        stored = [request for request in codes if request.operation in STORES]
+        acknowledged = sum(len(VALUES) for request in stored if not codes[request])
+        assert metadata.path is not None
+        with Log.open(metadata.path) as log:
+            assert acknowledged <= log.end_ordinal <= len(VALUES) * len(stored), f"{kind} {nth}"
+            assert log.findings.damaged_bytes == 0
