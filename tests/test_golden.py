@@ -26,8 +26,8 @@ from quoth import Client, Gap, Message
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.fingerprint import fingerprint, total
 from quoth.spark.archive.store import read_manifest
-from quothd.datadir import topic_file
 from quothlog import Appended, Log, Reader
+from quothlog.datadir import topic_file
 from quothlog.reading import forwarding_progress
 from quothlog.recovery import verify
 from quothwire.protocol.transaction import StagedPart, producer_of

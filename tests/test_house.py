@@ -32,13 +32,13 @@ from kit.text.house import (
     text_files,
     undocumented,
 )
-from kit.text.words import NAMES, QUESTIONS, TEXTS
+from kit.text.words import NAMES, NAMES_OF_PACKAGES, QUESTIONS, TEXTS
 
 PACKAGES = {
     "quothwire": "client/python/quothwire",
     "quoth": "client/python/quoth",
     "pyspark_quoth": "client/python/pyspark_quoth",
-    "pytest_quoth": "client/python/pytest_quoth",
+    "pytest_quoth": "tools/pytest_quoth",
     "quothlog": "broker/quothlog",
     "quothd": "broker/quothd",
     "quothweb": "tools/quothweb",
@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "quothwire": set(),
     "quoth": {"quothwire"},
     "pyspark_quoth": {"quoth"},
-    "pytest_quoth": {"quoth", "quothwire"},
+    "pytest_quoth": {"quoth", "quothd", "quothwire"},
     "quothlog": {"quothwire"},
     "quothd": {"quothlog", "quothwire"},
     "quothweb": {"quoth"},
@@ -57,7 +57,7 @@ MAY_IMPORT = {
 SPARK = "client/python/quoth/spark/"  # reads segments without a broker, so it may import quothlog too
 ONLY_UNDER = {
     "pyspark": (SPARK, "client/python/pyspark_quoth/"),
-    "pytest": ("client/python/pytest_quoth/",),
+    "pytest": ("tools/pytest_quoth/",),
     "typer": ("tools/quothcli/",),
     "rich": ("tools/quothcli/",),
 }
@@ -263,11 +263,12 @@ def test_names_say_something(folder: str) -> None:
 
 @every_folder
 def test_names_are_those_of_the_field(folder: str) -> None:
+    names = NAMES | NAMES_OF_PACKAGES.get(Path(folder).name, {})
     found = Counter(
         f"{path} {name}"
         for path, module in modules(folder).items()
         for name in (Path(path).stem, *(node.name for node in (*classes(module), *functions(module))))
-        if name.strip("_").lower().replace("_", "") in NAMES
+        if name.strip("_").lower().replace("_", "") in names
     )
     rule = "names with another word in their place (tests/kit/text/words.py)"
     hold_but_for_exceptions(rule, f"private.{Path(folder).name}", found)

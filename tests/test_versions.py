@@ -21,8 +21,9 @@ from kit.clocks import START, ManualClock
 from kit.disk.golden import FOREVER, LEDGER, UNDECIDED
 from kit.machine.commands import Command
 from quoth.spark.archive.store import read_manifest
-from quothd.datadir import manifest, topic_file
+from quothd.datadir import manifest
 from quothlog import Log, file_format
+from quothlog.datadir import topic_file
 from quothlog.reading import forwarding_progress
 from quothlog.recovery import verify
 from quothwire.errors import QuothError

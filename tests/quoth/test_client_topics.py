@@ -19,8 +19,8 @@ from kit.broker.proxies import Meddler
 from kit.deadlines import eventually
 from quoth import Client, Conflict, NotFound, RequestError, Trimmed
 from quoth.core import request_state
-from quothd.datadir import topic_file
-from quothd.datadir.topic_file import TopicFile
+from quothlog.datadir import topic_file
+from quothlog.datadir.topic_file import TopicFile
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import TOPICS_MAX, Operation, Status

@@ -8,22 +8,23 @@ from pathlib import Path
 import pytest
 
 from kit.disk.logs import segments
-from quothd.datadir import backup, catalog, manifest, restore, topic_file
-from quothd.datadir.catalog import Folder
-from quothd.datadir.topic_file import TopicFile
+from quothd.datadir import backup, catalog, manifest, restore
 from quothlog import Log, LogOptions
+from quothlog.datadir import topic_file
+from quothlog.datadir.topic_file import TopicFile
+from quothlog.datadir.topic_folder import TopicFolder
 from quothwire.errors import Conflict
 from quothwire.pointer import POINTER_MAX
 from quothwire.settings import TopicSettings
 
-Make = Callable[[str], Folder]
+Make = Callable[[str], TopicFolder]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     """Makes a topic of a few segments."""
 
-    def make_it(name: str) -> Folder:
+    def make_it(name: str) -> TopicFolder:
         (tmp_path / "data").mkdir(exist_ok=True)
         topic = TopicFile(name, sum(name.encode()), TopicSettings())
         path = catalog.make(tmp_path / "data", topic)
@@ -31,12 +32,14 @@ def make(tmp_path: Path) -> Make:
         with Log.open(path, log_id=topic.log_id, options=options, others=(topic_file.NAME,)) as log:
             for number in range(35):
                 log.append(b"%d" % number)
-        return Folder(path, topic)
+        return TopicFolder(path, topic)
 
     return make_it
 
 
-def run(folders: list[Folder], to: Path, advance: Callable[[int], None] = lambda _size: None) -> list[str]:
+def run(
+    folders: list[TopicFolder], to: Path, advance: Callable[[int], None] = lambda _size: None
+) -> list[str]:
     """Back up; returns the names of the topics that are in it."""
     outcomes = list(backup.backup(folders, to, POINTER_MAX, advance, exact=True))
     assert not any(outcome.problem or outcome.damages for outcome in outcomes)

@@ -15,9 +15,9 @@ from kit.deadlines import eventually
 from kit.disk.damage import truncate
 from kit.disk.logs import boundaries, encoded, segments
 from quothd import Broker
-from quothd.datadir import topic_file
 from quothd.topics import opening
 from quothlog import Log
+from quothlog.datadir import topic_file
 from quothlog.file_format import FOOTER_BYTES
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import DeleteTopic, RollTopic

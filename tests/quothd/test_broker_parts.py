@@ -15,13 +15,15 @@ import pytest
 
 from kit.broker.peers import refused
 from kit.disk.doubles import SyncedBy
-from quothd.datadir import catalog, topic_file
-from quothd.datadir.topic_file import TopicFile
+from quothd.datadir import catalog
 from quothd.frontend.lifecycle import TABLE, State, Transition, follow
 from quothd.frontend.pending_fetches import PendingFetches
 from quothd.requests.pending_request import PendingRequest
 from quothd.requests.responder import Responder
 from quothd.topics.failures import as_error, broken_off
+from quothlog.datadir import topic_file, topic_folder
+from quothlog.datadir.topic_file import TopicFile
+from quothlog.datadir.topic_folder import TopicFolder
 from quothlog.storage.filesystem import NotDurable, PosixFileSystem
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation
@@ -182,7 +184,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slug_is_a_harmless_file_name(name: str) -> None:
     """C8: readable, and reversible unless it had to be cut."""
-    slug = catalog.slug(name)
+    slug = topic_folder.slug(name)
     assert slug
     assert slug.isascii()
     assert slug.isprintable()
@@ -195,7 +197,7 @@ def test_a_slug_is_a_harmless_file_name(name: str) -> None:
 
 def test_slugs_of_different_names_differ() -> None:
     """C8: as long as they are short enough; the log's id tells the others apart."""
-    slugs = [catalog.slug(name) for name in NAMES if len(catalog.slug(name)) < 200]
+    slugs = [topic_folder.slug(name) for name in NAMES if len(topic_folder.slug(name)) < 200]
     assert len(set(slugs)) == len(slugs)
 
 
@@ -232,10 +234,10 @@ def test_a_topic_is_found_as_it_was_made(tmp_path: Path, name: str) -> None:
     topic = TopicFile(name, 2**63 - 7, TopicSettings(max_age=5.0))
     (tmp_path / "topics").mkdir()
     path = catalog.make(tmp_path, topic)
-    assert catalog.scan(tmp_path).folders == [catalog.Folder(path, topic)]
+    assert catalog.scan(tmp_path).folders == [TopicFolder(path, topic)]
     changed = replace(topic, settings=TopicSettings(durability="synced"))
     catalog.save(path, changed)
-    assert catalog.scan(tmp_path).folders == [catalog.Folder(path, changed)]
+    assert catalog.scan(tmp_path).folders == [TopicFolder(path, changed)]
     gone = catalog.retire(path)
     assert gone.name.startswith(".gone~")
     found = catalog.scan(tmp_path)

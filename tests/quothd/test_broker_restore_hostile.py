@@ -23,8 +23,8 @@ from kit.scale import times
 from quothd.datadir import backup as saving
 from quothd.datadir import catalog, manifest
 from quothd.datadir import restore as restoring
-from quothd.datadir.topic_file import TopicFile
 from quothlog import Log
+from quothlog.datadir.topic_file import TopicFile
 from quothwire.errors import QuothError
 from quothwire.settings import TopicSettings
 

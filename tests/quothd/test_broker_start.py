@@ -23,8 +23,8 @@ from kit.broker.brokers import BrokerProcess, StartBroker, free_port
 from kit.broker.peers import FastPeer, Peers, refused
 from kit.deadlines import eventually
 from kit.machine.processes import listing
-from quothd.datadir import topic_file
 from quothlog import Log
+from quothlog.datadir import topic_file
 from quothlog.file_format import LOCK_NAME
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import ListTopics, Ping, UpdateTopic

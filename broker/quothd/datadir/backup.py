@@ -17,10 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quothd.datadir import catalog, manifest, topic_file
-from quothd.datadir.catalog import Folder
+from quothd.datadir import manifest
 from quothd.datadir.manifest import Manifest, SavedTopic
 from quothlog.backup.backup import Archive, Archiver, discard
+from quothlog.datadir import topic_file, topic_folder
+from quothlog.datadir.topic_folder import TopicFolder
 from quothlog.file_format import LOCK_NAME
 from quothlog.recovery.verify import Advance, Damage
 from quothlog.storage.dirlock import DirectoryLock
@@ -37,7 +38,7 @@ class Outcome:
     that were not in the folder before.
     """
 
-    folder: Folder
+    folder: TopicFolder
     saved: SavedTopic | None = None
     copied: int = 0
     damages: list[Damage] = field(default_factory=list)
@@ -45,7 +46,7 @@ class Outcome:
 
 
 def backup(
-    folders: Sequence[Folder], to: Path, until: int, advance: Advance, *, exact: bool
+    folders: Sequence[TopicFolder], to: Path, until: int, advance: Advance, *, exact: bool
 ) -> Iterator[Outcome]:
     """Copy topics as they were at a moment; tells what became of each. The backup is there at its end.
 
@@ -79,7 +80,7 @@ def _owned(filesystem: FileSystem, to: Path) -> Iterator[None]:
     filesystem.make_directory(to)
     for path in to.iterdir():
         ours = path.name in (LOCK_NAME, manifest.NAME, manifest.NAME + TEMPORARY_SUFFIX)
-        topic = catalog.log_id_of(path) and path.is_dir() and not path.is_symlink()
+        topic = topic_folder.log_id_of(path) and path.is_dir() and not path.is_symlink()
         if not ours and (not topic or (path / topic_file.NAME).exists()):
             text = f"{to} holds {path.name!r}, so it is no backup; nothing was changed"
             raise error("bad_request", text, "give a folder that is empty or new, or holds a backup")
@@ -91,7 +92,7 @@ def _owned(filesystem: FileSystem, to: Path) -> Iterator[None]:
 
 
 def _save(
-    filesystem: FileSystem, folder: Folder, to: Path, until: int, advance: Advance, *, exact: bool
+    filesystem: FileSystem, folder: TopicFolder, to: Path, until: int, advance: Advance, *, exact: bool
 ) -> Outcome:
     """Copy one topic. That it cannot be read is its affair alone; that there is no room is everybody's."""
     outcome = Outcome(folder)

@@ -19,11 +19,11 @@ from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
-from quothd.datadir import catalog, topic_file
-from quothd.datadir.topic_file import TopicFile
 from quothlog import file_format
 from quothlog.appending.pointer_allocator import HORIZON_US
 from quothlog.backup.backup import Archive, Kept, KeptSegment
+from quothlog.datadir import topic_file, topic_folder
+from quothlog.datadir.topic_file import TopicFile
 from quothlog.recovery.snapshot import DISK
 from quothlog.storage.filesystem import PosixFileSystem, write_durably
 from quothwire.errors import QuothError, error
@@ -149,7 +149,7 @@ _SEGMENT: dict[str, _Check] = {
     "index": lambda value: value is None or bool(_checked(value, _FILE)),
 }
 _TOPIC: dict[str, _Check] = {
-    "folder": lambda value: isinstance(value, str) and catalog.is_folder_name(value),
+    "folder": lambda value: isinstance(value, str) and topic_folder.is_folder_name(value),
     "name": _is_name,
     "log": topic_file.is_log_id,
     "settings": lambda value: isinstance(value, dict),

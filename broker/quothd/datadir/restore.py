@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from quothd.datadir import catalog, manifest, topic_file
+from quothd.datadir import catalog, manifest
 from quothd.datadir.manifest import Manifest, SavedTopic
-from quothd.datadir.topic_file import TopicFile
 from quothlog import segment
 from quothlog.backup import restore as restoration
+from quothlog.datadir import topic_file, topic_folder
+from quothlog.datadir.topic_file import TopicFile
 from quothlog.file_format import Position
 from quothlog.recovery.snapshot import DISK
 from quothlog.recovery.verify import Advance
@@ -114,7 +115,7 @@ def _check_places(directory: Path, topics: Sequence[TopicFile]) -> None:
     names = {folder.topic.name for folder in catalog.scan(directory).folders}
     places: set[Path] = set()
     for topic in topics:
-        place = catalog.place_of(directory, topic)
+        place = topic_folder.path_of(directory, topic)
         taken = place in places or place.exists()  # a topic whose settings are damaged may have another name
         if check_topic(topic.name) in names or taken:
             text = f"there is a topic {topic.name!r} for {directory} already; nothing was restored"

@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from quothd.config.config import Config
-from quothd.datadir.catalog import Folder
-from quothd.datadir.topic_file import TopicFile
 from quothd.frontend.lifecycle import State, Transition
 from quothd.frontend.pending_fetches import PendingFetches
 from quothd.frontend.registry import Registry, RegistryEntry
@@ -40,6 +38,8 @@ from quothd.topics.append_burst import check_first
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.retention import RETRY_US
 from quothlog import LogInfo
+from quothlog.datadir.topic_file import TopicFile
+from quothlog.datadir.topic_folder import TopicFolder
 from quothlog.recovery.recovery import new_log_id
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Frames
@@ -60,7 +60,7 @@ class Dispatcher:
     """The topics of a broker and the requests for them. Owned by the front end's thread."""
 
     def __init__(
-        self, config: Config, folders: Iterable[Folder], shared: Shared, send: Send, announce: Announce
+        self, config: Config, folders: Iterable[TopicFolder], shared: Shared, send: Send, announce: Announce
     ) -> None:
         self.registry = Registry()
         self.pending_fetches = PendingFetches()

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from quothd.datadir.catalog import log_id_of
+from quothlog.datadir.topic_folder import log_id_of
 from quothlog.recovery import verify
 from quothlog.recovery.verify import Summary
 from quothwire.errors import QuothError

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from quothd.config.config import Config
 from quothd.datadir import catalog
-from quothd.datadir.topic_file import TopicFile
 from quothd.requests.event_list import EventList
 from quothd.requests.events import Deleted, Informed
 from quothd.requests.pending_request import PendingRequest
@@ -15,6 +14,7 @@ from quothd.topics.metadata import TopicMetadata
 from quothd.topics.retention import Retention
 from quothd.topics.transactions import Transactions
 from quothlog import Log, LogInfo
+from quothlog.datadir.topic_file import TopicFile
 from quothlog.storage.filesystem import NotDurable
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation, Trimmed

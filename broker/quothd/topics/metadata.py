@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from quothd.datadir.topic_file import TopicFile
 from quothlog import LogInfo
+from quothlog.datadir.topic_file import TopicFile
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import TopicInfo
 
@@ -20,7 +20,7 @@ class TopicMetadata:
     """The metadata of one topic, for as long as the process lives. The thread that has the topic's token owns
     it.
 
-    path: None until its folder exists. problem: see `catalog.Folder`. failure: why it takes no writes until
+    path: None until its folder exists. problem: see `TopicFolder`. failure: why it takes no writes until
     the broker is restarted: a log that is opened again after a failed write or fsync may read from the page
     cache what the disk does not hold. counted: the counters of all earlier openings in this process.
     """

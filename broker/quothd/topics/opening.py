@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quothd.config.config import Config
-from quothd.datadir import catalog, topic_file
+from quothd.datadir import catalog
 from quothd.service.log_events import note
 from quothd.topics.failures import as_error, log_failure
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.topic import Services, Topic
 from quothlog import Log
 from quothlog.appending.pointer_allocator import AHEAD_US
+from quothlog.datadir import topic_file
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem, NotDurable
 

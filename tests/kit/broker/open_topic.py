@@ -10,7 +10,6 @@ from typing import Any
 from kit.clocks import SECOND, ManualClock
 from kit.disk.doubles import FaultyDisk
 from quothd.config.config import Config
-from quothd.datadir.topic_file import TopicFile
 from quothd.frontend import intake
 from quothd.requests.events import (
     Answered,
@@ -31,6 +30,7 @@ from quothd.topics.opening import open_topic
 from quothd.topics.topic import Topic
 from quothd.topics.transactions import CommitStep
 from quothlog.appending.sync_request import SyncRequest
+from quothlog.datadir.topic_file import TopicFile
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Frames

@@ -37,10 +37,11 @@ from quoth.spark import connections
 from quoth.spark.archive.archiver import Archiver
 from quoth.spark.workers import Here
 from quothd.config.config import Config
-from quothd.datadir import catalog, topic_file
+from quothd.datadir import catalog
 from quothd.datadir.backup import backup
-from quothd.datadir.topic_file import TopicFile
 from quothlog import Appended, Log, file_format
+from quothlog.datadir import topic_file
+from quothlog.datadir.topic_file import TopicFile
 from quothlog.reading import forwarding_progress
 from quothlog.recovery.repair import repair
 from quothwire import batch

@@ -8,9 +8,10 @@ import shutil
 from pathlib import Path
 
 from kit.disk.logs import encoded, segments
-from quothd.datadir import catalog, topic_file
-from quothd.datadir.topic_file import TopicFile
+from quothd.datadir import catalog
 from quothlog import Appended, Log, LogOptions
+from quothlog.datadir import topic_file
+from quothlog.datadir.topic_file import TopicFile
 from quothlog.recovery.recovery import new_log_id
 from quothwire.settings import TopicSettings
 

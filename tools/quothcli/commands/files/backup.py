@@ -20,8 +20,8 @@ from quothwire.errors import error
 
 if TYPE_CHECKING:
     from quothd.datadir.backup import Outcome
-    from quothd.datadir.catalog import Folder
     from quothd.datadir.restore import Restored
+    from quothlog.datadir.topic_folder import TopicFolder
 
 
 _Topics = Annotated[
@@ -70,7 +70,7 @@ def backup(
     stderr, and makes the exit status 1.
     """
     from quothd.datadir import backup as saving
-    from quothd.datadir.discovery import bytes_of_segments
+    from quothlog.datadir.discovery import bytes_of_segments
 
     printer = Printer(chosen(context, form=form).format)
     said = moment(until)
@@ -123,15 +123,15 @@ def restore(
     return Status.DONE
 
 
-def _folders(directory: Path, names: Sequence[str]) -> list[Folder]:
+def _folders(directory: Path, names: Sequence[str]) -> list[TopicFolder]:
     """The topics of a data directory. Raises `NotFound`, ``bad_request``, or FileNotFoundError."""
-    from quothd.datadir import catalog
+    from quothlog.datadir import topic_folder
 
     below = directory / "topics"
     if directory.is_dir() and not below.is_dir():
         raise error("bad_request", f"{directory} is no broker's data directory", "one has a folder `topics`")
     found = [
-        folder for path in sorted(below.iterdir()) if path.is_dir() and (folder := catalog.folder_at(path))
+        folder for path in sorted(below.iterdir()) if path.is_dir() and (folder := topic_folder.at(path))
     ]
     missing = set(names) - {folder.topic.name for folder in found}
     if missing:
@@ -141,7 +141,7 @@ def _folders(directory: Path, names: Sequence[str]) -> list[Folder]:
 
 
 def _print_outcome(printer: Printer, outcome: Outcome) -> Status:
-    from quothd.datadir import topic_file
+    from quothlog.datadir import topic_file
 
     name, saved = outcome.folder.topic.name, outcome.saved
     status = max([Status.DONE, *map(report, outcome.damages)])

@@ -17,7 +17,7 @@ from quothcli.printing.output import Printer, moment_text, printable
 from quothcli.printing.template import chosen_template
 
 if TYPE_CHECKING:
-    from quothd.datadir.discovery import FoundLog
+    from quothlog.datadir.discovery import FoundLog
     from quothlog.recovery.verify import Summary
 
 
@@ -49,7 +49,7 @@ def ls(
 
     Every checksum is verified; what is damaged is reported on stderr and makes the exit status 1.
     """
-    from quothd.datadir.discovery import places
+    from quothlog.datadir.discovery import places
     from quothlog.recovery import verify
 
     printer = Printer(chosen(context, form=form).format)
@@ -82,7 +82,7 @@ def dump(
     What is damaged is reported on stderr, stepped over, and makes the exit status 1.
     """
     from quoth import Message
-    from quothd.datadir.discovery import places
+    from quothlog.datadir.discovery import places
     from quothlog.recovery import verify
     from quothlog.recovery.verify import Damage, Unfinished
 

@@ -16,8 +16,8 @@ from quothwire import pointer as pointers
 from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
-    from quothd.datadir.discovery import FoundLog
     from quothd.service.scrub_process import Pace
+    from quothlog.datadir.discovery import FoundLog
     from quothlog.recovery.verify import Damage, Unfinished
 
 

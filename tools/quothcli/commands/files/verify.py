@@ -32,7 +32,7 @@ from quothcli.printing.progress import byte_progress
 from quothwire.errors import error
 
 if TYPE_CHECKING:
-    from quothd.datadir.discovery import FoundLog
+    from quothlog.datadir.discovery import FoundLog
     from quothlog.recovery.repair import Mended
     from quothlog.recovery.verify import Summary
 
@@ -58,7 +58,7 @@ def verify(
     does a footer or an index that a crash left unfinished: no record is missing, and the next opening writes
     it again.
     """
-    from quothd.datadir.discovery import places
+    from quothlog.datadir.discovery import places
 
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
@@ -78,7 +78,7 @@ def mend(context: typer.Context, directory: Directory, only: Only = None, form: 
     in .damaged, a torn end under one in .torn. Delete them when you need them no more. Records that cannot
     be read stay missing. The broker must not be running.
     """
-    from quothd.datadir.discovery import places
+    from quothlog.datadir.discovery import places
 
     printer = Printer(chosen(context, form=form).format)
     status = Status.DONE
@@ -98,7 +98,7 @@ def mend(context: typer.Context, directory: Directory, only: Only = None, form: 
 
 def _repaired(place: FoundLog, advance: Callable[[int], None]) -> Iterator[Mended]:
     """Repair one log; that its disk fails is its affair alone. Raises `QuothError`, or FileNotFoundError."""
-    from quothd.datadir import topic_file
+    from quothlog.datadir import topic_file
     from quothlog.recovery.repair import repair
 
     others = (topic_file.NAME,) if place.log_id else ()
@@ -113,7 +113,7 @@ def _repaired(place: FoundLog, advance: Callable[[int], None]) -> Iterator[Mende
 
 def _bytes_of(logs: list[FoundLog]) -> int:
     """What there is to be looked at."""
-    from quothd.datadir.discovery import bytes_of_segments
+    from quothlog.datadir.discovery import bytes_of_segments
 
     return sum(bytes_of_segments(place.directory) for place in logs)
 
@@ -121,7 +121,7 @@ def _bytes_of(logs: list[FoundLog]) -> int:
 @contextmanager
 def _owned(directory: Path) -> Iterator[None]:
     """Keep a broker from its data directory meanwhile. Raises `Conflict` ``locked`` if there is one."""
-    from quothd.datadir.discovery import data_directory
+    from quothlog.datadir.discovery import data_directory
     from quothlog.storage.dirlock import DirectoryLock
 
     root = data_directory(directory)
@@ -169,7 +169,7 @@ def _verify(printer: Printer, place: FoundLog, advance: Callable[[int], None]) -
 
 
 def _check_settings(place: FoundLog) -> Status:
-    from quothd.datadir import topic_file
+    from quothlog.datadir import topic_file
 
     if not place.problem:
         return Status.DONE

@@ -256,7 +256,7 @@ def _source(
     """Where the records come from, the topic that gets them, and where it is kept how far it is."""
     from quoth.client import Client
     from quoth.forward.stored import StoredSource
-    from quothd.datadir.discovery import data_directory
+    from quothlog.datadir.discovery import data_directory
     from quothlog.recovery.snapshot import floors_in
 
     if "://" in source:

@@ -27,9 +27,9 @@ from quoth.spark.atomic_files import refuse_existing
 from quoth.spark.jobs import session
 from quoth.spark.jobs.runs import Run, shares
 from quoth.spark.jobs.session import Summary, printable
-from quothd.datadir import topic_file
-from quothd.datadir.discovery import FoundLog, places
 from quothlog import file_format
+from quothlog.datadir import topic_file
+from quothlog.datadir.discovery import FoundLog, places
 from quothlog.recovery import snapshot, verify
 from quothlog.recovery.snapshot import Listing
 from quothlog.recovery.verify import Damage

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from quothd.datadir import catalog
 from quothlog import file_format
+from quothlog.datadir import topic_folder
 from quothwire.errors import error
 
 
@@ -47,9 +47,9 @@ def data_directory(directory: Path) -> Path | None:
     if (directory / "topics").is_dir():
         return directory
     folder = directory.resolve()
-    if folder.name == "topics" and any(map(catalog.log_id_of, folder.iterdir())):
+    if folder.name == "topics" and any(map(topic_folder.log_id_of, folder.iterdir())):
         return folder.parent
-    return folder.parent.parent if catalog.log_id_of(folder) and folder.parent.name == "topics" else None
+    return folder.parent.parent if topic_folder.log_id_of(folder) and folder.parent.name == "topics" else None
 
 
 def bytes_of_segments(log: Path) -> int:
@@ -63,5 +63,5 @@ def bytes_of_segments(log: Path) -> int:
 
 
 def _topic(path: Path) -> FoundLog | None:
-    found = catalog.folder_at(path)
+    found = topic_folder.at(path)
     return FoundLog(found.topic.name, path, found.topic.log_id, found.problem) if found else None

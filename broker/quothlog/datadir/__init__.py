@@ -1,0 +1,1 @@
+"""Reads the topics of a data directory as files, without a broker."""
