@@ -76,14 +76,15 @@ def test_the_sdist_has_the_changes_and_the_documents(built: Built) -> None:
 
 def test_an_installed_command_has_its_pages(built: Built, tmp_path: Path) -> None:
     """Far from any checkout."""
-    code = f"from quothcli.commands.about import pages; print(pages.__file__, *map(pages.page, {list(FILES)}), sep='')"
+    code = "from quothcli.commands.about import pages; "
+    code += f"print(pages.__file__, *map(pages.page, {list(FILES)}), sep='')"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60,
         env={**os.environ, "PYTHONPATH": str(built.wheel)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     pages = [(ROOT / path).read_text("utf-8") for path in FILES.values()]
-    assert done.stdout == "".join([str(built.wheel / "quothcli" / "pages.py"), *pages, "\n"])
+    assert done.stdout == "".join([str(built.wheel / "quothcli/commands/about/pages.py"), *pages, "\n"])
 
 
 @pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
