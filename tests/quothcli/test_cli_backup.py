@@ -31,7 +31,7 @@ MANY = 600
 """Records of 500 to 1,500 bytes: enough segments that some are done half way."""
 STOPS_HALF_WAY = """
 import os, signal
-from quothcli import backup
+from quothcli.commands.files import backup
 
 shown = backup.byte_progress
 

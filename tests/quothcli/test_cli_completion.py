@@ -22,7 +22,7 @@ from quothcli.cli import contexts
 from quothcli.cli.completion import SCRIPTS, VARIABLE, _words
 from quothcli.cli.contexts import Context
 
-PATIENT = "from quothcli import completion; completion.BROKER_S = 20.0"
+PATIENT = "from quothcli.cli import completion; completion.BROKER_S = 20.0"
 """A busy machine may need longer for an answer than a person waits for one."""
 BASH = shutil.which("bash")
 needs_bash = pytest.mark.skipif(BASH is None, reason="this system has no bash")

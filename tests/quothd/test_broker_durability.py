@@ -385,7 +385,7 @@ def test_what_passes_may_be_tried_again_where_a_topic_is_made(
     fast = peers.fast(embed())
     fast.publish("old", [b"x"])
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_keys: object) -> None:
         raise OSError(problem, os.strerror(problem))
 
     monkeypatch.setattr(catalog, place, fail)

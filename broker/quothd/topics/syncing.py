@@ -84,9 +84,10 @@ class Syncing:
             return True
         is_long = now - self._unsynced_since >= self.config.sync_interval
         if is_long or self.waiting or self.share > SHARE_SOON:
+            request = self._log.begin_sync()
             self._unsynced_since = math.inf
             self.is_running = True
-            self._submit(self._log.begin_sync())
+            self._submit(request)
         return False
 
     def finish(self, done: SyncDone, now: float) -> None:

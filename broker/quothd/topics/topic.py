@@ -141,8 +141,8 @@ class Topic:
 
     @property
     def has_more(self) -> bool:
-        """Whether `handle` has left items."""
-        return bool(self._queue) and not self.ended
+        """True if `handle` has left items that it can execute without another one."""
+        return bool(self._queue) and not self.ended and self._failure is None
 
     def is_sync_alone_due(self, now: float) -> bool:
         """Whether `tick` would do nothing but give a request to the fsync thread."""

@@ -151,6 +151,23 @@ def test_a_topic_that_closes_answers_what_came_before(tmp_path: Path, disk: Faul
     topic.codes(before if is_given_up else topic.answers)
 
 
+@pytest.mark.parametrize("behind", [[], ["fetch", "publish written"]], ids=["alone", "with more behind it"])
+def test_a_defect_ends_the_topic_when_no_fsync_runs(
+    tmp_path: Path, disk: FaultyDisk, behind: list[str]
+) -> None:
+    topic = OpenTopic(tmp_path, disk)
+    syncing(topic, disk)
+    broken = OPERATIONS["count"]()
+    broken.responder = object()  # type: ignore[assignment]
+    topic.handle(broken, *(OPERATIONS[name]() for name in behind))
+    assert not topic.topic.ended
+    assert not topic.topic.has_more, "nothing can be done before the fsync has ended"
+    topic.deliver()
+    assert isinstance(topic.end, Failed)
+    assert topic.codes([broken]) == ["internal"]
+    topic.codes(topic.answers)
+
+
 def script() -> Iterator[list[PendingRequest]]:
     """Requests, burst by burst: all operations on a topic that has something of everything."""
     yield [publish("written"), publish("synced")]
