@@ -16,7 +16,7 @@ from kit.broker.peers import FastPeer, Peers, code_of, found_in, refused, replie
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.machine.processes import descriptors, needs_proc
 from quothd import Broker, Config
-from quothd.frontend.reply_queue import ReplyQueue
+from quothd.frontend.router import Router
 from quothlog import Log
 from quothlog.storage.filesystem import PosixFile
 from quothwire import batch
@@ -350,15 +350,15 @@ def test_a_reader_of_large_replies_does_not_hold_up_others(
     """C60, C63: hundreds of them, each of which takes long to hand over; a ping is answered in between."""
     sizes: list[int] = []
     pinged = threading.Event()
-    real = ReplyQueue._sent
+    real = Router.send
 
-    def slowly(replies: ReplyQueue, frames: list[bytes]) -> bool:
+    def slowly(router: Router, frames: list[bytes]) -> None:
         if len(frames) > 100 and not pinged.is_set():
             pause(0.01 if len(sizes) < 100 else 0.1)  # a late ping finds them at it, too
         sizes.append(len(frames))
-        return real(replies, frames)
+        real(router, frames)
 
-    monkeypatch.setattr(ReplyQueue, "_sent", slowly)
+    monkeypatch.setattr(Router, "send", slowly)
     with Broker(directory, host="127.0.0.1") as broker:
         reader, other = peers.simple(broker), peers.simple(broker)
         reader.publish("t", *[b"x"] * 100)

@@ -255,7 +255,7 @@ def test_a_stop_that_runs_out_of_time_says_so_and_lets_go_of_nothing(
         assert disk.has_stalled.wait(DEADLINE_S)
     front_end = broker._front_end
     assert front_end is not None
-    entry = front_end._dispatcher.registry.find("t")
+    entry = front_end._dispatcher.registry.entries.get("t")
     assert entry is not None
     assert entry.executor is not None
     thread = entry.executor.thread

@@ -33,7 +33,7 @@ from quothd.requests.events import (
 )
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
-from quothd.threads.executor import Executor, Shared
+from quothd.threads.executor import CAN_RUN, Executor, Shared
 from quothd.topics.append_burst import check_first
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.retention import RETRY_US
@@ -99,18 +99,12 @@ class Dispatcher:
     # -- requests -------------------------------------------------------------------------------------------
 
     def submit(self, request: PendingRequest, now: float) -> None:
-        """Take a request for a topic; an error becomes its answer."""
-        try:
-            self._accept(request, now)
-        except QuothError as problem:
-            self._send(request.responder.refuse(problem))
-
-    def _accept(self, request: PendingRequest, now: float) -> None:
+        """Accept a request for a topic. Raises `QuothError` if it is refused."""
         if self._is_stopping:
             raise error("stopping", "the broker is shutting down")
         if self._request_bytes + request.size > self._config.request_bytes_max:
             raise error("busy", f"requests of {self._request_bytes} bytes are in work")
-        entry = self.registry.find(request.topic)
+        entry = self.registry.entries.get(request.topic)
         if entry is None:
             if request.operation is Operation.FETCH:
                 self._await_topic(request, now)
@@ -207,13 +201,13 @@ class Dispatcher:
         """Let the topics handle what they were given; true if there may be more.
 
         It ends once the monotonic clock says `until`. A topic stays ready until nothing is left that was
-        given: this thread may stop being the front end in the middle.
+        given: another thread may become the front end in the middle.
         """
         is_busy = False
         for entry in [*self._ready]:
             executor, now = entry.executor, self._shared.clock.monotonic()
             events = executor.run(now) if executor is not None else ()
-            if executor is None or not executor.can_run:
+            if executor is None or not (executor.given and executor.holder in CAN_RUN):
                 self._ready.pop(entry, None)
             if executor is not None and events:
                 is_busy = True
@@ -228,7 +222,7 @@ class Dispatcher:
         """Take events of a topic; those of an executor that was replaced count as answers only."""
         if not events:
             return
-        entry = self.registry.find(executor.thread.name)
+        entry = self.registry.entries.get(executor.thread.name)
         if entry is not None and entry.executor is not executor:
             entry = None
         for event in events:
@@ -342,7 +336,10 @@ class Dispatcher:
         if entry.deletion is None and self.pending_fetches:
             room = self._config.topic_requests_max - entry.outstanding
             for request in self.pending_fetches.take_ready(entry.name, entry.newest, room):
-                self.submit(request, now)
+                try:
+                    self.submit(request, now)
+                except QuothError as problem:
+                    self._send(request.responder.refuse(problem))
 
     def _forget(self, entry: RegistryEntry, problem: QuothError) -> None:
         """Remove a topic that does not exist any more, and answer the fetches that wait for it."""
@@ -355,7 +352,7 @@ class Dispatcher:
     def tick(self, now: float) -> float | None:
         """Do what is due; returns when to come back at the latest, by the monotonic clock."""
         for request in self.pending_fetches.take_expired(now):
-            entry = self.registry.find(request.topic)
+            entry = self.registry.entries.get(request.topic)
             if entry is None:
                 problem = error("unknown_topic", f"there is no topic {request.topic!r}")
                 self._send(request.responder.refuse(problem))

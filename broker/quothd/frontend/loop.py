@@ -23,7 +23,6 @@ from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound, bind_pair
 from quothd.frontend.reply_queue import QUEUED_MAX, ReplyQueue
 from quothd.frontend.router import Router
-from quothd.requests.responder import Responder
 from quothd.service.log_events import note
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.service.sd_notify import Notifier
@@ -36,7 +35,6 @@ from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem
 from quothwire.errors import QuothError, error
 from quothwire.protocol import announcement
-from quothwire.protocol.binary_codec import Frames
 from quothwire.text.quantity import format_span
 
 TURN_S = 0.005
@@ -91,13 +89,13 @@ class FrontEnd:
         self._shared = Shared(
             config.dir, filesystem, clock, self._outbox, FsyncThread(), ReaderPool(), self._guard
         )
-        announce = self._news.__setitem__
-        self._dispatcher = Dispatcher(config, catalog.folders, self._shared, self._send, announce)
+        self._folders = catalog.folders
         self._scrubber = Scrubber(config)
         self._stop_at: float | None = None
         self._router: Router
         self._announcer: zmq.Socket[bytes]
         self._replies: ReplyQueue
+        self._dispatcher: Dispatcher
         self._info: BrokerInfo
         self._bound: Bound
 
@@ -146,6 +144,8 @@ class FrontEnd:
             router, self._announcer = self._make_sockets()
             self._router = Router(router)
             self._replies = ReplyQueue(self._router, self._counters, self._clock.monotonic)
+            ways = self._replies.send, self._news.__setitem__
+            self._dispatcher = Dispatcher(self._config, self._folders, self._shared, *ways)
             about = self._dispatcher, self._scrubber, self._bound, self._counters, os.getpid()
             self._info = BrokerInfo(self._config, self._shared, *about)
         except BaseException as problem:
@@ -200,7 +200,7 @@ class FrontEnd:
             self._outbox.attend(rung=self._outbox.fd in ready)
             self._take_events(monotonic() + TURN_S)
             more = self._router.socket in ready and self._receive()
-            if self._replies:
+            if self._replies.kept:
                 now = monotonic()
                 self._replies.offer_again(now, now + TURN_S)
             more = self._work() or more
@@ -223,25 +223,21 @@ class FrontEnd:
             self._counters["requests"] += 1
             try:
                 request = intake.open_request(frames)
-            except intake.Unanswerable as problem:
+            except intake.Malformed as problem:
                 self._counters["unanswerable"] += 1
-                self._send(problem.frames)
+                self._replies.send(problem.frames)
                 continue
             except intake.Refused as problem:
-                self._send(problem.frames)
+                self._replies.send(problem.frames)
                 continue
-            if request.topic:
-                self._dispatcher.submit(request, now)
-            else:
-                self._answer(request.responder)
+            try:
+                if request.topic:
+                    self._dispatcher.submit(request, now)
+                else:
+                    self._replies.send(self._info.answer(request.responder))
+            except QuothError as problem:
+                self._replies.send(request.responder.refuse(problem))
         return True
-
-    def _answer(self, responder: Responder) -> None:
-        """Answer a request about the broker."""
-        try:
-            self._send(self._info.answer(responder))
-        except QuothError as problem:
-            self._send(responder.refuse(problem))
 
     def _work(self) -> bool:
         """Let the topics handle what they were given; true if something may be left for the next turn."""
@@ -251,9 +247,6 @@ class FrontEnd:
             if self._clock.monotonic() >= until:
                 return True
         return False
-
-    def _send(self, frames: Frames) -> None:
-        self._replies.send(frames)
 
     def _announce_news(self) -> None:
         if self._news:
@@ -292,7 +285,7 @@ class FrontEnd:
         if not self._dispatcher.scheduler.drained():
             return now > self._stop_at
         self._stop_at = min(self._stop_at, now + LINGER_S)
-        return not self._replies or now > self._stop_at
+        return not self._replies.kept or now > self._stop_at
 
     def _close(self, problem: BaseException | None) -> None:
         """End what the front end has begun."""

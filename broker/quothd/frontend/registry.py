@@ -76,32 +76,31 @@ class RegistryEntry:
 
 
 class Registry:
-    """The entries of all topics, in the order of their names' bytes. Owned by the front end's thread."""
+    """The entries of all topics, in the order of their names' bytes. Owned by the front end's thread.
+
+    entries: by name, to look one up.
+    """
 
     def __init__(self) -> None:
-        self._entries: dict[str, RegistryEntry] = {}
+        self.entries: dict[str, RegistryEntry] = {}
         self._names: list[bytes] = []
         self._totals: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[RegistryEntry]:
-        return iter(self._entries.values())
-
-    def find(self, name: str) -> RegistryEntry | None:
-        """The entry of a topic, None if there is none."""
-        return self._entries.get(name)
+        return iter(self.entries.values())
 
     def add(self, entry: RegistryEntry) -> None:
         """Add a topic."""
-        self._entries[entry.name] = entry
+        self.entries[entry.name] = entry
         insort(self._names, entry.name.encode())
 
     def remove(self, entry: RegistryEntry) -> None:
         """Remove a topic that does not exist any more."""
         self._sum_up(entry.info, -1)
-        del self._entries[entry.name]
+        del self.entries[entry.name]
         self._names.remove(entry.name.encode())
 
     def learn(self, entry: RegistryEntry, info: LogInfo) -> None:
@@ -120,7 +119,7 @@ class Registry:
         states: dict[str, str] = {}
         room = STATES_BYTES_MAX
         for name in self.names(after, limit):
-            letters = self._entries[name].segments()
+            letters = self.entries[name].segments()
             room -= len(name.encode()) + len(letters)
             if room < 0 and states:
                 break

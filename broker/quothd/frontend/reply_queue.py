@@ -49,25 +49,32 @@ class _Kept:
 
 
 class ReplyQueue:
-    """Sends to a ROUTER. Owned by its thread."""
+    """Sends to a ROUTER. Owned by its thread.
+
+    kept: replies that wait for room, by client.
+    """
 
     def __init__(self, router: Router, counters: Counter[str], monotonic: Callable[[], float]) -> None:
         self._router = router
         self._counters = counters
         self._monotonic = monotonic
-        self._kept: dict[bytes, _Kept] = {}
+        self.kept: dict[bytes, _Kept] = {}
         self._pause = RETRY_S
         self._again_at = 0.0
 
     def send(self, frames: Frames) -> None:
         """Send a reply, its route in front, or keep it until there is room."""
         client = bytes(frames[0])
-        kept = self._kept.get(client)
-        if kept is None and self._sent(frames):
-            return
+        kept = self.kept.get(client)
         if kept is None:
+            try:
+                self._router.send(frames)
+                return
+            except zmq.ZMQError as problem:
+                if self._needs_no_room(problem):
+                    return
             now = self._monotonic()
-            kept = self._kept[client] = _Kept(now)
+            kept = self.kept[client] = _Kept(now)
             self._pause = RETRY_S
             self._again_at = now + RETRY_S
         if kept.bytes > KEPT_BYTES_MAX:
@@ -75,22 +82,19 @@ class ReplyQueue:
             return
         kept.add(frames)
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def next_try(self) -> float | None:
         """When to call `offer_again` next, None while nothing is kept."""
-        return self._again_at if self._kept else None
+        return self._again_at if self.kept else None
 
     def offer_again(self, now: float, until: float) -> None:
         """Try what is kept again, and give up on clients that take nothing.
 
         Once the monotonic clock says `until`, the others come at once in the next turn, before those of this.
         """
-        if not self._kept or now < self._again_at:
+        if not self.kept or now < self._again_at:
             return
         moved = False
-        for client, kept in list(self._kept.items()):
+        for client, kept in list(self.kept.items()):
             while kept.replies and self._sent(kept.replies[0][0]):
                 kept.drop_first(now)
                 moved = True
@@ -99,9 +103,9 @@ class ReplyQueue:
             if now - kept.since > PATIENCE_S:
                 self._counters["replies_dropped"] += len(kept.replies)
                 kept.replies.clear()
-            del self._kept[client]
+            del self.kept[client]
             if kept.replies:
-                self._kept[client] = kept
+                self.kept[client] = kept
             if moved and self._monotonic() >= until:
                 self._again_at = now
                 return
@@ -109,13 +113,18 @@ class ReplyQueue:
         self._again_at = now + self._pause
 
     def _sent(self, frames: Frames) -> bool:
-        """Hand a reply to libzmq; False if it has no room. A client that is gone needs none."""
+        """Hand a reply to libzmq; False if it has no room."""
         try:
             self._router.send(frames)
-        except zmq.Again:
-            return False
         except zmq.ZMQError as problem:
-            if problem.errno != zmq.EHOSTUNREACH:
-                raise
-            self._counters["replies_unroutable"] += 1
+            return self._needs_no_room(problem)
+        return True
+
+    def _needs_no_room(self, problem: zmq.ZMQError) -> bool:
+        """True if the client is gone, False if libzmq has no room for it. Raises any other problem."""
+        if problem.errno == zmq.EAGAIN:
+            return False
+        if problem.errno != zmq.EHOSTUNREACH:
+            raise problem
+        self._counters["replies_unroutable"] += 1
         return True

@@ -1,12 +1,13 @@
-"""The ROUTER socket, with as little between it and the front end as can be.
+"""The ROUTER socket, with as few calls as possible between libzmq and the front end.
 
-Every request and every reply passes here, frame by frame, so what a frame costs is paid ten times a call. Two
-things make most of it: flags that are members of an enumeration, which is asked for a bit at each frame, and
-a question to the socket behind each frame whether there is another one. Without them a call costs 9 us less,
-of some 60 for a publish of 100 records.
+Every request and every reply passes here frame by frame. So flags are integers, not members of an
+enumeration; frames go past the half of pyzmq's `send` that serves other types of sockets; and a poll says
+that no message is left, which costs a third of what an exception does.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import zmq
 
@@ -21,18 +22,19 @@ Frame = bytes | memoryview
 
 
 class Router:
-    """Receives and sends whole messages, never waiting. Owned by its thread."""
+    """Receives and sends whole messages and never waits. Owned by its thread."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self.socket = socket
+        self._send: Callable[..., object] = super(zmq.Socket, socket).send
+        self._readable = [(socket, int(zmq.POLLIN))]
 
     def receive(self) -> list[Frame] | None:
-        """The frames of the next message, None if there is none; large ones stay in libzmq's memory."""
-        receive = self.socket.recv
-        try:
-            frame = receive(_NOW, copy=False)
-        except zmq.Again:
+        """Return the frames of the next message, or None. Large frames stay in libzmq's memory."""
+        if not zmq.zmq_poll(self._readable, 0):
             return None
+        receive = self.socket.recv
+        frame = receive(_NOW, copy=False)
         frames: list[Frame] = [frame.bytes]
         while frame.more:
             frame = receive(_NOW, copy=False)
@@ -41,7 +43,7 @@ class Router:
 
     def send(self, frames: Frames) -> None:
         """Send a message. Raises zmq.Again where the client has no room, and zmq.ZMQError."""
-        send = self.socket.send
+        send = self._send
         *first, last = frames
         copy = len(last) < COPY_BELOW_BYTES
         for frame in first:

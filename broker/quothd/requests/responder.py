@@ -1,9 +1,9 @@
-"""A caller: where an answer goes and in which of the two protocols it is said."""
+"""Reads the request of a client and makes the frames of the answer, in one of the two protocols."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from quothwire import batch
 from quothwire.errors import QuothError
@@ -17,54 +17,44 @@ SIMPLE_READ_BYTES = 2**20
 
 
 class Responder(Protocol):
-    """Reads the request of one client and words the answers to it, route included."""
+    """Decodes one request and encodes its answer, with the route to the client in front.
 
-    @property
-    def operation(self) -> Operation:
-        """What it asks for."""
+    sees_records_alone: a reply does not say how far the log reaches behind the records in it.
+    """
 
-    @property
-    def sees_records_alone(self) -> bool:
-        """True if a reply tells it nothing of how far the log reaches behind the records in it."""
+    operation: Operation
+    sees_records_alone: ClassVar[bool]
 
     def request(self) -> Any:
-        """Its request, decoded: a `Request`, or a `SimplePublish`. To be asked for once."""
+        """Decode the request: a `Request`, or a `SimplePublish`. May be called once."""
 
     def payload(self) -> batch.Bytes:
-        """The batch that came with it."""
+        """Return the batch that came with the request."""
 
     def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
-        """The frames of a reply."""
+        """Return the frames of a reply."""
 
     def refuse(self, problem: QuothError) -> Frames:
-        """The frames of an error."""
+        """Return the frames of an error."""
 
 
 class BinaryResponder:
-    """A client that speaks the fast protocol. A hundred thousand may wait, so it keeps what it needs."""
+    """Answers in the fast protocol. It holds little, since a hundred thousand fetches may wait."""
 
-    __slots__ = ("_call", "_correlation", "_operation", "_route")
+    __slots__ = ("_call", "_correlation", "_route", "operation")
+    sees_records_alone: ClassVar[bool] = False
 
     def __init__(self, route: list[bytes], call: Call) -> None:
+        self.operation: Operation = call.operation
         self._route = route
-        self._operation, self._correlation = call.operation, call.correlation
+        self._correlation = call.correlation
         self._call: Call | None = call
-
-    @property
-    def operation(self) -> Operation:
-        """See `Responder.operation`."""
-        return self._operation
-
-    @property
-    def sees_records_alone(self) -> bool:
-        """See `Responder.sees_records_alone`."""
-        return False
 
     def request(self) -> Any:
         """See `Responder.request`."""
         assert self._call is not None, "it was decoded already"
         request = binary_codec.decode_arguments(self._call)
-        if self._operation not in WITH_PAYLOAD:
+        if self.operation not in WITH_PAYLOAD:
             self._call = None
         return request
 
@@ -74,36 +64,27 @@ class BinaryResponder:
 
     def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
         """See `Responder.reply`."""
-        return self._route + binary_codec.encode_reply(self._operation, self._correlation, reply, payload)
+        return self._route + binary_codec.encode_reply(self.operation, self._correlation, reply, payload)
 
     def refuse(self, problem: QuothError) -> Frames:
         """See `Responder.refuse`."""
-        return self._route + binary_codec.encode_error(self._operation, self._correlation, problem)
+        return self._route + binary_codec.encode_error(self.operation, self._correlation, problem)
 
 
 class TextResponder:
-    """A client that speaks the simple protocol: text frames in, text frames out."""
+    """Answers in the simple protocol: text frames in, text frames out."""
 
-    __slots__ = ("_frames", "_operation", "_route")
+    __slots__ = ("_frames", "_route", "operation")
+    sees_records_alone: ClassVar[bool] = True
 
     def __init__(self, route: list[bytes], frames: Sequence[bytes], operation: Operation) -> None:
+        self.operation: Operation = operation
         self._route = route
         self._frames = frames
-        self._operation = operation
-
-    @property
-    def operation(self) -> Operation:
-        """See `Responder.operation`."""
-        return self._operation
-
-    @property
-    def sees_records_alone(self) -> bool:
-        """See `Responder.sees_records_alone`."""
-        return True
 
     def request(self) -> Any:
         """See `Responder.request`."""
-        match self._operation:
+        match self.operation:
             case Operation.PUBLISH:
                 return text_codec.decode_publish(self._frames)
             case Operation.FETCH:
@@ -142,8 +123,11 @@ class TextResponder:
         return self._route + text_codec.encode_error(problem)
 
     def _records(self, fetched: Fetched, payload: batch.Bytes) -> list[bytes]:
-        """Exactly as many records as were asked for; damage in front of them, or in the first batch, is an
-        error that tells where to read on, and damage behind them ends the reply."""
+        """Return as many records as the request asks for.
+
+        Damage in front of them, or in the first batch, is an error that says where to read on. Damage behind
+        them ends the reply.
+        """
         read = text_codec.decode_read(self._frames)
         if fetched.damaged and not payload:
             text = f"the {fetched.damaged} records up to {fetched.next}, the last ones, do not check"

@@ -73,6 +73,10 @@ class Holder(Enum):
     ENDED = "ended"
 
 
+CAN_RUN = (Holder.FRONT, Holder.THREAD)
+"""Where `Executor.run` has something to do with items."""
+
+
 class Executor:
     """One active topic, seen from the front end, whose thread owns this.
 
@@ -100,27 +104,20 @@ class Executor:
 
         Raises `TakenOver` if a disk has stalled this thread, which is the front end no more.
         """
-        if self.holder is Holder.FRONT and self.given:
-            may_handle = now >= self._slow_until and self._shared.guard.is_there(now)
-            count = self.thread.topic.quick(self.given) if may_handle else 0
-            if count:
-                items = self.given[:count]
-                del self.given[:count]
-                return self._handle(items, now)
-            self._send()
-        elif self.holder is Holder.THREAD and self.given:
-            self._send()
+        if not self.given or self.holder not in CAN_RUN:
+            return ()
+        if self.holder is Holder.FRONT and now >= self._slow_until:
+            count = self.thread.topic.quick(self.given)
+            watch = self._shared.guard.begin(self.thread.name, now) if count else None
+            if watch is not None:
+                return self._handle(count, watch, now)
+        self._send()
         return ()
-
-    @property
-    def can_run(self) -> bool:
-        """Whether `run` has something to do."""
-        return bool(self.given) and self.holder in (Holder.FRONT, Holder.THREAD)
 
     def send(self, item: Item) -> None:
         """Let the topic's thread handle an item, behind all that was given."""
         self.given.append(item)
-        if self.holder in (Holder.FRONT, Holder.THREAD):
+        if self.holder in CAN_RUN:
             self._send()
 
     def tick(self, now: float) -> Sequence[Event]:
@@ -205,18 +202,19 @@ class Executor:
         self.holder = Holder.THREAD
         self.thread.give(items)
 
-    def _handle(self, items: list[Item], now: float) -> Sequence[Event]:
+    def _handle(self, count: int, watch: int, now: float) -> Sequence[Event]:
+        """Handle the first items that were given, under the watch of the stall guard."""
+        items, self.given = self.given[:count], self.given[count:]
         self.holder = Holder.HANDLING
-        guard = self._shared.guard
-        watch = guard.begin(self.thread.name, now)
+        topic = self.thread.topic
         events: list[Event] = []
         try:
-            events = self.thread.topic.handle(items, now)
+            events = topic.handle(items, now)
         finally:
-            if guard.is_taken_over(watch):
+            if self._shared.guard.is_taken_over(watch):
                 self._post([*events, Released(self._sent)])
                 raise TakenOver
         self.holder = Holder.FRONT
-        if self.thread.topic.has_more:
+        if topic.has_more:
             self._send()
         return events

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 from quothd.service.log_events import note
 from quothlog.storage.clock import Clock
@@ -44,7 +46,7 @@ class StallGuard:
         self._thread: threading.Thread | None = None
         self._again_at = 0.0
         self._lock = threading.Lock()
-        self._wanted = threading.Event()
+        self._wanted: SimpleQueue[None] = SimpleQueue()
         self._sleeps = False
         self._ended = False
         self._front = 0
@@ -62,16 +64,10 @@ class StallGuard:
             self._thread, self._again_at = None, self._clock.monotonic() + AGAIN_S
             note("stall_guard_missing", problem=problem)
 
-    def is_there(self, now: float) -> bool:
-        """Whether a guard watches. Without one, the front end may do nothing that a disk could stall."""
-        if self._thread is None and now >= self._again_at:
-            self.start()
-        return self._thread is not None
-
     def stop(self) -> None:
         """End the guard. For the front end, once it does nothing more that is watched."""
         self._ended = True
-        self._wanted.set()
+        self._wanted.put(None)
         if self._thread is not None:
             self._thread.join()
 
@@ -79,20 +75,30 @@ class StallGuard:
         """Note that the calling thread is the front end."""
         self._front_id = threading.get_native_id()
 
-    def begin(self, topic: str, now: float) -> int:
-        """Watch the front end from now on; returns what `is_taken_over` asks for."""
+    def begin(self, topic: str, now: float) -> int | None:
+        """Watch the front end from now on; returns what `is_taken_over` asks for.
+
+        Returns None if there is no thread to watch it: then it may do nothing that a disk could stall.
+        """
+        if self._thread is None and not self._starts_again(now):
+            return None
         self._topic = topic
         self._since = now
         self._held = True
         if self._sleeps:
-            self._wanted.set()
+            self._wanted.put(None)
         return self._front
 
-    def is_taken_over(self, watch: int) -> bool:
+    def is_taken_over(self, watch: int | None) -> bool:
         """End a watch; returns whether another thread has become the front end meanwhile."""
         with self._lock:
             self._held = False if self._front == watch else self._held
             return self._front != watch
+
+    def _starts_again(self, now: float) -> bool:
+        if now >= self._again_at:
+            self.start()
+        return self._thread is not None
 
     def _run(self) -> None:
         while not self._ended:
@@ -117,8 +123,8 @@ class StallGuard:
 
     def _pause(self, seconds: float | None) -> None:
         """Wait; None: until there is something to watch."""
-        self._wanted.clear()
         self._sleeps = seconds is None
         if not self._ended and not (self._sleeps and self._held):
-            self._wanted.wait(seconds)
+            with suppress(Empty):
+                self._wanted.get(timeout=seconds)
         self._sleeps = False

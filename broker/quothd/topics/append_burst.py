@@ -1,21 +1,23 @@
 """Appends the publishes of a burst, from both protocols, with one write.
 
-A publish of the fast protocol has its batch. The values of the simple publishes of a burst become one batch
-here: a batch for each would cost as many headers, in the log and for each reader.
+A publish of the fast protocol brings its batch. The values of the simple publishes of a burst become one
+batch here: a batch for each would cost as many headers, in the log and for each reader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from quothd.requests.pending_request import PendingRequest
 from quothd.topics.transactions import application_of
-from quothlog import Appended, Log
+from quothlog import Appended
+from quothlog.appending.appender import Appender
 from quothwire import batch
 from quothwire.errors import QuothError, error, shown
 from quothwire.ingest import check_new, check_published
-from quothwire.protocol.messages import Operation, Publish, Published
+from quothwire.protocol.messages import Operation, Publish
 from quothwire.protocol.text_codec import SimplePublish
 from quothwire.settings import DURABILITIES
 
@@ -26,25 +28,6 @@ class PublishOutcome(NamedTuple):
     request: PendingRequest
     outcome: Appended | QuothError
     durability: str
-
-
-class _Values:
-    """The values of simple publishes, for one batch."""
-
-    def __init__(self) -> None:
-        self.requests: list[PendingRequest] = []
-        self.counts: list[int] = []
-        self.values: list[bytes] = []
-
-    def add(self, request: PendingRequest, values: Sequence[bytes]) -> None:
-        """Add the values of one publish."""
-        self.requests.append(request)
-        self.counts.append(len(values))
-        self.values += values
-
-    def has_room(self, values: Sequence[bytes]) -> bool:
-        """Whether these values still fit into the batch."""
-        return len(self.values) + len(values) <= batch.BATCH_RECORDS_MAX
 
 
 def check_first(request: PendingRequest) -> None:
@@ -65,35 +48,25 @@ def check_first(request: PendingRequest) -> None:
         check_new(parsed)
 
 
-def append_publishes(log: Log, requests: Sequence[PendingRequest]) -> Iterator[PublishOutcome]:
+def append_publishes(appender: Appender, requests: Sequence[PendingRequest]) -> list[PublishOutcome]:
     """Append what publishes bring, in the order in which they came within each protocol."""
+    outcomes: list[PublishOutcome] = []
     with_batch: list[PendingRequest] = []
-    values = _Values()
+    simple: list[PendingRequest] = []
     for request in requests:
         try:
             message = _checked(request)
         except QuothError as problem:
-            yield PublishOutcome(request, problem, "")
+            outcomes.append(PublishOutcome(request, problem, ""))
             continue
-        if not isinstance(message, SimplePublish):
-            with_batch.append(request)
-            continue
-        if not values.has_room(message.values):
-            yield from _append_values(log, values)
-            values = _Values()
-        values.add(request, message.values)
+        (simple if isinstance(message, SimplePublish) else with_batch).append(request)
     if with_batch:
-        outcomes = log.appender.append_batches([request.responder.payload() for request in with_batch])
-        for request, outcome in zip(with_batch, outcomes, strict=True):
-            yield PublishOutcome(request, outcome, request.message.durability)
-    if values.requests:
-        yield from _append_values(log, values)
-
-
-def acknowledged(log_id: int, outcome: Appended, *levels: str) -> Published:
-    """The acknowledgement of a publish, with the higher of the levels that it and its topic ask for."""
-    level = "synced" if "synced" in levels else "written"
-    return Published(log_id, outcome.first, outcome.last, outcome.count, level, outcome.duplicate)
+        stored = appender.append_batches([request.responder.payload() for request in with_batch])
+        for request, outcome in zip(with_batch, stored, strict=True):
+            outcomes.append(PublishOutcome(request, outcome, request.message.durability))
+    for together in _batches(simple):
+        outcomes += _append_values(appender, together)
+    return outcomes
 
 
 def _checked(request: PendingRequest) -> Publish | SimplePublish:
@@ -104,32 +77,41 @@ def _checked(request: PendingRequest) -> Publish | SimplePublish:
     return message
 
 
-def _append_values(log: Log, values: _Values) -> Iterator[PublishOutcome]:
-    """Append values as one batch; if that would be too large, each publish as its own."""
+def _batches(requests: Sequence[PendingRequest]) -> Iterator[list[PendingRequest]]:
+    """Divide simple publishes so that the values of each part fit into a batch."""
+    part: list[PendingRequest] = []
+    count = 0
+    for request in requests:
+        values = len(request.message.values)
+        if part and count + values > batch.BATCH_RECORDS_MAX:
+            yield part
+            part, count = [], 0
+        part.append(request)
+        count += values
+    if part:
+        yield part
+
+
+def _append_values(appender: Appender, requests: Sequence[PendingRequest]) -> list[PublishOutcome]:
+    """Append the values of simple publishes as one batch; if that would be too large, each as its own."""
     try:
-        (outcome,) = log.append_batches([batch.encode(values.values)])
+        (outcome,) = appender.append_batches(
+            [batch.encode(list(chain(*(r.message.values for r in requests))))]
+        )
     except QuothError as problem:
+        if len(requests) > 1:
+            return [one for request in requests for one in _append_values(appender, [request])]
         outcome = problem
-        if len(values.requests) > 1:
-            yield from _append_each(log, values)
-            return
-    at = 0
-    for request, count in zip(values.requests, values.counts, strict=True):
-        yield PublishOutcome(request, _share(outcome, at, count), "")
+    outcomes, at = [], 0
+    for request in requests:
+        count = len(request.message.values)
+        outcomes.append(PublishOutcome(request, _part(outcome, at, count), ""))
         at += count
+    return outcomes
 
 
-def _append_each(log: Log, values: _Values) -> Iterator[PublishOutcome]:
-    at = 0
-    for request, count in zip(values.requests, values.counts, strict=True):
-        own = _Values()
-        own.add(request, values.values[at : at + count])
-        yield from _append_values(log, own)
-        at += count
-
-
-def _share(outcome: Appended | QuothError, at: int, count: int) -> Appended | QuothError:
-    """The part of a batch's outcome that belongs to one publish in it."""
+def _part(outcome: Appended | QuothError, at: int, count: int) -> Appended | QuothError:
+    """Return the part of a batch's outcome that belongs to one publish in it."""
     if isinstance(outcome, QuothError):
         return outcome
     first = outcome.first + at

@@ -61,10 +61,6 @@ class Syncing:
         if self._unsynced_since == math.inf and position.offset > synced.offset:
             self._unsynced_since = now
 
-    def wait(self, request: PendingRequest, reply: Published) -> None:
-        """Acknowledge a publish once its records are synced."""
-        self.waiting.append(WaitingPublish(request, reply))
-
     def sync_here(self, now: float) -> None:
         """Sync in this thread, so that what is unsynced stays bounded. A failure shows in the log."""
         try:
@@ -74,21 +70,20 @@ class Syncing:
         self._unsynced_since = math.inf
         self.measure(now)
 
-    def begin_if_due(self, now: float) -> bool:
-        """Give the fsync thread a request if one is due; True if all is synced and acknowledgements may
-        leave."""
+    def begin_if_due(self, now: float) -> None:
+        """Give the fsync thread a request if one is due."""
         if self.is_running or self._unsynced_since == math.inf:
-            return False
-        if self._appender.write_failure.failure is not None or not self._log.unsynced_bytes:
+            return
+        appender = self._appender
+        if appender.write_failure.failure is not None or appender.active.end.offset == appender.synced.offset:
             self._unsynced_since = math.inf
-            return True
+            return
         is_long = now - self._unsynced_since >= self.config.sync_interval
         if is_long or self.waiting or self.share > SHARE_SOON:
             request = self._log.begin_sync()
             self._unsynced_since = math.inf
             self.is_running = True
             self._submit(request)
-        return False
 
     def finish(self, done: SyncDone, now: float) -> None:
         """Take note of an fsync that the thread has executed."""

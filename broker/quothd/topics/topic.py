@@ -36,20 +36,20 @@ from quothd.requests.events import (
 )
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
-from quothd.topics.append_burst import acknowledged, append_publishes
+from quothd.topics.append_burst import append_publishes
 from quothd.topics.changes import Changes
 from quothd.topics.failures import as_error, broken_off, log_failure
 from quothd.topics.fetch import Reads
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.retention import Retention
-from quothd.topics.syncing import SHARE_FULL, Syncing
+from quothd.topics.syncing import SHARE_FULL, Syncing, WaitingPublish
 from quothd.topics.transactions import CommitStep, Transactions
 from quothlog import Appended, Log
 from quothlog.appending.sync_request import SyncRequest
 from quothlog.file_format import Position
 from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError
-from quothwire.protocol.messages import Operation
+from quothwire.protocol.messages import Operation, Published
 
 QUICK_ITEMS_MAX = 128
 QUICK_BYTES_MAX = 2**19
@@ -88,6 +88,7 @@ class Topic:
         self._config = config
         self._queue: deque[Item] = deque()
         self._publishes: list[PendingRequest] = []
+        self._room = 0
         self._events = EventList()
         self._visible: Position | None = None
         self._now = self._last_used = self._last_check = clock.monotonic()
@@ -149,23 +150,30 @@ class Topic:
         return now < self._last_check + self._config.check_interval
 
     def quick(self, items: Iterable[Item]) -> int:
-        """How many of these items, from the first on, will take no longer than a moment, if the disk does not
-        stall."""
+        """Return how many of these items, from the first on, `handle` will have executed in a moment.
+
+        A disk that stalls makes it longer.
+        """
         if self._ending is not None or self._queue or self._syncing.share > SHARE_FULL:
             return 0
         count = written = found = 0
-        written_max = min(QUICK_BYTES_MAX, self._log.room)
         for item in items:
             if isinstance(item, PendingRequest):
                 if item.operation is Operation.PUBLISH:
                     written += item.size
+                    if written > self._room:  # of the active segment, as of the last look
+                        self._room = self._log.room
                 elif item.operation is Operation.FETCH:
                     found += self._reads.found_bytes
                 else:
                     break
             elif isinstance(item, Close | CommitStepDone):
                 break
-            if written > written_max or count == QUICK_ITEMS_MAX or (count and found > QUICK_BYTES_MAX):
+            if (
+                written > min(QUICK_BYTES_MAX, self._room)
+                or count == QUICK_ITEMS_MAX
+                or (count and found > QUICK_BYTES_MAX)
+            ):
                 break
             count += 1
         return count
@@ -225,6 +233,7 @@ class Topic:
             case Config():
                 self._config = self._syncing.config = item
                 self._changes.configure(item)
+                self._room = 0
 
     def _read(self, request: PendingRequest) -> None:
         self._reads.execute(request, self._now)
@@ -256,12 +265,14 @@ class Topic:
         publishes, self._publishes = self._publishes, []
         if not publishes:
             return
+        size = sum([request.size for request in publishes])
+        self._room -= size
         self._last_used = self._now
-        self._reads.writes.note(self._now, publishes)
+        self._reads.last_write = self._now, size
         if self._syncing.share > SHARE_FULL:
             self._syncing.sync_here(self._now)
             self._answer_reached()
-        for request, outcome, durability in append_publishes(self._log, publishes):
+        for request, outcome, durability in append_publishes(self._appender, publishes):
             self._acknowledge(request, outcome, durability)
         self._syncing.measure(self._now)
 
@@ -271,15 +282,18 @@ class Topic:
             self._refuse(request, outcome)
             return
         self._is_disk_low = False
-        reply = acknowledged(self._log.log_id, outcome, self.metadata.topic.settings.durability, durability)
-        reached = self._appender.synced if reply.durability == "synced" else self._appender.visible
+        topic = self.metadata.topic
+        level = "synced" if "synced" in (durability, topic.settings.durability) else "written"
+        reply = Published(topic.log_id, outcome.first, outcome.last, outcome.count, level, outcome.duplicate)
+        reached = self._appender.synced if level == "synced" else self._appender.visible
         if outcome.last > reached.pointer:
-            self._syncing.wait(request, reply)
+            self._syncing.waiting.append(WaitingPublish(request, reply))
         else:
             self._events.answer(request, request.responder.reply(reply))
 
     def _publish_staged(self, request: PendingRequest) -> None:
         appended = self._transactions.publish(request)
+        self._room = 0
         if appended is not None:
             self._acknowledge(request, appended, "synced")
             self._syncing.measure(self._now)
