@@ -99,8 +99,8 @@ class Broker:
         try:
             self._clock.boot_id()
             found = self._take_directory()
-            ports = self._filesystem, self._clock
-            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, self._notifier, *ports)
+            ports = self._notifier, self._filesystem, self._clock, os.getpid()
+            self._front_end = FrontEnd(self.context, self.config, found, self._inproc, *ports)
             self._urls = self._front_end.start().urls
         except BaseException:
             self._release()

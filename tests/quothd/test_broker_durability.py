@@ -548,7 +548,7 @@ def test_a_request_that_comes_while_its_worker_breaks_down_is_answered(
     asked: list[int] = []
     real = Outbox.post
 
-    def post(outbox: Outbox, executor: Executor, events: Sequence[Event]) -> None:
+    def post(outbox: Outbox[Any], executor: Executor, events: Sequence[Event]) -> None:
         if any(isinstance(event, Failed) for event in events):
             asked.append(late.send_publish("t", [b"late"]))
             eventually(lambda: not executor.thread._lists.empty(), "its thread was given the request")

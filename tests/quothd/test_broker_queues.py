@@ -88,7 +88,7 @@ class Interrupted(Wakeup):
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_post_while_it_is_hushed_is_taken(moment: str) -> None:
     """C42: and does not ring; what comes once nobody attends does."""
-    outbox = Outbox()
+    outbox: Outbox[Any] = Outbox()
     wakeup = outbox._wakeup = Interrupted(outbox)
     outbox.fd = wakeup.fd
     outbox.post(*event(1))
@@ -104,7 +104,7 @@ def test_a_post_while_it_is_hushed_is_taken(moment: str) -> None:
 
 def test_a_ring_that_comes_late_is_hushed() -> None:
     """C42: the event was taken before the ring; afterwards the poller sleeps again."""
-    outbox = Outbox()
+    outbox: Outbox[Any] = Outbox()
     wakeup = outbox._wakeup = Interrupted(outbox)
     outbox.fd = wakeup.fd
     wakeup.taken = []
@@ -122,7 +122,7 @@ def test_a_ring_that_comes_late_is_hushed() -> None:
 
 def test_nobody_sleeps_over_what_was_posted_while_he_attended() -> None:
     """C42: it has not rung, so whoever leaves is told."""
-    outbox = Outbox()
+    outbox: Outbox[Any] = Outbox()
     assert take(outbox) == []
     outbox.post(*event(1))
     assert not is_ringing(outbox.fd)
@@ -134,7 +134,7 @@ def test_nobody_sleeps_over_what_was_posted_while_he_attended() -> None:
 
 def test_a_flood_of_events_is_taken_in_turns() -> None:
     """So that sockets are looked at in between; one at least is taken, the rest is not slept over."""
-    outbox = Outbox()
+    outbox: Outbox[Any] = Outbox()
     for i in range(100):
         outbox.post(*event(i))
     for i in range(100):
@@ -148,7 +148,7 @@ def test_a_flood_of_events_is_taken_in_turns() -> None:
 
 def test_many_threads_post_and_nothing_is_lost() -> None:
     """C42: the one who takes sleeps whenever it is silent."""
-    outbox = Outbox()
+    outbox: Outbox[Any] = Outbox()
     each = 5_000
 
     def post(number: int) -> None:

@@ -308,7 +308,7 @@ def test_the_last_word_of_a_worker_is_its_last(tmp_path: Path, monkeypatch: pyte
     last: dict[str, type[Event]] = {}
     real = Outbox.post
 
-    def post(outbox: Outbox, executor: Executor, events: Sequence[Event]) -> None:
+    def post(outbox: Outbox[Any], executor: Executor, events: Sequence[Event]) -> None:
         last[executor.thread.name] = type(events[-1])
         real(outbox, executor, events)
 

@@ -7,7 +7,6 @@ threads: no request of one client stalls another one.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from quothd.frontend.router import Router
 from quothd.service.log_events import note
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.service.sd_notify import Notifier
-from quothd.threads.executor import Shared
+from quothd.threads.executor import Executor, Shared
 from quothd.threads.fsync_thread import FsyncThread
 from quothd.threads.outbox import Outbox
 from quothd.threads.reader_pool import ReaderPool
@@ -69,6 +68,7 @@ class FrontEnd:
         notifier: Notifier,
         filesystem: FileSystem,
         clock: Clock,
+        process_id: int,
     ) -> None:
         self.failure: BaseException | None = None
         self.unsynced: QuothError | None = None
@@ -81,10 +81,11 @@ class FrontEnd:
         self._inproc = inproc
         self._notifier = notifier
         self._clock = clock
+        self._process_id = process_id
         self._wanted: deque[tuple[Config, Future[None]]] = deque()
         self._news: dict[str, int] = {}
         self._counters: Counter[str] = Counter()
-        self._outbox = Outbox()
+        self._outbox: Outbox[Executor] = Outbox()
         self._guard = StallGuard(self._serve, clock, filesystem.is_stalled)
         self._shared = Shared(
             config.dir, filesystem, clock, self._outbox, FsyncThread(), ReaderPool(), self._guard
@@ -146,7 +147,7 @@ class FrontEnd:
             self._replies = ReplyQueue(self._router, self._counters, self._clock.monotonic)
             ways = self._replies.send, self._news.__setitem__
             self._dispatcher = Dispatcher(self._config, self._folders, self._shared, *ways)
-            about = self._dispatcher, self._scrubber, self._bound, self._counters, os.getpid()
+            about = self._dispatcher, self._scrubber, self._bound, self._counters, self._process_id
             self._info = BrokerInfo(self._config, self._shared, *about)
         except BaseException as problem:
             self._ready.set_exception(problem)

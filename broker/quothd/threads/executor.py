@@ -57,7 +57,7 @@ class Shared:
     directory: Path
     filesystem: FileSystem
     clock: Clock
-    outbox: Outbox
+    outbox: Outbox[Executor]
     fsync_thread: FsyncThread
     reader_pool: ReaderPool
     guard: StallGuard

@@ -5,29 +5,35 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from quothd.requests.events import Event
 from quothd.threads.wakeup import Wakeup
 
-if TYPE_CHECKING:
-    from quothd.threads.executor import Executor
+
+class Poster(Protocol):
+    """Whose events are posted."""
+
+    def take_late(self, events: Sequence[Event]) -> None:
+        """Take events that no front end takes any more. Any thread."""
 
 
-class Outbox:
-    """Any thread posts events of a topic, the front end takes them. The requests in work bound what it
-    holds."""
+Posting = TypeVar("Posting", bound=Poster)
+
+
+class Outbox(Generic[Posting]):
+    """Any thread posts events of a topic, the front end takes them. The requests in work bound how many."""
 
     def __init__(self) -> None:
-        self._posted: deque[tuple[Executor, Sequence[Event]]] = deque()
+        self._posted: deque[tuple[Posting, Sequence[Event]]] = deque()
         self._attended = False
         self._is_abandoned = False
         self._wakeup = Wakeup()
         self.fd = self._wakeup.fd
 
-    def post(self, executor: Executor, events: Sequence[Event]) -> None:
+    def post(self, poster: Posting, events: Sequence[Event]) -> None:
         """Hand over events of a topic."""
-        self._posted.append((executor, events))
+        self._posted.append((poster, events))
         if self._is_abandoned:
             self._deliver()
         elif not self._attended:
@@ -49,9 +55,7 @@ class Outbox:
         self._attended = False
         return not self._posted
 
-    def take(
-        self, until: float, monotonic: Callable[[], float]
-    ) -> Iterator[tuple[Executor, Sequence[Event]]]:
+    def take(self, until: float, monotonic: Callable[[], float]) -> Iterator[tuple[Posting, Sequence[Event]]]:
         """Yield what was posted, at least once, and no more once the monotonic clock says `until`."""
         while self._posted:
             yield self._posted.popleft()
@@ -66,8 +70,8 @@ class Outbox:
     def _deliver(self) -> None:
         with suppress(IndexError):
             while True:
-                executor, events = self._posted.popleft()
-                executor.take_late(events)
+                poster, events = self._posted.popleft()
+                poster.take_late(events)
 
     def close(self) -> None:
         """Close its descriptors; no thread posts any more."""
