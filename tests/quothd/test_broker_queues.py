@@ -52,7 +52,7 @@ def test_a_wake_up_is_heard_until_it_is_hushed() -> None:
     wakeup.close()
 
 
-def take(outbox: Outbox) -> list[Posted]:
+def take(outbox: Outbox[Any]) -> list[Posted]:
     """All that has been posted."""
     outbox.attend(rung=is_ringing(outbox.fd))
     return list(outbox.take(math.inf, time.monotonic))
@@ -61,7 +61,7 @@ def take(outbox: Outbox) -> list[Posted]:
 class Interrupted(Wakeup):
     """A wake-up in the middle of which another thread gets its turn."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox[Any]) -> None:
         super().__init__()
         self._outbox = outbox
         self.before: list[Posted] = []
