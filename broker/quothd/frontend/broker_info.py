@@ -31,10 +31,12 @@ from quothwire.topic import TOPIC_BYTES_MAX, check_topic
 from quothwire.version import VERSION
 
 SERVER = f"quothd {VERSION}"
+DISK_LOW_S = 10.0
+"""The disk counts as low for so long after a refusal. A producer that was refused tries again."""
 
 
 class BrokerInfo:
-    """What the broker tells about itself. Owned by the front end's thread. counters: its own, by name."""
+    """Answers the requests about the broker. Owned by the front end's thread. counters: its own, by name."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class BrokerInfo:
                 return responder.reply(Pong(self._shared.clock.now()))
 
     def summary(self, *, is_stopping: bool) -> str:
-        """What the broker does now, in a line."""
+        """Describe in a line what the broker does now."""
         dispatcher = self._dispatcher
         if is_stopping:
             return f"stopping, {counted(dispatcher.scheduler.active)} still awake"
@@ -79,7 +81,7 @@ class BrokerInfo:
         parts = [f"serving {counted(topics)} at {self._bound.urls[0]}"]
         if unopened:
             parts.append(f"opening {topics - unopened} of {topics}")
-        if dispatcher.is_disk_low(self._shared.clock.monotonic()):
+        if self._shared.clock.monotonic() - dispatcher.disk_low_at < DISK_LOW_S:
             parts.append("disk low: publishes are refused")
         return ", ".join(parts)
 

@@ -1,4 +1,4 @@
-"""Decides what becomes of each request: answered at once, given to its topic, kept until the topic is open.
+"""Answers each request at once, gives it to its topic, or keeps it until the topic is open.
 
 It has no socket. Requests come from the front end, events from the topics, frames leave through `send`. Every
 accepted request gets exactly one answer.
@@ -34,67 +34,52 @@ from quothd.requests.events import (
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothd.threads.executor import CAN_RUN, Executor, Shared
-from quothd.topics.append_burst import check_first
-from quothd.topics.metadata import TopicMetadata
 from quothd.topics.retention import RETRY_US
 from quothlog import LogInfo
-from quothlog.datadir.topic_file import TopicFile
 from quothlog.datadir.topic_folder import TopicFolder
-from quothlog.recovery.recovery import new_log_id
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Frames
-from quothwire.protocol.messages import Fetched, Operation
+from quothwire.protocol.messages import Operation
 
 Send = Callable[[Frames], None]
 Announce = Callable[[str, int], None]
 
-DISK_LOW_S = 10.0
-"""A producer that was refused tries again; without a refusal for so long, the state of the disk is
-unknown."""
-
-_MAKES_TOPIC = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE)
 _READS = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 
 
 class Dispatcher:
-    """The topics of a broker and the requests for them. Owned by the front end's thread."""
+    """The topics of a broker and the requests for them. Owned by the front end's thread.
+
+    disk_low_at: the monotonic time at which a publish was refused last, for lack of disk space.
+    """
 
     def __init__(
         self, config: Config, folders: Iterable[TopicFolder], shared: Shared, send: Send, announce: Announce
     ) -> None:
-        self.registry = Registry()
+        self.registry = Registry(folders)
         self.pending_fetches = PendingFetches()
         self._config = config
         self._shared = shared
         self._send = send
         self._announce = announce
-        self.scheduler = Scheduler(config.workers_max, self._activate)
+        self.scheduler = Scheduler(
+            config.workers_max, lambda metadata: Executor(metadata, self._config, shared)
+        )
         self._timetable = Timetable()
         self._ready: dict[RegistryEntry, None] = {}
         self._request_bytes = 0
         self._is_stopping = False
-        self._disk_low_at = -math.inf
-        for folder in folders:
-            self.registry.add(
-                RegistryEntry(TopicMetadata(folder.path, folder.topic, folder.problem), is_new=False)
-            )
+        self.disk_low_at = -math.inf
         self.scheduler.open_all(self.registry)
 
     def configure(self, config: Config) -> None:
         """Apply another configuration; each open topic does so once it has done what it is at."""
         if config.staged_max_age != self._config.staged_max_age:
-            self._look_for_staged()
+            self._timetable.expire_staged(self.registry, self._shared.clock.now())
         self._config = config
         self.scheduler.workers_max = config.workers_max
         for executor in self.scheduler.executors:
             executor.send(config)
-
-    def is_disk_low(self, now: float) -> bool:
-        """Whether a publish was refused in the last `DISK_LOW_S`, since too little of the disk is free."""
-        return now - self._disk_low_at < DISK_LOW_S
-
-    def _activate(self, metadata: TopicMetadata) -> Executor:
-        return Executor(metadata, self._config, self._shared)
 
     # -- requests -------------------------------------------------------------------------------------------
 
@@ -107,9 +92,12 @@ class Dispatcher:
         entry = self.registry.entries.get(request.topic)
         if entry is None:
             if request.operation is Operation.FETCH:
-                self._await_topic(request, now)
+                request.begin_fetch(now)
+                if not request.deadline or request.message.ordinal >= 0:  # a reader that knew the topic
+                    raise error("unknown_topic", f"there is no topic {request.topic!r}")
+                self._keep(request)
                 return
-            entry = self._create(request)
+            entry = self.registry.create(request, self._config)
         elif entry.deletion is not None:
             raise error("busy", f"topic {request.topic!r} is being deleted")
         elif request.operation is Operation.CREATE:
@@ -129,38 +117,13 @@ class Dispatcher:
         else:
             self._give(entry, request, now)
 
-    def _create(self, request: PendingRequest) -> RegistryEntry:
-        """Add a topic that does not exist yet; its thread will make the folder."""
-        settings = self._config.topic_settings()
-        may_create = request.operation is Operation.CREATE or self._config.auto_create
-        if request.operation not in _MAKES_TOPIC or not may_create:
-            raise error("unknown_topic", f"there is no topic {request.topic!r}")
-        if request.operation is Operation.CREATE:
-            settings = settings.changed(request.decode().settings)
-        else:
-            check_first(request)  # so that a publish that is refused does not leave an empty topic behind
-        if len(self.registry) >= self._config.topics_max:
-            raise error("topics_max", f"there are {len(self.registry)} topics already")
-        topic = TopicFile(request.topic, new_log_id(), settings)
-        entry = RegistryEntry(TopicMetadata(None, topic), is_new=True)
-        self.registry.add(entry)
-        return entry
-
-    def _await_topic(self, request: PendingRequest, now: float) -> None:
-        """Keep a fetch that waits for a topic; a reader that knew the topic learns that it is gone."""
-        request.begin_fetch(now)
-        if not request.deadline or request.message.ordinal >= 0:
-            raise error("unknown_topic", f"there is no topic {request.topic!r}")
-        self._keep(request)
-
     def _answer_hibernating(self, entry: RegistryEntry, request: PendingRequest, now: float) -> bool:
-        """Answer what can be answered without opening the topic."""
+        """Answer a description, or a fetch that finds nothing, without opening the topic."""
         if entry.info is None or entry.state is not State.HIBERNATING:
             return False
         if request.operation is Operation.DESCRIBE:
             request.decode()
-            described = entry.metadata.describe(entry.info, entry.segments())
-            self._send(request.responder.reply(described))
+            self._send(entry.description(entry.info, request))
             return True
         if request.operation is not Operation.FETCH:
             return False
@@ -170,7 +133,7 @@ class Dispatcher:
         if request.deadline:
             self._keep(request)
         else:
-            self._send(_nothing(entry, request))
+            self._send(entry.nothing_for(request))
         return True
 
     def _give(self, entry: RegistryEntry, request: PendingRequest, now: float) -> None:
@@ -192,16 +155,14 @@ class Dispatcher:
     def _keep(self, request: PendingRequest) -> None:
         """Let a fetch wait until there is something new, or until its deadline."""
         if len(self.pending_fetches) >= self._config.waits_max:
-            problem = error("busy", f"{len(self.pending_fetches)} requests are waiting")
-            self._send(request.responder.refuse(problem))
+            self._refuse([request], error("busy", f"{len(self.pending_fetches)} requests are waiting"))
         else:
             self.pending_fetches.add(request)
 
     def run(self, until: float) -> bool:
-        """Let the topics handle what they were given; true if there may be more.
+        """Let the topics handle items until the monotonic clock says `until`; true if there may be more.
 
-        It ends once the monotonic clock says `until`. A topic stays ready until nothing is left that was
-        given: another thread may become the front end in the middle.
+        A topic stays ready while it has items: another thread may become the front end in the middle.
         """
         is_busy = False
         for entry in [*self._ready]:
@@ -222,9 +183,8 @@ class Dispatcher:
         """Take events of a topic; those of an executor that was replaced count as answers only."""
         if not events:
             return
-        entry = self.registry.entries.get(executor.thread.name)
-        if entry is not None and entry.executor is not executor:
-            entry = None
+        found = self.registry.entries.get(executor.thread.name)
+        entry = found if found is not None and found.executor is executor else None
         for event in events:
             if isinstance(event, Answered):
                 self._send(event.frames)
@@ -259,7 +219,7 @@ class Dispatcher:
             case Opened():
                 self._opened(entry, event, now)
             case DiskLow():
-                self._disk_low_at = now
+                self.disk_low_at = now
             case Idle():
                 if entry.state is State.OPEN and not entry.outstanding:
                     self.scheduler.hibernate(entry)
@@ -316,15 +276,14 @@ class Dispatcher:
         """Answer the requests of a topic that has failed; the next one opens it again."""
         left = [item for item in executor.end() if isinstance(item, PendingRequest)]
         requests = {*event.requests, *left, *entry.queued}
-        if entry.deletion is not None:
-            requests.add(entry.deletion)
+        requests |= {entry.deletion} if entry.deletion is not None else set()
         entry.queued, entry.deletion = [], None
         for request in requests:
             self._send(request.responder.refuse(event.problem))
             self._request_bytes -= request.size
             entry.outstanding -= 1
         if event.problem.code == "disk_low":
-            self._disk_low_at = now
+            self.disk_low_at = now
         self.scheduler.released(entry, Transition.FAILED, now)
         if entry.is_new:
             self._forget(entry, event.problem)
@@ -334,30 +293,31 @@ class Dispatcher:
     def _resume_fetches(self, entry: RegistryEntry, now: float) -> None:
         """Go on with the fetches that have something new, no more of them than the topic takes."""
         if entry.deletion is None and self.pending_fetches:
-            room = self._config.topic_requests_max - entry.outstanding
-            for request in self.pending_fetches.take_ready(entry.name, entry.newest, room):
+            most = self._config.topic_requests_max - entry.outstanding
+            for request in self.pending_fetches.take_ready(entry.name, entry.newest, most):
                 try:
                     self.submit(request, now)
                 except QuothError as problem:
-                    self._send(request.responder.refuse(problem))
+                    self._refuse([request], problem)
 
     def _forget(self, entry: RegistryEntry, problem: QuothError) -> None:
         """Remove a topic that does not exist any more, and answer the fetches that wait for it."""
         self.registry.remove(entry)
-        for request in self.pending_fetches.take_topic(entry.name):
+        self._refuse(self.pending_fetches.take_topic(entry.name), problem)
+
+    def _refuse(self, requests: Iterable[PendingRequest], problem: QuothError) -> None:
+        for request in requests:
             self._send(request.responder.refuse(problem))
 
     # -- time -----------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> float | None:
-        """Do what is due; returns when to come back at the latest, by the monotonic clock."""
+        """Execute what is due; returns the monotonic time of the next call at the latest."""
         for request in self.pending_fetches.take_expired(now):
-            entry = self.registry.entries.get(request.topic)
-            if entry is None:
-                problem = error("unknown_topic", f"there is no topic {request.topic!r}")
-                self._send(request.responder.refuse(problem))
+            if request.topic in self.registry.entries:
+                self._send(self.registry.entries[request.topic].nothing_for(request))
             else:
-                self._send(_nothing(entry, request))
+                self._refuse([request], error("unknown_topic", f"there is no topic {request.topic!r}"))
         for entry in self._timetable.take_due(now):
             if entry.executor is not None:
                 self.take(entry.executor, entry.executor.tick(now), now)
@@ -369,36 +329,21 @@ class Dispatcher:
         dues = self.scheduler.tick(now), self.pending_fetches.next_deadline(), self._timetable.next_due()
         return min((due for due in dues if due is not None), default=None)
 
-    def _look_for_staged(self) -> None:
-        """Open the hibernating topics with staged batches: these may expire at another time now."""
-        for entry in self.registry:
-            is_open = entry.state is not State.HIBERNATING
-            if not is_open and entry.info is not None and entry.info.gauges["staged_bytes"]:
-                self._timetable.retain(entry, self._shared.clock.now())
-
     # -- the end --------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Refuse further requests, and answer the fetches that wait."""
         self._is_stopping = True
         self.scheduler.drain()
-        for request in self.pending_fetches.take_all():
-            self._send(request.responder.refuse(error("stopping", "the broker is shutting down")))
+        self._refuse(self.pending_fetches.take_all(), error("stopping", "the broker is shutting down"))
 
     def end(self, until: float) -> tuple[list[str], list[str]]:
         """Close all topics, until the monotonic clock says so; no call follows this one.
 
-        Returns the topics whose threads are still at work then, and the others of which not everything is
-        synced.
+        Returns the topics whose threads are still at work, and the other ones with unsynced records.
         """
         self.scheduler.finish()
         self._shared.outbox.abandon()
         at_work, unsynced = self.scheduler.join(until, self._shared.clock.monotonic)
         failed = [entry.name for entry in self.registry if entry.metadata.failure is not None]
         return at_work, sorted({*unsynced, *failed} - {*at_work})
-
-
-def _nothing(entry: RegistryEntry, request: PendingRequest) -> Frames:
-    """The answer of a fetch that found nothing."""
-    log_id, after = entry.metadata.topic.log_id, request.message.after
-    return request.responder.reply(Fetched(log_id, after, entry.newest, 0, entry.end_ordinal))

@@ -1,4 +1,4 @@
-"""Where a broker listens: every endpoint carries a ROUTER, and beside it a PUB for the announcements.
+"""Binds the endpoints of a broker: a ROUTER each, and beside it a PUB for the announcements.
 
     tcp://HOST:PORT        announcements on tcp://HOST:PORT+1
     ipc://PATH             announcements on ipc://PATH-announcements
@@ -25,7 +25,7 @@ _TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What was bound: the URLs of the broker, tcp first, and those of the announcements on tcp."""
+    """The bound addresses: the URLs of the broker, tcp first, and those of the announcements on tcp."""
 
     urls: tuple[str, ...]
     announced: tuple[str, ...]
@@ -100,5 +100,5 @@ def _cannot(url: str, problem: zmq.ZMQError) -> Exception:
 
 
 def _is_wildcard(url: str) -> bool:
-    """Is this bound at all addresses of the machine?"""
+    """True if a URL is bound at all addresses of the machine."""
     return ipaddress.ip_address(url.removeprefix("tcp://").rpartition(":")[0].strip("[]")).is_unspecified

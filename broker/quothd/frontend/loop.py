@@ -350,7 +350,7 @@ class FrontEnd:
 
 
 def _named(topics: Sequence[str]) -> str:
-    """How many topics, and which."""
+    """Return the number of topics and their names, as text."""
     names = ", ".join(map(repr, topics[:UNSYNCED_NAMED_MAX]))
     more = len(topics) - UNSYNCED_NAMED_MAX
     return f"{counted(len(topics))} ({names}{f' and {more} more' if more > 0 else ''})"

@@ -93,7 +93,7 @@ class PendingFetches:
         return expired
 
     def next_deadline(self) -> float | None:
-        """When to call `take_expired` next."""
+        """Return the monotonic time of the next call of `take_expired`."""
         first = self._deadlines.first()
         return first[0] if first is not None else None
 

@@ -1,18 +1,28 @@
-"""All topics by name, as the front end knows them. A hibernating one costs about 2 KB: there may be
-100,000."""
+"""Holds all topics by name, as the front end knows them. A hibernating one costs about 2 KB."""
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from quothd.config.config import Config
 from quothd.frontend.lifecycle import State, Transition, follow
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.executor import Executor
+from quothd.topics.append_burst import check_first
 from quothd.topics.metadata import TopicMetadata
 from quothlog import LogInfo
+from quothlog.datadir.topic_file import TopicFile
+from quothlog.datadir.topic_folder import TopicFolder
+from quothlog.recovery.recovery import new_log_id
+from quothwire.errors import error
+from quothwire.protocol.binary_codec import Frames
+from quothwire.protocol.messages import Fetched, Operation
 from quothwire.protocol.msgpack_schema import REPLY_BYTES_MAX
+
+CREATING = (Operation.PUBLISH, Operation.STAGE, Operation.CREATE)
+"""Operations that create a topic which does not exist."""
 
 STATES_BYTES_MAX = REPLY_BYTES_MAX // 2
 """Names and letters in one status: topics with thousands of segments make it shorter, not larger."""
@@ -64,10 +74,19 @@ class RegistryEntry:
         self.state = follow(self.state, transition)
 
     def recovery(self, now: float) -> str:
-        """How far its opening is, as a sentence."""
+        """Describe the progress of its opening in a sentence."""
         done, size = self.scanned
         text = f"topic {self.name!r} has been opening for {now - self.opening_since:.1f} s"
         return f"{text}, {done} of {size} bytes have been looked through" if size else text
+
+    def description(self, info: LogInfo, request: PendingRequest) -> Frames:
+        """Return the answer of a request for a description of the topic."""
+        return request.responder.reply(self.metadata.describe(info, self.segments()))
+
+    def nothing_for(self, request: PendingRequest) -> Frames:
+        """Return the answer of a fetch that found nothing."""
+        log_id, after = self.metadata.topic.log_id, request.message.after
+        return request.responder.reply(Fetched(log_id, after, self.newest, 0, self.end_ordinal))
 
     def segments(self) -> str:
         """A letter a segment, see `TopicInfo`; those of a topic that is not active hibernate."""
@@ -81,10 +100,12 @@ class Registry:
     entries: by name, to look one up.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folders: Iterable[TopicFolder]) -> None:
         self.entries: dict[str, RegistryEntry] = {}
         self._names: list[bytes] = []
         self._totals: Counter[str] = Counter()
+        for folder in folders:
+            self._add(RegistryEntry(TopicMetadata(folder.path, folder.topic, folder.problem), is_new=False))
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -92,8 +113,28 @@ class Registry:
     def __iter__(self) -> Iterator[RegistryEntry]:
         return iter(self.entries.values())
 
-    def add(self, entry: RegistryEntry) -> None:
-        """Add a topic."""
+    def create(self, request: PendingRequest, config: Config) -> RegistryEntry:
+        """Add the topic of a request, which does not exist yet; its thread will make the folder.
+
+        Raises ``unknown_topic`` where the request may not create one, ``topics_max``, and what is wrong with
+        the request: a publish that is refused leaves no empty topic behind.
+        """
+        settings = config.topic_settings()
+        may_create = request.operation is Operation.CREATE or config.auto_create
+        if request.operation not in CREATING or not may_create:
+            raise error("unknown_topic", f"there is no topic {request.topic!r}")
+        if request.operation is Operation.CREATE:
+            settings = settings.changed(request.decode().settings)
+        else:
+            check_first(request)
+        if len(self.entries) >= config.topics_max:
+            raise error("topics_max", f"there are {len(self.entries)} topics already")
+        topic = TopicFile(request.topic, new_log_id(), settings)
+        entry = RegistryEntry(TopicMetadata(None, topic), is_new=True)
+        self._add(entry)
+        return entry
+
+    def _add(self, entry: RegistryEntry) -> None:
         self.entries[entry.name] = entry
         insort(self._names, entry.name.encode())
 

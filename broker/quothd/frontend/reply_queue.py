@@ -27,7 +27,7 @@ RETRY_S, RETRY_MAX_S = 0.001, 0.02
 
 
 class _Kept:
-    """What is kept for one client, oldest first, and since when it has taken nothing."""
+    """The replies kept for one client, oldest first, and the time at which it has taken one last."""
 
     __slots__ = ("bytes", "replies", "since")
 
@@ -83,7 +83,7 @@ class ReplyQueue:
         kept.add(frames)
 
     def next_try(self) -> float | None:
-        """When to call `offer_again` next, None while nothing is kept."""
+        """Return the monotonic time of the next call of `offer_again`, None while nothing is kept."""
         return self._again_at if self.kept else None
 
     def offer_again(self, now: float, until: float) -> None:

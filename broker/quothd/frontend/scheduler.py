@@ -38,22 +38,22 @@ class Scheduler:
 
     @property
     def executors(self) -> Iterator[Executor]:
-        """Those of the active topics."""
+        """The executors of the active topics."""
         return (entry.executor for entry in self._active.values() if entry.executor is not None)
 
     @property
     def active(self) -> int:
-        """How many topics are active."""
+        """The number of active topics."""
         return len(self._active)
 
     @property
     def unopened(self) -> int:
-        """How many topics have not been opened since the start."""
+        """The number of topics that have not been opened since the start."""
         return len(self._unopened)
 
     @property
     def has_waiting(self) -> bool:
-        """Whether topics wait until others close."""
+        """True while topics wait until others close."""
         return bool(self._waiting)
 
     # -- one topic ------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Scheduler:
             self.hibernate(entry)
 
     def tick(self, now: float) -> float | None:
-        """Do what is due; returns when to come back, None if nothing will be due by itself."""
+        """Execute what is due; returns the monotonic time of the next call, None if none is needed."""
         self._open_next(now)
         if not self._waiting:
             return None

@@ -1,4 +1,4 @@
-"""When topics need attention though no client asks for them.
+"""Keeps the times at which topics need work that no client asks for.
 
 An active topic says when its next maintenance is due, by the monotonic clock; a hibernating one, when
 retention will have something to remove, by the time of day. A row whose time is not that of its entry any
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 
+from quothd.frontend.lifecycle import State
 from quothd.frontend.registry import RegistryEntry
 
 
@@ -32,7 +33,7 @@ class Timetable:
             heapq.heappush(self._maintenance, (due, next(self._rows), entry))
 
     def take_due(self, now: float) -> list[RegistryEntry]:
-        """The active topics to look at now; each is to be planned again."""
+        """Remove and return the active topics that are due; the caller plans each of them again."""
         due_now: list[RegistryEntry] = []
         rows = self._maintenance
         while rows and rows[0][0] <= now:
@@ -43,7 +44,7 @@ class Timetable:
         return due_now
 
     def next_due(self) -> float | None:
-        """The earliest time of an active topic."""
+        """Return the earliest time of an active topic."""
         return self._maintenance[0][0] if self._maintenance else None
 
     # -- hibernating topics, by the time of day -------------------------------------------------------------
@@ -54,8 +55,14 @@ class Timetable:
             heapq.heappush(self._retention, (due, next(self._rows), entry))
         entry.retention_at = due
 
+    def expire_staged(self, entries: Iterable[RegistryEntry], clock: int) -> None:
+        """Open the topics that hibernate and have staged batches, which may expire at another time now."""
+        for entry in entries:
+            if entry.state is State.HIBERNATING and entry.info and entry.info.gauges["staged_bytes"]:
+                self.retain(entry, clock)
+
     def take_retention(self, clock: int) -> Iterator[RegistryEntry]:
-        """The topics whose retention is due."""
+        """Yield the topics whose retention is due."""
         rows = self._retention
         while rows and rows[0][0] <= clock:
             due, _, entry = heapq.heappop(rows)

@@ -103,7 +103,7 @@ class DiskLow(NamedTuple):
 
 
 class Idle(NamedTuple):
-    """There was no request for `worker_timeout`."""
+    """The topic had no request for `worker_timeout`."""
 
 
 class Closed(Value):

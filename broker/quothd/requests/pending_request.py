@@ -49,7 +49,7 @@ class PendingRequest:
 
     @property
     def is_past_end(self) -> bool:
-        """Whether a fetch begins at its end."""
+        """True for a fetch that begins at its end."""
         return bool(0 < self.message.until <= self.message.after)
 
 

@@ -15,10 +15,10 @@ lock.
 |          |                                 |                    |                    | is handled      |
 | ENDED    | none: the topic is closed       | are dropped        |                    |                 |
 
-Items are quick if `Topic.quick` says so: two wake-ups cost more than a publish or a fetch. Whether it was
-quick is known afterwards only, since a disk may stall for seconds. Then the stall guard makes another thread
-the front end; the stalled one posts its events and `Released` to the outbox, as the topic's thread does, and
-ends.
+The front end handles what is quick itself, since two wake-ups cost more than a publish or a fetch. Whether it
+was quick is known afterwards only, since a disk may stall for seconds. Then the stall guard makes another
+thread the front end; the stalled one posts its events and `Released` to the outbox, as the topic's thread
+does, and ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from enum import Enum
 from pathlib import Path
 
 from quothd.config.config import Config
-from quothd.requests.events import Brought, Close, Event, Item, Opening, Query, Released
+from quothd.requests.events import Brought, Close, CommitStepDone, Event, Item, Opening, Query, Released
 from quothd.requests.pending_request import PendingRequest
 from quothd.threads.fsync_thread import FsyncThread
 from quothd.threads.outbox import Outbox
@@ -45,14 +45,19 @@ from quothd.topics.transactions import CommitStep
 from quothlog.appending.sync_request import SyncRequest
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem
+from quothwire.protocol.messages import Operation
 
 SLOW_S = 10.0
 """The items of a topic go to its own thread for so long after it has stalled the front end."""
+QUICK_ITEMS_MAX = 128
+QUICK_BYTES_MAX = 2**19
+"""So many publishes and fetches together take less than 2 ms, unless the disk stalls. A fetch is expected to
+return what the last one has returned, and one is quick whatever it returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all topics of a broker share."""
+    """The threads and ports that all topics of a broker share."""
 
     directory: Path
     filesystem: FileSystem
@@ -107,7 +112,7 @@ class Executor:
         if not self.given or self.holder not in CAN_RUN:
             return ()
         if self.holder is Holder.FRONT and now >= self._slow_until:
-            count = self.thread.topic.quick(self.given)
+            count = count_quick(self.thread.topic, self.given)
             watch = self._shared.guard.begin(self.thread.name, now) if count else None
             if watch is not None:
                 return self._handle(count, watch, now)
@@ -121,7 +126,7 @@ class Executor:
             self._send()
 
     def tick(self, now: float) -> Sequence[Event]:
-        """Do the maintenance that is due, or let the topic's thread do it; returns the events."""
+        """Execute the maintenance that is due, or give it to the topic's thread; returns the events."""
         if self.holder is not Holder.FRONT:
             return ()
         topic = self.thread.topic
@@ -218,3 +223,29 @@ class Executor:
         if topic.has_more:
             self._send()
         return events
+
+
+def count_quick(topic: Topic, items: Sequence[Item]) -> int:
+    """Count the items, from the first on, that a topic handles in a moment if the disk does not stall.
+
+    What other threads have done is quick, but for a step of a commit.
+    """
+    if not topic.is_ready:
+        return 0
+    count = written = found = 0
+    for item in items[:QUICK_ITEMS_MAX]:
+        if isinstance(item, PendingRequest):
+            if item.operation is Operation.PUBLISH:
+                written += item.size
+                if written > QUICK_BYTES_MAX or not topic.fits(written):
+                    break
+            elif item.operation is Operation.FETCH:
+                found += topic.reads.found_bytes
+                if count and found > QUICK_BYTES_MAX:
+                    break
+            else:
+                break
+        elif isinstance(item, Close | CommitStepDone):
+            break
+        count += 1
+    return count

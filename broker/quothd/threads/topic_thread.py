@@ -73,7 +73,7 @@ class TopicThread:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
+        """True while the thread runs."""
         return self._thread.is_alive()
 
     # -- the thread -----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from quothwire.settings import DURABILITIES
 
 
 class PublishOutcome(NamedTuple):
-    """What became of a publish, and the durability that it asked for ("" for the topic's)."""
+    """The outcome of a publish, and the durability that it asked for ("" for the topic's)."""
 
     request: PendingRequest
     outcome: Appended | QuothError

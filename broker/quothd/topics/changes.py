@@ -21,7 +21,7 @@ from quothwire.protocol.messages import Operation, Trimmed
 
 
 class Changes:
-    """What a topic does to itself and its log. Owned by the topic.
+    """The operations that describe or change the topic itself. Owned by the topic.
 
     actions: the method for each operation.
     """

@@ -45,7 +45,7 @@ class RangeQuery(NamedTuple):
 
     @property
     def is_quick(self) -> bool:
-        """Whether it is executed in a moment, without a disk."""
+        """True if it is executed in a moment, without a disk."""
         return self.survey.at_hand and not isinstance(self.request, SplitTopic)
 
     def read(self) -> Reply:
@@ -170,7 +170,7 @@ class Reads:
         self._events.answer(request, request.responder.reply(Fetched(log_id, following, newest, 0, end)))
 
     def _unreadable(self, after: int) -> int:
-        """How many records are stored above a pointer, given that none of them can be read."""
+        """Count the records stored above a pointer, of which none can be read."""
         if after >= self._log.newest:
             return 0
         found, _ = self._log.survey(after).count(after, self._log.newest)

@@ -1,4 +1,4 @@
-"""What a topic is apart from its log: where it lies, its settings, what went wrong with it."""
+"""The metadata of a topic: its folder, its settings, its failure."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class TopicMetadata:
     counted: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
 
     def informed(self, info: LogInfo) -> LogInfo:
-        """The state of its log, with counters since the start of this process."""
+        """Return the state of its log, with counters since the start of this process."""
         counters = {name: self.counted.get(name, 0) + number for name, number in info.counters.items()}
         return replace(info, counters=counters)
 
     def describe(self, info: LogInfo, states: str | None = None) -> TopicInfo:
-        """Everything about the topic, for a reply."""
+        """Return all about the topic, for a reply."""
         return TopicInfo(
             name=self.topic.name,
             log=self.topic.log_id,

@@ -1,4 +1,4 @@
-"""The retention of one open log: done when it is due, and when to look again."""
+"""Executes the retention of one open log, and says when the next one is due."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RETRY_US = 10_000_000
 
 
 class Retention:
-    """Removes what a topic need not keep. Owned by the topic."""
+    """Removes the records and staged batches that a topic need not keep. Owned by the topic."""
 
     def __init__(self, topic: str, log: Log, transactions: Transactions, clock: Clock) -> None:
         self._topic = topic
@@ -23,7 +23,7 @@ class Retention:
         self._done = False
 
     def run(self) -> None:
-        """Remove what may go now. What cannot be done now is tried again."""
+        """Remove what may go now. A failure is logged, and the next call tries again."""
         self._done = False
         if self._log.failure is not None:
             return
@@ -42,7 +42,7 @@ class Retention:
             note("retained", topic=self._topic, records=records, bytes=size)
 
     def due(self) -> int | None:
-        """When to look again, by the clock in microseconds; once it could not be done, not at once."""
+        """Return the time of the next look, in microseconds; after a failure, not at once."""
         dues = [due for due in (self._log.retention_due(), self._transactions.due()) if due is not None]
         if not dues or self._done:
             return min(dues, default=None)

@@ -51,10 +51,7 @@ from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import Operation, Published
 
-QUICK_ITEMS_MAX = 128
-QUICK_BYTES_MAX = 2**19
-"""So many publishes and fetches together take less than 2 ms, unless the disk stalls. A fetch is expected to
-return what the last one has returned, and one is quick whatever it returns."""
+READING = (Operation.FETCH, Operation.ADVANCE, Operation.SPLIT, Operation.COUNT)
 ANSWER_BYTES_MAX = 2**20
 """`handle` returns once its answers are that large: a burst of large ones would fill the memory."""
 
@@ -74,8 +71,11 @@ class Services(Protocol):
 
 
 class Topic:
-    """One open log and the requests for it. `Closed`, `Deleted` or `Failed` is its last event; `ended` is
-    true then."""
+    """One open log and the requests for it.
+
+    metadata: what is known of the topic apart from its log. reads: its fetches and queries. ended: its last
+    event has been `Closed`, `Deleted` or `Failed`.
+    """
 
     def __init__(
         self, log: Log, metadata: TopicMetadata, config: Config, services: Services, clock: Clock
@@ -96,12 +96,13 @@ class Topic:
         self._ending: Callable[[], None] | None = None
         self._failure: QuothError | None = None
         self._syncing = Syncing(self._name, log, config, services.sync)
-        self._reads = Reads(log, services.read, self._events)
+        self.reads = Reads(log, services.read, self._events)
         self._transactions = Transactions(log, services.step)
         self._retention = Retention(self._name, log, self._transactions, clock)
         self._changes = Changes(log, metadata, config, self._events, self._transactions, self._retention)
         self._actions: dict[Operation, Callable[[PendingRequest], None]] = {
             **self._changes.actions,
+            **{operation: lambda request: self.reads.execute(request, self._now) for operation in READING},
             Operation.DELETE: self._delete,
             Operation.STAGE: self._transactions.answered(self._transactions.stage, self._events),
             Operation.PUBLISH_STAGED: self._publish_staged,
@@ -112,7 +113,7 @@ class Topic:
     # -- for the thread that has the token ------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Do the retention that became due while the log was closed; `Opened` will be the first event."""
+        """Execute the retention that became due while the log was closed; the first event is `Opened`."""
         self._retention.run()
         self._events.add(Opened(self._changes.info(), self._retention.due()))
 
@@ -124,7 +125,7 @@ class Topic:
         return self._events.take()
 
     def tick(self, now: float) -> list[Event]:
-        """Do the maintenance that is due: fsync, retention, reports; returns the events."""
+        """Execute the maintenance that is due: fsync, retention, reports; returns the events."""
         self._now = now
         if self._ending is None:
             self._run(self._maintain)
@@ -146,37 +147,19 @@ class Topic:
         return bool(self._queue) and not self.ended and self._failure is None
 
     def is_sync_alone_due(self, now: float) -> bool:
-        """Whether `tick` would do nothing but give a request to the fsync thread."""
+        """True if `tick` would only give a request to the fsync thread."""
         return now < self._last_check + self._config.check_interval
 
-    def quick(self, items: Iterable[Item]) -> int:
-        """Return how many of these items, from the first on, `handle` will have executed in a moment.
+    @property
+    def is_ready(self) -> bool:
+        """True if `handle` begins with what it is given, and a publish need not wait for an fsync."""
+        return self._ending is None and not self._queue and self._syncing.share <= SHARE_FULL
 
-        A disk that stalls makes it longer.
-        """
-        if self._ending is not None or self._queue or self._syncing.share > SHARE_FULL:
-            return 0
-        count = written = found = 0
-        for item in items:
-            if isinstance(item, PendingRequest):
-                if item.operation is Operation.PUBLISH:
-                    written += item.size
-                    if written > self._room:  # of the active segment, as of the last look
-                        self._room = self._log.room
-                elif item.operation is Operation.FETCH:
-                    found += self._reads.found_bytes
-                else:
-                    break
-            elif isinstance(item, Close | CommitStepDone):
-                break
-            if (
-                written > min(QUICK_BYTES_MAX, self._room)
-                or count == QUICK_ITEMS_MAX
-                or (count and found > QUICK_BYTES_MAX)
-            ):
-                break
-            count += 1
-        return count
+    def fits(self, size: int) -> bool:
+        """True if the active segment certainly has room for so many bytes."""
+        if size > self._room:
+            self._room = self._log.room
+        return size <= self._room
 
     # -- items ----------------------------------------------------------------------------------------------
 
@@ -202,7 +185,7 @@ class Topic:
             self._settle()
 
     def _settle(self) -> None:
-        """Begin the fsync that is due, answer what one has reached, report what readers may see."""
+        """Begin the fsync that is due, answer what one has reached, report what is visible."""
         self._syncing.begin_if_due(self._now)
         if self._syncing.waiting:
             self._answer_reached()
@@ -217,12 +200,12 @@ class Topic:
                 self._events.accept(item)
                 if item.operation is not Operation.DESCRIBE:
                     self._last_used = self._now
-                self._answer_errors(item, self._actions.get(item.operation, self._read))
+                self._answer_errors(item, self._actions[item.operation])
             case SyncDone():
                 self._syncing.finish(item, self._now)
                 self._take_back_held()
             case ReadDone():
-                self._answer_errors(item.request, lambda _: self._reads.go_on(item, self._now))
+                self._answer_errors(item.request, lambda _: self.reads.go_on(item, self._now))
             case CommitStepDone():
                 done = self._transactions.go_on(item)
                 if done is not None:
@@ -234,9 +217,6 @@ class Topic:
                 self._config = self._syncing.config = item
                 self._changes.configure(item)
                 self._room = 0
-
-    def _read(self, request: PendingRequest) -> None:
-        self._reads.execute(request, self._now)
 
     def _answer_errors(self, request: PendingRequest, action: Callable[[PendingRequest], None]) -> None:
         """Execute an action; an error of it is the answer of its request alone."""
@@ -268,7 +248,7 @@ class Topic:
         size = sum([request.size for request in publishes])
         self._room -= size
         self._last_used = self._now
-        self._reads.last_write = self._now, size
+        self.reads.last_write = self._now, size
         if self._syncing.share > SHARE_FULL:
             self._syncing.sync_here(self._now)
             self._answer_reached()
@@ -356,7 +336,7 @@ class Topic:
         self.ended = True
 
     def _run(self, work: Callable[[], None]) -> None:
-        """Do some work. If it raises, the topic fails as soon as no other thread works on the log."""
+        """Call `work`. If it raises, the topic fails as soon as no other thread works on the log."""
         if self.ended:
             return
         try:

@@ -72,7 +72,7 @@ class Transactions:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether a thread works on a commit."""
+        """True while a thread works on a commit."""
         return self._committing is not None
 
     # -- requests -------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class Transactions:
     def answered(
         self, execute: Callable[[PendingRequest], Reply], events: EventList
     ) -> Callable[[PendingRequest], None]:
-        """An action that answers a request with what a method returns."""
+        """Return an action that answers a request with the result of a method."""
 
         def action(request: PendingRequest) -> None:
             events.answer(request, request.responder.reply(execute(request)))
@@ -164,7 +164,7 @@ class Transactions:
         return self._own.expire()
 
     def due(self) -> int | None:
-        """When `expire` will next have something to do, as a pointer; None if nothing is staged."""
+        """Return the time at which `expire` has something to do, as a pointer; None if nothing is staged."""
         return self._own.due()
 
     def _described(self, standing: TransactionState) -> TransactionInfo:
