@@ -104,6 +104,7 @@ class Scheduler:
         self._open_next(now)
         if not self._waiting:
             return None
+        self.assign(now)  # a reload may have raised `workers_max`
         self._make_way(now)
         return now + OPEN_S
 

@@ -57,7 +57,7 @@ return what the last one has returned, and one is quick whatever it returns."""
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The threads and ports that all topics of a broker share."""
+    """The threads and ports that all topics of a broker share. thread_type: makes the thread of a topic."""
 
     directory: Path
     filesystem: FileSystem
@@ -66,6 +66,7 @@ class Shared:
     fsync_thread: FsyncThread
     reader_pool: ReaderPool
     guard: StallGuard
+    thread_type: type[TopicThread] = TopicThread
 
 
 class Holder(Enum):
@@ -99,7 +100,7 @@ class Executor:
             ports = shared.filesystem, shared.clock
             return open_topic(shared.directory, metadata, config, *ports, self, self._report)
 
-        self.thread = TopicThread(metadata, open_, self._post, shared.clock)
+        self.thread = shared.thread_type(metadata, open_, self._post, shared.clock)
         self.thread.start()
 
     # -- for the front end ----------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ class Executor:
         if self.holder is Holder.HANDLING:
             self._slow_until = now + SLOW_S
             self.holder = Holder.FRONT
-        elif released.handled == self._sent:
+        elif released.handled == self._sent and self.holder is not Holder.ENDED:
             self.holder = Holder.FRONT
 
     def finish(self) -> None:

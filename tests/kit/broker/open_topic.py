@@ -163,7 +163,7 @@ class OpenTopic:
         for event in events:
             match event:
                 case Answered() | Deleted():
-                    self.answers[event.request].append(_code(event.frames))
+                    self.answers[event.request].append(code_of_answer(event.frames))
                 case Waiting():
                     self.answers[event.request].append("waits")
                 case Failed():
@@ -173,6 +173,7 @@ class OpenTopic:
                     pass
 
 
-def _code(frames: Frames) -> str:
+def code_of_answer(frames: Frames) -> str:
+    """Return the code of an answer, "" for a reply."""
     reply = binary_codec.decode_answer([*frames[2:]]).reply
     return reply.code if isinstance(reply, QuothError) else ""

@@ -1,0 +1,212 @@
+"""The dispatcher in memory: every operation in every state of a topic is answered exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.broker.memory_broker import MemoryBroker
+from kit.broker.open_topic import NAME, pending
+from kit.broker.transactions import LOADER, part_of, staged
+from kit.disk.logs import encoded
+from quothd.frontend.lifecycle import State
+from quothd.requests.events import Released
+from quothd.requests.pending_request import PendingRequest
+from quothwire.protocol.messages import (
+    AbortTransaction,
+    AdvanceTopic,
+    CountTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    Fetch,
+    GetTransaction,
+    Publish,
+    PublishStaged,
+    RollTopic,
+    SplitTopic,
+    Stage,
+    TrimTopic,
+    UpdateTopic,
+)
+from quothwire.protocol.transaction import encode_parts
+
+VALUES = [b"one", b"two"]
+OPERATIONS: dict[str, Callable[[], PendingRequest]] = {
+    "publish": lambda: pending(Publish("written"), encoded(VALUES)),
+    "publish synced": lambda: pending(Publish("synced"), encoded(VALUES)),
+    "publish of no batch": lambda: pending(Publish("written"), b"no batch"),
+    "fetch": lambda: pending(Fetch()),
+    "fetch and wait": lambda: pending(Fetch(after=2**56 - 1, wait_ms=1_000)),
+    "advance": lambda: pending(AdvanceTopic()),
+    "split": lambda: pending(SplitTopic()),
+    "count": lambda: pending(CountTopic()),
+    "create": lambda: pending(CreateTopic()),
+    "describe": lambda: pending(DescribeTopic()),
+    "update": lambda: pending(UpdateTopic({"durability": "synced"})),
+    "trim": lambda: pending(TrimTopic(2**56 - 1)),
+    "roll": lambda: pending(RollTopic()),
+    "stage": lambda: pending(Stage(LOADER, 1, 0, 7), staged(VALUES, 1)),
+    "publish staged": lambda: pending(PublishStaged(LOADER, 1, 1), encode_parts([part_of(0, 7, [VALUES])])),
+    "transaction": lambda: pending(GetTransaction(LOADER, 1)),
+    "abort": lambda: pending(AbortTransaction(LOADER, 1)),
+    "delete": lambda: pending(DeleteTopic()),
+}
+CREATING = ("publish", "publish synced", "stage", "create")
+REFUSED_AT_ONCE = ("publish of no batch", "publish staged")
+
+
+def absent(_broker: MemoryBroker) -> None:
+    """The topic does not exist."""
+
+
+def opened(broker: MemoryBroker) -> None:
+    """The topic is open, with two records."""
+    broker.ask(OPERATIONS["publish"]())
+    broker.settle()
+
+
+def hibernating(broker: MemoryBroker) -> None:
+    """The topic has been open once, and hibernates."""
+    opened(broker)
+    broker.pass_time(1_000.0)
+    broker.settle()
+    assert broker.dispatcher.registry.entries[NAME].executor is None
+
+
+def unopened(broker: MemoryBroker) -> None:
+    """The topic lies in the data directory, and has not been opened since the start."""
+    opened(broker)
+    broker.dispatcher.end(broker.clock.monotonic() + 1.0)
+    broker.__init__(broker.config.dir)  # type: ignore[misc]
+
+
+def opening(broker: MemoryBroker) -> None:
+    """The thread of the topic opens its log."""
+    hibernating(broker)
+    broker.ask(OPERATIONS["publish"]())
+
+
+def queued(broker: MemoryBroker) -> None:
+    """The topic waits, since as many others as may be active are so."""
+    hibernating(broker)
+    broker.dispatcher.scheduler.workers_max = 0
+    broker.ask(OPERATIONS["publish"]())
+
+
+def closing(broker: MemoryBroker) -> None:
+    """The thread of the topic closes its log."""
+    opened(broker)
+    entry = broker.dispatcher.registry.entries[NAME]
+    broker.dispatcher.scheduler.hibernate(entry)
+
+
+def with_its_thread(broker: MemoryBroker) -> None:
+    """The topic's thread has the token, and requests to handle."""
+    opened(broker)
+    broker.ask(OPERATIONS["roll"]())
+    broker.front_end()
+
+
+def deleting(broker: MemoryBroker) -> None:
+    """The topic is being deleted, behind a publish."""
+    with_its_thread(broker)
+    broker.ask(OPERATIONS["delete"]())
+
+
+def stopping(broker: MemoryBroker) -> None:
+    """The broker ends."""
+    opened(broker)
+    broker.dispatcher.drain()
+
+
+STATES = [
+    absent,
+    opened,
+    hibernating,
+    unopened,
+    opening,
+    queued,
+    closing,
+    with_its_thread,
+    deleting,
+    stopping,
+]
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_request_is_answered_once_in_every_state_of_its_topic(
+    tmp_path: Path, state: Callable[[MemoryBroker], None], name: str
+) -> None:
+    broker = MemoryBroker(tmp_path)
+    state(broker)
+    before = [*broker.answers]
+    request = broker.ask(OPERATIONS[name]())
+    broker.dispatcher.scheduler.workers_max = 4
+    broker.settle()
+    broker.pass_time(2.0)  # the time of a fetch that waits is over
+    broker.settle()
+    assert {len(broker.answers[one]) for one in (*before, request)} == {1}
+    expected = {absent: "unknown_topic", stopping: "stopping"}.get(state)
+    if state is absent and name in (*CREATING, "publish of no batch"):
+        expected = None
+    if expected:
+        assert broker.code(request) == expected
+    if name == "create" and state not in (absent, deleting, stopping):
+        assert broker.code(request) == "topic_exists"
+    assert broker.dispatcher._request_bytes == 0
+    entry = broker.dispatcher.registry.entries.get(NAME)
+    assert entry is None or (entry.outstanding, entry.in_work, entry.queued) == (0, 0, [])
+    assert not broker.dispatcher.pending_fetches
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_topic_is_created_by_what_stores_and_by_nothing_else(tmp_path: Path, name: str) -> None:
+    broker = MemoryBroker(tmp_path)
+    request = broker.ask(OPERATIONS[name]())
+    broker.settle()
+    assert (NAME in broker.dispatcher.registry.entries) == (name in CREATING)
+    assert len([*(tmp_path / "topics").iterdir()]) == (name in CREATING)
+    if name in CREATING:
+        assert broker.code(request) == ""
+
+
+def test_requests_that_wait_for_a_topic_are_handled_in_their_order(tmp_path: Path) -> None:
+    broker = MemoryBroker(tmp_path)
+    hibernating(broker)
+    first = broker.ask(OPERATIONS["publish"]())
+    second = broker.ask(pending(Fetch(after=broker.newest[NAME], wait_ms=0)))
+    assert not broker.answers[first], "the topic is being opened"
+    newest = broker.newest[NAME]
+    broker.settle()
+    assert [broker.code(one) for one in (first, second)] == ["", ""]
+    assert broker.newest[NAME] > newest
+
+
+def test_a_pending_fetch_is_answered_by_the_publish_that_it_waits_for(tmp_path: Path) -> None:
+    broker = MemoryBroker(tmp_path)
+    opened(broker)
+    fetch = broker.ask(pending(Fetch(after=broker.newest[NAME], wait_ms=60_000)))
+    broker.settle()
+    assert not broker.answers[fetch]
+    broker.ask(OPERATIONS["publish"]())
+    broker.settle()
+    assert broker.code(fetch) == ""
+
+
+def test_an_event_of_an_executor_that_was_replaced_changes_nothing(tmp_path: Path) -> None:
+    broker = MemoryBroker(tmp_path)
+    opened(broker)
+    (old,) = broker.dispatcher.scheduler.executors
+    entry = broker.dispatcher.registry.entries[NAME]
+    broker.pass_time(1_000.0)
+    broker.settle()
+    broker.ask(OPERATIONS["publish"]())
+    broker.dispatcher.take(old, [Released(7)], broker.clock.monotonic())
+    assert entry.executor is not None
+    assert entry.executor is not old
+    broker.settle()
+    assert entry.state is State.OPEN

@@ -1,0 +1,178 @@
+"""The scheduler in memory: which topics are active while more are wanted than may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from quothd.frontend.lifecycle import TABLE, State, Transition, follow
+from quothd.frontend.registry import RegistryEntry
+from quothd.frontend.scheduler import OPEN_S, Scheduler
+from quothd.requests.events import Close
+from quothd.topics.metadata import TopicMetadata
+from quothlog.datadir.topic_file import TopicFile
+from quothwire.settings import TopicSettings
+
+
+class Thread:
+    """The thread of a topic, which has ended."""
+
+    is_alive = False
+
+
+class Executor:
+    """Keeps what it is sent."""
+
+    def __init__(self, metadata: TopicMetadata) -> None:
+        self.name = metadata.topic.name
+        self.sent: list[Any] = []
+        self.thread = Thread()
+
+    def send(self, item: Any) -> None:
+        """See `Executor.send`."""
+        self.sent.append(item)
+
+
+class Topics:
+    """Topics a, b, c, ... of a scheduler."""
+
+    def __init__(self, workers_max: int, count: int = 5) -> None:
+        self.scheduler = Scheduler(workers_max, cast(Any, Executor))
+        self.entries = [
+            RegistryEntry(TopicMetadata(Path(name), TopicFile(name, 1, TopicSettings())), is_new=False)
+            for name in "abcdefghijklmnop"[:count]
+        ]
+
+    @property
+    def active(self) -> str:
+        """The names of the active topics, in the order in which they became so."""
+        return "".join(cast(Any, one).name for one in self.scheduler.executors)
+
+    def open(self, *entries: RegistryEntry, now: float = 0.0) -> None:
+        """Open topics, as far as they may be active."""
+        for entry in entries:
+            self.scheduler.need(entry, now)
+            if entry.state is State.OPENING:
+                entry.step(Transition.OPENED)
+
+    def close(self, entry: RegistryEntry, now: float = 0.0) -> None:
+        """Let a topic that closes be closed."""
+        assert cast(Any, entry.executor).sent[-1] == Close()
+        self.scheduler.released(entry, Transition.CLOSED, now)
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("transition", Transition)
+def test_a_transition_that_the_table_lacks_is_a_defect(state: State, transition: Transition) -> None:
+    if (state, transition) in TABLE:
+        assert follow(state, transition) is TABLE[state, transition]
+    else:
+        with pytest.raises(AssertionError, match=str(transition)):
+            follow(state, transition)
+
+
+def test_as_many_topics_are_active_as_there_may_be() -> None:
+    topics = Topics(2)
+    topics.open(*topics.entries)
+    assert topics.active == "ab"
+    assert topics.scheduler.has_waiting
+    assert [one.state for one in topics.entries[2:]] == [State.QUEUED] * 3
+
+
+def test_a_waiting_topic_takes_the_place_of_the_idle_one_that_was_used_first() -> None:
+    topics = Topics(2)
+    a, b, c, *_ = topics.entries
+    topics.open(a, b)
+    a.used, b.used = 2.0, 1.0
+    topics.open(c)
+    assert (a.state, b.state) == (State.OPEN, State.CLOSING)
+    topics.close(b)
+    assert topics.active == "ac"
+
+
+def test_a_topic_with_requests_makes_way_after_a_while_and_gets_no_more_until_then() -> None:
+    topics = Topics(1)
+    a, b, *_ = topics.entries
+    topics.open(a)
+    a.outstanding = a.in_work = 1
+    topics.open(b)
+    topics.scheduler.tick(OPEN_S / 2)
+    assert not a.makes_way
+    topics.scheduler.tick(OPEN_S)
+    assert (a.makes_way, a.state) == (True, State.OPEN), "it answers what it has"
+    a.outstanding = a.in_work = 0
+    topics.scheduler.hibernate(a)
+    topics.close(a)
+    assert topics.active == "b"
+    assert not a.makes_way
+
+
+def test_a_topic_that_was_asked_while_it_closed_is_opened_again() -> None:
+    topics = Topics(1)
+    a, *_ = topics.entries
+    topics.open(a)
+    topics.scheduler.hibernate(a)
+    a.queued.append(cast(Any, object()))
+    topics.close(a)
+    assert (topics.active, a.state) == ("a", State.OPENING)
+
+
+def test_topics_that_were_not_opened_since_the_start_are_opened_one_after_the_other() -> None:
+    topics = Topics(3)
+    topics.scheduler.open_all(topics.entries)
+    topics.scheduler.tick(0.0)
+    assert (topics.active, topics.scheduler.unopened) == ("a", 4)
+    topics.scheduler.tick(0.0)
+    assert topics.active == "a", "it is still being opened"
+    topics.entries[0].step(Transition.OPENED)
+    topics.scheduler.tick(0.0)
+    assert topics.active == "ab"
+
+
+def test_while_the_broker_stops_no_topic_is_opened_unasked_and_idle_ones_close() -> None:
+    topics = Topics(3)
+    a, b, *_ = topics.entries
+    topics.open(a, b)
+    b.outstanding = 1
+    topics.scheduler.open_all(topics.entries[2:])
+    topics.scheduler.drain()
+    topics.scheduler.tick(0.0)
+    assert topics.active == "ab"
+    assert not topics.scheduler.drained()
+    assert (a.state, b.state) == (State.CLOSING, State.OPEN)
+    topics.close(a)
+    b.outstanding = 0
+    assert not topics.scheduler.drained()
+    topics.close(b)
+    assert topics.scheduler.drained()
+
+
+def test_random_demands_never_make_more_topics_active_and_serve_every_one(rng: Random) -> None:
+    topics = Topics(3, count=12)
+    served: set[str] = set()
+    now = 0.0
+    for _ in range(2_000):
+        now += rng.random() * OPEN_S / 2
+        entry = rng.choice(topics.entries)
+        match entry.state:
+            case State.HIBERNATING | State.QUEUED:
+                topics.scheduler.need(entry, now)
+            case State.OPENING:
+                entry.step(Transition.OPENED)
+                served.add(entry.name)
+                entry.outstanding = entry.in_work = rng.randrange(2)
+            case State.OPEN if entry.outstanding:
+                entry.outstanding = entry.in_work = 0
+                if entry.makes_way:
+                    topics.scheduler.hibernate(entry)
+            case State.CLOSING:
+                topics.close(entry, now)
+        topics.scheduler.tick(now)
+        assert len(topics.active) <= 3
+        assert len(topics.active) == topics.scheduler.active
+        active = [one for one in topics.entries if one.executor is not None]
+        assert {one.state for one in active} <= {State.OPENING, State.OPEN, State.CLOSING}
+    assert len(served) == len(topics.entries)

@@ -1,0 +1,231 @@
+"""Who has the token of a topic: every event in every state of the executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kit.broker.memory_broker import MemoryBroker, SteppedThread
+from kit.broker.open_topic import new_topic, pending
+from kit.disk.logs import encoded
+from quothd.requests.events import Close, Released, SyncDone
+from quothd.requests.pending_request import PendingRequest
+from quothd.threads.executor import QUICK_ITEMS_MAX, SLOW_S, Executor, Holder
+from quothd.threads.stall_guard import TakenOver
+from quothwire.protocol.messages import Fetch, Publish, RollTopic
+
+OPENING, FRONT, HANDLING, THREAD, ENDED = Holder
+
+
+def quick() -> PendingRequest:
+    """A request that the front end handles itself."""
+    return pending(Publish("written"), encoded([b"x"]))
+
+
+def slow() -> PendingRequest:
+    """A request that the topic's thread handles."""
+    return pending(RollTopic())
+
+
+class Seen:
+    """An executor in one of its states, and what has become of its items.
+
+    thread: lists that its thread was given since then.
+    """
+
+    def __init__(self, directory: Path, holder: Holder) -> None:
+        self.broker = MemoryBroker(directory, sync_interval=1.0, check_interval=60.0)
+        self.executor = Executor(new_topic(), self.broker.config, self.broker.shared)
+        self.stepped = cast(SteppedThread, self.executor.thread)
+        if holder is not OPENING:
+            self.stepped.step()
+            self.executor.release(Released(0), self.now)
+        if holder is HANDLING:
+            self.take_over()
+        elif holder is THREAD:
+            self.executor.send(slow())
+        elif holder is ENDED:
+            self.executor.end()
+        assert self.executor.holder is holder
+        self.stepped.lists.clear()
+
+    @property
+    def now(self) -> float:
+        """The monotonic time."""
+        return self.broker.clock.monotonic()
+
+    def take_over(self) -> None:
+        """Let a disk stall the front end while it handles a request."""
+        self.broker.guard.has_taken_over = True
+        self.executor.given.append(quick())
+        with pytest.raises(TakenOver):
+            self.executor.run(self.now)
+        self.broker.guard.has_taken_over = False
+
+    def run(self, *items: PendingRequest) -> str:
+        """Give items to the executor; returns where they are then."""
+        self.executor.given += items
+        return self.where(bool(self.executor.run(self.now)))
+
+    def where(self, handled: bool = False) -> str:
+        """Where the items are: handled, with the topic's thread, or kept."""
+        with_thread = "thread" if self.stepped.lists else ""
+        kept = "kept" if self.executor.given else ""
+        return " ".join(filter(None, ["handled" if handled else "", with_thread, kept])) or "nowhere"
+
+    def let_pass(self, seconds: float) -> str:
+        """Let time pass until maintenance is due; returns where that is."""
+        self.broker.clock.step(int(seconds * 1_000_000))
+        runs = self.broker.work
+        self.executor.tick(self.now)
+        return "fsync" if runs.step() else self.where()
+
+
+def sent(seen: Seen) -> str:
+    """Give an item behind all others, to the topic's thread."""
+    seen.executor.send(Close())
+    return seen.where()
+
+
+def released(count: int) -> Callable[[Seen], str]:
+    """Take the token back from a thread that has handled so many lists."""
+
+    def event(seen: Seen) -> str:
+        seen.executor.release(Released(count), seen.now)
+        return seen.where()
+
+    return event
+
+
+def finished(seen: Seen) -> str:
+    """End the front end."""
+    seen.executor.finish()
+    return seen.where()
+
+
+def ended(seen: Seen) -> str:
+    """End the topic."""
+    seen.executor.given.append(quick())
+    left = len(seen.executor.end())
+    return f"{left} left"
+
+
+def synced(seen: Seen) -> str:
+    """Let the fsync become due, with an unsynced record."""
+    seen.run(quick())
+    seen.stepped.lists.clear()
+    return seen.let_pass(2.0)
+
+
+EVENTS: dict[str, Callable[[Seen], str]] = {
+    "quick": lambda seen: seen.run(quick()),
+    "slow": lambda seen: seen.run(slow()),
+    "quick, then slow": lambda seen: seen.run(quick(), slow()),
+    "nothing": lambda seen: seen.run(),
+    "sent": sent,
+    "fsync due": synced,
+    "maintenance due": lambda seen: seen.let_pass(1_000.0),
+    "released, all handled": lambda seen: released(seen.executor._sent)(seen),
+    "released, more sent": lambda seen: released(seen.executor._sent - 1)(seen),
+    "finished": finished,
+    "ended": ended,
+}
+TABLE: dict[str, dict[Holder, tuple[str, Holder]]] = {
+    "quick": {
+        OPENING: ("kept", OPENING), FRONT: ("handled", FRONT), HANDLING: ("kept", HANDLING),
+        THREAD: ("thread", THREAD), ENDED: ("kept", ENDED),
+    },
+    "slow": {
+        OPENING: ("kept", OPENING), FRONT: ("thread", THREAD), HANDLING: ("kept", HANDLING),
+        THREAD: ("thread", THREAD), ENDED: ("kept", ENDED),
+    },
+    "quick, then slow": {
+        OPENING: ("kept", OPENING), FRONT: ("handled kept", FRONT), HANDLING: ("kept", HANDLING),
+        THREAD: ("thread", THREAD), ENDED: ("kept", ENDED),
+    },
+    "nothing": {holder: ("nowhere", holder) for holder in Holder},
+    "sent": {
+        OPENING: ("kept", OPENING), FRONT: ("thread", THREAD), HANDLING: ("kept", HANDLING),
+        THREAD: ("thread", THREAD), ENDED: ("kept", ENDED),
+    },
+    "fsync due": {
+        OPENING: ("kept", OPENING), FRONT: ("fsync", FRONT), HANDLING: ("kept", HANDLING),
+        THREAD: ("nowhere", THREAD), ENDED: ("kept", ENDED),
+    },
+    "maintenance due": {
+        OPENING: ("nowhere", OPENING), FRONT: ("thread", THREAD), HANDLING: ("nowhere", HANDLING),
+        THREAD: ("nowhere", THREAD), ENDED: ("nowhere", ENDED),
+    },
+    "released, all handled": {
+        OPENING: ("nowhere", FRONT), FRONT: ("nowhere", FRONT), HANDLING: ("nowhere", FRONT),
+        THREAD: ("nowhere", FRONT), ENDED: ("nowhere", ENDED),
+    },
+    "released, more sent": {
+        OPENING: ("nowhere", OPENING), FRONT: ("nowhere", FRONT), HANDLING: ("nowhere", FRONT),
+        THREAD: ("nowhere", THREAD), ENDED: ("nowhere", ENDED),
+    },
+    "finished": {
+        OPENING: ("thread", THREAD), FRONT: ("thread", THREAD), HANDLING: ("kept", HANDLING),
+        THREAD: ("thread", THREAD), ENDED: ("thread", THREAD),
+    },
+    "ended": dict.fromkeys(Holder, ("1 left", ENDED)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("holder", Holder)
+@pytest.mark.parametrize("event", EVENTS)
+def test_each_event_in_each_state_follows_the_table(tmp_path: Path, holder: Holder, event: str) -> None:
+    seen = Seen(tmp_path, holder)
+    where = EVENTS[event](seen)
+    assert (where, seen.executor.holder) == TABLE[event][holder]
+
+
+def test_a_topic_that_stalled_the_front_end_is_left_to_its_thread_for_a_while(tmp_path: Path) -> None:
+    seen = Seen(tmp_path, HANDLING)
+    seen.executor.release(Released(0), seen.now)
+    assert seen.run(quick()) == "thread"
+    seen.stepped.step()
+    seen.executor.release(Released(1), seen.now)
+    seen.broker.clock.step(int(SLOW_S * 1_000_000))
+    assert seen.run(pending(Fetch())) == "handled"
+
+
+def test_without_a_stall_guard_the_front_end_handles_nothing(tmp_path: Path) -> None:
+    seen = Seen(tmp_path, FRONT)
+    seen.broker.guard.is_there = False
+    assert seen.run(quick()) == "thread"
+
+
+def test_a_stalled_front_end_leaves_its_events_and_the_token_in_the_outbox(tmp_path: Path) -> None:
+    seen = Seen(tmp_path, HANDLING)
+    posted = [event for _, events in seen.broker.outbox.take(float("inf"), lambda: 0.0) for event in events]
+    assert [type(event).__name__ for event in posted][-3:] == ["Answered", "Progress", "Released"]
+
+
+def test_more_than_one_burst_is_handled_in_bursts(tmp_path: Path) -> None:
+    seen = Seen(tmp_path, FRONT)
+    assert seen.run(*(quick() for _ in range(QUICK_ITEMS_MAX + 1))) == "handled kept"
+    assert len(seen.executor.given) == 1
+
+
+def test_the_results_of_other_threads_are_quick(tmp_path: Path) -> None:
+    """An acknowledgement that waits for an fsync leaves without a wake-up of the topic's thread."""
+    seen = Seen(tmp_path, FRONT)
+    assert seen.run(pending(Publish("synced"), encoded([b"x"]))) == "handled"
+    assert seen.broker.work.step()
+    ((_, [brought]),) = [
+        one for one in seen.broker.outbox.take(float("inf"), lambda: 0.0) if len(one[1]) == 1
+    ]
+    assert isinstance(brought.item, SyncDone)  # type: ignore[union-attr]
+    seen.executor.given.append(brought.item)  # type: ignore[union-attr]
+    assert seen.where(bool(seen.executor.run(seen.now))) == "handled"
+
+
+def test_a_fetch_behind_large_ones_waits_for_the_thread(tmp_path: Path) -> None:
+    """The first one is quick whatever it returns."""
+    seen = Seen(tmp_path, FRONT)
+    seen.executor.thread.topic.reads.found_bytes = 2**20
+    assert seen.run(pending(Fetch()), pending(Fetch())) == "handled kept"
