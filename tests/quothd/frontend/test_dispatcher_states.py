@@ -14,6 +14,7 @@ from kit.disk.logs import encoded
 from quothd.frontend.lifecycle import State
 from quothd.requests.events import Released
 from quothd.requests.pending_request import PendingRequest
+from quothd.threads.executor import QUICK_ITEMS_MAX
 from quothwire.protocol.messages import (
     AbortTransaction,
     AdvanceTopic,
@@ -211,3 +212,12 @@ def test_an_event_of_an_executor_that_was_replaced_changes_nothing(tmp_path: Pat
     assert entry.executor is not old
     broker.settle()
     assert entry.state is State.OPEN
+
+
+def test_a_burst_that_the_front_end_handles_in_parts_is_answered_whole(tmp_path: Path) -> None:
+    broker = MemoryBroker(tmp_path)
+    opened(broker)
+    burst = [broker.ask(OPERATIONS["publish"]()) for _ in range(QUICK_ITEMS_MAX + 1)]
+    burst += [broker.ask(OPERATIONS[name]()) for name in ("roll", "publish")]
+    broker.settle()
+    assert {broker.code(one) for one in burst} == {""}
