@@ -11,7 +11,7 @@ import pytest
 
 from kit.disk.logs import sealed
 from quothwire import batch
-from quothwire.batch import HEADERS, KEYS, Flag
+from quothwire.batch import Flag
 from quothwire.errors import QuothError
 from quothwire.headers import (
     CHUNK,
@@ -172,7 +172,7 @@ def test_key_that_is_null_has_no_bytes_and_no_bit_lies_beyond_the_records(
 ) -> None:
     keys: list[bytes | None] = [None if row % 3 else b"k%d" % row for row in range(records)]
     raw = batch.encode([b"v"] * records, keys, [GOOD] * records if headers else None)
-    assert batch.parse_header(raw, 0).flags == KEYS | (HEADERS if headers else 0)
+    assert batch.parse_header(raw, 0).flags == Flag.KEYS | (Flag.HEADERS if headers else 0)
     bits = sum(1 << row for row, key in enumerate(keys) if key is not None)
     resealed = with_bitmap(raw, records, bits)
     assert (new(raw), new(resealed)) == ("", "")
