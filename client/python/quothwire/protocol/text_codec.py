@@ -141,5 +141,5 @@ def _decimal(name: str, frame: bytes) -> int:
     is_negative = len(digits) < len(frame)
     if is_negative or not bounds.low <= number <= bounds.high:
         written = bytes(frame[:SHOWN_MAX]).decode()
-        raise bounds.refusal(name, -number if is_negative else number, written)
+        raise bounds.error_for(name, -number if is_negative else number, written)
     return number
