@@ -75,15 +75,11 @@ ACCEPTED: dict[str, tuple[bytes, list[bytes], list[bytes | None] | None]] = {
 }
 REFUSED: dict[str, bytes] = {
     # offsets of values
-    "offsets not from 0": forge(padded(ints(1, 1, 2, 3) + b"abc"), 3),
     "offsets from below 0": forge(padded(ints(-1, 1, 2, 3) + b"abc"), 3),
-    "offsets fall": forge(padded(ints(0, 2, 1, 3) + b"abc"), 3),
     "offsets fall at the end": forge(padded(ints(0, 1, 3, 2) + b"ab"), 3),
-    "offset negative": forge(padded(ints(0, -1, 2, 3) + b"abc"), 3),
     "offset the smallest number": forge(padded(ints(0, INT_MIN, 2, 3) + b"abc"), 3),
     "last offset negative": forge(padded(ints(0, -8)), 1),
     "last offset the smallest number": forge(padded(ints(0, INT_MIN)), 1),
-    "last offset beyond the heap": forge(padded(ints(0, 1, 2, 9) + b"abc"), 3),
     "last offset far beyond the heap": forge(padded(ints(0, 1, 2, INT_MAX) + b"abc"), 3),
     "last offset short of the heap": forge(ints(0, 1, 2, 3) + b"abc" + bytes(13), 3),
     "middle offset beyond the heap": forge(padded(ints(0, 1, INT_MAX, 3) + b"abc"), 3),
@@ -91,7 +87,6 @@ REFUSED: dict[str, bytes] = {
     # offsets of keys and headers
     "key offsets not from 0": forge(padded(ints(0, 1, 1, 1) + word(1) + b"vk"), 1, KEYS),
     "key offsets fall": forge(padded(ints(0, 1, 2, 0, 2, 1) + word(3) + b"vvk"), 2, KEYS),
-    "key offset beyond the heap": forge(padded(ints(0, 1, 0, 99) + word(1) + b"vk"), 1, KEYS),
     "key offset negative": forge(padded(ints(0, 1, 0, -1) + word(1) + b"vk"), 1, KEYS),
     "value offset takes the keys too": forge(padded(ints(0, 9, 0, 1) + word(1) + b"vk"), 1, KEYS),
     "two columns add up by an overflow": forge(
@@ -99,19 +94,16 @@ REFUSED: dict[str, bytes] = {
     ),
     "header offsets not from 0": forge(padded(ints(0, 1, 1, 1) + b"vh"), 1, HEADERS),
     "header offset beyond the heap": forge(padded(ints(0, 1, 0, 2**20) + b"vh"), 1, HEADERS),
-    "flag of keys without keys": forge(ABC, 3, KEYS),
     "flag of headers without headers": forge(ABC, 3, HEADERS),
     "keys without their flag": forge(padded(ints(0, 1, 0, 1) + word(1) + b"vk"), 1),
     "bitmap missing": forge(padded(ints(0, 1, 0, 1) + b"vk"), 1, KEYS),
     "bitmap of one byte": forge(padded(ints(0, 1, 0, 1) + b"\x01vk"), 1, KEYS),
     # counts and lengths
-    "no records": forge(padded(ints(0)), 0),
     "no records, no body": forge(b"", 0),
     "a record, no body": forge(b"", 1),
     "one record fewer": forge(ABC, 2),
     "one record more": forge(ABC, 4),
     "more records than the body has bytes": forge(ABC, 1_000),
-    "one record above the limit": forge(bytes(4 * 100_002), 100_001),
     "2**32 - 1 records": forge(ABC, 2**32 - 1),
     "2**31 records": forge(ABC, 2**31),
     "body shorter than claimed": forge(ABC, 3, body_bytes=len(ABC) + 8),
@@ -124,21 +116,17 @@ REFUSED: dict[str, bytes] = {
     "body not a multiple of 8": forge(ints(0, 3) + b"abc", 1),
     "padding of eight too many": forge(ABC + bytes(8), 3),
     "padding missing": forge(ints(0, 1) + b"abc", 1),
-    "padding that is not zeros": forge(ABC[:-1] + b"\x01", 3),
     # header
     "kind 0": forge(ABC, 3, kind=0),
-    "kind 2": forge(ABC, 3, kind=2),
     "kind 255": forge(ABC, 3, kind=255),
     "version 0": forge(ABC, 3, version=0),
     "version 255": forge(ABC, 3, version=255),
-    "other magic": forge(ABC, 3, magic=b"QUOA"),
     "magic of zeros": forge(ABC, 3, magic=bytes(4)),
     "pointer beyond the last": forge(ABC, 3, base=POINTER_MAX + 1),
     "pointers run beyond the last": forge(ABC, 3, base=POINTER_MAX - 1),
     "pointer of 64 bits": forge(ABC, 3, base=2**64 - 1),
     "pointer that wraps": forge(ABC, 3, base=2**64 - 2),
     **{f"reserved flag {bit}": forge(ABC, 3, 1 << bit) for bit in range(5, 16)},
-    "two numberings": forge(ABC, 3, SPARSE | ORDINAL),
     "all 16 flags": forge(ABC, 3, 0xFFFF),
     # no batch at all
     "nothing": b"",
@@ -151,7 +139,6 @@ REFUSED: dict[str, bytes] = {
 TOO_LARGE = frozenset(
     REFUSED[name]
     for name in (
-        "one record above the limit",
         "2**32 - 1 records",
         "2**31 records",
         "body of 4 GiB claimed",
@@ -190,24 +177,22 @@ def test_claim_of_a_header_takes_no_memory(body_bytes: int, peak_bytes: Callable
             assert code_of(batch.check, whole, LOG) == ("too_large" if above else "bad_batch")
 
 
-HEADERS_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "body one step above the limit": ({"body_bytes": 16 * MIB - 56}, "too_large"),
-    "body of 4 GiB": ({"body_bytes": 2**32 - 8}, "too_large"),
-    "body not a multiple of 8": ({"body_bytes": 12}, "bad_batch"),
-    "no records": ({"records": 0}, "bad_batch"),
-    "records above the limit": ({"records": 100_001}, "too_large"),
-    "pointers beyond the last": ({"base": POINTER_MAX - 1}, "bad_batch"),
-    "reserved flag": ({"flags": 32}, "bad_batch"),
-    "two numberings": ({"flags": SPARSE | ORDINAL}, "bad_batch"),
-    "kind": ({"kind": 3}, "bad_batch"),
-}
-
-
-@pytest.mark.parametrize(("wrong", "code"), HEADERS_REFUSED.values(), ids=HEADERS_REFUSED)
-def test_header_alone_is_refused_for_its_claims(wrong: dict[str, Any], code: str) -> None:
+def test_header_alone_is_refused_for_its_claims() -> None:
     """A reader that reads the header first can trust the size in it."""
     assert batch.parse_header(forge(ABC, 3), 0).records == 3
-    assert code_of(batch.parse_header, forge(ABC, **{"records": 3, **wrong}), 0) == code
+    claims: dict[str, list[dict[str, Any]]] = {
+        "too_large": [{"body_bytes": 16 * MIB - 56}, {"body_bytes": 2**32 - 8}, {"records": 100_001}],
+        "bad_batch": [
+            {"body_bytes": 12},
+            {"records": 0},
+            {"base": POINTER_MAX - 1},
+            {"flags": 32},
+            {"kind": 3},
+        ],
+    }
+    for code, wrongs in claims.items():
+        for wrong in wrongs:
+            assert code_of(batch.parse_header, forge(ABC, **{"records": 3, **wrong}), 0) == code
 
 
 def test_batch_above_the_byte_limit_is_refused() -> None:
@@ -220,19 +205,12 @@ def body_of(whole: bytes | bytearray, found: bytes | None = None) -> memoryview:
     return batch.body_of(whole if found is None else found, batch.parse_header(whole, 0))
 
 
-def test_body_with_a_wrong_checksum_is_refused() -> None:
-    for place in range(64, 64 + len(ABC)):
-        whole = bytearray(forge(ABC, 3))
-        whole[place] ^= 4
-        for read in (batch.check, body_of):
-            assert "body's checksum" in error_of(read, whole).text
-
-
 def test_body_is_returned_without_a_check_of_its_offsets() -> None:
     falling = padded(ints(0, 2, 1, 3) + b"abc")
     whole = forge(falling, 3)
     assert body_of(whole) == falling
     assert "offsets do not rise" in error_of(batch.check, whole).text
+    assert "body's checksum" in error_of(body_of, whole[:-1] + b"\1").text
     for cut in (64, len(whole) - 8, len(whole) - 1):
         text = f"{cut} bytes where the header says {len(whole)}"
         assert error_of(body_of, whole, whole[:cut]).text == text
@@ -243,14 +221,6 @@ def test_checksum_of_the_body_covers_count_and_flags() -> None:
     header = batch.check(forge(ABC, 3))
     for other in (header._replace(records=2), header._replace(flags=SPARSE)):
         assert "body's checksum" in error_of(batch.check, batch.stamp(other, 0) + ABC).text
-
-
-def test_checksum_of_the_header_covers_each_bit() -> None:
-    whole = forge(ABC, 3)
-    for bit in range(64 * 8):
-        damaged = bytearray(whole)
-        damaged[bit // 8] ^= 1 << bit % 8
-        assert code_of(batch.parse_header, damaged, 0) == "bad_batch"
 
 
 def by_hand(whole: bytes, records: int, flags: int) -> tuple[list[bytes], list[bytes | None] | None]:

@@ -1,4 +1,4 @@
-"""Transactions on the wire: an application's name and producer, the list of parts, the flags of a batch."""
+"""Transactions on the wire: the producer id of an application, the list of parts, the flags of a batch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from kit.text import vectors
+from kit.text.wording import code_of, error_of
 from quothwire.batch import Flag, check, claimed, encode, parse_header
-from quothwire.errors import QuothError, RequestError
-from quothwire.protocol import transaction
 from quothwire.protocol.transaction import (
     APPLICATION_BYTES_MAX,
     BATCHES_MAX,
@@ -24,6 +23,7 @@ from quothwire.protocol.transaction import (
     decode_parts,
     encode_parts,
     is_once,
+    producer_from,
     producer_of,
     sequence_of,
 )
@@ -43,17 +43,11 @@ BAD_PARTS: dict[str, tuple[list[Any], str]] = {
 }
 
 
-def code_of(problem: pytest.ExceptionInfo[QuothError]) -> str:
-    assert len(problem.value.text) < 300
-    return problem.value.code
-
-
 def packed(parts: list[Any]) -> bytes:
     return b"".join(struct.pack("<QQQQ", *part) for part in parts)
 
 
 def test_parts_lie_as_documented() -> None:
-    """In the vectors too, which know nothing of the package."""
     vector = next(one for one in FAST["requests"] if one["name"] == "publish staged")
     payload = bytes.fromhex(vector["payload"])
     assert [struct.unpack_from("<QQQQ", payload, 32 * i) for i in range(2)] == [
@@ -63,41 +57,33 @@ def test_parts_lie_as_documented() -> None:
     assert encode_parts(decode_parts(payload, 2)) == payload
 
 
-def test_parts_are_read_as_they_were_written_in_their_order(rng: random.Random, seed: int) -> None:
-    for count in (0, 1, 2, 1_000):
-        numbers = rng.sample(range(PART_MAX + 1), count)
+def test_parts_are_read_in_the_order_in_which_they_were_written(rng: random.Random) -> None:
+    for number_of_parts in (0, 1, 2, 1_000):
+        numbers = rng.sample(range(PART_MAX + 1), number_of_parts)
         parts = [
             StagedPart(number, rng.choice((0, U64, rng.getrandbits(64))), n := rng.randint(1, 9), n * 100)
             for number in numbers
         ]
-        assert decode_parts(encode_parts(iter(parts)), count) == parts, f"QUOTH_SEED={seed}"
+        assert decode_parts(encode_parts(iter(parts)), number_of_parts) == parts
 
 
-@pytest.mark.parametrize("name", BAD_PARTS)
-def test_parts_that_cannot_be_are_refused_on_both_sides(name: str) -> None:
-    parts, code = BAD_PARTS[name]
-    with pytest.raises(RequestError) as problem:
-        encode_parts(parts)
-    assert code_of(problem) == code
-    with pytest.raises(RequestError) as problem:
-        decode_parts(packed(parts), len(parts))
-    assert code_of(problem) == code
+@pytest.mark.parametrize(("parts", "code"), BAD_PARTS.values(), ids=BAD_PARTS)
+def test_invalid_parts_are_refused_on_both_sides(parts: list[Any], code: str) -> None:
+    assert code_of(encode_parts, parts) == code
+    assert code_of(decode_parts, packed(parts), len(parts)) == code
 
 
 @pytest.mark.parametrize(
     "parts", [[(1, 2, 3)], [(1, 2, 3, "4")], [StagedPart(1, -1, 1, 1)], [StagedPart(1, 2**64, 1, 1)], [None]]
 )
-def test_parts_that_are_no_numbers_are_refused(parts: Any) -> None:
-    with pytest.raises(RequestError) as problem:
-        encode_parts(parts)
-    assert code_of(problem) == "bad_request"
+def test_parts_that_are_not_four_numbers_are_refused(parts: Any) -> None:
+    assert code_of(encode_parts, parts) == "bad_request"
 
 
-@pytest.mark.parametrize(("length", "count"), [(0, 1), (31, 1), (33, 1), (64, 1), (32, 0), (32, 2)])
-def test_payload_of_another_length_than_its_parts_is_refused(length: int, count: int) -> None:
-    with pytest.raises(RequestError) as problem:
-        decode_parts(packed([(1, 1, 1, 1), (2, 1, 1, 1)]).ljust(length, b"\0")[:length], count)
-    assert code_of(problem) == "bad_request"
+def test_payload_of_another_length_than_its_parts_is_refused() -> None:
+    payload = packed([(1, 1, 1, 1), (2, 1, 1, 1)])
+    for length, parts in ((0, 1), (31, 1), (33, 1), (64, 1), (32, 0), (32, 2)):
+        assert code_of(decode_parts, payload[:length].ljust(length, b"\0"), parts) == "bad_request"
 
 
 def test_staged_part_can_be_pickled() -> None:
@@ -107,44 +93,42 @@ def test_staged_part_can_be_pickled() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * (APPLICATION_BYTES_MAX + 1), "€" * 67, "half \ud800"])
-def test_bad_name_of_an_application_is_refused(name: str) -> None:
-    with pytest.raises(RequestError) as problem:
-        check_application(name)
-    assert code_of(problem) == "bad_request"
-    assert "application" in problem.value.text
+def test_invalid_name_of_an_application_is_refused(name: str) -> None:
+    problem = error_of(check_application, name)
+    assert problem.code == "bad_request"
+    assert "application" in problem.text
 
 
 @pytest.mark.parametrize("name", ["a", "x" * APPLICATION_BYTES_MAX, "é" * 100, "a/b c\n", "0"])
-def test_application_has_a_producer_id_that_follows_from_its_name(name: str) -> None:
+def test_producer_id_is_the_hash_of_the_application_name(name: str) -> None:
     assert check_application(name) == name
     assert producer_of(name) == xxh3_64_intdigest(name.encode()) > 0
     assert not is_once(producer_of(name))
 
 
-def test_name_that_is_used_once_has_another_kind_of_producer_id(rng: random.Random, seed: int) -> None:
+def test_name_that_is_used_once_has_a_producer_id_that_ends_in_16_zero_bits(rng: random.Random) -> None:
     for _ in range(100):
         name = f"~{rng.random()}"
-        producer = producer_of(name)
-        assert is_once(producer), f"QUOTH_SEED={seed}"
-        assert producer >> 16 == xxh3_64_intdigest(name.encode()) >> 16 > 0
+        assert is_once(producer_of(name))
+        assert producer_of(name) >> 16 == xxh3_64_intdigest(name.encode()) >> 16 > 0
 
 
-def test_no_other_name_is_taken_for_one_that_is_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 65,536 names one would be by its digest alone; nobody finds a name with the digest 0."""
-    for digest in (0, 5 << 16):
-        monkeypatch.setattr(transaction, "xxh3_64_intdigest", lambda _, digest=digest: digest)
-        assert producer_of("a") == digest + 1
-        assert not is_once(producer_of("a"))
-        assert is_once(producer_of("~a"))
-        assert producer_of("~a") > 0
+@pytest.mark.parametrize("digest", [0, 31, 5 << 16])
+def test_producer_id_is_never_0_and_says_whether_the_name_is_used_once(digest: int) -> None:
+    """For hashes that no known name has."""
+    for is_used_once in (False, True):
+        producer = producer_from(digest, is_used_once)
+        assert producer > 0
+        assert is_once(producer) is is_used_once
+    assert producer_from(digest, False) == digest | (digest & 0xFFFF == 0)
 
 
-def test_sequence_of_no_version_is_0() -> None:
+def test_sequence_follows_the_version_and_is_never_0() -> None:
     assert (sequence_of(0), sequence_of(VERSION_MAX)) == (1, VERSION_MAX + 1)
 
 
-def test_batch_that_is_sent_on_belongs_to_no_transaction_any_more() -> None:
+def test_batch_under_another_producer_belongs_to_no_transaction() -> None:
     whole = encode([b"a", b"b"], [b"k", None], producer=5, sequence=6, flags=Flag.TRANSACTION | Flag.END)
-    own = claimed(whole, parse_header(whole, 0), 9, 1, int(Flag.SPARSE))
+    own = claimed(whole, parse_header(whole, 0), 9, 1, Flag.SPARSE)
     assert check(own).flags == Flag.KEYS | Flag.SPARSE
     assert check(own)[6:8] == (9, 1)

@@ -70,8 +70,12 @@ def producer_of(application: str) -> int:
 
     Its lowest 16 bits are 0 if the name begins with `ONCE`, and never otherwise.
     """
-    digest = xxh3_64_intdigest(application.encode())
-    if application.startswith(ONCE):
+    return producer_from(xxh3_64_intdigest(application.encode()), application.startswith(ONCE))
+
+
+def producer_from(digest: int, is_used_once: bool) -> int:
+    """Return the producer id of a name with this hash. It is never 0."""
+    if is_used_once:
         return digest & ~_ONCE_BITS or _ONCE_BITS + 1
     return digest if digest & _ONCE_BITS else digest | 1
 
