@@ -19,7 +19,7 @@ from typing import Self
 
 from quothlog.reading.tailer import Missing, Tailer
 from quothwire import batch
-from quothwire.record import Record, closed_records_of
+from quothwire.record import Record, records_of
 
 log = logging.getLogger("quothlog")
 
@@ -109,5 +109,5 @@ class Reader:
         """Read the next records, as soon as there are some; False if there are none within `timeout`."""
         after = self._follower.after
         for stored in self._follower.wait(timeout):
-            self._ready += closed_records_of(batch.decode(stored.data, self._follower.log_id), after)
+            self._ready += records_of(batch.decode(stored.data, self._follower.log_id), after)
         return bool(self._ready)

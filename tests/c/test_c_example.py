@@ -1,4 +1,4 @@
-"""The C example, built with warnings and wrong accesses as errors, against real brokers."""
+"""The C example against real brokers. Warnings and wrong memory accesses are errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Start = Callable[..., Running]
 
 @pytest.fixture
 def start(program: Path) -> Iterator[Start]:
-    """Start the example; it is killed at the end of the test if it still runs then."""
+    """Start the example, and kill it at the end of the test if it still runs."""
     started: list[Running] = []
 
     def start_it(*arguments: str, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE) -> Running:
@@ -60,14 +60,14 @@ def publish(start: Start, url: str, topic: str, lines: bytes, *options: str) -> 
 
 
 def write(running: Running, lines: bytes) -> None:
-    """Put lines into the pipe that a running example reads."""
+    """Write lines to the standard input of a running example."""
     assert running.process.stdin is not None
     running.process.stdin.write(lines)
     running.process.stdin.flush()
 
 
 def end(running: Running, number: int) -> Ended:
-    """End it by a signal; its output is what was not read before."""
+    """End it by a signal, and return the rest of its output."""
     process = running.process
     assert process.stdout is not None
     assert process.stderr is not None
@@ -77,30 +77,30 @@ def end(running: Running, number: int) -> Ended:
 
 
 def read_lines(running: Running, count: int) -> bytes:
-    """The next lines of its output."""
+    """Return the next lines of its output."""
     assert running.process.stdout is not None
     return b"".join(running.process.stdout.readline() for _ in range(count))
 
 
 def stored(broker: BrokerProcess, topic: str) -> list[bytes]:
-    """All values of a topic."""
+    """Return all values of a topic."""
     with quoth.connect(broker.url) as client:
         return [message.value for batch in client.batches(topic) for message in batch]
 
 
 def count_of(broker: BrokerProcess, topic: str) -> int:
-    """How many records a topic has."""
+    """Return the number of records of a topic."""
     with quoth.connect(broker.url) as client:
         return client.topic(topic).count if topic in client.topics() else 0
 
 
 def holds_more_than(broker: BrokerProcess, topic: str, count: int) -> bool:
-    """Has a topic more records than that?"""
+    """True if a topic has more records than that."""
     return count_of(broker, topic) > count
 
 
 def arbitrary_lines(rng: random.Random, count: int) -> bytes:
-    """Lines of all kinds, empty ones and binary ones among them; the last one has no newline."""
+    """Return lines of all kinds, also empty and binary ones. The last one has no newline."""
     kinds: list[Callable[[], bytes]] = [
         lambda: b"",
         lambda: b"%d" % rng.randrange(10**9),
@@ -111,7 +111,7 @@ def arbitrary_lines(rng: random.Random, count: int) -> bytes:
     return b"\n".join([*lines, rng.randbytes(200_000).replace(b"\n", b"\0"), b"\xff\0last"])
 
 
-def test_makefile_builds_it_and_cleans_up_after_itself(folder: Path, tmp_path: Path) -> None:
+def test_makefile_builds_the_example_and_removes_what_it_built(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "copy")
     make(copy, "clean")
     before = sorted(copy.iterdir())
@@ -125,8 +125,8 @@ def test_lines_come_back_byte_for_byte(
     start: Start, broker: BrokerProcess, topic: str, rng: random.Random
 ) -> None:
     lines = arbitrary_lines(rng, LINES)
-    told = publish(start, broker.url, topic, lines)
-    assert told == (0, b"", f"quothpipe: {LINES} acknowledged\n")
+    ended = publish(start, broker.url, topic, lines)
+    assert ended == (0, b"", f"quothpipe: {LINES} acknowledged\n")
     tail = start("tail", broker.url, topic)
     assert read_lines(tail, LINES) == lines + b"\n"
     ended = end(tail, signal.SIGTERM)
@@ -135,7 +135,7 @@ def test_lines_come_back_byte_for_byte(
     assert ended == (128 + signal.SIGTERM, b"", f"quothpipe: cursor {newest}\n")
 
 
-def test_nothing_in_nothing_out(start: Start, broker: BrokerProcess, topic: str) -> None:
+def test_empty_input_publishes_nothing(start: Start, broker: BrokerProcess, topic: str) -> None:
     assert publish(start, broker.url, topic, b"") == (0, b"", "quothpipe: 0 acknowledged\n")
     assert count_of(broker, topic) == 0
 
@@ -158,9 +158,9 @@ def test_publish_loses_no_line_when_the_broker_is_killed(
     assert ended.err.startswith(f"quothpipe: {len(lines)} acknowledged")
     found = stored(broker, topic)
     twice = sum(count - 1 for count in Counter(found).values())
-    told = int(ended.err.split(", ")[1].split()[0]) if ", " in ended.err else 0
+    resent = int(ended.err.split(", ")[1].split()[0]) if ", " in ended.err else 0
     assert set(found) == set(lines)
-    assert twice <= told
+    assert twice <= resent
     if options:
         assert list(dict.fromkeys(found)) == lines
 
@@ -182,7 +182,7 @@ def test_tail_goes_on_when_the_broker_is_killed(
     assert end(tail, signal.SIGINT).status == 130
 
 
-def test_the_cursor_that_it_tells_is_where_to_go_on(start: Start, broker: BrokerProcess, topic: str) -> None:
+def test_tail_goes_on_at_the_cursor_that_it_printed(start: Start, broker: BrokerProcess, topic: str) -> None:
     lines = b"".join(b"%d\n" % number for number in range(5_000))
     publish(start, broker.url, topic, lines)
     first = start("tail", broker.url, topic)
@@ -197,7 +197,7 @@ def test_the_cursor_that_it_tells_is_where_to_go_on(start: Start, broker: Broker
 
 
 @pytest.mark.parametrize("offset", [20, 74], ids=["header", "body"])
-def test_tail_tells_what_is_damaged_and_goes_on_behind_it(
+def test_tail_reports_damage_and_goes_on_behind_it(
     start: Start, broker: BrokerProcess, topic: str, offset: int
 ) -> None:
     with quoth.connect(broker.url) as client:
@@ -219,20 +219,18 @@ def test_tail_waits_for_a_topic_that_does_not_exist(start: Start, broker: Broker
     assert end(tail, signal.SIGINT).status == 130
 
 
-def test_publish_comes_back_to_a_broker_that_is_busy(
-    start: Start, start_broker: StartBroker, topic: str
-) -> None:
+def test_publish_sends_again_to_a_busy_broker(start: Start, start_broker: StartBroker, topic: str) -> None:
     broker = start_broker(topic_requests_max=1)
     lines = [b"%d" % number for number in range(LINES)]
-    told = publish(start, broker.url, topic, b"\n".join(lines), "-w", "500")
-    assert told.status == 0
-    assert f"{LINES} acknowledged\n" in told.err
-    assert "quothpipe: busy: " in told.err
-    assert "(trying again)" in told.err
+    ended = publish(start, broker.url, topic, b"\n".join(lines), "-w", "500")
+    assert ended.status == 0
+    assert f"{LINES} acknowledged\n" in ended.err
+    assert "quothpipe: busy: " in ended.err
+    assert "(trying again)" in ended.err
     assert sorted(stored(broker, topic)) == sorted(lines)
 
 
-def test_publish_that_is_asked_to_end_tells_what_was_acknowledged(
+def test_publish_that_gets_a_signal_prints_what_was_acknowledged(
     start: Start, broker: BrokerProcess, topic: str
 ) -> None:
     running = start("publish", broker.url, topic, stdin=subprocess.PIPE)
@@ -243,7 +241,7 @@ def test_publish_that_is_asked_to_end_tells_what_was_acknowledged(
 
 
 @pytest.mark.parametrize("lines", [3, LINES], ids=["then silence", "and more to come"])
-def test_tail_ends_silently_when_nobody_reads_on(
+def test_tail_ends_silently_when_its_reader_is_gone(
     start: Start, broker: BrokerProcess, topic: str, lines: int
 ) -> None:
     publish(start, broker.url, topic, b"line\n" * lines)
@@ -256,7 +254,7 @@ def test_tail_ends_silently_when_nobody_reads_on(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "text"),
     [
         ([], 2, "usage: publish or tail?"),
         (["read"], 2, "usage: publish or tail?"),
@@ -274,18 +272,18 @@ def test_tail_ends_silently_when_nobody_reads_on(
     ],
     ids=lambda value: " ".join(value).replace("\n", "-") or "nothing" if isinstance(value, list) else None,
 )
-def test_what_is_typed_wrongly_is_told(
-    start: Start, broker: BrokerProcess, arguments: list[str], status: int, said: str
+def test_wrong_arguments_are_reported(
+    start: Start, broker: BrokerProcess, arguments: list[str], status: int, text: str
 ) -> None:
     typed = [broker.url if word == "URL" else word for word in arguments]
     process = start(*typed, stdin=subprocess.PIPE).process
     out, err = process.communicate(b"a line\n", timeout=COMMAND_S)
     assert (process.returncode, out) == (status, b"")
-    assert err.decode().startswith(f"quothpipe: {said}")
+    assert err.decode().startswith(f"quothpipe: {text}")
 
 
 @pytest.mark.parametrize("command", ["publish", "tail"])
-def test_code_of_a_later_broker_is_told_and_not_tried_again(
+def test_code_of_a_later_broker_is_reported_and_not_retried(
     start: Start, context: Context, command: str
 ) -> None:
     with context.socket(zmq.ROUTER) as later:
@@ -293,8 +291,8 @@ def test_code_of_a_later_broker_is_told_and_not_tried_again(
         port = later.bind_to_random_port("tcp://127.0.0.1")
         running = start(command, f"tcp://127.0.0.1:{port}", "t", stdin=subprocess.PIPE)
         write(running, b"a line\n")
-        *route, asked = later.recv_multipart()
-        assert asked == b"ping"
+        *route, operation = later.recv_multipart()
+        assert operation == b"ping"
         later.send_multipart([*route, b"ok", b"1767323045000001"])
         connection, number, empty, *_ = later.recv_multipart()
         later.send_multipart([connection, number, empty, b"error", b"over_quota", b"no more today"])
@@ -305,13 +303,13 @@ def test_code_of_a_later_broker_is_told_and_not_tried_again(
 
 
 @pytest.mark.parametrize("command", ["publish", "tail"])
-def test_nobody_there_is_told(start: Start, command: str) -> None:
+def test_missing_broker_is_reported(start: Start, command: str) -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
     ended = start(command, "-t", "1", url, "t").end()
     assert ended == (4, b"", f"quothpipe: disconnected: no broker answers at {url} within 1 s\n")
 
 
-def test_publish_tells_what_is_not_known_when_the_broker_does_not_come_back(
+def test_publish_prints_how_many_lines_are_unknown_when_the_broker_stays_away(
     start: Start, start_broker: StartBroker, topic: str
 ) -> None:
     broker = start_broker()
@@ -326,23 +324,23 @@ def test_publish_tells_what_is_not_known_when_the_broker_does_not_come_back(
     broker.kill()
 
 
-def test_a_broker_that_takes_no_frame_of_this_size_is_given_up(
+def test_publish_ends_when_the_broker_accepts_no_frame_of_this_size(
     start: Start, start_broker: StartBroker, topic: str
 ) -> None:
-    """libzmq cuts the connection, again and again."""
+    """libzmq closes the connection each time."""
     broker = start_broker(frame_bytes_max=2_000)
-    told = publish(start, broker.url, topic, b"first\n" + b"x" * 5_000, "-t", "4", "-w", "1")
-    assert told.status == 4
-    assert told.err.endswith("quothpipe: 1 acknowledged; of 1 more it is not known\n")
+    ended = publish(start, broker.url, topic, b"first\n" + b"x" * 5_000, "-t", "4", "-w", "1")
+    assert ended.status == 4
+    assert ended.err.endswith("quothpipe: 1 acknowledged; of 1 more it is not known\n")
 
 
-def test_a_line_that_no_record_can_hold_is_refused_and_those_before_it_are_kept(
+def test_line_that_no_record_can_hold_is_refused_and_earlier_ones_are_stored(
     start: Start, broker: BrokerProcess, topic: str
 ) -> None:
     longest = 16 * 2**20 - 1024
     lines = [b"first", b"x" * longest, b"y" * (longest + 1), b"last"]
-    told = publish(start, broker.url, topic, b"\n".join(lines))
-    assert told.status == 1
-    assert f"too_large: line 3 has more than {longest} bytes" in told.err
-    assert "2 acknowledged" in told.err
+    ended = publish(start, broker.url, topic, b"\n".join(lines))
+    assert ended.status == 1
+    assert f"too_large: line 3 has more than {longest} bytes" in ended.err
+    assert "2 acknowledged" in ended.err
     assert stored(broker, topic) == lines[:2]

@@ -1,4 +1,4 @@
-"""Outages of a broker under the C example: it goes on within two seconds of the broker's return."""
+"""Outages of the broker of the C example, which resumes within two seconds of the broker's return."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kit.scale import times
 
 RESUMED_S = 2.0
 SECONDS = {"killed": times(3, 60), "frozen": times(3, 60)}
-"""Kinds of outages, see `kit.client.outages`, and how long they are."""
+"""Kinds of outages, see `kit.client.outages`, and their seconds."""
 GONE_S = {"gone": times(3, 60)}
-"""By then the operating system, left alone, would make its next attempt to connect after four seconds."""
+"""After this time the operating system by itself would wait four seconds for its next attempt to connect."""
 
 
 @pytest.mark.alone
 @pytest.mark.timeout(240)
-def test_both_commands_go_on_within_two_seconds_of_the_brokers_return(program: Path, tmp_path: Path) -> None:
+def test_both_commands_resume_within_two_seconds_of_the_brokers_return(program: Path, tmp_path: Path) -> None:
     figures = served_after({**SECONDS, **(GONE_S if can_be_had() else {})}, tmp_path, program)
     assert {frozenset(clients) for clients in figures.values()} == {frozenset({"c.tail", "c.publish"})}
     assert late(figures, RESUMED_S) == {}

@@ -1,4 +1,4 @@
-"""The fast client in C that stands in PROTOCOL.md, built as it stands there, against a real broker."""
+"""The fast client in C of PROTOCOL.md, built without a change, against a real broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build(source: str, program: Path, *options: str) -> subprocess.CompletedProc
 
 @pytest.fixture(scope="module")
 def example() -> str:
-    """The program, as it stands in the document."""
+    """The source of the program in the document."""
     (block,) = re.findall(r"```c\n(.*?)```", PROTOCOL.read_text(), re.DOTALL)
     return str(block)
 
@@ -50,7 +50,7 @@ def program(example: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(program: Path, url: str) -> subprocess.CompletedProcess[str]:
-    """Run it; what it leaves to the end of the process is no leak."""
+    """Run it. Memory that the end of the process frees is no leak."""
     return subprocess.run(
         [program, url],
         capture_output=True,
@@ -61,7 +61,7 @@ def run(program: Path, url: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_fast_client_in_the_protocol_is_short_and_uses_nothing_of_ours(example: str) -> None:
+def test_the_fast_client_in_the_protocol_is_short_and_uses_no_code_of_quoth(example: str) -> None:
     lines = example.splitlines()
     assert len(lines) <= LINES_MAX
     assert max(map(len, lines)) <= 110
@@ -69,7 +69,7 @@ def test_the_fast_client_in_the_protocol_is_short_and_uses_nothing_of_ours(examp
     assert set(re.findall(r"#include <(.*)>", example)) == {"stdio.h", "string.h", "xxhash.h", "zmq.h"}
 
 
-def test_the_fast_client_in_the_protocol_publishes_a_batch_and_checks_what_it_fetches(
+def test_the_fast_client_in_the_protocol_publishes_a_batch_and_checks_the_one_that_it_fetches(
     program: Path, broker: BrokerProcess, peers: Peers
 ) -> None:
     fast: FastPeer = peers.fast(broker)

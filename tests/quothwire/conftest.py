@@ -1,6 +1,6 @@
-"""What all tests of the wire share: the ways to damage bytes.
+"""Fixtures of the tests of quothwire: damaged bytes, random messages, and the memory that a call takes.
 
-The seed is fresh at each run; it is printed when a test fails and stands in the labels of damaged bytes.
+The seed is fresh at each run. A failing test prints it, and the labels of damaged bytes have it.
 `QUOTH_SEED=12345 pytest tests/quothwire` repeats a run.
 """
 
@@ -25,7 +25,7 @@ FLIPS = (0x01, 0x80, 0xFF)
 
 @pytest.fixture
 def damaged(seed: int, rng: random.Random) -> Callable[[bytes], Labelled]:
-    """Bytes in every wrong form: cut at each byte, each byte changed, more at the end, noise alone."""
+    """Yield bytes with all kinds of damage: cut, changed and extended at each byte, and noise."""
 
     def damage(whole: bytes) -> Labelled:
         label = f"QUOTH_SEED={seed}"
@@ -33,10 +33,8 @@ def damaged(seed: int, rng: random.Random) -> Callable[[bytes], Labelled]:
             yield f"{label} cut at {end}", whole[:end]
         for place, byte in enumerate(whole):
             for other in {byte ^ flip for flip in FLIPS} | {0, rng.randrange(256)} - {byte}:
-                yield (
-                    f"{label} byte {place} made {other:#04x}",
-                    whole[:place] + bytes([other]) + whole[place + 1 :],
-                )
+                changed = whole[:place] + bytes([other]) + whole[place + 1 :]
+                yield f"{label} byte {place} made {other:#04x}", changed
         for tail in (b"\0", b"\x80", b"9", bytes(64), rng.randbytes(9), whole):
             yield f"{label} followed by {tail[:9]!r}", whole + tail
         for length in range(40):
@@ -48,22 +46,22 @@ def damaged(seed: int, rng: random.Random) -> Callable[[bytes], Labelled]:
 
 @pytest.fixture
 def settle() -> Callable[[Decode, Any, Collection[str], str], Any]:
-    """Decode to a value, or to None if it was refused with one of the codes; all else fails the test."""
+    """Decode to a value, or to None for an error with one of the codes; any other exception fails."""
 
-    def decode_or_refuse(decode: Decode, given: Any, codes: Collection[str], label: str) -> Any:
+    def decode_or_none(decode: Decode, given: Any, codes: Collection[str], label: str) -> Any:
         try:
             return decode(given)
-        except Exception as refusal:
-            if not isinstance(refusal, QuothError) or refusal.code not in codes:
-                pytest.fail(f"{label}: {refusal!r} for {given!r}")
+        except Exception as problem:
+            if not isinstance(problem, QuothError) or problem.code not in codes:
+                pytest.fail(f"{label}: {problem!r} for {given!r}")
             return None
 
-    return decode_or_refuse
+    return decode_or_none
 
 
 @pytest.fixture
 def peak_bytes() -> Callable[..., int]:
-    """How much memory a call takes at its highest point, whether it is refused or not."""
+    """Measure the peak memory of a call, also of one that raises an error of Quoth."""
 
     def measure(call: Callable[..., object], *arguments: object) -> int:
         tracemalloc.start()
@@ -81,7 +79,7 @@ def peak_bytes() -> Callable[..., int]:
 
 @pytest.fixture
 def make_message(rng: random.Random) -> Callable[[type[Any]], Any]:
-    """Make a message of a class with a fitting random value in each field."""
+    """Make a message of a class with a valid random value in each field."""
 
     def make(kind: type[Any]) -> Any:
         hints = get_type_hints(kind, include_extras=True)
@@ -100,16 +98,15 @@ def _value(hint: Any, rng: random.Random) -> Any:
     if origin is list:
         return [_value(parts[0], rng) for _ in range(rng.randrange(20))]
     if origin is dict:
-        return {
-            _text(rng): rng.choice((0, -1, 2**64 - 1, True, 0.5, "é", b"\xff", {"n": 1})) for _ in range(3)
-        }
+        choices = (0, -1, 2**64 - 1, True, 0.5, "é", b"\xff", {"n": 1})
+        return {_text(rng): rng.choice(choices) for _ in range(3)}
     if hint is float:
         return rng.choice((0.0, rng.random() * 1e9))
     if hint is bool:
         return rng.random() < 0.5
     if hint is int:
         return rng.choice((0, -1, -(2**63), 2**64 - 1))
-    assert hint is str, f"this test does not know how to make a {hint}"
+    assert hint is str, f"no random value for {hint}"
     return _text(rng)
 
 

@@ -1,13 +1,13 @@
-"""Topic names: what a name may be, the same for a text and for a frame."""
+"""Topic names, as text and as a frame."""
 
 from __future__ import annotations
 
 import pytest
 
-from quothwire.errors import RequestError
+from kit.text.wording import code_of
 from quothwire.topic import TOPIC_BYTES_MAX, check_topic, decode_topic
 
-NAMES = {
+VALID = {
     "one letter": "a",
     "the longest": "x" * TOPIC_BYTES_MAX,
     "the longest of two bytes each": "é" * (TOPIC_BYTES_MAX // 2),
@@ -20,7 +20,7 @@ NAMES = {
     "combining": "e\u0301",
     "joined letters": "\u0645\u06cc\u200c\u062e\u0648",
 }
-REFUSED = {
+INVALID = {
     "empty": "",
     "one byte too long": "x" * (TOPIC_BYTES_MAX + 1),
     "too long in bytes, not in letters": "é" * (TOPIC_BYTES_MAX // 2) + "x",
@@ -29,48 +29,32 @@ REFUSED = {
     "two dots": "..",
     "slash": "/",
     "path": "a/b",
-    "climbing": "../a",
-    "zero byte": "a\0b",
-    "line feed": "a\n",
-    "escape": "\x1b[31m",
-    "delete": "\x7f",
-    "C1 control": "a\x85",
+    "parent folder": "../a",
     "line separator": "a\u2028",
     "paragraph separator": "a\u2029",
     "half a surrogate pair": "a\ud800",
 }
+CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
+NO_TEXT = [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\xe2\x82", b"\x80", b"\xff" * 200]
 
 
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-def test_name_is_taken(name: str) -> None:
-    assert check_topic(name) == name
-    assert decode_topic(name.encode()) == name
+@pytest.mark.parametrize("name", VALID.values(), ids=VALID)
+def test_valid_name_is_accepted(name: str) -> None:
+    assert check_topic(name) == decode_topic(name.encode()) == name
 
 
-@pytest.mark.parametrize("name", REFUSED.values(), ids=REFUSED)
-def test_name_is_refused(name: str) -> None:
-    with pytest.raises(RequestError) as refusal:
-        check_topic(name)
-    assert refusal.value.code == "bad_topic"
-    with pytest.raises(RequestError) as refusal:
-        decode_topic(name.encode("utf-8", "surrogatepass"))
-    assert refusal.value.code == "bad_topic"
-    assert len(str(refusal.value)) < 1_000, "a refusal does not repeat a long name"
+@pytest.mark.parametrize("name", INVALID.values(), ids=INVALID)
+def test_invalid_name_is_refused(name: str) -> None:
+    assert code_of(check_topic, name) == "bad_topic"
+    assert code_of(decode_topic, name.encode("utf-8", "surrogatepass")) == "bad_topic"
 
 
-@pytest.mark.parametrize("control", [*range(0x20), *range(0x7F, 0xA0)])
-def test_no_control_character_is_taken_anywhere(control: int) -> None:
-    for name in (chr(control), f"{chr(control)}a", f"a{chr(control)}"):
-        with pytest.raises(RequestError, match="bad_topic"):
-            check_topic(name)
+def test_name_with_a_control_character_is_refused() -> None:
+    for control in map(chr, CONTROLS):
+        for name in (control, f"{control}a", f"a{control}"):
+            assert code_of(check_topic, name) == "bad_topic"
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\xe2\x82", b"\x80", b"\xff" * 200],
-    ids=["FF", "overlong slash", "surrogate", "beyond Unicode", "cut", "continuation", "many"],
-)
-def test_frame_that_is_no_text_is_refused(frame: bytes) -> None:
-    with pytest.raises(RequestError) as refusal:
-        decode_topic(frame)
-    assert refusal.value.code == "bad_topic"
+def test_frame_that_is_not_utf_8_is_refused() -> None:
+    for frame in NO_TEXT:
+        assert code_of(decode_topic, frame) == "bad_topic"

@@ -11,7 +11,7 @@ from quothwire.protocol import binary_codec, text_codec
 from quothwire.protocol.binary_codec import Call, Frames
 from quothwire.protocol.messages import Fetch, Fetched, ListTopics, Operation, Ping, Pong, Published, Topics
 from quothwire.protocol.operations import WITH_PAYLOAD, Reply
-from quothwire.record import Record, closed_records_of
+from quothwire.record import Record, records_of
 
 SIMPLE_READ_BYTES = 2**20
 
@@ -138,7 +138,7 @@ class TextResponder:
         records: list[Record] = []
         for raw in batch.split(payload, fetched.log):
             try:
-                records += closed_records_of(batch.decode(raw, fetched.log), read.after)
+                records += records_of(batch.decode(raw, fetched.log), read.after)
             except QuothError as problem:
                 if not records:
                     header = batch.parse_header(raw, fetched.log)

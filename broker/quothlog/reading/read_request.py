@@ -10,7 +10,7 @@ from quothlog.reading.segment_reader import Extract, extract
 from quothlog.segment import Segment
 from quothwire import batch
 from quothwire.errors import QuothError, error
-from quothwire.record import Record, closed_records_of
+from quothwire.record import Record, records_of
 
 DEFAULT_BYTES = 2**20
 UNLIMITED = 2**63
@@ -68,7 +68,7 @@ def _records_in(found: Extract, log_id: int, after: int) -> Iterator[list[Record
     """The records above a pointer, batch by batch; `Damaged` at one that does not check."""
     for raw in batch.split(found.data, log_id):
         try:
-            yield closed_records_of(batch.decode(raw, log_id), after)
+            yield records_of(batch.decode(raw, log_id), after)
         except QuothError as problem:
             header = batch.parse_header(raw, log_id)
             text = f"{header.records} records from pointer {header.base} on: {problem.text}"

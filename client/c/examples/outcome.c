@@ -1,4 +1,4 @@
-/* What the codes of PROTOCOL.md mean for the exit status, and what is said of errors. */
+/* The exit status for each code of PROTOCOL.md, and the printing of errors. */
 
 #include <ctype.h>
 #include <errno.h>
@@ -24,13 +24,13 @@ static int status_of(const char *code) {
     return FAILED;
 }
 
-int may_be_tried_again(const char *code) {
+int is_retryable(const char *code) {
     for (size_t row = 0; row < CODES_COUNT; row++)
         if (strcmp(CODES[row].code, code) == 0) return CODES[row].again;
     return 0;
 }
 
-int complain(const char *code, const char *format, ...) {
+int report_error(const char *code, const char *format, ...) {
     char text[1024];
     va_list arguments;
     va_start(arguments, format);
@@ -42,4 +42,4 @@ int complain(const char *code, const char *format, ...) {
     return status_of(code);
 }
 
-int out_of_memory(void) { return complain("os_error", "%s", strerror(ENOMEM)); }
+int out_of_memory(void) { return report_error("os_error", "%s", strerror(ENOMEM)); }

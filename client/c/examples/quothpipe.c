@@ -1,28 +1,28 @@
-/* quothpipe: from a pipe to a Quoth broker and back, by the simple protocol of client/PROTOCOL.md.
+/* quothpipe: from a pipe to a Quoth broker and back, with the simple protocol of client/PROTOCOL.md.
 
      quothpipe publish [-t SECONDS] [-w REQUESTS] URL TOPIC < lines    a line becomes a record
      quothpipe tail    [-t SECONDS] URL TOPIC [AFTER]                  a record becomes a line, for ever
 
-   C99, on libzmq alone. Both commands hold one DEALER. An id stands before the empty frame of each request and comes
-   back with its answer, so many can be on their way.
+   C99, on libzmq alone. Both commands have one DEALER. Each request has an id before the empty frame, and its answer
+   repeats the id, so many requests can be in flight.
 
-   The connection. DEALER reconnects by itself and keeps what it has not sent, but what the broker had taken when it
-   died is answered by nobody. A monitor tells when the connection breaks, heartbeats see to it that it breaks if the
-   other side is silent. Then the answers that have come are taken, the socket is made anew, and everything that is
-   not answered is sent again.
+   The connection. DEALER reconnects by itself and keeps requests that it has not sent, but a broker that dies does not
+   answer the requests that it had received. A monitor reports that the connection broke, and heartbeats break it if
+   the other side is silent. Then the program handles the answers that have arrived, creates a new socket, and sends
+   everything again that has no answer.
 
-   What this cannot promise. The simple protocol knows no sequence numbers, so the broker cannot know a request that
-   is sent again: if its records were stored and only the answer was lost, they are stored twice. And of requests that
-   are on their way together one can be refused as `busy` while the next is stored, so lines can change places when
-   something goes wrong; with -w 1 they do not. Neither ever loses a line. Who needs each record once and in order uses
-   the fast protocol, which recognises retries. publish tells at its end how many lines were acknowledged, and how many
-   of these it had sent more than once.
+   Limits. The simple protocol has no sequence numbers, so the broker does not recognise a request that is sent again:
+   if its records were stored and only the answer was lost, they are stored twice. And one of several requests in flight
+   can be refused as `busy` while the next one is stored, so lines can change places after an error; with -w 1 they do
+   not. No line is ever lost. An application that needs each record once and in order uses the fast protocol, which
+   recognises retries. publish prints at its end how many lines were acknowledged, and how many of these it had sent
+   more than once.
 
-   tail goes on with the NEXT of each answer, whatever happens to the broker, and tells at its end the cursor behind
-   the last line that it has written: give it as AFTER to go on there. AFTER 0, the default, is before everything.
+   tail goes on with the NEXT of each answer through any outage, and prints at its end the cursor behind the last line
+   that it has written: give it as AFTER to go on there. AFTER 0, the default, is before everything.
 
-   Exit status: 0 done (tail: nobody reads the output any more), 1 it failed, 2 typed wrongly, 3 there is no such
-   thing, 4 nobody answered, 128 + N ended by signal N. */
+   Exit status: 0 done (tail: the reader of the output is gone), 1 failed, 2 wrong usage, 3 not found, 4 no answer,
+   128 + N ended by signal N. */
 
 #include <stdio.h>
 #include <string.h>
@@ -32,8 +32,8 @@
 
 #define TIMEOUT_S 10
 
-/* To ask once more costs a tail nothing. What publish sends may have to wait for a broker that reads nothing for a
-   while, and its host then looks like one that is gone: to give that up early would store lines twice. */
+/* A tail can repeat a read at no cost. What publish sends may wait for a broker that reads nothing for a while; its
+   host then looks like one that is gone, and to reconnect early would store lines twice. */
 #define UNACKNOWLEDGED_TAIL_MS 2500
 #define UNACKNOWLEDGED_PUBLISH_MS 15000
 
@@ -60,14 +60,14 @@ int main(int count, char **arguments) {
             continue;
         else
             return usage(option == 't' ? "-t takes 1 to 86400 seconds"
-                         : option == 'w' ? "-w takes 1 to 1000 requests" : "no such option, or nothing behind it");
+                         : option == 'w' ? "-w takes 1 to 1000 requests" : "no such option, or no value behind it");
     }
     count -= optind;
     arguments += optind;
     if (count < 2 || count > 2 + tails) return usage("URL and TOPIC");
     if (count == 3 && !parse_number(arguments[2], strlen(arguments[2]), &after))
-        return complain("bad_pointer", "%s is no pointer (decimals, as tail tells its cursor)", arguments[2]);
-    if ((status = listen_to_signals()) != DONE) return status;
+        return report_error("bad_pointer", "%s is no pointer (decimals, as tail prints its cursor)", arguments[2]);
+    if ((status = install_signal_handlers()) != DONE) return status;
     broker.url = arguments[0];
     broker.unacknowledged_ms = publishes ? UNACKNOWLEDGED_PUBLISH_MS : UNACKNOWLEDGED_TAIL_MS;
     broker.context = zmq_ctx_new();

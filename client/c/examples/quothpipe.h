@@ -1,4 +1,4 @@
-/* What the parts of quothpipe share. */
+/* The functions that the parts of quothpipe share. */
 
 #ifndef QUOTHPIPE_H
 #define QUOTHPIPE_H
@@ -8,24 +8,24 @@
 #include <stdint.h>
 #include <zmq.h>
 
-/* ---- outcome.c: how it ends, and what is said of it ---- */
+/* ---- outcome.c: exit statuses and errors ---- */
 
 enum { DONE = 0, FAILED = 1, USAGE = 2, NOT_FOUND = 3, TIMED_OUT = 4 };
 
-/* Say what went wrong, in one line that does no harm to a terminal; returns the exit status for the code. */
-int complain(const char *code, const char *format, ...);
+/* Print an error in one line without control characters, and return the exit status for its code. */
+int report_error(const char *code, const char *format, ...);
 int out_of_memory(void);
-int may_be_tried_again(const char *code);
+int is_retryable(const char *code);
 
-/* ---- signals.c: being asked to end, and the time ---- */
+/* ---- signals.c: signals that end the program, and the time ---- */
 
 #define NEVER INT64_MAX
 
-extern volatile sig_atomic_t ended_by, times_asked;
+extern volatile sig_atomic_t end_signal, signals_count;
 
-int listen_to_signals(void);
-int bell(void); /* a descriptor that can be read once there was a signal */
-void quiet_bell(void);
+int install_signal_handlers(void);
+int wakeup(void); /* a descriptor that is readable after a signal */
+void clear_wakeup(void);
 int64_t now_ms(void);
 
 /* ---- broker.c: the connection, requests and answers ---- */
@@ -33,52 +33,52 @@ int64_t now_ms(void);
 struct broker {
     const char *url;
     int64_t timeout_ms;
-    int unacknowledged_ms; /* how long a host may acknowledge nothing before the connection is given up */
+    int unacknowledged_ms; /* time without an acknowledgement after which the connection is closed */
     void *context, *socket, *monitor;
-    int connections; /* how many there were */
-    zmq_msg_t frame; /* the one that was taken last */
-    int more;        /* are there further frames of this answer? */
+    int connections; /* how many were made */
+    zmq_msg_t frame; /* the last one that was received */
+    int more;        /* 1 if this answer has further frames */
 };
 
 struct answer {
     uint64_t number; /* the id of its request */
-    int ok;          /* then its frames are to be taken with next_frame, else: */
+    int ok;          /* 1: read its frames with next_frame; 0: see code and text */
     char code[64], text[768];
 };
 
 enum { ANSWER = 1, BROKEN = 2, STREAM = 4 };
 
-/* Connect, and wait until the broker has said that it is there. Returns an exit status, as connect_socket does. */
+/* Connect, and wait for the answer to a ping. Returns an exit status, as connect_socket does. */
 int greet(struct broker *broker);
-/* Make the socket, or make it anew: what it was to send is forgotten then. */
+/* Create the socket, or replace it, which drops everything that it has not sent. */
 int connect_socket(struct broker *broker);
 void disconnect(struct broker *broker);
-int nobody_there(const struct broker *broker);
+int report_silence(const struct broker *broker);
 
-/* Wait for an answer, for the connection to break, for a stream (-1: none), for a signal, until a time. */
-int wait_for(const struct broker *broker, int stream, short events, int64_t until);
+/* Wait until a time for an answer, a broken connection, a stream (-1: none) or a signal. */
+int wait_for_events(const struct broker *broker, int stream, short events, int64_t until);
 
-/* Begin a request: id, empty frame, what is asked. Then put its other frames, the last one without more. */
-void begin_request(const struct broker *broker, uint64_t number, const char *operation, int more);
-void put(const struct broker *broker, const void *bytes, size_t size, int more);
-void put_text(const struct broker *broker, const char *text, int more);
+/* Send the first frames of a request: id, empty frame, operation. Then send the others, the last one without more. */
+void start_request(const struct broker *broker, uint64_t number, const char *operation, int more);
+void send_frame(const struct broker *broker, const void *bytes, size_t size, int more);
+void send_text(const struct broker *broker, const char *text, int more);
 
-/* Take the beginning of an answer that is there; 0 if there is none. */
+/* Receive the first frames of an answer; 0 if there is none. */
 int take_answer(struct broker *broker, struct answer *answer);
-/* Take the next frame of the answer; 0 if there is no more. */
+/* Receive the next frame of the answer; 0 if there is no more. */
 int next_frame(struct broker *broker);
-/* Read the frame, or a text, as decimals; 0 if it is none. */
+/* Parse the frame, or a text, as decimal digits; 0 if it has others. */
 int frame_number(struct broker *broker, uint64_t *number);
 int parse_number(const char *digits, size_t size, uint64_t *number);
 
-#define RECONNECT_PAUSE_MS 200 /* before a request goes to a socket that was made anew */
-/* How long to pause before the next attempt, after this pause (0: none yet). */
-int64_t longer(int64_t pause);
+#define RECONNECT_PAUSE_MS 200 /* before a request is sent on a new socket */
+/* Return the pause before the next attempt, after this pause (0: none yet). */
+int64_t next_pause(int64_t pause);
 
-/* ---- publish.c, tail.c: the commands; they return an exit status ---- */
+/* ---- publish.c, tail.c: the commands, which return an exit status ---- */
 
-#define WINDOW 64       /* requests on their way; the broker queues 64 answers for one client */
-#define WINDOW_MAX 1000 /* of one topic it takes 1,024 */
+#define WINDOW 64       /* requests in flight; the broker queues 64 answers for one client */
+#define WINDOW_MAX 1000 /* the broker accepts 1,024 for a topic */
 
 int publish(struct broker *broker, const char *topic, size_t window);
 int tail(struct broker *broker, const char *topic, uint64_t after);

@@ -1,4 +1,4 @@
-/* Signals only take note; whoever waits is woken by a pipe. */
+/* A signal sets a flag and writes to a pipe, which ends a poll. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,30 +8,31 @@
 
 #include "quothpipe.h"
 
-volatile sig_atomic_t ended_by, times_asked;
-static int ends[2]; /* a signal between a look at the flag and the wait would be missed: it writes here, too */
+volatile sig_atomic_t end_signal, signals_count;
+static int wakeup_pipe[2]; /* for a signal between a check of the flag and the poll */
 
-static void hear(int number) {
+static void handle_signal(int number) {
     int before = errno;
-    ended_by = number;
-    times_asked++;
-    if (write(ends[1], "", 1) < 0) { /* it is full, so it rings anyway */ }
+    end_signal = number;
+    signals_count++;
+    if (write(wakeup_pipe[1], "", 1) < 0) { /* it is full, and readable */ }
     errno = before;
 }
 
-int listen_to_signals(void) {
+int install_signal_handlers(void) {
     const int numbers[] = {SIGINT, SIGTERM};
-    struct sigaction chosen, found;
-    if (pipe(ends) < 0 || fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0)
-        return complain("os_error", "%s", strerror(errno));
-    memset(&chosen, 0, sizeof chosen);
-    sigemptyset(&chosen.sa_mask);
-    chosen.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &chosen, NULL);
-    chosen.sa_handler = hear;
+    struct sigaction action, found;
+    if (pipe(wakeup_pipe) < 0 || fcntl(wakeup_pipe[0], F_SETFL, O_NONBLOCK) < 0
+        || fcntl(wakeup_pipe[1], F_SETFL, O_NONBLOCK) < 0)
+        return report_error("os_error", "%s", strerror(errno));
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, NULL);
+    action.sa_handler = handle_signal;
     for (size_t row = 0; row < sizeof numbers / sizeof numbers[0]; row++)
-        if (sigaction(numbers[row], NULL, &found) == 0 && found.sa_handler != SIG_IGN) /* nohup has */
-            sigaction(numbers[row], &chosen, NULL);
+        if (sigaction(numbers[row], NULL, &found) == 0 && found.sa_handler != SIG_IGN) /* nohup ignores some */
+            sigaction(numbers[row], &action, NULL);
     return DONE;
 }
 
@@ -41,9 +42,9 @@ int64_t now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-int bell(void) { return ends[0]; }
+int wakeup(void) { return wakeup_pipe[0]; }
 
-void quiet_bell(void) {
-    char rung;
-    while (read(ends[0], &rung, 1) > 0) { /* one for each signal */ }
+void clear_wakeup(void) {
+    char byte;
+    while (read(wakeup_pipe[0], &byte, 1) > 0) { /* one for each signal */ }
 }

@@ -1,4 +1,4 @@
-/* One read after the other, each from the NEXT of the one before; the broker waits where there is nothing. */
+/* One read after the other, each from the NEXT of the one before. The broker waits if there is no record. */
 
 #include <errno.h>
 #include <inttypes.h>
@@ -30,22 +30,22 @@ static int write_line(const char *value, size_t size) {
         } else if (errno != EINTR) {
             return CLOSED;
         }
-        if (ended_by && done <= size) return CUT_SHORT;
+        if (end_signal && done <= size) return CUT_SHORT;
     }
     return WRITTEN;
 }
 
-/* Write the records of an answer; the cursor moves on with each line, at last to NEXT. */
+/* Write the records of an answer. The cursor advances with each line, finally to NEXT. */
 static int write_records(struct broker *broker, uint64_t *cursor) {
     uint64_t next, pointer;
     if (!next_frame(broker) || !frame_number(broker, &next))
-        return complain("unsupported_version", "an answer without NEXT");
+        return report_error("unsupported_version", "an answer without NEXT");
     while (next_frame(broker)) {
         if (!frame_number(broker, &pointer) || !next_frame(broker))
-            return complain("unsupported_version", "an answer with a pointer and no value");
+            return report_error("unsupported_version", "an answer with a pointer and no value");
         switch (write_line(zmq_msg_data(&broker->frame), zmq_msg_size(&broker->frame))) {
             case CUT_SHORT: return DONE;
-            case CLOSED: return errno == EPIPE ? -1 : complain("os_error", "output: %s", strerror(errno));
+            case CLOSED: return errno == EPIPE ? -1 : report_error("os_error", "output: %s", strerror(errno));
         }
         *cursor = pointer;
     }
@@ -54,63 +54,63 @@ static int write_records(struct broker *broker, uint64_t *cursor) {
 }
 
 /* Read the next frame as a number; 0 if there is none. */
-static int frame_follows(struct broker *broker, uint64_t *number) {
+static int next_number(struct broker *broker, uint64_t *number) {
     return next_frame(broker) && frame_number(broker, number);
 }
 
-static void ask(struct broker *broker, uint64_t number, const char *topic, uint64_t cursor) {
+static void send_read(struct broker *broker, uint64_t number, const char *topic, uint64_t cursor) {
     char after[24];
     snprintf(after, sizeof after, "%" PRIu64, cursor);
-    begin_request(broker, number, "read", 1);
-    put_text(broker, topic, 1);
-    put_text(broker, after, 1);
-    put_text(broker, READ_LIMIT, 1);
-    put_text(broker, WAIT_MS, 0);
+    start_request(broker, number, "read", 1);
+    send_text(broker, topic, 1);
+    send_text(broker, after, 1);
+    send_text(broker, READ_LIMIT, 1);
+    send_text(broker, WAIT_MS, 0);
 }
 
-/* Write what comes. Returns the exit status, -1 if nobody reads the output any more. */
+/* Write all records as they arrive. Returns the exit status, -1 if the reader of the output is gone. */
 static int follow(struct broker *broker, const char *topic, uint64_t *cursor) {
     uint64_t number = 0, next;
-    int64_t due = 0, silent_at = NEVER, pause = 0;
+    int64_t due = 0, timeout_at = NEVER, pause = 0;
     struct answer answer;
-    while (!ended_by) {
+    while (!end_signal) {
         int status = DONE;
         if (now_ms() >= due) {
-            ask(broker, ++number, topic, *cursor);
+            send_read(broker, ++number, topic, *cursor);
             due = NEVER;
-            silent_at = now_ms() + atoi(WAIT_MS) + broker->timeout_ms;
+            timeout_at = now_ms() + atoi(WAIT_MS) + broker->timeout_ms;
         }
-        int found = wait_for(broker, STDOUT_FILENO, ZMQ_POLLERR, due < silent_at ? due : silent_at);
+        int found = wait_for_events(broker, STDOUT_FILENO, ZMQ_POLLERR, due < timeout_at ? due : timeout_at);
         if (found & STREAM) return -1;
         if (take_answer(broker, &answer)) {
             if (answer.number != number) continue;
             if (answer.ok) {
                 status = write_records(broker, cursor);
                 due = pause = 0;
-            } else if (may_be_tried_again(answer.code) || strcmp(answer.code, "unknown_topic") == 0) {
-                pause = longer(pause);
+            } else if (is_retryable(answer.code) || strcmp(answer.code, "unknown_topic") == 0) {
+                pause = next_pause(pause);
                 due = now_ms() + pause;
-            } else if (strcmp(answer.code, "damaged") == 0 && frame_follows(broker, &next)) {
-                complain(answer.code, "%s", answer.text);
-                *cursor = next; /* behind what is damaged */
+            } else if (strcmp(answer.code, "damaged") == 0 && next_number(broker, &next)) {
+                report_error(answer.code, "%s", answer.text);
+                *cursor = next; /* behind the damage */
                 due = pause = 0;
             } else {
-                status = complain(answer.code, "%s", answer.text);
+                status = report_error(answer.code, "%s", answer.text);
             }
-        } else if (found & BROKEN || now_ms() >= silent_at) {
+        } else if (found & BROKEN || now_ms() >= timeout_at) {
             status = connect_socket(broker);
             due = now_ms() + RECONNECT_PAUSE_MS; /* never longer: the broker may be back by then */
             pause = 0;
         }
         if (status != DONE) return status;
     }
-    return 128 + ended_by;
+    return 128 + end_signal;
 }
 
 int tail(struct broker *broker, const char *topic, uint64_t after) {
     uint64_t cursor = after;
     int status = follow(broker, topic, &cursor);
-    if (status < 0) return DONE; /* how much of it was read is not known here, so there is no cursor to tell */
+    if (status < 0) return DONE; /* the reader's position is unknown, so there is no cursor to print */
     fprintf(stderr, "quothpipe: cursor %" PRIu64 "\n", cursor);
     return status;
 }

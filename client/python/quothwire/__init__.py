@@ -1,5 +1,5 @@
-"""What every side of Quoth shares: pointers, records, batches, messages, their codecs and errors.
+"""The code that all sides of Quoth share: pointers, records, batches, messages, their codecs and errors.
 
-Nothing in this package touches a socket, a file, a clock or a thread. Bytes in, values out, or one
-documented error.
+It uses no socket, clock or thread, and opens files only in `quothwire.text.paths`. A codec turns bytes into
+values, or raises a documented error.
 """

@@ -1,6 +1,7 @@
-"""Columns as batches: what lies in Arrow's layout already goes into a batch as it is.
+"""The columns of a batch as buffers in Arrow's layout, without a step for each record.
 
-`quothwire.batch.encode` takes records and costs 100 ns each; here whole buffers are joined.
+`encode_columns` joins buffers to a batch, where `quothwire.batch.encode` takes records and costs 100 ns each.
+`columns_of` cuts a stored batch into its buffers.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import NamedTuple
 
-from quothwire.batch import Bytes, Flag, assembled, fixed_bytes
+from quothwire.batch import HEADER_BYTES, Bytes, Flag, Header, assembled, fixed_bytes
 from quothwire.errors import error
 
 
@@ -16,13 +17,21 @@ class Column(NamedTuple):
     """One column of records, each part of it a buffer of bytes.
 
     offsets: int32[records + 1], little-endian, from 0 to the length of the heap. validity: a bit a record,
-    1 where there is something, least significant first; empty: nothing is missing. What is missing has no
+    1 where there is a value, least significant first; empty: no value is missing. A missing value has no
     bytes in the heap.
     """
 
     offsets: Bytes
     heap: Bytes
     validity: Bytes = b""
+
+
+class BatchColumns(NamedTuple):
+    """The columns of a batch; keys and headers are None where it has none."""
+
+    values: Column
+    keys: Column | None
+    headers: Column | None
 
 
 def encode_columns(
@@ -34,11 +43,11 @@ def encode_columns(
     sequence: int = 0,
     flags: int = 0,
 ) -> bytes:
-    """The batch that `quothwire.batch.encode` makes of the same records, without a step for each of them.
+    """Encode the same batch as `quothwire.batch.encode` does from the records of these columns.
 
     headers: encoded ones, from `encode_headers`. Only keys may be missing. Raises `RequestError` as `encode`
-    does, and ``bad_batch`` where a column's offsets do not lead from 0 to the end of its heap; that they rise
-    in between `quothwire.batch.check` sees, as the broker does.
+    does, and ``bad_batch`` where a column's offsets do not lead from 0 to the end of its heap.
+    `quothwire.batch.check`, and so the broker, finds offsets that fall in between.
     """
     records = len(values.offsets) // 4 - 1
     columns, bitmap = [values], b""
@@ -53,7 +62,37 @@ def encode_columns(
         _check(column, records)
     size = fixed_bytes(records, flags) + sum(len(column.heap) for column in columns)
     sections = chain((column.offsets for column in columns), [bitmap], (column.heap for column in columns))
-    return assembled(records, size, sections, producer, sequence, int(flags))
+    return assembled(records, size, sections, producer, sequence, flags)
+
+
+def columns_of(header: Header, batch: memoryview) -> BatchColumns:
+    """Cut a batch whose checksums match into its columns, without a copy.
+
+    Does not check that offsets rise between the first and the last one. Raises `RequestError` ``bad_batch``
+    where the columns do not fit into the batch.
+    """
+    records, flags = header.records, header.flags
+    body = batch[HEADER_BYTES:]
+    heap, width = fixed_bytes(records, flags), 4 * (records + 1)
+    if heap > len(body):
+        raise error("bad_batch", f"{records} records do not fit into a body of {len(body)} bytes")
+    start = 0
+    found: list[Column | None] = []
+    for present in (True, flags & Flag.KEYS, flags & Flag.HEADERS):
+        if not present:
+            found.append(None)
+            continue
+        offsets = body[start : start + width]
+        size = int.from_bytes(offsets[-4:], "little", signed=True)
+        if not 0 <= size <= len(body) - heap:
+            raise error("bad_batch", f"a column of {size} bytes in a body of {len(body)}")
+        found.append(Column(offsets, body[heap : heap + size]))
+        start, heap = start + width, heap + size
+    values, keys, headers = found
+    assert values is not None
+    if keys is not None:
+        keys = keys._replace(validity=body[start : fixed_bytes(records, flags)])
+    return BatchColumns(values, keys, headers)
 
 
 def _check(column: Column, records: int) -> None:
@@ -65,7 +104,7 @@ def _check(column: Column, records: int) -> None:
 
 
 def _bitmap(validity: Bytes, records: int) -> bytes:
-    """A bitmap in steps of 8 bytes, with zeros behind the last record."""
+    """Return the validity as a bitmap in steps of 8 bytes, with zeros behind the last record."""
     if len(validity) and 8 * len(validity) < records:
         raise error("bad_batch", f"a bitmap of {len(validity)} bytes for {records} records")
     whole = (1 << max(records, 0)) - 1

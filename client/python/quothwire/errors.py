@@ -1,8 +1,8 @@
 """The errors of Quoth: one table of wire codes, one small tree of exceptions.
 
-The code is what travels and what never changes; the class tells whose fault it is; ``retryable`` tells
-whether the same request may succeed later; ``hint`` tells a person what to do. An error that came over the
-wire and one that was raised here are the same class with the same code.
+The code is on the wire and never changes. The class says whose fault the error is, ``retryable`` whether the
+same request may succeed later, and ``hint`` what a person can do. An error from the wire and one that was
+raised here have the same class and code.
 
 | class          | whose fault, and what the caller may do                                       |
 | -------------- | ----------------------------------------------------------------------------- |
@@ -10,10 +10,10 @@ wire and one that was raised here are the same class with the same code.
 | `NotFound`     | the topic or the record does not exist                                        |
 | `Conflict`     | the request is well formed but contradicts what is stored                     |
 | `Unavailable`  | the broker cannot do it now: try again                                        |
-| `BrokerFailure`| the broker's disk or code failed: the outcome is not known, somebody must look;|
-|                | or a newer broker says a code that is not in the table here                   |
-| `Damaged`      | stored bytes do not check                                                     |
-| `Disconnected` | nobody answered in time: the outcome is not known                             |
+| `BrokerFailure`| the broker's disk or code failed: the outcome is unknown, read the broker's   |
+|                | log; or the code is a newer broker's and not in this table                    |
+| `Damaged`      | bytes do not match their checksum                                             |
+| `Disconnected` | no answer came in time: the outcome is unknown                                |
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ class Unavailable(QuothError):
 
 
 class BrokerFailure(QuothError):
-    """The broker's storage or code failed; somebody has to look at it."""
+    """The broker's storage or code failed. Its log has the reason."""
 
 
 class Damaged(QuothError):
-    """Stored or received bytes do not check."""
+    """Stored or received bytes do not match their checksum."""
 
 
 class Disconnected(QuothError):
-    """Nobody answered in time. Whether the request took effect is not known."""
+    """No answer came in time. The request may have taken effect or not."""
 
 
 class Code(NamedTuple):
     """One row of the table of codes.
 
-    hint: tells a person what to do. meaning: tells what happened, as a sentence.
+    hint: what a person can do. meaning: what happened, as a sentence.
     """
 
     error: type[QuothError]
@@ -251,14 +251,14 @@ CODES: dict[str, Code] = {
         "the system withholds what a log needs; the text says what and where it should be",
         "The operating system, or the sandbox of the service, withholds what a log needs.",
     ),
-    # bytes that do not check
+    # bytes do not match their checksum
     "damaged": Code(
         Damaged,
         False,
         "`quoth log dump` shows what is left",
         "Stored or received bytes do not match their checksums.",
     ),
-    # nobody answered
+    # no answer
     "timed_out": Code(
         Disconnected,
         True,
@@ -279,7 +279,7 @@ _UNKNOWN = Code(BrokerFailure, False, "a newer broker's: whether it was done is 
 
 
 def error(code: str, text: str, hint: str | None = None) -> QuothError:
-    """Make the error of a code. One that is not known here, a newer broker's, is a `BrokerFailure`."""
+    """Make the error of a code. An unknown code is a newer broker's and becomes a `BrokerFailure`."""
     return CODES.get(code, _UNKNOWN).error(code, text, hint)
 
 
@@ -288,7 +288,7 @@ SHOWN_MAX = 80
 
 
 def shown(value: object) -> str:
-    """Write a value as the text of an error quotes it: short, printable, in the words of no language."""
+    """Format a value for the text of an error: short, printable, and without the terms of Python."""
     match value:
         case None:
             return "nil"
@@ -313,7 +313,7 @@ def shown(value: object) -> str:
 
 
 def quoted(value: object) -> str:
-    """Write a value of a setting as Python does, or as `shown` does if that is long or impossible."""
+    """Format a value of a setting as Python does, or as `shown` does if that is long or impossible."""
     try:
         text = repr(value)
     except ValueError:  # a number of thousands of digits
@@ -322,5 +322,5 @@ def quoted(value: object) -> str:
 
 
 def shown_frame(frame: bytes) -> str:
-    """Write a frame that should be text as the text of an error quotes it."""
+    """Format a frame that should be text for the text of an error."""
     return shown(bytes(frame[:SHOWN_MAX]).decode("utf-8", "replace"))

@@ -1,11 +1,11 @@
-"""The headers of records: one definition of what they are, for producers, the broker and readers.
+"""The headers of records, for producers, the broker and readers.
 
 A record's headers are one msgpack map of text (UTF-8) to binary, at most `HEADERS_BYTES_MAX` bytes, or no
-bytes at all. Any msgpack encoding of such a map will do. A name that stands there twice has its last value.
+bytes at all. Any msgpack encoding of such a map is valid. A name that occurs twice has its last value.
 
-Producers encode them, `encode_headers`. The broker checks those of a whole batch before it stores them,
-`check_header_column`. Logs may hold others, from brokers that did not check: a reader gives such a record
-with the bytes as they are, `readable_headers`.
+Producers call `encode_headers`. The broker calls `check_header_column` for a whole batch before it stores
+the batch. Logs may hold other bytes, from brokers that did not check: readers call `readable_headers`, which
+keeps these bytes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import msgpack
 from quothwire.errors import QuothError, error
 
 HEADERS_BYTES_MAX = 65_535
-"""Encoded headers of one record: metadata, not a second value."""
+"""Encoded headers of one record. They are metadata, not a second value."""
 FEW = 4
-"""So many different headers are decoded one by one: to begin with all of them at once takes as long."""
+"""Up to so many different headers are decoded one by one, which takes as long as to set up bulk decoding."""
 CHUNK = 200
-"""Different headers that are decoded at once, in less than a millisecond."""
+"""Different headers that one call decodes, in less than a millisecond."""
 FIXED_MAX = 4
-"""Bytes beside those of values, for each record of a batch, that are compared with those of all records."""
+"""Bytes outside of values, for each record, up to which headers are compared byte by byte."""
 
 _KINDS: dict[type, str] = {
     str: "text",
@@ -40,7 +40,7 @@ _KINDS: dict[type, str] = {
 
 
 class UnreadableHeaders(dict[str, bytes]):
-    """Headers that cannot be decoded: an empty map. raw: their bytes as stored. problem: why, in words."""
+    """An empty map in place of headers that cannot be decoded. raw: their bytes. problem: the reason."""
 
     __slots__ = ("problem", "raw")
 
@@ -74,29 +74,29 @@ def encode_headers(headers: Mapping[str, bytes]) -> bytes:
 
 
 def decode_headers(encoded: bytes) -> dict[str, bytes]:
-    """Decode one record's headers. Raises `Damaged` if they are none, and says why."""
+    """Decode one record's headers. Raises `Damaged` with the reason if they are invalid."""
     if not encoded:
         return {}
     if len(encoded) > HEADERS_BYTES_MAX:
-        raise _none(f"{len(encoded)} bytes, at most {HEADERS_BYTES_MAX}")
+        raise _invalid(f"{len(encoded)} bytes, at most {HEADERS_BYTES_MAX}")
     try:
         headers = msgpack.unpackb(encoded, raw=False, max_array_len=0, max_ext_len=0)
     except UnicodeDecodeError:
-        raise _none("text that is not UTF-8") from None
+        raise _invalid("text that is not UTF-8") from None
     except (ValueError, RecursionError):
-        raise _none("not one whole msgpack map of text to binary") from None
+        raise _invalid("not one whole msgpack map of text to binary") from None
     if not isinstance(headers, dict):
-        raise _none(f"{_kind(headers)}, not a map")
+        raise _invalid(f"{_kind(headers)}, not a map")
     for name, value in headers.items():
         if not isinstance(name, str):
-            raise _none(f"a name that is {_kind(name)}, not text")
+            raise _invalid(f"a name that is {_kind(name)}, not text")
         if not isinstance(value, bytes):
-            raise _none(f"the value of {name[:100]!r} is {_kind(value)}, not binary")
+            raise _invalid(f"the value of {name[:100]!r} is {_kind(value)}, not binary")
     return headers
 
 
 def readable_headers(encoded: bytes) -> dict[str, bytes]:
-    """Decode one record's headers; `UnreadableHeaders` if they are none."""
+    """Decode one record's headers. Invalid ones become `UnreadableHeaders`."""
     try:
         return decode_headers(encoded)
     except QuothError as problem:
@@ -104,23 +104,23 @@ def readable_headers(encoded: bytes) -> dict[str, bytes]:
 
 
 def raw_of(headers: Mapping[str, bytes]) -> bytes:
-    """The bytes of headers that cannot be decoded; no bytes for those that can."""
+    """Return the bytes of headers that cannot be decoded; no bytes for those that can."""
     raw: bytes = getattr(headers, "raw", b"")
     return raw
 
 
 def problem_of(headers: Mapping[str, bytes]) -> str:
-    """Why headers cannot be decoded; empty for those that can."""
+    """Return the reason for which headers cannot be decoded; empty for those that can."""
     problem: str = getattr(headers, "problem", "")
     return problem
 
 
 def check_header_column(heap: bytes, offsets: Sequence[int]) -> None:
-    """Check the headers of all records of a batch. Raises ``bad_batch``, naming a record and what is wrong.
+    """Check the headers of all records of a batch. Raises ``bad_batch`` that names a record and the reason.
 
-    offsets: where those of each record begin in the heap, and its end; known to rise from 0. Costs 50 to 100
-    ns a record where all have equal headers, or ones that differ only in the bytes of their values; else
-    about 1 us for each different headers, `CHUNK` of them at a time: between them other threads run.
+    offsets: where each record's headers begin in the heap, and its end; they rise from 0. Costs 50 to 100 ns
+    a record where all have equal headers, or headers that differ only in the bytes of values; else about 1 us
+    for each different headers, in steps of `CHUNK`, between which other threads run.
     """
     if len(offsets) > FEW + 1 and _are_alike(heap, offsets):
         return
@@ -133,18 +133,18 @@ def check_header_column(heap: bytes, offsets: Sequence[int]) -> None:
 
 
 def _raise_wrong(chunk: Iterable[bytes], rows: list[bytes]) -> NoReturn:
-    """Raise what is wrong with the first of these that is no headers, and which record has it."""
+    """Raise the reason for the first headers of a chunk that are invalid, with the number of the record."""
     for encoded in chunk:
         try:
             decode_headers(encoded)
         except QuothError as problem:
             which = f"record {rows.index(encoded)} of {len(rows)}, counted from 0"
             raise error("bad_batch", f"{which}: {problem.text}") from None
-    raise AssertionError("headers that are some alone, and none together")
+    raise AssertionError("headers that are valid one by one and invalid in bulk")
 
 
 def _are_headers(rows: Sequence[bytes]) -> bool:
-    """Are all of these the headers of a record, and none of them empty? Without a step for each of many."""
+    """True if all rows are valid headers and none is empty. Many rows take no step each."""
     if len(rows) <= FEW:
         return all(type(readable_headers(row)) is dict for row in rows)
     if max(map(len, rows)) > HEADERS_BYTES_MAX:
@@ -164,7 +164,7 @@ def _are_headers(rows: Sequence[bytes]) -> bool:
 
 
 def _are_alike(heap: bytes, offsets: Sequence[int]) -> bool:
-    """Are all records' headers of one size, and all equal or of one shape?"""
+    """True if all records' headers have one size, and are equal or of one shape."""
     records, size = len(offsets) - 1, offsets[1]
     if not size or size * records != len(heap) or list(offsets) != list(range(0, len(heap) + 1, size)):
         return False
@@ -173,7 +173,7 @@ def _are_alike(heap: bytes, offsets: Sequence[int]) -> bool:
 
 
 def _is_of_one_shape(heap: bytes, first: bytes) -> bool:
-    """Do all headers in a heap, each as long as the first, differ from it in the bytes of values alone?"""
+    """True if the headers in a heap, all as long as the first, differ only in the bytes of values."""
     size = len(first)
     records = len(heap) // size
     fixed = _bytes_beside_values(first)
@@ -183,7 +183,7 @@ def _is_of_one_shape(heap: bytes, first: bytes) -> bool:
 
 
 def _bytes_beside_values(encoded: bytes) -> list[int]:
-    """Where the bytes of headers lie that are not the bytes of a value."""
+    """Return the positions of the bytes that do not belong to a value."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(encoded)
     found: list[int] = []
@@ -198,7 +198,7 @@ def _bytes_beside_values(encoded: bytes) -> list[int]:
     return found
 
 
-def _none(reason: str) -> QuothError:
+def _invalid(reason: str) -> QuothError:
     return error("damaged", f"the record's headers are no map of text to binary: {reason}")
 
 

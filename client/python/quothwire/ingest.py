@@ -1,8 +1,8 @@
-"""What a new batch has to be, beyond what makes it one: checked once, before a log stores it.
+"""Checks of a new batch, beyond its layout, which are made once, before a log stores it.
 
-A batch whose checksums match and whose offsets rise is whole, `quothwire.batch.check`, and readers take it as
-it is. What is checked here are mistakes of its producer, which it learns at once. Logs may hold such
-batches from brokers that did not check; a reader, a recovery or a backup does not refuse them.
+`quothwire.batch.check` accepts a batch whose checksums match and whose offsets rise, and readers need no
+more. These checks find mistakes of a producer, which learns of them at once. Logs may hold such batches from
+brokers that did not check, so readers, recovery and backups accept them.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ from __future__ import annotations
 from itertools import compress
 from operator import sub
 
-from quothwire.batch import HEADERS, KEYS, Bytes, Flag, Header, Parsed, decode, encode, fixed_bytes
+from quothwire.batch import Bytes, Flag, Header, Parsed, decode, encode, fixed_bytes
 from quothwire.errors import error
 from quothwire.headers import check_header_column, problem_of, readable_headers
 
-_START, _COUNTED = int(Flag.START), int(Flag.SPARSE | Flag.ORDINAL)
-_NUMBERED = _START | _COUNTED
+_COUNTED = Flag.SPARSE | Flag.ORDINAL
 _DIGITS = bytes(code == ord("1") for code in range(256))
-"""Makes numbers of the digits of a binary number."""
+"""Translates the digits of a binary number to the numbers 0 and 1."""
 
 
 def check_new(parsed: Parsed) -> None:
-    """Check what a producer says in a batch that is whole. Raises ``bad_batch``, naming the record.
+    """Check the numbering, keys and headers of a whole batch. Raises ``bad_batch`` that names the record.
 
-    Costs nothing without keys and headers. Keys cost 70 ns a record if some records have none, headers as
-    `check_header_column` says.
+    Costs nothing without keys and headers. Keys cost 70 ns a record if some records have none; see
+    `check_header_column` for headers.
     """
     header, body, offsets = parsed
     flags = header.flags
-    if flags & _NUMBERED:
+    if flags & (_COUNTED | Flag.START):
         check_numbering(header)
-    if flags & KEYS:
+    if flags & Flag.KEYS:
         _check_keys(header, body, offsets[1])
-    if flags & HEADERS:
-        begin = fixed_bytes(header.records, flags) + offsets[0][-1] + (offsets[1][-1] if flags & KEYS else 0)
+    if flags & Flag.HEADERS:
+        begin = fixed_bytes(header.records, flags) + sum(column[-1] for column in offsets[:-1])
         check_header_column(bytes(body[begin : begin + offsets[-1][-1]]), offsets[-1])
 
 
 def repaired(raw: Bytes, log_id: int) -> tuple[bytes, list[int]]:
-    """A stored batch as a new one may be, without a producer: what readers get of it, and nothing besides.
+    """Encode a stored batch again, so that a broker accepts it as a new one, without a producer.
 
-    Bytes of null keys, bits behind the records and headers that cannot be decoded are left out; the rows of
-    the records that had such headers are the second result. Raises ``bad_batch`` for one that is not whole.
+    Leaves out what no reader gets: bytes of null keys, bits behind the records, and headers that cannot be
+    decoded. Returns the rows of the records that had such headers, too. Raises ``bad_batch`` for a batch that
+    is not whole.
     """
     _, values, keys, headers = decode(raw, log_id)
     wrong = [row for row, one in enumerate(headers or ()) if problem_of(readable_headers(one))]
@@ -52,7 +52,7 @@ def repaired(raw: Bytes, log_id: int) -> tuple[bytes, list[int]]:
 
 
 def check_published(header: Header) -> None:
-    """Check that the header of a published batch leaves to the log what the log decides.
+    """Check that a published batch has no pointer and no ordinal yet, and no part of a producer's identity.
 
     Raises ``bad_batch``.
     """
@@ -65,9 +65,9 @@ def check_published(header: Header) -> None:
 
 
 def check_numbering(header: Header) -> None:
-    """Check that the flags of a producer's numbering make sense together. Raises ``bad_batch``."""
+    """Check that the flags of a producer's numbering fit together. Raises ``bad_batch``."""
     flags = header.flags
-    if flags & _START and not flags & _COUNTED:
+    if flags & Flag.START and not flags & _COUNTED:
         raise error("bad_batch", "START without SPARSE or ORDINAL: a dense producer begins with sequence 1")
     if flags & _COUNTED and not header.producer:
         raise error("bad_batch", "SPARSE or ORDINAL without a producer id")

@@ -1,7 +1,7 @@
-"""Pointers: one 56-bit integer that is identity, time and cursor.
+"""Pointers: 56-bit integers that are identity, time and cursor.
 
-A pointer counts microseconds since 1970-01-01 UTC, so it converts to a datetime without loss and without
-asking anybody. 0 stands before every record. A batch of n records takes n consecutive pointers.
+A pointer counts microseconds since 1970-01-01 UTC, so it converts to a datetime without loss. 0 stands before
+every record. A batch of n records takes n consecutive pointers.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ def check_pointer(value: int) -> int:
 
 
 def to_datetime(pointer: int) -> datetime:
-    """Tell the pointer's time, UTC, exact to the microsecond."""
+    """Return the pointer's time, UTC, exact to the microsecond."""
     return _EPOCH + timedelta(microseconds=check_pointer(pointer))
 
 
-def from_datetime(moment: datetime) -> int:
-    """Tell the pointer of a time. The time must say its zone; a naive one is refused."""
-    if moment.utcoffset() is None:
+def from_datetime(time: datetime) -> int:
+    """Return the pointer of a time. Raises ``bad_pointer`` for a time without a zone."""
+    if time.utcoffset() is None:
         raise error(
-            "bad_pointer", f"{moment.isoformat()} has no time zone", "use datetime.now(UTC) or tzinfo=UTC"
+            "bad_pointer", f"{time.isoformat()} has no time zone", "use datetime.now(UTC) or tzinfo=UTC"
         )
-    return check_pointer((moment - _EPOCH) // _MICROSECOND)
+    return check_pointer((time - _EPOCH) // _MICROSECOND)
 
 
 def to_text(pointer: int) -> str:
-    """Write the pointer's time as ISO 8601 with six decimals: ``2026-01-02T03:04:05.000001Z``."""
+    """Format the pointer's time as ISO 8601 with six decimals: ``2026-01-02T03:04:05.000001Z``."""
     return to_datetime(pointer).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse(text: str, now: int) -> int:
-    """Read a moment as a person types it.
+    """Read a timestamp as a person types it.
 
-    A decimal pointer, an ISO 8601 date or time (UTC unless it says otherwise), ``now``, or a span before
-    ``now`` such as ``-15m`` and ``-1d3h``; ``now`` itself is a pointer and is given by the caller. A moment
-    before 1970 is 0. Raises `RequestError` ``bad_pointer`` that says which part of a date or span is wrong.
+    A timestamp is a decimal pointer, an ISO 8601 date or time (UTC unless it has a zone), ``now``, or a span
+    before ``now`` such as ``-15m`` and ``-1d3h``. now: the pointer of the current time. A time before 1970 is
+    0. Raises `RequestError` ``bad_pointer`` that says which part of a date or span is wrong.
     """
     text = text.strip()
     if text.isascii() and text.isdigit():
@@ -59,14 +59,14 @@ def parse(text: str, now: int) -> int:
     if text.startswith("-") and is_span(text[1:]):
         return max(0, check_pointer(now) - round(parse_span(text[1:]) * 1e6))
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        from quothwire.text.timestamp_text import refusal  # it takes time to load, and is for mistakes alone
+        from quothwire.text.timestamp_text import timestamp_error  # takes time to load; only mistakes need it
 
-        raise refusal(text) from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    if moment > to_datetime(POINTER_MAX):
+        raise timestamp_error(text) from None
+    time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    if time > to_datetime(POINTER_MAX):
         raise error(
             "bad_pointer", f"{text!r} lies behind the last pointer", f"at most {to_text(POINTER_MAX)}"
         )
-    return from_datetime(max(_EPOCH, moment))
+    return from_datetime(max(_EPOCH, time))

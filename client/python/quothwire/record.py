@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import repeat
 from typing import NamedTuple
 
@@ -23,80 +23,71 @@ class Record(NamedTuple):
 
     @property
     def raw_headers(self) -> bytes:
-        """The headers as stored if they cannot be decoded and `headers` is empty for that; else no bytes."""
+        """The headers as stored if they cannot be decoded, so that `headers` is empty; else no bytes."""
         return raw_of(self.headers)
 
     @property
     def headers_problem(self) -> str:
-        """Why the headers cannot be decoded; empty if they can."""
+        """The reason for which the headers cannot be decoded; empty if they can."""
         return problem_of(self.headers)
 
 
 class Headers(Mapping[str, bytes]):
-    """A record's headers, decoded when they are looked at. What cannot be decoded is an empty map.
+    """A record's headers, decoded at the first access. Headers that cannot be decoded are an empty map.
 
     raw, problem: as `quothwire.headers.UnreadableHeaders` has them.
     """
 
-    __slots__ = ("_encoded", "_opened")
+    __slots__ = ("_decoded", "_encoded")
 
     def __init__(self, encoded: bytes) -> None:
         self._encoded = encoded
-        self._opened: dict[str, bytes] | None = None
+        self._decoded: dict[str, bytes] | None = None
 
     def __getitem__(self, name: str) -> bytes:
-        return self._open()[name]
+        return self._decode()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._open())
+        return iter(self._decode())
 
     def __len__(self) -> int:
-        return len(self._open())
+        return len(self._decode())
 
     def __repr__(self) -> str:
         return f"Headers({self._encoded!r})"
 
     @property
     def raw(self) -> bytes:
-        """The bytes as stored if they cannot be decoded, else none."""
+        """The bytes as stored if they cannot be decoded; else no bytes."""
         return self._encoded if self.problem else b""
 
     @property
     def problem(self) -> str:
-        """Why they cannot be decoded, empty if they can."""
-        return problem_of(self._open())
+        """The reason for which they cannot be decoded; empty if they can."""
+        return problem_of(self._decode())
 
-    def _open(self) -> dict[str, bytes]:
-        if self._opened is None:
-            self._opened = readable_headers(self._encoded)
-        return self._opened
-
-
-def closed_records_of(found: Batch, after: int = 0) -> list[Record]:
-    """The records of a decoded batch with pointers above `after`, their headers not looked at yet."""
-    return _records(found, after, _closed)
+    def _decode(self) -> dict[str, bytes]:
+        if self._decoded is None:
+            self._decoded = readable_headers(self._encoded)
+        return self._decoded
 
 
 def records_of(found: Batch, after: int = 0) -> list[Record]:
-    """The records of a decoded batch with pointers above `after`, their headers decoded."""
-    return _records(found, after, readable_headers)
-
-
-def _records(found: Batch, after: int, opened: Callable[[bytes], Mapping[str, bytes]]) -> list[Record]:
+    """Return the records of a decoded batch with pointers above `after`, their headers still encoded."""
     header, values, keys, headers = found
     skip = max(0, after - header.base + 1)
     rows = zip(
         range(header.base + skip, header.last + 1),
         values[skip:] if skip else values,
         repeat(None) if keys is None else keys[skip:],
-        repeat(_NOTHING) if headers is None else map(opened, headers[skip:]),
+        repeat(_NO_HEADERS) if headers is None else map(_headers, headers[skip:]),
         strict=False,
     )
     return list(map(_new, repeat(Record), rows))
 
 
-_NOTHING = Headers(b"")
+_NO_HEADERS = Headers(b"")
 
 
-def _closed(encoded: bytes) -> Mapping[str, bytes]:
-    return Headers(encoded) if encoded else _NOTHING
+def _headers(encoded: bytes) -> Mapping[str, bytes]:
+    return Headers(encoded) if encoded else _NO_HEADERS

@@ -1,4 +1,4 @@
-"""The settings of a topic, as they travel and as the broker keeps them."""
+"""The settings of a topic, as the wire and the broker have them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from quothwire.text.quantity import format_size, format_span, parse_size, parse_
 from quothwire.text.suggestion import nearest
 
 Durability = Literal["written", "synced"]
-"""``written``: the operating system has it, it survives the death of the process. ``synced``: fsync has
-returned, it survives power loss."""
+"""``written``: the operating system has the records, which survive the death of the broker. ``synced``: fsync
+has returned, and they survive a power cut."""
 
 DURABILITIES: tuple[str, ...] = get_args(Durability)
 SEGMENT_BYTES_MAX = 2**40
@@ -23,7 +23,7 @@ SIZES = frozenset({"max_bytes", "size_limit"})
 
 
 class GivenSettings(TypedDict, total=False):
-    """Settings as an application gives them; 0 and ``"infinity"`` stand for "no limit", see `TopicSettings`.
+    """Settings as an application gives them, see `TopicSettings`. 0 and ``"infinity"`` mean "no limit".
 
     Spans are seconds or text such as ``"7d"`` and ``"1h30m"``, sizes bytes or text such as ``"1GiB"``.
     """
@@ -38,12 +38,12 @@ class GivenSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What can be set for one topic. 0 stands for "no limit".
+    """The settings of one topic. 0 means "no limit".
 
-    durability: the level that a publish gets when it asks for none.
+    durability: the level of a publish that asks for none.
     max_age: seconds; older records are removed, a whole segment at a time.
-    max_bytes: bytes of the topic's segments; the oldest are removed above it.
-    size_limit: bytes; a segment that would grow beyond it is sealed and a new one begun.
+    max_bytes: bytes of the topic's segments; above it, the oldest ones are removed.
+    size_limit: bytes; a segment that would grow beyond it is sealed, and the next one begins.
     count_limit: records a segment.
     age_limit: seconds; a segment whose first record is older is sealed.
     """
@@ -66,7 +66,7 @@ class TopicSettings:
                 raise error("bad_setting", f"{name} is a number from {low} to {high:.0f}, not {shown(value)}")
 
     def changed(self, changes: Mapping[str, Any]) -> TopicSettings:
-        """The settings with some of them changed. An unknown name raises ``bad_setting``."""
+        """Return the settings with some of them changed. Raises ``bad_setting`` for an unknown name."""
         for name in changes:
             if name not in NAMES:
                 near = nearest(str(name), NAMES)
@@ -75,14 +75,14 @@ class TopicSettings:
         return TopicSettings(**{**asdict(self), **changes})
 
     def to_map(self) -> dict[str, Any]:
-        """The settings as a plain map."""
+        """Return the settings as a plain map."""
         return asdict(self)
 
 
 def as_sent(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert settings as they are given to settings as they travel: spans and sizes become numbers.
+    """Convert the spans and sizes of given settings to numbers, as the wire has them.
 
-    What is no setting is left as it is: a newer broker may know it; any other one suggests the right name.
+    Keeps an unknown setting as it is: a newer broker may know it, and any other one suggests the right name.
     Raises `RequestError` ``bad_setting`` that names the setting.
     """
     sent: dict[str, Any] = {}
@@ -95,7 +95,7 @@ def as_sent(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Print each setting for people: ``7 days``, ``64 MiB``, ``no limit``; unknown ones as they are."""
+    """Format each setting for people: ``7 days``, ``64 MiB``, ``no limit``; unknown ones as they are."""
     return {name: _word(name, value) for name, value in settings.items()}
 
 
@@ -110,7 +110,7 @@ def _word(name: str, value: Any) -> str:
 
 
 def _span(value: Any) -> float | int:
-    """Whole seconds given as such stay whole numbers."""
+    """Return seconds. An integer stays an integer."""
     return value if type(value) is int else parse_span(value, infinity=0.0)
 
 
@@ -131,4 +131,4 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "max_bytes": _size,
     "size_limit": parse_size,
 }
-"""A segment has to end somewhere: `size_limit` alone cannot be infinite."""
+"""`size_limit` alone cannot be infinite, so that a segment ends."""

@@ -1,4 +1,4 @@
-"""Topic names: what a name may be, on the wire and in every API."""
+"""Topic names, on the wire and in every API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from quothwire.errors import error
 
 TOPIC_BYTES_MAX = 200
-"""Fits, percent-encoded or cut, into one file name of 255 bytes together with a log id."""
+"""A file name of 255 bytes has room for it, percent-encoded or cut, and for a log id."""
 
 _FORBIDDEN_CATEGORIES = frozenset(("Cc", "Cs", "Zl", "Zp"))
 

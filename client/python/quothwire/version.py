@@ -1,4 +1,4 @@
-"""The version of this distribution. Asking the installed one for it takes longer than most commands."""
+"""The version of this distribution. Reading the installed metadata takes longer than most commands."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""What the text of an error must not hold: it is read by people who write clients in any language."""
+"""Errors as a caller meets them, and the words that their texts must not have."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+import pytest
 
 from quothwire.errors import QuothError
 
@@ -14,10 +17,23 @@ _PYTHON = re.compile(
 )
 
 
-def names_python(problem: QuothError) -> str:
-    """What an error says of the language it was written in, or that it gives no reason; empty if neither.
+def error_of(call: Callable[..., object], *arguments: object) -> QuothError:
+    """Return the error that a call raises. Its text is short, whatever it quotes."""
+    with pytest.raises(QuothError) as raised:
+        call(*arguments)
+    assert len(str(raised.value)) < 1_000
+    return raised.value
 
-    What it quotes of a request is passed over.
+
+def code_of(call: Callable[..., object], *arguments: object) -> str:
+    """Return the code of the error that a call raises."""
+    return error_of(call, *arguments).code
+
+
+def names_python(problem: QuothError) -> str:
+    """Return the part of an error that names Python, or the error if its text has no reason; else "".
+
+    People who write clients in any language read these texts. Ignores quotations of a request.
     """
     for words in (problem.text, problem.hint):
         found = _BYTES.search(words) or _PYTHON.search(_QUOTED.sub("''", words))

@@ -1,9 +1,9 @@
-"""Announcements: one frame on the PUB socket, a hint that a topic holds something new.
+"""Announcements: one frame on the PUB socket, a hint that a topic has new records.
 
     TOPIC 00 POINTER          the topic's UTF-8 name, a zero byte, its newest pointer as a decimal
 
-A subscription to TOPIC and the zero byte gets exactly this topic. Announcements are coalesced and may be
-dropped; the data is pulled, so nothing depends on them.
+A subscription to TOPIC and the zero byte gets exactly this topic. The broker joins announcements and may drop
+them. Readers fetch records, so that no read depends on them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from quothwire.protocol.messages import Welcome
 
 SUFFIX = "-announcements"
-"""Of the address beside one that is not tcp."""
+"""The end of the address of announcements where the broker's is not tcp."""
 _SEPARATOR = b"\0"
 
 
@@ -39,7 +39,7 @@ def decode(frame: bytes) -> tuple[str, int]:
 
 
 def endpoint(url: str, welcome: Welcome) -> str:
-    """Tell where a client that reached a broker at `url` subscribes. welcome: the answer to hello."""
+    """Return the URL to subscribe to for a client that connects to `url`. welcome: the reply to hello."""
     if not url.startswith("tcp://"):
         return url + SUFFIX
     if welcome.announcements:
@@ -49,5 +49,5 @@ def endpoint(url: str, welcome: Welcome) -> str:
 
 
 def subscription(topic: str) -> bytes:
-    """What to subscribe to for the announcements of one topic."""
+    """Return the prefix to subscribe to for the announcements of one topic."""
     return topic.encode() + _SEPARATOR

@@ -1,4 +1,4 @@
-"""The bounds of fields: what an annotation of a request or a reply says about its values."""
+"""The bounds of the fields of requests and replies, which stand in their annotations."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from quothwire.pointer import POINTER_MAX
 
 
 class Range(NamedTuple):
-    """The bounds of an integer, both included; of a list, those of its length.
+    """The bounds of an integer, both included, or of the length of a list.
 
-    above: the code of a request with an integer above them. Below them, it is ``bad_request``.
+    above: the error code for a request with a larger integer. The one for a smaller integer is
+    ``bad_request``.
     """
 
     low: int
@@ -21,14 +22,15 @@ class Range(NamedTuple):
     def __str__(self) -> str:
         return f"from {self.low} to {self.high}"
 
-    def refusal(self, name: str, value: int, written: str = "") -> QuothError:
-        """The error of a request whose integer `name` lies outside. written: as it stands in the request."""
+    def error_for(self, name: str, value: int, written: str = "") -> QuothError:
+        """Make the error for a request whose integer `name` lies outside. written: its text there."""
         code = self.above if value > self.high else "bad_request"
         return error(code, f"{name} is {written or value}: it must be an integer {self}", "nothing was done")
 
 
 LATER: dict[str, Any] = {"later": True}
-"""Metadata of a field that came later: it is left out at its default, so that an older broker understands."""
+"""Metadata of a field that was added later. It is not sent at its default, so that an older broker accepts
+the message."""
 
 Number = Annotated[int, Range(0, 2**64 - 1)]
 POINTERS = Range(0, POINTER_MAX, "bad_pointer")

@@ -1,8 +1,8 @@
-"""What clients and brokers say to each other: every request and every reply as a value.
+"""The requests of clients and the replies of brokers.
 
-A field's annotation is its contract: the codec refuses whatever does not fit it before anybody looks at
-the value. A field without a default is required. A request is refused for a field that it does not have; in
-a reply such a field is passed over, so that an older client understands a newer broker.
+The annotation of a field is its contract: the codec refuses a value that does not fit. A field without a
+default is required. A request with an unknown field is refused. A reply may have unknown fields, which the
+codec ignores, so that an older client understands a newer broker.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from quothwire.protocol.transaction import ANY, BATCHES_MAX, NEVER, PART_MAX, VE
 from quothwire.protocol.value import Value
 
 WAIT_MS_MAX = 600_000
-"""A wait is forgotten after ten minutes at the latest: a client that died costs nothing for longer."""
+"""The broker ends a wait after ten minutes, so that a client that died costs nothing for longer."""
 FETCH_BYTES_MAX = 4 * 2**20
-"""A reply above it is not faster; one larger batch is still sent whole."""
+"""A larger reply is not faster. One larger batch is still sent whole."""
 TOPICS_MAX = 1_000
-"""Names in one listing; `ListTopics.after` continues it."""
+"""Names in one listing. `ListTopics.after` continues it."""
 PARTS_MAX = 10_000
-"""Of one stretch: as many tasks as a cluster runs at once, and a reply of 300 KB."""
+"""Parts of one range: as many tasks as a cluster runs at once, and a reply of 300 KB."""
 
 Milliseconds = Annotated[int, Range(0, WAIT_MS_MAX)]
 Version = Annotated[int, Range(0, VERSION_MAX)]
 
 
 class Operation(IntEnum):
-    """What a request asks for. The numbers are on the wire and never change."""
+    """The operation of a request. The numbers are on the wire and never change."""
 
     HELLO = 1
     PING = 2
@@ -54,18 +54,18 @@ class Operation(IntEnum):
 
 
 class Hello(Value):
-    """Who is calling? Answered by `Welcome`."""
+    """Ask for the versions and limits of the broker, answered by `Welcome`. client: its name and version."""
 
     operation: ClassVar[Operation] = Operation.HELLO
     client: str = ""
 
 
 class Welcome(Value):
-    """The broker's version, the protocol versions and operations it knows, its limits, where it announces.
+    """The broker's version, its protocol versions, operations and limits, and the address of announcements.
 
-    announcements: the URL to subscribe to; empty where the broker cannot know by which address it is reached,
-    or is not reached over tcp. announcements_port: the port, at the host by which the client reached the
-    broker; 0 where each port of the broker has its own. See `quothwire.protocol.announcement.endpoint`.
+    announcements: the URL to subscribe to; empty where the broker cannot know the address that clients use,
+    or this address is not tcp. announcements_port: the port, at the host that the client connects to; 0 where
+    each port of the broker has its own. See `quothwire.protocol.announcement.endpoint`.
     """
 
     server: str
@@ -77,7 +77,7 @@ class Welcome(Value):
 
 
 class Ping(Value):
-    """Is somebody there? Answered by `Pong` by the front end alone."""
+    """Ask for a sign of life, answered by `Pong` from the front end alone."""
 
     operation: ClassVar[Operation] = Operation.PING
 
@@ -89,16 +89,16 @@ class Pong(Value):
 
 
 class Publish(Value):
-    """Append the batch in the payload, all of it or nothing. An empty durability is the topic's own."""
+    """Append the batch in the payload, all of it or nothing. An empty durability means the topic's."""
 
     operation: ClassVar[Operation] = Operation.PUBLISH
     durability: str = ""
 
 
 class Published(Value):
-    """The pointers that the records got, and the level that is reached.
+    """The pointers of the published records, and the durability that they have.
 
-    log: id of the topic's log. duplicate: this batch was stored before; these are its first pointers.
+    log: id of the topic's log. duplicate: the batch was stored before, and these are its first pointers.
     """
 
     log: Number
@@ -110,12 +110,12 @@ class Published(Value):
 
 
 class Fetch(Value):
-    """Whole batches of records with pointers above `after`, at least one when there is any.
+    """Read whole batches of records with pointers above `after`, at least one if there is any.
 
-    ordinal: the ordinal that the reader expects next, -1 if it does not know. The limits are soft: the
-    first batch is sent whatever its size, and it may hold records at or below `after`. wait_ms: how long
-    the broker keeps the request when there is nothing yet, or no topic (unless the reader says an ordinal
-    and so knew it). until: no batch is sent whose first record lies above it; 0: there is no end.
+    ordinal: the ordinal that the reader expects next, -1 if unknown. The limits are soft: the first batch is
+    sent whatever its size, and it may have records at or below `after`. wait_ms: how long the broker keeps
+    the request when there is no record yet, or no topic (unless the request has an ordinal, because then the
+    reader knew the topic). until: no batch is sent whose first record lies above it; 0: no end.
     """
 
     operation: ClassVar[Operation] = Operation.FETCH
@@ -128,13 +128,13 @@ class Fetch(Value):
 
 
 class Fetched(Value):
-    """The answer to `Fetch`; the payload holds the batches as they are stored.
+    """The answer to `Fetch`. The payload has the batches as they are stored.
 
     log: id of the topic's log, which seeds the header checksums. next: the cursor to go on with, equal to
-    `after` when there was nothing, and at least `until` when there is nothing more up to there. newest: the
-    newest pointer that can be read. gone: how many records between the cursor and the first record sent are
-    not there any more (exact if the request said its ordinal, else at most so many). end: the ordinal after
-    the newest record. damaged: how many of those that are gone were not removed, but cannot be read.
+    `after` if there was no record, and at least `until` if there is no further one up to there. newest: the
+    newest pointer that can be read. gone: the number of records between the cursor and the first record sent
+    that are no longer there (exact if the request has an ordinal, else an upper bound). end: the ordinal
+    after the newest record. damaged: those of the gone records that were not removed and cannot be read.
     """
 
     log: Number
@@ -146,7 +146,7 @@ class Fetched(Value):
 
 
 class ListTopics(Value):
-    """Names of topics above `after`, in the order of their UTF-8 bytes."""
+    """List names of topics above `after`, in the order of their UTF-8 bytes."""
 
     operation: ClassVar[Operation] = Operation.LIST
     after: str = ""
@@ -154,23 +154,23 @@ class ListTopics(Value):
 
 
 class Topics(Value):
-    """Names of topics; fewer than asked for means that there are no more."""
+    """Names of topics. Fewer than requested means that there are no more."""
 
     names: list[str]
 
 
 class DescribeTopic(Value):
-    """All that is known about one topic. Never wakes it."""
+    """Ask for everything about one topic. Never opens a hibernating one."""
 
     operation: ClassVar[Operation] = Operation.DESCRIBE
 
 
 class TopicInfo(Value):
-    """One topic. first, last: its oldest and newest pointer, 0 if it is empty. count: records kept.
+    """One topic. first, last: its oldest and newest pointer, 0 if it is empty. count: its records.
 
-    first_ordinal: records that were there before the oldest one. states: a letter a segment, oldest first:
-    w the one being written, r open for reading, h hibernating. counters: what happened since the broker was
-    started, and how things stand.
+    first_ordinal: the number of records before the oldest one. states: a letter a segment, oldest first: w
+    for the active one, r for open, h for hibernating. counters: events since the start of the broker, and
+    gauges.
     """
 
     name: str
@@ -188,7 +188,7 @@ class TopicInfo(Value):
 
 
 class CreateTopic(Value):
-    """Make a topic with these settings, the broker's defaults for the rest."""
+    """Create a topic with these settings, and the broker's defaults for the others."""
 
     operation: ClassVar[Operation] = Operation.CREATE
     settings: dict[str, Any] = field(default_factory=dict)
@@ -202,10 +202,10 @@ class UpdateTopic(Value):
 
 
 class DeleteTopic(Value):
-    """Delete a topic and its records. Who waits on it gets ``unknown_topic``.
+    """Delete a topic and its records. Pending fetches get ``unknown_topic``.
 
-    log: the id that the topic's log must have, so that a request that is sent twice does not delete what
-    was made anew in between; 0 for any.
+    log: the id that the topic's log must have, so that a request that is sent twice does not delete a topic
+    that was created in between; 0 for any.
     """
 
     operation: ClassVar[Operation] = Operation.DELETE
@@ -213,14 +213,14 @@ class DeleteTopic(Value):
 
 
 class TrimTopic(Value):
-    """Remove the segments that hold only records below `before`, the active one included."""
+    """Remove the segments that have only records below `before`, the active one included."""
 
     operation: ClassVar[Operation] = Operation.TRIM
     before: Pointer
 
 
 class Trimmed(Value):
-    """What a trim removed, and the oldest pointer that is left (0: the topic is empty)."""
+    """The records and bytes that a trim removed, and the oldest pointer that is left (0: none)."""
 
     records: Number
     bytes: Number
@@ -228,13 +228,13 @@ class Trimmed(Value):
 
 
 class RollTopic(Value):
-    """Seal the active segment and begin a new one; nothing happens if it is empty."""
+    """Seal the active segment and begin a new one. No effect if it is empty."""
 
     operation: ClassVar[Operation] = Operation.ROLL
 
 
 class GetStatus(Value):
-    """The broker as a whole, with the states of some topics. Wakes none."""
+    """Ask for the state of the broker, with the states of some topics. Opens none of them."""
 
     operation: ClassVar[Operation] = Operation.STATUS
     after: str = ""
@@ -242,7 +242,7 @@ class GetStatus(Value):
 
 
 class Status(Value):
-    """The broker as a whole. uptime: seconds. states: topic name -> its letters, as in `TopicInfo`."""
+    """The state of the broker. uptime: seconds. states: topic name -> its letters, as in `TopicInfo`."""
 
     server: str
     pid: Number
@@ -256,7 +256,7 @@ class Status(Value):
 
 
 class AdvanceTopic(Value):
-    """How far do so many records reach, from the first one above `after` on? Answered by `Advance`."""
+    """Ask how far so many records reach, from the first one above `after`. Answered by `Advance`."""
 
     operation: ClassVar[Operation] = Operation.ADVANCE
     after: Pointer = 0
@@ -265,12 +265,12 @@ class AdvanceTopic(Value):
 
 
 class Advance(Value):
-    """The longest stretch (after, until] within the limits. Nothing there: both are the same.
+    """The longest range (after, until] within the limits. If it is empty, both are equal.
 
-    after: where it begins, which is where what is kept begins if something is gone. records: exactly as many
-    as asked for if there are so many, so `until` may lie inside of a batch. bytes: stored ones of the batches
-    that they lie in; more than asked for only if there is one batch. gone: records that were removed between
-    the `after` of the request and the first one kept, at most. newest, end, log: as in `Fetched`.
+    after: the beginning of the range, in front of the oldest record if some are gone. records: exactly as
+    many as requested if there are so many, so that `until` may lie inside of a batch. bytes: those of the
+    batches of these records; more than requested only for a single batch. gone: upper bound of the records
+    that were removed between the `after` of the request and the oldest one. newest, end, log: see `Fetched`.
     """
 
     log: Number
@@ -284,7 +284,7 @@ class Advance(Value):
 
 
 class SplitTopic(Value):
-    """Divide what is kept of (after, until] between batches into that many parts. Answered by `Parts`."""
+    """Divide the records in (after, until] into that many parts, between batches. Answered by `Parts`."""
 
     operation: ClassVar[Operation] = Operation.SPLIT
     after: Pointer = 0
@@ -293,9 +293,9 @@ class SplitTopic(Value):
 
 
 class Parts(Value):
-    """At most as many stretches as asked for, in order, each as [after, until, records, bytes].
+    """At most as many ranges as requested, in order, each as [after, until, records, bytes].
 
-    None is empty, and none holds more than twice its share of the records, unless it is one batch. gone,
+    None is empty, and none has more than twice its share of the records, unless it is one batch. gone,
     newest, end, log: as in `Advance`.
     """
 
@@ -307,7 +307,7 @@ class Parts(Value):
 
 
 class CountTopic(Value):
-    """What is kept of (after, until]? Answered by `Count`."""
+    """Count the records in (after, until]. Answered by `Count`."""
 
     operation: ClassVar[Operation] = Operation.COUNT
     after: Pointer = 0
@@ -315,10 +315,10 @@ class CountTopic(Value):
 
 
 class Count(Value):
-    """What is kept of a stretch. bytes: stored ones of the batches that the records lie in.
+    """The records of a range. bytes: those of the batches of these records.
 
-    Records that are damaged count, though nobody can read them. first, last: pointers of records, 0 if there
-    are none that can be read. gone, newest, end, log: as in `Advance`.
+    Damaged records count, too. first, last: pointers of records, 0 if none can be read. gone, newest, end,
+    log: as in `Advance`.
     """
 
     log: Number
@@ -332,9 +332,9 @@ class Count(Value):
 
 
 class Stage(Value):
-    """Keep the batch in the payload for a transaction; nobody reads it before that is published.
+    """Store the batch in the payload for a transaction, invisible until that is published.
 
-    part, attempt: whose batch it is. number: the batches of this attempt before it, each of which is there.
+    part, attempt: its writer. number: the batches of this attempt before it, which are all there.
     """
 
     operation: ClassVar[Operation] = Operation.STAGE
@@ -346,7 +346,7 @@ class Stage(Value):
 
 
 class Staged(Value):
-    """What is staged of this attempt, bytes with the batches' headers."""
+    """The staged batches of this attempt, their records and their bytes, headers included."""
 
     batches: Number
     records: Number
@@ -354,10 +354,10 @@ class Staged(Value):
 
 
 class PublishStaged(Value):
-    """Append the parts that the payload names, one behind the other, all or nothing. Answered by `Published`.
+    """Append the parts that the payload names, one after the other, all or nothing. Answered by `Published`.
 
-    parts: how many the payload names, see `protocol.transaction`. What else was staged for the transaction
-    is removed. newest: nothing is published unless this is the newest version that the application has.
+    parts: the number of parts in the payload, see `protocol.transaction`. Removes all other staged parts of
+    the transaction. newest: publish only if this is the newest version of the application.
     """
 
     operation: ClassVar[Operation] = Operation.PUBLISH_STAGED
@@ -368,7 +368,7 @@ class PublishStaged(Value):
 
 
 class AbortTransaction(Value):
-    """Remove what is staged for a transaction; a published one stays. Answered by `TransactionInfo`."""
+    """Remove the staged parts of a transaction; a published one stays. Answered by `TransactionInfo`."""
 
     operation: ClassVar[Operation] = Operation.ABORT
     application: str
@@ -376,7 +376,7 @@ class AbortTransaction(Value):
 
 
 class GetTransaction(Value):
-    """How a transaction stands."""
+    """Ask for the state of a transaction. Answered by `TransactionInfo`."""
 
     operation: ClassVar[Operation] = Operation.TRANSACTION
     application: str
@@ -384,11 +384,11 @@ class GetTransaction(Value):
 
 
 class TransactionInfo(Value):
-    """A transaction as it stands. state: published, staged (something of it is there), unknown.
+    """The state of a transaction: published, staged (some of its parts are there) or unknown.
 
     log: id of the topic's log. first, last, count: its records, if it is published. parts, batches, records,
     bytes: what is staged, each attempt counted as a part; in the answer to an abort, what was removed.
-    newest_version: the highest that the application has published here, -1 if none is known.
+    newest_version: the highest version that the application has published here, -1 if none is known.
     """
 
     log: Number

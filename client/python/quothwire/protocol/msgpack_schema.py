@@ -1,12 +1,11 @@
-"""Values as msgpack maps: a message's fields in, its fields out, each held against its annotation."""
+"""Messages as msgpack maps. Decoding compares the value of each field with the field's annotation."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgpack
 
@@ -15,14 +14,14 @@ from quothwire.protocol.bounds import Range
 from quothwire.protocol.messages import PARTS_MAX
 
 REPLY_BYTES_MAX = 2**20
-"""A full listing of topics with names of 200 bytes fits; nothing else comes near."""
+"""A full listing of topics with names of 200 bytes fits. Every other reply is far smaller."""
 REPLY_ELEMENTS_MAX = PARTS_MAX
 REQUEST_BYTES_MAX = 2**13
-"""Settings and a name need a few hundred bytes; what a stranger can make a broker decode costs it 2 ms."""
+"""Settings and a name need a few hundred bytes. A hostile request of this size costs the broker 2 ms."""
 REQUEST_ELEMENTS_MAX = 64
-"""An array takes its memory when it begins, and 1,024 can stand in each other: that is 0.5 MiB at most."""
+"""The decoder allocates an array when it begins, and nests up to 1,024 of them: 0.5 MiB at most."""
 REPLY_DEPTH_MAX, REQUEST_DEPTH_MAX = 8, 4
-"""A list of lists of numbers in a map is the deepest there is; a later broker may have more to tell."""
+"""The deepest message is a map with a list of lists. Replies of a later broker may be deeper."""
 
 _REQUEST_LIMITS = REQUEST_BYTES_MAX, REQUEST_ELEMENTS_MAX, REQUEST_DEPTH_MAX
 _REPLY_LIMITS = REPLY_BYTES_MAX, REPLY_ELEMENTS_MAX, REPLY_DEPTH_MAX
@@ -32,22 +31,23 @@ _SMALL_MAPS = frozenset(bytes((first,)) for first in range(0x80, 0x90))
 """The first bytes of maps with up to 15 entries."""
 _PLAIN = frozenset((int, str, bool, float))
 
-Check = Callable[[Any], bool]
+_INTEGERS = range(-(2**63), 2**64)
+"""All integers of msgpack."""
 
 
 def pack(message: Any, unicode_errors: str = "strict") -> bytes:
     """Encode a message's fields as one msgpack map.
 
-    unicode_errors: what becomes of text that is no Unicode, as for `str.encode`. Raises `RequestError`
+    unicode_errors: how to encode text that is not Unicode, as in `str.encode`. Raises `RequestError`
     ``bad_request`` for a value that cannot be encoded.
     """
     kind = message.__class__
-    content = {name: getattr(message, name) for name in _checks(kind)}
+    content = vars(message)
     for name, default in _later(kind):
         if content[name] == default:
-            del content[name]
+            content = {field: value for field, value in content.items() if field != name}
     try:
-        packed: bytes = msgpack.packb(content, unicode_errors=unicode_errors)
+        packed: bytes = msgpack.Packer(unicode_errors=unicode_errors).pack(content)
     except (OverflowError, TypeError, ValueError) as problem:
         raise error("bad_request", f"{_subject(kind)} cannot be encoded: {_unpackable(problem)}") from None
     return packed
@@ -56,30 +56,102 @@ def pack(message: Any, unicode_errors: str = "strict") -> bytes:
 def unpack(kind: Any, packed: bytes, *, strict: bool) -> Any:
     """Decode one message, a request if it has an operation, else a reply.
 
-    strict: a field that the message does not have is refused, else it is passed over. Raises `RequestError`:
+    strict: refuse a field that the message does not have, instead of ignoring it. Raises `RequestError`:
     ``bad_request``; for a number above its bounds, if strict, ``too_large`` or ``bad_pointer``.
     """
     found = _unpack_flat(packed)
     if found is None:
         found = _unpack_map(packed, *(_REQUEST_LIMITS if strict else _REPLY_LIMITS))
-    checks = _checks(kind)
+    takes = _fields(kind)
     for name, value in found.items():
-        check = checks.get(name)
-        if check is None:
+        field = takes.get(name)
+        if field is None:
             if strict:
                 raise error("bad_request", f"{_subject(kind)} has no field {shown(name)}", _fields_hint(kind))
-        elif not check(value):
-            raise _misfit(kind, name, value, strict)
+        elif value not in field.integers if type(value) is int else not field.takes(value):
+            raise _misfit(field, f"{name} of {_subject(kind)}", value, strict)
     if not found.keys() >= _required(kind):
-        missing = ", ".join(name for name in checks if name in _required(kind) - found.keys())
+        missing = ", ".join(name for name in takes if name in _required(kind) - found.keys())
         raise error("bad_request", f"{_subject(kind)} lacks {missing}", _fields_hint(kind))
-    return kind(**found) if strict else kind(**{name: found[name] for name in found if name in checks})
+    return kind(**found) if strict else kind(**{name: found[name] for name in found if name in takes})
+
+
+class _Field(NamedTuple):
+    """The values that a field takes.
+
+    bounds: of an integer, or of the length of a list. integers: those that it takes. item: of a list.
+    """
+
+    type: type
+    bounds: Range | None
+    integers: range
+    item: _Field | None
+
+    @classmethod
+    def of(cls, hint: Any) -> _Field:
+        """Return the field of an annotation."""
+        bare, bounds = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
+        item = cls.of(get_args(bare)[0]) if get_origin(bare) is list else None
+        integers = _INTEGERS if bare in (int, float) else range(0)
+        if bare is int and bounds is not None:
+            integers = range(bounds.low, bounds.high + 1)
+        return cls(get_origin(bare) or bare, bounds, integers, item)
+
+    def takes(self, value: Any) -> bool:
+        """True if the field may have this value, of any type."""
+        kind = type(value)
+        if kind is int:
+            return value in self.integers
+        if kind is not self.type:
+            return False
+        if self.item is not None:
+            low, high, _ = self.bounds or (0, len(value), "")
+            return low <= len(value) <= high and all(map(self.item.takes, value))
+        return kind is not dict or all(isinstance(key, str) for key in value)
+
+    def __str__(self) -> str:
+        return f"an integer {self.bounds}" if self.type is int else _WORDS[self.type]
+
+
+_WORDS: dict[type, str] = {
+    str: "text",
+    bool: "true or false",
+    float: "a number",
+    list: "a list that fits",
+    dict: "a map whose keys are text",
+}
+
+
+@cache
+def _fields(kind: Any) -> dict[str, _Field]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: _Field.of(hints[field.name]) for field in fields(kind)}
+
+
+@cache
+def _later(kind: Any) -> list[tuple[str, Any]]:
+    """Return the fields that are not sent while they have their default, with it."""
+    return [(field.name, field.default) for field in fields(kind) if "later" in field.metadata]
+
+
+@cache
+def _required(kind: Any) -> frozenset[str]:
+    return frozenset(
+        field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
+    )
+
+
+def _misfit(field: _Field, where: str, value: Any, strict: bool) -> QuothError:
+    """Make the error for a value that its field does not take."""
+    if field.type is int and type(value) is int and strict and field.bounds is not None:
+        return field.bounds.error_for(where, value)
+    return error("bad_request", f"{where} is {shown(value)}: it must be {field}")
 
 
 def _unpack_flat(packed: bytes) -> dict[str, Any] | None:
-    """A map that is small and holds nothing but plain values, as of every publish and fetch; else None.
+    """Decode a small map of plain values, as publishes and fetches have; None for any other map.
 
-    That nothing stands there twice is told by its length, which is in its first byte.
+    Its first byte has the number of entries: fewer keys than that means that one is there twice.
     """
     if len(packed) > FLAT_BYTES_MAX or packed[:1] not in _SMALL_MAPS:
         return None
@@ -115,7 +187,7 @@ def _unpack_map(packed: bytes, bytes_max: int, elements_max: int, depth_max: int
 
 
 class _NotPlain(ValueError):
-    """What msgpack allows and no message has."""
+    """Content that msgpack allows and no message has."""
 
 
 def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -133,7 +205,7 @@ _LIMIT = re.compile(r"[0-9]+ exceeds max_(array|map|str|bin|ext)_len\(([0-9]+)\)
 
 
 def _undecodable(problem: Exception) -> str:
-    """Why bytes are no arguments. The library's own words are empty for some, and name Python for others."""
+    """Say why bytes cannot be decoded: the library's texts are empty for some reasons, or name Python."""
     match problem:
         case _NotPlain():
             return str(problem)
@@ -156,7 +228,7 @@ def _undecodable(problem: Exception) -> str:
 
 
 def _unpackable(problem: Exception) -> str:
-    """Why a message cannot be encoded, in words."""
+    """Say why a message cannot be encoded."""
     match problem:
         case OverflowError():
             return "a number has more than 64 bits"
@@ -169,24 +241,14 @@ def _unpackable(problem: Exception) -> str:
 
 
 def _subject(kind: Any) -> str:
-    """What a message is called in a text: by its operation, which a reply does not have."""
+    """Return the name of a message in an error: its operation, which a reply does not have."""
     operation = getattr(kind, "operation", None)
     return "the reply" if operation is None else operation.name.lower()
 
 
 def _fields_hint(kind: Any) -> str:
-    names = ", ".join(_checks(kind))
+    names = ", ".join(_fields(kind))
     return f"nothing was done; its fields are {names}" if names else "nothing was done; it has no fields"
-
-
-def _misfit(kind: Any, name: str, value: Any, strict: bool) -> QuothError:
-    """The error of a value that its field cannot have."""
-    hint = get_type_hints(kind, include_extras=True)[name]
-    where = f"{name} of {_subject(kind)}"
-    bounds = _bounds_of(hint)
-    if bounds is not None and type(value) is int and strict:
-        return bounds.refusal(where, value)
-    return error("bad_request", f"{where} is {shown(value)}: it must be {_words_of(hint)}")
 
 
 def _depth(value: Any, depth_max: int, level: int = 1) -> int:
@@ -194,60 +256,3 @@ def _depth(value: Any, depth_max: int, level: int = 1) -> int:
         return level
     inner = value.values() if isinstance(value, dict) else value
     return max((_depth(item, depth_max, level + 1) for item in inner), default=level)
-
-
-@cache
-def _checks(kind: Any) -> dict[str, Check]:
-    hints = get_type_hints(kind, include_extras=True)
-    return {field.name: _check_of(hints[field.name]) for field in fields(kind)}
-
-
-@cache
-def _later(kind: Any) -> list[tuple[str, Any]]:
-    """The fields that are left out while they have their default, with it."""
-    return [(field.name, field.default) for field in fields(kind) if "later" in field.metadata]
-
-
-@cache
-def _required(kind: Any) -> frozenset[str]:
-    return frozenset(
-        field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
-    )
-
-
-def _bounds_of(hint: Any) -> Range | None:
-    return next((extra for extra in get_args(hint) if isinstance(extra, Range)), None)
-
-
-_WORDS: dict[Any, str] = {
-    str: "text",
-    bool: "true or false",
-    float: "a number",
-    list: "a list that fits",
-    dict: "a map whose keys are text",
-}
-
-
-def _words_of(hint: Any) -> str:
-    """What a field with this annotation takes, in words."""
-    bounds, bare = _bounds_of(hint), get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    return f"an integer {bounds}" if bare is int else _WORDS[get_origin(bare) or bare]
-
-
-def _check_of(hint: Any) -> Check:
-    origin = get_origin(hint)
-    if origin is Annotated:
-        bounds = _bounds_of(hint)
-        assert bounds is not None
-        if get_origin(bare := get_args(hint)[0]) is list:
-            check = _check_of(bare)
-            return lambda value: check(value) and bounds.low <= len(value) <= bounds.high
-        return lambda value: type(value) is int and bounds.low <= value <= bounds.high
-    if origin is list:
-        inner = _check_of(get_args(hint)[0])
-        return lambda value: type(value) is list and all(map(inner, value))
-    if origin is dict:
-        return lambda value: type(value) is dict and all(type(key) is str for key in value)
-    if hint is float:
-        return lambda value: type(value) in (int, float)
-    return lambda value: type(value) is hint

@@ -1,114 +1,50 @@
-"""Who asks what, and what answers it: every request and every reply by its operation."""
+"""The request and the reply of every operation."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import Field
+from typing import Any, ClassVar, Protocol
 
-from quothwire.protocol.messages import (
-    AbortTransaction,
-    Advance,
-    AdvanceTopic,
-    Count,
-    CountTopic,
-    CreateTopic,
-    DeleteTopic,
-    DescribeTopic,
-    Fetch,
-    Fetched,
-    GetStatus,
-    GetTransaction,
-    Hello,
-    ListTopics,
-    Operation,
-    Parts,
-    Ping,
-    Pong,
-    Publish,
-    Published,
-    PublishStaged,
-    RollTopic,
-    SplitTopic,
-    Stage,
-    Staged,
-    Status,
-    TopicInfo,
-    Topics,
-    TransactionInfo,
-    Trimmed,
-    TrimTopic,
-    UpdateTopic,
-    Welcome,
-)
+from quothwire.protocol import messages
+from quothwire.protocol.messages import Operation
+from quothwire.protocol.value import Value
 
-Request = (
-    Hello
-    | Ping
-    | Publish
-    | Fetch
-    | ListTopics
-    | DescribeTopic
-    | CreateTopic
-    | UpdateTopic
-    | DeleteTopic
-    | TrimTopic
-    | RollTopic
-    | GetStatus
-    | AdvanceTopic
-    | SplitTopic
-    | CountTopic
-    | Stage
-    | PublishStaged
-    | AbortTransaction
-    | GetTransaction
-)
-Reply = (
-    Welcome
-    | Pong
-    | Published
-    | Fetched
-    | Topics
-    | TopicInfo
-    | Trimmed
-    | Status
-    | Advance
-    | Parts
-    | Count
-    | Staged
-    | TransactionInfo
-)
 
-REQUESTS: dict[Operation, type[Any]] = {
-    request.operation: request
-    for request in (
-        Hello, Ping, Publish, Fetch, ListTopics, DescribeTopic,
-        CreateTopic, UpdateTopic, DeleteTopic, TrimTopic, RollTopic, GetStatus,
-        AdvanceTopic, SplitTopic, CountTopic,
-        Stage, PublishStaged, AbortTransaction, GetTransaction,
-    )
-}  # fmt: skip
-WITHOUT_TOPIC = frozenset((Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS))
-"""What is asked of the broker as a whole: the frame of the topic is empty."""
-WITH_PAYLOAD = frozenset((Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED))
-"""What may bring a fourth frame."""
+class Request(Protocol):
+    """A message that asks for an operation."""
 
-REPLIES: dict[Operation, type[Any]] = {
-    Operation.HELLO: Welcome,
-    Operation.PING: Pong,
-    Operation.PUBLISH: Published,
-    Operation.FETCH: Fetched,
-    Operation.LIST: Topics,
-    Operation.DESCRIBE: TopicInfo,
-    Operation.CREATE: TopicInfo,
-    Operation.UPDATE: TopicInfo,
-    Operation.DELETE: Trimmed,
-    Operation.TRIM: Trimmed,
-    Operation.ROLL: TopicInfo,
-    Operation.STATUS: Status,
-    Operation.ADVANCE: Advance,
-    Operation.SPLIT: Parts,
-    Operation.COUNT: Count,
-    Operation.STAGE: Staged,
-    Operation.PUBLISH_STAGED: Published,
-    Operation.ABORT: TransactionInfo,
-    Operation.TRANSACTION: TransactionInfo,
+    operation: ClassVar[Operation]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+Reply = Value
+"""A message that answers a request."""
+
+_REPLY_TO: dict[type[Any], type[Any]] = {
+    messages.Hello: messages.Welcome,
+    messages.Ping: messages.Pong,
+    messages.Publish: messages.Published,
+    messages.Fetch: messages.Fetched,
+    messages.ListTopics: messages.Topics,
+    messages.DescribeTopic: messages.TopicInfo,
+    messages.CreateTopic: messages.TopicInfo,
+    messages.UpdateTopic: messages.TopicInfo,
+    messages.DeleteTopic: messages.Trimmed,
+    messages.TrimTopic: messages.Trimmed,
+    messages.RollTopic: messages.TopicInfo,
+    messages.GetStatus: messages.Status,
+    messages.AdvanceTopic: messages.Advance,
+    messages.SplitTopic: messages.Parts,
+    messages.CountTopic: messages.Count,
+    messages.Stage: messages.Staged,
+    messages.PublishStaged: messages.Published,
+    messages.AbortTransaction: messages.TransactionInfo,
+    messages.GetTransaction: messages.TransactionInfo,
 }
+REQUESTS: dict[Operation, type[Any]] = {request.operation: request for request in _REPLY_TO}
+REPLIES: dict[Operation, type[Any]] = {request.operation: reply for request, reply in _REPLY_TO.items()}
+
+WITHOUT_TOPIC = frozenset((Operation.HELLO, Operation.PING, Operation.LIST, Operation.STATUS))
+"""The operations on the broker as a whole. The frame of the topic is empty."""
+WITH_PAYLOAD = frozenset((Operation.PUBLISH, Operation.STAGE, Operation.PUBLISH_STAGED))
+"""The operations whose request may have a fourth frame."""

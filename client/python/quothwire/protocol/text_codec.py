@@ -1,4 +1,4 @@
-"""The simple protocol: text frames that any ZeroMQ binding can say by hand.
+"""The simple protocol: text frames that can be written by hand in any ZeroMQ binding.
 
     request                                        reply
     "ping"                                         "ok" TIME
@@ -8,9 +8,9 @@
     anything that goes wrong                       "error" CODE TEXT
     a "read" that meets what is damaged            "error" "damaged" TEXT NEXT
 
-All stand behind the empty delimiter that REQ adds by itself and DEALER sends. Numbers are decimals in ASCII.
-LIMIT is exact here. Frames before the delimiter come back with the reply, so a DEALER that pipelines can put
-an id of its own there.
+All of them follow the empty delimiter, which REQ adds and a DEALER sends. Numbers are ASCII decimals. LIMIT
+is exact here. The reply has the frames before the delimiter again, so that a DEALER that pipelines can put an
+id of its own there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quothwire.protocol.messages import WAIT_MS_MAX, Operation
 from quothwire.topic import decode_topic
 
 READ_LIMIT_MAX = 10_000
-"""Every record is two frames of its own: a larger reply costs more than a second request."""
+"""Each record takes two frames. A larger reply costs more than a second request."""
 PUBLISH_VALUES_MAX = 10_000
 
 OPERATIONS: dict[bytes, Operation] = {
@@ -40,15 +40,15 @@ _SHAPES: dict[Operation, tuple[int, float, str]] = {
     Operation.FETCH: (2, 5, "read TOPIC [AFTER [LIMIT [WAIT_MS]]]"),
     Operation.LIST: (1, 2, "topics [AFTER]"),
 }
-"""How many frames a request has, at least and at most, and how it is written."""
+"""The least and the largest number of frames of a request, and its form."""
 _NUMBERS: dict[str, tuple[Range, int]] = {
     "AFTER": (POINTERS, 0),
     "LIMIT": (Range(1, READ_LIMIT_MAX), 100),
     "WAIT_MS": (Range(0, WAIT_MS_MAX), 0),
 }
-"""The numbers of a read in their order, each with its default."""
+"""The numbers of a read in their order, with bounds and default."""
 _DIGITS_MAX = 20
-"""Of a number of 64 bits."""
+"""Digits of a number of 64 bits."""
 
 
 class SimplePublish(NamedTuple):
@@ -58,7 +58,7 @@ class SimplePublish(NamedTuple):
 
 
 class SimpleRead(NamedTuple):
-    """At most `limit` records with pointers above `after`, waiting up to `wait_ms` for the first."""
+    """At most `limit` records with pointers above `after`. wait_ms: how long to wait for the first."""
 
     after: int
     limit: int
@@ -66,7 +66,7 @@ class SimpleRead(NamedTuple):
 
 
 def operation_of(frames: Sequence[bytes]) -> Operation:
-    """Which operation does this request ask for? Raises ``bad_request`` or ``unknown_operation``."""
+    """Return the operation of a request. Raises ``bad_request`` or ``unknown_operation``."""
     if not frames:
         raise error("bad_request", "an empty request")
     operation = OPERATIONS.get(frames[0])
@@ -83,7 +83,7 @@ def operation_of(frames: Sequence[bytes]) -> Operation:
 
 
 def decode_publish(frames: Sequence[bytes]) -> SimplePublish:
-    """Read a publish request, or raise ``too_large``."""
+    """Decode a publish request, or raise ``too_large``."""
     values = frames[2:]
     if len(values) > PUBLISH_VALUES_MAX:
         raise error("too_large", f"{len(values)} values in one publish, at most {PUBLISH_VALUES_MAX}")
@@ -91,27 +91,27 @@ def decode_publish(frames: Sequence[bytes]) -> SimplePublish:
 
 
 def decode_read(frames: Sequence[bytes]) -> SimpleRead:
-    """Read a read request, or raise ``bad_request``, ``bad_pointer`` or ``too_large``.
+    """Decode a read request, or raise ``bad_request``, ``bad_pointer`` or ``too_large``.
 
-    What is left away at the end is AFTER 0, LIMIT 100, WAIT_MS 0.
+    The defaults of numbers that are missing at the end are AFTER 0, LIMIT 100, WAIT_MS 0.
     """
-    said = [_decimal(name, frame) for name, frame in zip(_NUMBERS, frames[2:], strict=False)]
+    given = [_decimal(name, frame) for name, frame in zip(_NUMBERS, frames[2:], strict=False)]
     defaults = [default for _, default in _NUMBERS.values()]
-    return SimpleRead(*said, *defaults[len(said) :])
+    return SimpleRead(*given, *defaults[len(given) :])
 
 
 def decode_topics(frames: Sequence[bytes]) -> str:
-    """Read a topics request: the name that the listing goes on after, empty for the first names."""
+    """Decode a topics request: return the name after which the listing goes on, empty for the first names."""
     return decode_topic(frames[1]) if len(frames) > 1 and frames[1] else ""
 
 
 def encode_ok(*numbers: int, rest: Iterable[bytes] = ()) -> list[bytes]:
-    """Encode a reply: numbers as decimals, then frames as they are."""
+    """Encode a reply: numbers as decimals, then the frames of `rest`."""
     return [b"ok", *(b"%d" % number for number in numbers), *rest]
 
 
 def encode_records(pointers: Iterable[int], values: Iterable[bytes]) -> list[bytes]:
-    """Records as the tail of a read's reply: POINTER VALUE POINTER VALUE ..."""
+    """Encode records as the end of a read's reply: POINTER VALUE POINTER VALUE ..."""
     frames: list[bytes] = []
     for pointer, value in zip(pointers, values, strict=False):
         frames += (b"%d" % pointer, value)
@@ -125,13 +125,13 @@ def encode_error(problem: QuothError) -> list[bytes]:
 
 
 def encode_damaged(text: str, following: int) -> list[bytes]:
-    """Encode the error of a read that meets damaged records. following: the cursor behind all of them."""
+    """Encode the error of a read that reaches damaged records. following: the cursor behind all of them."""
     problem = error("damaged", text, f"read on after {following} to step over it")
     return [*encode_error(problem), b"%d" % following]
 
 
 def _decimal(name: str, frame: bytes) -> int:
-    """Read a number of a request: with the codes of `msgpack_schema` for one that does not fit."""
+    """Decode a number of a request. Raises the same codes as `msgpack_schema` for one out of range."""
     bounds = _NUMBERS[name][0]
     digits = frame.removeprefix(b"-")
     if not digits.isdigit():
@@ -141,5 +141,5 @@ def _decimal(name: str, frame: bytes) -> int:
     is_negative = len(digits) < len(frame)
     if is_negative or not bounds.low <= number <= bounds.high:
         written = bytes(frame[:SHOWN_MAX]).decode()
-        raise bounds.refusal(name, -number if is_negative else number, written)
+        raise bounds.error_for(name, -number if is_negative else number, written)
     return number

@@ -1,8 +1,8 @@
-"""Transactions: whose they are, and the list of parts that one is made of.
+"""The names of transactions, and the list of parts that a transaction consists of.
 
-A transaction on a topic is named by an application and a version. Its parts are staged by anybody, each try
-to write a part being an attempt of its own; publishing names the attempts that count, in the order in which
-their records are to follow each other.
+An application and a version name a transaction on a topic. Any client may stage a part, and each try to write
+it is an attempt of its own. The request that publishes them names one attempt of each part, in the order of
+their records.
 
     parts, the payload of publish_staged, 32 bytes each, little-endian
     0   part       8
@@ -26,23 +26,23 @@ APPLICATION_BYTES_MAX = 200
 """As many as a topic's name has."""
 VERSION_MAX = 2**62
 PART_MAX = 999_999
-"""Six digits in a file's name; Spark splits nothing into a million partitions."""
+"""Six digits in a file's name. A Spark job has fewer than a million partitions."""
 BATCHES_MAX = 16_384
-"""Of one transaction: publishing writes a header for each, 16 GiB of them where batches have a MiB."""
+"""Batches of one transaction, 16 GiB if each has a MiB. Publishing writes a header for each."""
 ONCE = "~"
-"""Begins the name of an application that is used for one transaction and never again, so that nobody has to
-remember it for long: a random one, say. It is forgotten before any other."""
+"""The first character of an application name that is used for one transaction only, for example a random one.
+The broker forgets such a name before any other."""
 NEVER = -1
-"""Stands for the newest version of an application that has published none."""
+"""The newest version of an application that has published none."""
 ANY = -2
-"""Stands for whatever version is the newest."""
+"""Matches any newest version."""
 
 _ONCE_BITS = 0xFFFF
 _PART = struct.Struct("<QQQQ")
 
 
 class StagedPart(NamedTuple):
-    """One part of a transaction as one attempt has staged it, whole. A plain value: it can be pickled."""
+    """One part of a transaction, as one attempt has staged it. Can be pickled."""
 
     part: int
     attempt: int
@@ -66,28 +66,32 @@ def check_application(name: str) -> str:
 
 
 def producer_of(application: str) -> int:
-    """The producer id of an application's batches: the xxh3-64 of its name.
+    """Return the producer id of an application's batches: the xxh3-64 of its name.
 
-    It also tells whether the name is meant for `ONCE`: its lowest 16 bits are 0 then, else they never are.
+    Its lowest 16 bits are 0 if the name begins with `ONCE`, and never otherwise.
     """
-    digest = xxh3_64_intdigest(application.encode())
-    if application.startswith(ONCE):
+    return producer_from(xxh3_64_intdigest(application.encode()), application.startswith(ONCE))
+
+
+def producer_from(digest: int, is_used_once: bool) -> int:
+    """Return the producer id of a name with this hash. It is never 0."""
+    if is_used_once:
         return digest & ~_ONCE_BITS or _ONCE_BITS + 1
     return digest if digest & _ONCE_BITS else digest | 1
 
 
 def is_once(producer: int) -> bool:
-    """Is it the producer id of a name that is used once?"""
+    """True for the producer id of a name that begins with `ONCE`."""
     return not producer & _ONCE_BITS
 
 
 def sequence_of(version: int) -> int:
-    """The sequence of all batches of a version: 0 says that there is none."""
+    """Return the sequence of all batches of a version, which is never 0: that means none."""
     return version + 1
 
 
 def encode_parts(parts: Iterable[StagedPart]) -> bytes:
-    """Encode the parts to publish, in their order. Raises ``bad_request`` as `decode_parts` does."""
+    """Encode the parts to publish, in their order. Raises `RequestError` as `decode_parts` does."""
     found = list(parts)
     try:
         encoded = b"".join(_PART.pack(*part) for part in found)
@@ -100,8 +104,8 @@ def encode_parts(parts: Iterable[StagedPart]) -> bytes:
 def decode_parts(payload: Bytes, count: int) -> list[StagedPart]:
     """Decode the `count` parts to publish.
 
-    Raises `RequestError`: ``bad_request`` for another number of them, a part out of range, twice or without
-    a batch or a record; ``too_large`` above `BATCHES_MAX`.
+    Raises `RequestError`: ``bad_request`` for another number of them, and for a part that occurs twice or has
+    no batch or no record; ``too_large`` above `BATCHES_MAX` or `PART_MAX`.
     """
     if len(payload) != _PART.size * count:
         text = f"the payload has {len(payload)} bytes, {count} parts have {_PART.size * count}"

@@ -1,4 +1,4 @@
-"""Paths: as they are given, regular files by name, and whether an open file is still the one of its name."""
+"""Paths that a person gives, and the opening of regular files without following links."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STRANGE = {
     errno.EINVAL: "something else stands where a file has to be",
     errno.ENXIO: "something else stands where a file has to be",
 }
-"""What is said of a name that is not that of a regular file, by the error of opening it."""
+"""The error text for a path that is no regular file, by the error number of opening it."""
 
 
 def given_path(given: str | os.PathLike[str], what: str) -> Path:
     """Return the path that was given. Raises `RequestError` ``bad_setting`` if it is empty.
 
-    An empty path is a variable that was not set, never the current directory. what: names it in the error: an
-    option, a key, an argument.
+    An empty path comes from a variable that was not set, and never means the current directory. what: its
+    name in the error: an option, a key, an argument.
     """
     if not os.fspath(given):
         raise error("bad_setting", f"{what} is an empty path", 'the current directory is "."')
@@ -30,9 +30,9 @@ def given_path(given: str | os.PathLike[str], what: str) -> Path:
 
 
 def open_regular(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file, or make one if the flags say so; returns the descriptor.
+    """Open a regular file, or create one if the flags say so, and return the descriptor.
 
-    Raises OSError for anything else of that name: follows no symbolic link, waits for no FIFO.
+    Raises OSError for anything else of that name. Follows no symbolic link and waits for no FIFO.
     """
     try:
         fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
@@ -48,7 +48,7 @@ def open_regular(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def is_at(fd: int, path: Path) -> bool:
-    """Tell whether an open file is still the one of that name. Raises OSError if that cannot be known."""
+    """True if an open file still has that path. Raises OSError if the path cannot be examined."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:

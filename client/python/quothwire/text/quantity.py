@@ -1,8 +1,8 @@
-"""Spans of time and sizes as people write them: one parser and one printer for every part of Quoth.
+"""Spans of time and sizes as people write them: one parser and one printer for all parts of Quoth.
 
-A span is seconds, a size is bytes. A bare number is in that unit; text may name others: ``7d``, ``1h30m``,
-``500ms``, ``1GiB``, ``10MB``; ``infinity`` stands for no limit, ``1_000`` and ``1,000`` for a thousand. What
-`format_span` and `format_size` print can be typed again and means the same, unless it was asked to be rough.
+A span is in seconds, a size in bytes. A bare number has that unit; text may name others: ``7d``, ``1h30m``,
+``500ms``, ``1GiB``, ``10MB``. ``infinity`` means no limit, ``1_000`` and ``1,000`` are a thousand. The output
+of `format_span` and `format_size` is valid input with the same value, unless it is rough.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ SPAN_EXAMPLES = "like 7d, 1h30m, 90s, 500ms or infinity"
 SIZE_EXAMPLES = "like 1GiB, 64MiB, 10MB, 4096 or infinity"
 
 _TEXT_LENGTH_MAX = 100
-"""Longer text is refused before it is looked at."""
+"""Longer text is refused at once."""
 _WHOLE_MAX = 10**100
-"""A larger number is refused: above 10**308 there is no float of it."""
+"""A larger number is refused: no float is above 10**308."""
 _INFINITY = frozenset({"infinity", "inf", "never", "no limit", "unlimited"})
 _DIGITS_MAX = 19
-"""Before the point, and behind it: in the patterns below, too."""
+"""Before the point, and behind it; the patterns below have this number, too."""
 _SCALE: int = 10**_DIGITS_MAX
 _NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,19})?(?:[eE]\+?[0-9]{1,2})?"
 _SEPARATORS = r"(?<=[0-9])_(?=[0-9])|(?<![0-9.,])(?=[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,]))[0-9,]+"
-"""An underscore between digits, or a number whose commas part groups of three digits."""
+"""An underscore between digits, or a number with commas between groups of three digits."""
 _STEP = r"([0-9]{1,19})(?:\.([0-9]{1,19}))?\s*([^\W\d_]+)\s*"
 
 _SPAN_UNITS = (  # the largest first, as they are printed
@@ -38,10 +38,10 @@ _SPAN_UNITS = (  # the largest first, as they are printed
     (1_000, ("ms", "millisecond", "milliseconds")),
     (1, ("us", "microsecond", "microseconds", "µs", "μs")),
 )
-"""Microseconds, and the names of each unit: the short one, one, several, and others that are read."""
+"""Microseconds and the names of each unit: short, singular, plural, and others that the parser accepts."""
 _MICROSECONDS = {name: length for length, names in _SPAN_UNITS for name in names}
 _PRINTED = _SPAN_UNITS[1:5]
-"""Days to seconds: a week is printed as 7 days."""
+"""Days to seconds. A week is printed as 7 days."""
 _SECOND, _MILLISECOND, _MICROSECOND = _SPAN_UNITS[4:]
 
 _PRINTED_SIZES = (
@@ -64,8 +64,8 @@ _SIZE_UNITS = {"b": 1, "byte": 1, "bytes": 1} | {
 def parse_span(given: object, *, infinity: float | None = math.inf) -> float:
     """Read a span of time as seconds: ``7d``, ``1h30m``, ``2.5s``, ``90`` or a number, ``infinity``.
 
-    infinity: what an infinite span is to the caller; None: it is refused. Raises `RequestError`
-    ``bad_setting`` with text that says what is wrong and with examples as its hint.
+    infinity: the result for an infinite span; None: refuse it. Raises `RequestError` ``bad_setting`` with the
+    reason as its text and examples as its hint.
     """
     hint = (
         SPAN_EXAMPLES if infinity is not None else SPAN_EXAMPLES.replace(", 500ms or infinity", " or 500ms")
@@ -81,8 +81,8 @@ def parse_span(given: object, *, infinity: float | None = math.inf) -> float:
 def parse_size(given: object, *, infinity: int | None = None) -> int:
     """Read a size as bytes: ``1GiB`` (1,024 each), ``10MB`` (1,000 each), ``4096`` or a number.
 
-    infinity: what ``infinity`` is to the caller; None: it is refused. A size that is no whole number of bytes
-    is refused. Raises as `parse_span` does.
+    infinity: the result for ``infinity``; None: refuse it. Raises as `parse_span` does, also for a size that
+    is no whole number of bytes.
     """
     hint = SIZE_EXAMPLES if infinity is not None else SIZE_EXAMPLES.replace(", 4096 or infinity", " or 4096")
     number = _number(given, "size", hint)
@@ -106,10 +106,10 @@ def is_span(text: str) -> bool:
 
 
 def format_span(seconds: float, *, short: bool = False, rough: bool = False) -> str:
-    """Print a span in words, ``1 day 12 hours``, exact to the microsecond.
+    """Format a span in words, ``1 day 12 hours``, exact to the microsecond.
 
-    short: ``1d12h``, for tables. rough: cut off what is below the two largest units; below a second, what is
-    behind three digits. Below a second it is in milliseconds or microseconds.
+    A span below a second is in milliseconds or microseconds. short: ``1d12h``, for tables. rough: the two
+    largest units only, or three digits below a second.
     """
     if math.isinf(seconds):
         return "infinity"
@@ -121,9 +121,9 @@ def format_span(seconds: float, *, short: bool = False, rough: bool = False) -> 
 
 
 def format_size(size: float, *, rough: bool = False) -> str:
-    """Print a size in words: ``64 MiB``, ``10 MB``, ``1.5 GiB``, or ``123,457 bytes`` where no unit is exact.
+    """Format a size: ``64 MiB``, ``10 MB``, ``1.5 GiB``, or ``123,457 bytes`` where no unit is exact.
 
-    rough: three digits of the decimal unit, ``67.1 MB``, for what is measured.
+    rough: three digits of the decimal unit, ``67.1 MB``, for measured values.
     """
     if rough:
         return _rough_size(size)
@@ -142,7 +142,7 @@ def format_size(size: float, *, rough: bool = False) -> str:
 
 
 def _number(given: object, noun: str, hint: str) -> float | None:
-    """What was given, if it is a number or a word for an infinite one; None if it is text with units."""
+    """Return a given number, or infinity for a word that means it; None for text with units."""
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise _wrong(given, noun, "it is neither a number nor text", hint)
     if isinstance(given, str):
@@ -164,7 +164,7 @@ def _number(given: object, noun: str, hint: str) -> float | None:
 
 
 def _without_separators(text: str) -> str:
-    """Remove what parts groups of digits, ``1_000`` and ``1,000``; a comma elsewhere stays and is refused."""
+    """Remove the separators of ``1_000`` and ``1,000``. A comma elsewhere stays, and is refused later."""
     return re.sub(_SEPARATORS, lambda found: found[0].replace("_", "").replace(",", ""), text)
 
 
@@ -175,7 +175,7 @@ def _infinite(infinity: float | None, given: object, noun: str, hint: str) -> fl
 
 
 def _steps(text: str, hint: str) -> float:
-    """The microseconds of a span with units."""
+    """Return the microseconds of a span with units."""
     _check_begin(text, "span of time", hint)
     total, end = 0, 0
     plain = _without_separators(text)
@@ -191,7 +191,7 @@ def _steps(text: str, hint: str) -> float:
 
 
 def _scaled(step: re.Match[str]) -> int:
-    """The number of a step times `_SCALE`, which is exact."""
+    """Return the number of a step times `_SCALE`, as an exact integer."""
     return int(step[1] + (step[2] or "").ljust(_DIGITS_MAX, "0"))
 
 
@@ -240,14 +240,14 @@ _Unit = tuple[int, tuple[str, ...]]
 
 
 def _small_unit(microseconds: int) -> _Unit:
-    """The unit of what is shorter than a second."""
+    """Return the unit of a span below a second."""
     if not microseconds:
         return _SECOND
     return _MILLISECOND if microseconds >= 1_000 else _MICROSECOND
 
 
 def _parts(left: int, short: bool) -> list[str]:
-    """The units of a span of a second and more, without those of which there are none."""
+    """Format a span of a second and more, a text for each unit that is not zero."""
     parts = []
     for unit in _PRINTED:
         length = unit[0]
@@ -259,7 +259,7 @@ def _parts(left: int, short: bool) -> list[str]:
 
 
 def _rough_step(left: int) -> int:
-    """Return what a rough span is a multiple of: the unit below its largest one, or a tenth of a second.
+    """Return the step of a rough span: the unit below its largest one, or a tenth of a second.
 
     Below a second it is the third digit.
     """

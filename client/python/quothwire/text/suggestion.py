@@ -1,4 +1,4 @@
-"""The name that was probably meant."""
+"""The name that a person probably meant."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable
 
 _LENGTH_MAX = 60
-"""Of what is compared: the time for it grows with the square."""
+"""Characters of a name that are compared. The time of the comparison grows with their square."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that comes nearest, None if none does. One that begins with the same word comes first.
+    """Return the most similar name, None if none is similar. Names with the same first word come first.
 
-    Words are parted by ``_`` and ``-``: for ``count_interval`` the nearest is ``count_limit``, not
-    ``scrub_interval``, though that has more letters in common.
+    ``_`` and ``-`` separate words: ``count_limit`` is nearer to ``count_interval`` than ``scrub_interval``,
+    though that has more letters in common.
     """
     known = list(names)
     same_word = [one for one in known if _first_word(one) == _first_word(name)]

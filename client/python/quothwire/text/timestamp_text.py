@@ -1,4 +1,4 @@
-"""What is wrong with a text that should be a moment: the month, the day, the zone, the missing minus."""
+"""The error of a text that is no timestamp: it names the month, the day, the zone or the missing minus."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ZONE = re.compile(r" *(?P<sign>[+-])(?P<hours>[0-9]{1,2})(?::?(?P<minutes>[0-9]
 _RANGES = {"month": (1, 12), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}
 
 
-def refusal(text: str) -> QuothError:
-    """Make the error of a text that is no moment: `RequestError` ``bad_pointer``."""
+def timestamp_error(text: str) -> QuothError:
+    """Make the error of a text that is no timestamp: `RequestError` ``bad_pointer``."""
     shown = repr(text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}...")
     span = text.removesuffix(" ago").removeprefix("+")
     if is_span(span):
@@ -46,7 +46,7 @@ def _wrong_span(shown: str, text: str) -> QuothError:
 
 
 def _reason(date: re.Match[str]) -> tuple[str, str]:
-    """What is wrong with a date and time, and what to do about it."""
+    """Return the reason for which a date and time is invalid, and a hint."""
     said = {name: int(value) for name, value in date.groupdict().items() if name != "rest" and value}
     if said["year"] == 0:
         return "there is no year 0", EXAMPLES
@@ -63,7 +63,7 @@ def _reason(date: re.Match[str]) -> tuple[str, str]:
 
 
 def _reason_behind(date: re.Match[str]) -> tuple[str, str]:
-    """What is wrong behind or between numbers that are all right: the zone, or single digits."""
+    """Return the reason and a hint where all numbers are valid: a wrong zone, or single digits."""
     rest = date["rest"]
     zone = _ZONE.fullmatch(rest)
     if zone is not None and (int(zone["hours"]) > 23 or int(zone["minutes"] or 0) > 59):

@@ -1,4 +1,4 @@
-"""The environment variables of Quoth: all begin with ``QUOTH_``, and one that does not exist is a mistake."""
+"""The environment variables of Quoth: all begin with ``QUOTH_``, and an unknown one is a mistake."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ OTHERS = MappingProxyType(
         "QUOTH_URL": "where the broker is, for the command",
         "QUOTH_CONTEXT": "the context that names the broker, for the command",
         "QUOTH_PYTHON": "the interpreter that the scripts in tools/ take",
-        "QUOTH_SEED": "what random tests begin with",
+        "QUOTH_SEED": "the seed of random tests",
         "QUOTH_LONG": "tests run in their long form",
         "QUOTH_SYSTEM_SUITE": "tests boot a whole system",
     }
 )
-"""Every variable that is no key of the daemon's configuration, and what it is for."""
+"""The variables that are no keys of the daemon's configuration, with their purpose."""
 _OF_A_SERVICE = r"QUOTH_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)"
 _ADDRESS_OF_A_SERVICE = r"(tcp|udp|sctp)://"
 
 
 def check_variables(environment: Mapping[str, str], keys: Callable[[], Iterable[str]]) -> None:
-    """Raise `RequestError` ``bad_setting`` for a variable with the prefix that does not exist.
+    """Raise `RequestError` ``bad_setting`` for an unknown variable with the prefix.
 
-    keys: gives the names of the daemon's keys, each of which is a variable, too; asked only if needed.
+    keys: returns the names of the daemon's keys, each of which is a variable, too; called only if needed.
     """
     doubtful = [
         name
@@ -47,9 +47,9 @@ def check_variables(environment: Mapping[str, str], keys: Callable[[], Iterable[
 
 
 def is_of_kubernetes(name: str, value: str) -> bool:
-    """True for a variable that Kubernetes sets beside a service ``quoth`` or ``quoth-NAME``.
+    """True for a variable that Kubernetes sets for a service ``quoth`` or ``quoth-NAME``.
 
-    Of these ``QUOTH_PORT`` has the name of a key, and an address as its value: ``tcp://10.0.0.7:5555``.
+    One of them, ``QUOTH_PORT``, has the name of a key; its value is an address: ``tcp://10.0.0.7:5555``.
     """
     if re.fullmatch(_OF_A_SERVICE, name):
         return True

@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from quoth.batch import StoredBatch
 from quothwire.batch import Header, Stored
+from quothwire.columns import BatchColumns, Column, columns_of
 from quothwire.errors import QuothError, error
 from quothwire.headers import raw_of, readable_headers
-from quothwire.sections import Section, Sections, sections
 
 ROWS_MIN, BYTES_MIN = 20_000, 4 * 2**20
 """Batches are joined until there are so many rows or stored bytes: more at once is not faster."""
@@ -101,7 +101,7 @@ class _Piece(NamedTuple):
     """The rows [begin, end) of a stored batch."""
 
     header: Header
-    sections: Sections
+    columns: BatchColumns
     begin: int
     end: int
     topic: str
@@ -114,19 +114,19 @@ class _Piece(NamedTuple):
     @property
     def values(self) -> pa.Array:
         """The values, binary."""
-        return self._rows(self.sections.values)
+        return self._rows(self.columns.values)
 
     @property
     def keys(self) -> pa.Array:
         """The keys, binary, null where there is none."""
-        return self._rows(self.sections.keys, self.sections.validity)
+        return self._rows(self.columns.keys)
 
     @property
     def headers(self) -> pa.Array:
         """The headers, a list for each row, null where there are none. They are decoded."""
-        if self.sections.headers is None:
+        if self.columns.headers is None:
             return pa.nulls(self.end - self.begin, TYPES["headers"])
-        rows = list(map(_pairs, self._rows(self.sections.headers).to_pylist()))
+        rows = list(map(_pairs, self._rows(self.columns.headers).to_pylist()))
         names = pa.array([name for row in rows for name, _ in row], _HEADER.field("key").type)
         values = pa.array([value for row in rows for _, value in row], _HEADER.field("value").type)
         offsets = pa.array(accumulate(map(len, rows), initial=0), pa.int32())
@@ -137,10 +137,15 @@ class _Piece(NamedTuple):
             mask=pa.array([not row for row in rows], pa.bool_()),
         )
 
-    def _rows(self, section: Section | None, validity: memoryview | None = None) -> pa.Array:
-        if section is None:
+    def _rows(self, column: Column | None) -> pa.Array:
+        if column is None:
             return pa.nulls(self.end - self.begin, pa.binary())
-        buffers = [None if one is None else pa.py_buffer(one) for one in (validity, *section)]
+        offsets, heap, validity = column
+        buffers = [
+            pa.py_buffer(validity) if len(validity) else None,
+            pa.py_buffer(offsets),
+            pa.py_buffer(heap),
+        ]
         try:
             array = pa.Array.from_buffers(pa.binary(), self.header.records, buffers)
             array.validate(full=True)
@@ -176,9 +181,9 @@ def _is_absent(pieces: Sequence[_Piece], name: str) -> bool:
     """Has no record of them this?"""
     match name:
         case "key":
-            return all(piece.sections.keys is None for piece in pieces)
+            return all(piece.columns.keys is None for piece in pieces)
         case "headers":
-            return all(piece.sections.headers is None for piece in pieces)
+            return all(piece.columns.headers is None for piece in pieces)
         case _:
             return False
 
@@ -200,7 +205,7 @@ def _pieces(stored: Iterable[Stored | StoredBatch], after: int, until: int, topi
         end = min(header.records, until + 1 - header.base)
         if begin < end:
             try:
-                found = sections(header, one.data)
+                found = columns_of(header, one.data)
             except QuothError as problem:
                 raise _damaged(topic, header, problem.text) from None
             yield _Piece(header, found, begin, end, topic)

@@ -1,4 +1,4 @@
-"""Spans of time and sizes: what is read, what is refused and why, and that what is printed can be typed."""
+"""Spans of time and sizes: valid and invalid input, and output that is valid input again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kit.broker.peers import refused
-from quothwire.errors import QuothError, shown
+from kit.text.wording import code_of, error_of
+from quothwire.errors import shown
 from quothwire.text.quantity import format_size, format_span, is_span, parse_size, parse_span
 
 SPANS: dict[Any, float] = {
@@ -102,60 +102,41 @@ NO_SIZES: dict[Any, str] = {
 
 
 @pytest.mark.parametrize(("given", "seconds"), SPANS.items())
-def test_a_span_is_read_as_seconds(given: Any, seconds: float) -> None:
+def test_span_is_read_as_seconds(given: Any, seconds: float) -> None:
     assert parse_span(given) == pytest.approx(seconds, rel=1e-12)
 
 
 @pytest.mark.parametrize(("given", "size"), SIZES.items())
-def test_a_size_is_read_as_bytes(given: Any, size: int) -> None:
+def test_size_is_read_as_bytes(given: Any, size: int) -> None:
     assert parse_size(given) == size
     assert type(parse_size(given)) is int
 
 
 @pytest.mark.parametrize(("given", "reason"), NO_SPANS.items(), ids=lambda value: shown(value)[:9])
-def test_what_is_no_span_is_refused_with_the_reason(given: Any, reason: str) -> None:
-    with pytest.raises(QuothError) as caught:
-        parse_span(given)
-    assert (caught.value.code, caught.value.hint) == (
-        "bad_setting",
-        "like 7d, 1h30m, 90s, 500ms or infinity",
-    )
-    assert f"is not a span of time: {reason}" in caught.value.text
-    assert len(caught.value.text) < 200, "it says all that was typed"
+def test_invalid_span_is_refused_with_the_reason(given: Any, reason: str) -> None:
+    problem = error_of(parse_span, given)
+    assert (problem.code, problem.hint) == ("bad_setting", "like 7d, 1h30m, 90s, 500ms or infinity")
+    assert f"is not a span of time: {reason}" in problem.text
+    assert len(problem.text) < 200
 
 
 @pytest.mark.parametrize(("given", "reason"), NO_SIZES.items(), ids=lambda value: shown(value)[:9])
-def test_what_is_no_size_is_refused_with_the_reason(given: Any, reason: str) -> None:
-    with pytest.raises(QuothError) as caught:
-        parse_size(given)
-    assert (caught.value.code, caught.value.hint) == ("bad_setting", "like 1GiB, 64MiB, 10MB or 4096")
-    assert f"is not a size: {reason}" in caught.value.text
-    assert len(caught.value.text) < 200, "it says all that was typed"
+def test_invalid_size_is_refused_with_the_reason(given: Any, reason: str) -> None:
+    problem = error_of(parse_size, given)
+    assert (problem.code, problem.hint) == ("bad_setting", "like 1GiB, 64MiB, 10MB or 4096")
+    assert f"is not a size: {reason}" in problem.text
+    assert len(problem.text) < 200
 
 
-def test_infinity_is_what_it_is_to_the_caller() -> None:
+def test_caller_chooses_the_value_of_infinity_or_refuses_it() -> None:
     assert parse_span("infinity", infinity=0) == 0
     assert parse_size("no limit", infinity=0) == 0
-    with refused("bad_setting"):
-        parse_span("infinity", infinity=None)
+    assert code_of(lambda: parse_span("infinity", infinity=None)) == "bad_setting"
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    {
-        "15m": True,
-        "1d3h": True,
-        "15": False,
-        "1_000": False,
-        "1,000": False,
-        "1_000s": True,
-        "now": False,
-        "never": False,
-        "": False,
-    }.items(),
-)
-def test_a_span_is_known_by_its_units(text: str, found: bool) -> None:
-    assert is_span(text) is found
+def test_only_a_finite_text_with_units_is_a_span() -> None:
+    assert [text for text in ("15m", "1d3h", "1_000s") if not is_span(text)] == []
+    assert [text for text in ("15", "1_000", "1,000", "now", "never", "") if is_span(text)] == []
 
 
 @pytest.mark.parametrize(
@@ -181,7 +162,7 @@ def test_a_span_is_known_by_its_units(text: str, found: bool) -> None:
         (math.inf, "infinity", "infinity", "infinity"),
     ],
 )
-def test_a_span_is_printed_in_words(seconds: float, words: str, short: str, rough: str) -> None:
+def test_span_is_printed_in_words(seconds: float, words: str, short: str, rough: str) -> None:
     assert format_span(seconds) == words
     assert format_span(seconds, short=True) == short
     assert format_span(seconds, rough=True) == rough
@@ -201,27 +182,21 @@ def test_a_span_is_printed_in_words(seconds: float, words: str, short: str, roug
         (123_457, "123,457 bytes", "123 kB"),
     ],
 )
-def test_a_size_is_printed_in_words(size: int, words: str, rough: str) -> None:
+def test_size_is_printed_in_words(size: int, words: str, rough: str) -> None:
     assert format_size(size) == words
     assert format_size(size, rough=True) == rough
 
 
-def test_a_rough_span_is_never_longer_than_the_span() -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    for number in (*(int(10 ** chance.uniform(0, 12)) for _ in range(2_000)), 999_500, 999_999, 1_000_000):
+def test_rough_span_is_at_most_the_span(rng: random.Random) -> None:
+    for number in (*(int(10 ** rng.uniform(0, 12)) for _ in range(2_000)), 999_500, 999_999, 1_000_000):
         for short in (False, True):
             rough = round(parse_span(format_span(number / 1e6, short=short, rough=True)) * 1e6)
             assert 0.9 * number <= rough <= number
 
 
-def test_what_is_printed_can_be_typed() -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+def test_output_is_valid_input_with_the_same_value(rng: random.Random) -> None:
     for _ in range(5_000):
-        number = round(10 ** chance.uniform(0, 15)) // (step := 10 ** chance.randrange(7)) * step
+        number = round(10 ** rng.uniform(0, 15)) // (step := 10 ** rng.randrange(7)) * step
         assert parse_size(format_size(number)) == number
         for short in (False, True):
             assert round(parse_span(format_span(number / 1e6, short=short)) * 1e6) == number

@@ -1,8 +1,8 @@
-"""The golden bytes of tests/vectors, held against the documented layout and against this implementation.
+"""The golden bytes of tests/vectors, compared with the documented layout and with this implementation.
 
-The decoders in this file know the pictures of the layout, struct and xxh3-64 and nothing of the package,
-so that the vectors are not merely what the package happens to write. Other clients are tested with the same
-vectors. Bytes that are published never change: a change of the layout is a new version.
+The decoders in this file use struct and xxh3-64 and nothing of the package, so that the vectors do not only
+repeat what the package writes. Other clients are tested with the same vectors. Published bytes never change:
+another layout is another version.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from kit.text import vectors
+from kit.text.wording import code_of
 from quothwire import batch, ingest, topic
 from quothwire.errors import QuothError, error
 from quothwire.headers import decode_headers, encode_headers
@@ -28,7 +29,7 @@ Vector = dict[str, Any]
 
 BATCHES, FAST, SIMPLE, ANNOUNCEMENTS = map(vectors.load, vectors.NAMES)
 DOUBLES_EXACT = 2**53 - 1
-"""The largest integer of JSON that every reader reads as it stands there."""
+"""The largest integer of JSON that every reader reads exactly."""
 
 
 def each(vectors: list[Vector]) -> pytest.MarkDecorator:
@@ -38,22 +39,16 @@ def each(vectors: list[Vector]) -> pytest.MarkDecorator:
 
 
 def unhex(digits: Any) -> Any:
-    """Hex as bytes, wherever it stands: null stays null, a list is a list, a map has its values read."""
+    """Return hex as bytes, also in lists and in the values of maps; null stays null."""
     if isinstance(digits, list):
-        return [unhex(each_one) for each_one in digits]
+        return [unhex(item) for item in digits]
     if isinstance(digits, dict):
         return {name: unhex(value) for name, value in digits.items()}
     return None if digits is None else bytes.fromhex(digits)
 
 
-def code_of(read: Callable[..., object], *arguments: object) -> str:
-    with pytest.raises(QuothError) as refusal:
-        read(*arguments)
-    return refusal.value.code
-
-
 class Reader:
-    """The least that reads msgpack, from its specification: maps, arrays, text, bytes, numbers."""
+    """Reads the maps, arrays, text, bytes and numbers of msgpack, from its specification."""
 
     def __init__(self, packed: bytes) -> None:
         self.rest = packed
@@ -97,7 +92,7 @@ def read_msgpack(packed: bytes) -> Any:
 
 
 def in_order(value: Any) -> Any:
-    """A map as its pairs, since the order of a map is part of the bytes but not of equality."""
+    """Return a map as its pairs, because equality of maps ignores their order."""
     return [(name, in_order(inner)) for name, inner in value.items()] if isinstance(value, dict) else value
 
 
@@ -106,7 +101,6 @@ def in_order(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", vectors.NAMES)
 def test_vectors_hold_no_number_that_a_double_cannot_hold(name: str) -> None:
-    """Readers whose JSON numbers are doubles, as in JavaScript, read each of them as it is."""
     text = (vectors.FOLDER / f"{name}.json").read_text(encoding="utf-8")
     whole: list[int] = []
     json.loads(text, parse_int=lambda digits: whole.append(int(digits)))
@@ -114,7 +108,7 @@ def test_vectors_hold_no_number_that_a_double_cannot_hold(name: str) -> None:
     assert [number for number in whole if abs(number) > DOUBLES_EXACT] == []
 
 
-def test_integers_of_the_vectors_are_all_fields_that_may_have_64_bits() -> None:
+def test_vectors_name_all_fields_that_may_have_64_bits() -> None:
     wide = {"correlation"}
     for kind in {*REQUESTS.values(), *REPLIES.values()}:
         for name, hint in get_type_hints(kind, include_extras=True).items():
@@ -192,20 +186,20 @@ def test_batch_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
 
 
 @each(BATCHES["refused"])
-def test_batch_that_has_to_be_refused_is(vector: Vector) -> None:
+def test_batch_is_refused_as_in_the_vector(vector: Vector) -> None:
     for read in (batch.check, batch.decode):
         code = "too_large" if vector["name"] in BATCHES["too_large"] else "bad_batch"
         assert code_of(read, unhex(vector["bytes"]), vector["log"]) == code
 
 
 @each(BATCHES["refused_if_new"])
-def test_whole_batch_that_a_producer_may_not_send_is_refused(vector: Vector) -> None:
+def test_batch_that_is_invalid_if_new_is_read_if_stored(vector: Vector) -> None:
     raw = unhex(vector["bytes"])
-    batch.decode(raw)  # what is stored like this is read
+    batch.decode(raw)
     assert code_of(ingest.check_new, batch.parse(raw)) == "bad_batch"
 
 
-def test_whole_batches_of_the_vectors_may_be_sent() -> None:
+def test_batches_of_the_vectors_are_valid_if_new() -> None:
     for vector in BATCHES["accepted"]:
         if not vector["log"]:
             ingest.check_new(batch.parse(unhex(vector["bytes"])))
@@ -227,17 +221,12 @@ def read_header(frames: Sequence[bytes], status: int, vector: Vector) -> None:
 
 
 @each(FAST["requests"])
-def test_request_lies_as_documented(vector: Vector) -> None:
-    frames = unhex(vector["frames"])
+def test_request_lies_as_documented_and_is_written_and_read(vector: Vector) -> None:
+    frames, payload = unhex(vector["frames"]), unhex(vector["payload"])
     read_header(frames, 0, vector)
     assert frames[1] == vector["topic"].encode()
     assert in_order(read_msgpack(frames[2])) == in_order(vector["arguments"])
-    assert frames[3:] == ([] if vector["payload"] is None else [unhex(vector["payload"])])
-
-
-@each(FAST["requests"])
-def test_request_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
-    frames, payload = unhex(vector["frames"]), unhex(vector["payload"])
+    assert frames[3:] == ([] if payload is None else [payload])
     request = REQUESTS[Operation(vector["operation"])](**vector["arguments"])
     assert binary_codec.encode_request(request, vector["correlation"], vector["topic"], payload) == frames
     call = binary_codec.decode_call(frames)
@@ -248,16 +237,11 @@ def test_request_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
 
 
 @each(FAST["replies"])
-def test_reply_lies_as_documented(vector: Vector) -> None:
-    frames = unhex(vector["frames"])
+def test_reply_lies_as_documented_and_is_written_and_read(vector: Vector) -> None:
+    frames, payload = unhex(vector["frames"]), unhex(vector["payload"])
     read_header(frames, 1, vector)
     assert in_order(read_msgpack(frames[1])) == in_order(vector["arguments"])
-    assert frames[2:] == ([] if vector["payload"] is None else [unhex(vector["payload"])])
-
-
-@each(FAST["replies"])
-def test_reply_is_written_and_read_as_in_the_vector(vector: Vector) -> None:
-    frames, payload = unhex(vector["frames"]), unhex(vector["payload"])
+    assert frames[2:] == ([] if payload is None else [payload])
     operation = Operation(vector["operation"])
     reply = REPLIES[operation](**vector["arguments"])
     assert binary_codec.encode_reply(operation, vector["correlation"], reply, payload) == frames
@@ -289,13 +273,13 @@ def test_answer_of_a_later_broker_is_read_as_in_the_vector(vector: Vector) -> No
         assert vars(answer.reply) == vars(error(vector["code"], vector["text"], vector["hint"]))
 
 
-def test_every_operation_stands_in_the_vectors() -> None:
+def test_every_operation_is_in_the_vectors() -> None:
     for part in ("requests", "replies"):
         assert {vector["operation"] for vector in FAST[part]} == set(Operation), part
 
 
 @each(FAST["refused"])
-def test_request_that_has_to_be_refused_is(vector: Vector) -> None:
+def test_request_is_refused_as_in_the_vector(vector: Vector) -> None:
     def read(frames: list[bytes]) -> None:
         binary_codec.decode_arguments(binary_codec.decode_call(frames))
 
@@ -306,17 +290,17 @@ def test_request_that_has_to_be_refused_is(vector: Vector) -> None:
 
 
 def read_simple(frames: list[bytes]) -> Vector:
-    """A simple request in the words of the vectors."""
+    """Return a simple request with the names of the vectors."""
     operation = text_codec.operation_of(frames)
-    says: Vector = {"operation": frames[0].decode()}
+    request: Vector = {"operation": frames[0].decode()}
     if operation is Operation.PUBLISH:
-        return says | {
+        return request | {
             "topic": topic.decode_topic(frames[1]),
             "values": text_codec.decode_publish(frames).values,
         }
     if operation is Operation.FETCH:
-        return says | {"topic": topic.decode_topic(frames[1])} | text_codec.decode_read(frames)._asdict()
-    return says
+        return request | {"topic": topic.decode_topic(frames[1])} | text_codec.decode_read(frames)._asdict()
+    return request
 
 
 @each(SIMPLE["requests"])
@@ -351,13 +335,13 @@ def test_simple_error_is_written_as_in_the_vector(vector: Vector) -> None:
 
 
 @each(SIMPLE["damaged"])
-def test_simple_read_that_meets_damage_is_answered_as_in_the_vector(vector: Vector) -> None:
+def test_simple_read_of_damage_is_answered_as_in_the_vector(vector: Vector) -> None:
     frames = unhex(vector["frames"])
     assert text_codec.encode_damaged(vector["text"], vector["next"]) == frames
     assert (len(frames), frames[:2], int(frames[3])) == (4, [b"error", b"damaged"], vector["next"])
 
 
-def test_every_simple_operation_stands_in_the_vectors() -> None:
+def test_every_simple_operation_is_in_the_vectors() -> None:
     asked = {unhex(vector["frames"])[0] for vector in SIMPLE["requests"]}
     assert asked == set(text_codec.OPERATIONS)
     answered = [vector["name"] for part in ("replies", "records") for vector in SIMPLE[part]]
@@ -365,7 +349,7 @@ def test_every_simple_operation_stands_in_the_vectors() -> None:
 
 
 @each(SIMPLE["refused"])
-def test_simple_request_that_has_to_be_refused_is(vector: Vector) -> None:
+def test_simple_request_is_refused_as_in_the_vector(vector: Vector) -> None:
     assert code_of(read_simple, unhex(vector["frames"])) == vector["code"]
 
 
@@ -382,5 +366,5 @@ def test_announcement_is_written_and_read_as_in_the_vector(vector: Vector) -> No
 
 
 @each(ANNOUNCEMENTS["refused"])
-def test_announcement_that_has_to_be_refused_is(vector: Vector) -> None:
+def test_announcement_is_refused_as_in_the_vector(vector: Vector) -> None:
     assert code_of(announcement.decode, unhex(vector["bytes"])) == vector["code"]

@@ -1,4 +1,4 @@
-"""Values become dataclasses when they are first used, from any thread."""
+"""Values become dataclasses at their first use, in any thread."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def new_class() -> Any:
 
 
 def with_a_pause(action: Callable[[], None], at_line: int, meanwhile: Callable[[], None]) -> bool:
-    """Run the action in a thread of its own that stops before the given line of `value.py`, counted as
-    executed, until `meanwhile` has run in another thread. False if the action has fewer lines."""
+    """Run the action in a thread that stops before the given executed line of `value.py`, until `meanwhile`
+    has run in another thread. False if the action has fewer lines."""
     count = 0
 
     def trace(frame: FrameType, event: str, _argument: object) -> Any:
@@ -55,8 +55,8 @@ def with_a_pause(action: Callable[[], None], at_line: int, meanwhile: Callable[[
 
 
 @pytest.mark.parametrize("first_use", ["an instance", "its fields"])
-def test_two_threads_that_use_a_class_first_both_get_a_dataclass(first_use: str) -> None:
-    """One thread is interrupted before each line in turn, and the other one does all of it."""
+def test_two_threads_with_the_first_use_of_a_class_both_get_a_dataclass(first_use: str) -> None:
+    """One thread is interrupted before each line, and the other one runs from beginning to end."""
     for at_line in range(1, 1_000):
         pair = new_class()
         results: list[object] = []

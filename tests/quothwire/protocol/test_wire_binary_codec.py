@@ -1,0 +1,214 @@
+"""The fast protocol: frames of requests, replies and errors that are wrong in every way.
+
+`test_wire_vectors` holds the valid frames of every operation.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgpack
+import pytest
+
+from kit.text.wording import code_of
+from quothwire.errors import CODES, BrokerFailure, QuothError, RequestError, error
+from quothwire.protocol import binary_codec, msgpack_schema, text_codec
+from quothwire.protocol.binary_codec import (
+    Answer,
+    correlation_of,
+    decode_answer,
+    decode_arguments,
+    decode_call,
+    encode_error,
+    encode_reply,
+    encode_request,
+    is_fast,
+)
+from quothwire.protocol.messages import DescribeTopic, Fetch, Hello, Operation, Ping, Pong, Publish
+from quothwire.protocol.operations import WITH_PAYLOAD, WITHOUT_TOPIC
+
+CORRELATION = 0x0102_0304_0506_0708
+U64 = 2**64 - 1
+
+every_operation = pytest.mark.parametrize("operation", Operation, ids=lambda operation: operation.name)
+
+
+def header(
+    operation: int = Operation.PING,
+    status: int = 0,
+    *,
+    magic: bytes = b"\xd1Q",
+    version: int = 1,
+    zeros: bytes = bytes(3),
+    correlation: int = CORRELATION,
+) -> bytes:
+    return struct.pack("<2sBBB3sQ", magic, version, operation, status, zeros, correlation)
+
+
+def test_frames_are_read_as_they_were_written_with_any_correlation_and_payload() -> None:
+    for correlation in (0, 1, U64):
+        for payload in (None, b"", b"batch"):
+            frames = encode_request(Publish(), correlation, "é" * 100, payload)
+            call = decode_call(frames)
+            assert call[:3] == (Operation.PUBLISH, correlation, ("é" * 100).encode())
+            assert call.payload == (payload or b"")
+            assert decode_arguments(call) == Publish()
+            assert is_fast(frames)
+            assert correlation_of(frames) == correlation
+            reply = encode_reply(Operation.PING, correlation, Pong(5), payload)
+            assert decode_answer(reply) == Answer(correlation, Pong(5), payload or b"")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_error_is_the_same_after_a_reply(code: str) -> None:
+    problem = error(code, "what happened: é\n", "what to do")
+    answer = decode_answer(encode_error(Operation.PUBLISH, CORRELATION, problem))
+    assert isinstance(answer.reply, QuothError)
+    assert type(answer.reply) is type(problem)
+    assert vars(answer.reply) == vars(problem)
+    assert (answer.correlation, answer.payload) == (CORRELATION, b"")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["x" * 10**7, "é" * 10**6, "\0" * 10**6, "half a \ud800 pair", "\udcff" * 10**5, ""],
+    ids=["long", "long and not ASCII", "zeros", "surrogate", "surrogates", "empty"],
+)
+def test_error_with_any_text_becomes_a_small_reply(words: str) -> None:
+    for problem in (error("internal", words), error("internal", "text", words)):
+        frames = encode_error(Operation.PING, 1, problem)
+        assert isinstance(decode_answer(frames).reply, BrokerFailure)
+        assert len(frames[1]) < 2**14
+
+
+@pytest.mark.parametrize(
+    "carried",
+    [
+        {},
+        {"code": "busy"},
+        {"code": "busy", "text": "t"},
+        {"code": 5, "text": "t", "hint": "h"},
+        {"code": "busy", "text": b"t", "hint": "h"},
+        {"code": "busy", "text": "t", "hint": None},
+        [],
+        None,
+    ],
+    ids=str,
+)
+def test_error_reply_with_missing_or_wrong_fields_is_refused(carried: Any) -> None:
+    assert code_of(decode_answer, [header(status=2), msgpack.packb(carried)]) == "bad_request"
+
+
+WRONG_HEADERS: dict[str, tuple[dict[str, Any], str]] = {
+    "other magic": ({"magic": b"\xd1R"}, "bad_request"),
+    "bytes of the magic exchanged": ({"magic": b"Q\xd1"}, "bad_request"),
+    "no magic": ({"magic": bytes(2)}, "bad_request"),
+    "status 3": ({"status": 3}, "bad_request"),
+    "status 255": ({"status": 255}, "bad_request"),
+    "first reserved byte": ({"zeros": b"\1\0\0"}, "bad_request"),
+    "last reserved byte": ({"zeros": b"\0\0\1"}, "bad_request"),
+    "version 0": ({"version": 0}, "unsupported_version"),
+    "version 255": ({"version": 255}, "unsupported_version"),
+    "version 2, with a status and flags of its own": (
+        {"version": 2, "status": 9, "zeros": b"\1\2\3"},
+        "unsupported_version",
+    ),
+    "operation 0": ({"operation": 0}, "unknown_operation"),
+    "operation 99": ({"operation": 99}, "unknown_operation"),
+    "operation 255": ({"operation": 255}, "unknown_operation"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "code"), WRONG_HEADERS.values(), ids=WRONG_HEADERS)
+def test_wrong_header_is_refused_by_both_sides(wrong: dict[str, Any], code: str) -> None:
+    assert code_of(decode_call, [header(**{"status": 0, **wrong}), b"topic", b"\x80"]) == code
+    for status in (1, 2):
+        frames = [header(**{"status": status, **wrong}), b"\x80"]
+        if code == "unsupported_version":  # an answer, because the client would wait in vain else
+            answer = decode_answer(frames)
+            assert isinstance(answer.reply, RequestError)
+            assert (answer.correlation, answer.reply.code) == (CORRELATION, code)
+        else:
+            assert code_of(decode_answer, frames) == code
+
+
+@pytest.mark.parametrize("first", [b"", header()[:15], header() + b"\0", bytes(16), b"\xff" * 16, b"ping"])
+def test_frame_that_is_no_header_is_refused_by_both_sides(first: bytes) -> None:
+    assert code_of(decode_call, [first, b"topic", b"\x80"]) == "bad_request"
+    assert code_of(decode_answer, [first, b"\x80"]) == "bad_request"
+
+
+def test_request_is_no_reply_and_a_reply_no_request() -> None:
+    assert code_of(decode_answer, encode_request(Ping(), 1)[:2]) == "bad_request"
+    assert code_of(decode_call, encode_reply(Operation.PING, 1, Pong(5), None)) == "bad_request"
+    assert code_of(decode_call, encode_error(Operation.PING, 1, error("busy", ""))) == "bad_request"
+
+
+def test_wrong_number_of_frames_is_refused() -> None:
+    for count in (0, 1, 5, 6, 1_000):
+        frames = [header(), b"topic", b"\x80", b"payload", *[b""] * 1_000][:count]
+        assert code_of(decode_call, frames) == "bad_request"
+    for count in (0, 1, 4, 1_000):
+        for status in (1, 2):
+            frames = [header(status=status), msgpack_schema.pack(Pong(5)), *[b""] * 1_000][:count]
+            assert code_of(decode_answer, frames) == "bad_request"
+
+
+def test_request_without_arguments_has_the_defaults() -> None:
+    call = decode_call([header(Operation.FETCH), b"orders"])
+    assert decode_arguments(call) == Fetch()
+    assert call.payload == b""
+
+
+@every_operation
+def test_arguments_are_not_decoded_with_the_header(operation: Operation) -> None:
+    topic = b"" if operation in WITHOUT_TOPIC else b"\xff\xfe not a topic"
+    payload = [b"not a batch"] if operation in WITH_PAYLOAD else []
+    call = decode_call([header(operation), topic, b"\xc1 not msgpack", *payload])
+    assert call.payload == b"".join(payload)
+    assert code_of(decode_arguments, call) == "bad_request"
+
+
+@every_operation
+def test_frame_that_an_operation_does_not_have_is_refused(operation: Operation) -> None:
+    topic = b"" if operation in WITHOUT_TOPIC else b"orders"
+    payload = [b""] if operation in WITH_PAYLOAD else []
+    frames = [header(operation), topic, b"\x80", *payload]
+    assert decode_call(frames).topic == topic
+    assert code_of(decode_call, [*frames, b""]) == "bad_request"
+    if operation in WITHOUT_TOPIC:
+        assert code_of(decode_call, [frames[0], b"orders", *frames[2:]]) == "bad_request"
+
+
+@pytest.mark.parametrize(
+    ("frames", "correlation"),
+    [
+        ([header()], CORRELATION),
+        ([header(99, version=7, status=9)], CORRELATION),
+        ([header(), *[b""] * 99], CORRELATION),
+        ([], 0),
+        ([b""], 0),
+        ([header()[:15]], 0),
+        ([header() + b"x"], 0),
+    ],
+    ids=["whole", "wrong otherwise", "many frames", "none", "empty", "cut", "too long"],
+)
+def test_correlation_of_a_wrong_request_is_read_if_its_header_is_whole(
+    frames: list[bytes], correlation: int
+) -> None:
+    assert correlation_of(frames) == correlation
+
+
+def test_simple_request_never_looks_like_a_fast_one() -> None:
+    assert not any(is_fast([name]) for name in text_codec.OPERATIONS)
+    assert not is_fast([])
+    assert not is_fast([b""])
+    with pytest.raises(UnicodeDecodeError):
+        binary_codec.MAGIC.decode()
+    assert code_of(text_codec.operation_of, encode_request(Hello(), 1)) == "unknown_operation"
+
+
+def test_topic_that_is_not_unicode_is_encoded_for_the_broker_to_refuse() -> None:
+    frames = encode_request(DescribeTopic(), 1, "half a \ud800 pair")
+    assert decode_call(frames).topic == b"half a \xed\xa0\x80 pair"

@@ -1,0 +1,127 @@
+"""The simple protocol: requests with defaults and bounds, replies as documented."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.text.wording import code_of, error_of
+from quothwire.errors import CODES, error
+from quothwire.pointer import POINTER_MAX
+from quothwire.protocol import text_codec
+from quothwire.protocol.messages import WAIT_MS_MAX
+from quothwire.protocol.text_codec import (
+    PUBLISH_VALUES_MAX,
+    READ_LIMIT_MAX,
+    SimplePublish,
+    SimpleRead,
+    decode_publish,
+    decode_read,
+    operation_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        ([], "bad_request"),
+        ([b"publish"], "bad_request"),
+        ([b"read"], "bad_request"),
+        ([b"read", b"orders", b"0", b"1", b"0", b"0"], "bad_request"),
+        ([b"read", b"orders", *[b"0"] * 100_000], "bad_request"),
+        ([b"ping", b""], "bad_request"),
+        ([b""], "unknown_operation"),
+        ([b"", b"ping"], "unknown_operation"),
+        ([b"ping "], "unknown_operation"),
+        ([b"pin"], "unknown_operation"),
+        ([b"ping\0"], "unknown_operation"),
+        ([b"\xff" * 1_000_000], "unknown_operation"),
+        ([b"fetch", b"orders"], "unknown_operation"),
+    ],
+    ids=lambda part: str(part)[:40],
+)
+def test_unknown_operation_and_wrong_number_of_frames_are_refused(frames: list[bytes], code: str) -> None:
+    assert code_of(operation_of, frames) == code
+
+
+def test_error_of_an_operation_names_the_known_ones() -> None:
+    problem = error_of(operation_of, [b"subscribe" * 100_000])
+    assert all(name.decode() in problem.hint for name in text_codec.OPERATIONS)
+
+
+def test_values_of_a_publish_are_read_in_order_up_to_the_limit() -> None:
+    for values in ([b"v"], [b""], [b"", b"a", b"\xff" * 1_000], [b""] * PUBLISH_VALUES_MAX):
+        assert decode_publish([b"publish", b"orders", *values]) == SimplePublish(values)
+    assert code_of(decode_publish, [b"publish", b"orders", *[b""] * (PUBLISH_VALUES_MAX + 1)]) == "too_large"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "read"),
+    [
+        ([], SimpleRead(0, 100, 0)),
+        ([b"5"], SimpleRead(5, 100, 0)),
+        ([b"5", b"1"], SimpleRead(5, 1, 0)),
+        ([b"5", b"1", b"7"], SimpleRead(5, 1, 7)),
+        ([b"0", b"%d" % READ_LIMIT_MAX, b"%d" % WAIT_MS_MAX], SimpleRead(0, READ_LIMIT_MAX, WAIT_MS_MAX)),
+        ([b"%d" % POINTER_MAX], SimpleRead(POINTER_MAX, 100, 0)),
+        ([b"00000000000000000005"], SimpleRead(5, 100, 0)),
+        ([b"0" * 100 + b"5"], SimpleRead(5, 100, 0)),
+    ],
+)
+def test_read_has_defaults_for_missing_numbers(numbers: list[bytes], read: SimpleRead) -> None:
+    assert decode_read([b"read", b"orders", *numbers]) == read
+
+
+NO_NUMBERS = [
+    b"", b" ", b"-1", b"+1", b"1.0", b"1e3", b" 1", b"1 ", b"1\n", b"1\0", b"0x1", b"1_0", b"now", b"NaN",
+    b"inf", b"\xff", b"\xc2\xb2", "\u0665".encode(), b"--1", b"-", b"-\xff", b"\5" + bytes(7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["AFTER", "LIMIT", "WAIT_MS"])
+def test_read_with_a_frame_that_is_no_decimal_is_refused(place: int) -> None:
+    for frame in NO_NUMBERS:
+        numbers = [b"5", b"6", b"7"]
+        numbers[place] = frame
+        assert code_of(decode_read, [b"read", b"orders", *numbers]) == "bad_request"
+        assert code_of(decode_read, [b"read", b"orders", *numbers[: place + 1]]) == "bad_request"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "code"),
+    [
+        ([b"9" * 100_000], "bad_pointer"),
+        ([b"-0"], "bad_request"),
+        ([b"-" + b"9" * 100_000], "bad_request"),
+        ([b"0", b"9" * 20], "too_large"),
+        ([b"0", b"1", b"9" * 20], "too_large"),
+    ],
+    ids=lambda part: str(part)[:40],
+)
+def test_read_with_a_number_out_of_range_is_refused(numbers: list[bytes], code: str) -> None:
+    assert code_of(decode_read, [b"read", b"orders", *numbers]) == code
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ([b"-1"], "AFTER is -1: it must be an integer from 0 to 72057594037927935"),
+        (
+            [b"72057594037927936"],
+            "AFTER is 72057594037927936: it must be an integer from 0 to 72057594037927935",
+        ),
+        ([b"0", b"10001"], "LIMIT is 10001: it must be an integer from 1 to 10000"),
+        ([b"0", b"1", b"600001"], "WAIT_MS is 600001: it must be an integer from 0 to 600000"),
+        ([b"0", b""], "LIMIT is empty: it must be an integer from 1 to 10000, in decimal digits"),
+        ([b"0", b"1e3"], "LIMIT is '1e3': it must be an integer from 1 to 10000, in decimal digits"),
+        ([b"0", b"\xff"], "LIMIT is '\ufffd': it must be an integer from 1 to 10000, in decimal digits"),
+    ],
+)
+def test_error_of_a_number_has_the_number_and_its_range(numbers: list[bytes], text: str) -> None:
+    assert error_of(decode_read, [b"read", b"orders", *numbers]).text == text
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_error_is_its_code_and_a_text_with_the_hint(code: str) -> None:
+    text = f"what happened ({CODES[code].hint})".encode()
+    assert text_codec.encode_error(error(code, "what happened")) == [b"error", code.encode(), text]
+    assert text_codec.encode_error(error(code, "é \ud800", "")) == [b"error", code.encode(), b"\xc3\xa9 ?"]
