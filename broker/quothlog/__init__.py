@@ -26,7 +26,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quothlog.appending.write_group import Appended
+    from quothlog.appending.appender import Appended
     from quothlog.log import Log
     from quothlog.log_info import LogInfo
     from quothlog.reader import Reader
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Appended", "Log", "LogInfo", "LogOptions", "Missing", "Reader", "Writer"]
 
 _HOMES = {
-    "Appended": "appending.write_group",
+    "Appended": "appending.appender",
     "Log": "log",
     "LogInfo": "log_info",
     "LogOptions": "retention",

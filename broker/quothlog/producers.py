@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from quothlog.file_format import TABLE_ENTRY, RowKind, TableRow, decode_table, encode_table
-from quothlog.transactions.table import TransactionTable
+from quothlog.transactions.table import StoredTransaction, TransactionTable
 from quothwire.batch import Flag, Header
 from quothwire.errors import error
 
@@ -29,6 +29,9 @@ _SPARSE, _START, _ORDINAL = int(Flag.SPARSE), int(Flag.START), int(Flag.ORDINAL)
 _TRANSACTION = int(Flag.TRANSACTION)
 _RESULT_BYTES = TABLE_ENTRY.size
 _WINDOW_BYTES = RESULTS_MAX * _RESULT_BYTES
+
+_new = tuple.__new__
+"""Makes a named tuple of a row, in half the time of a call of its class."""
 
 
 class Result(NamedTuple):
@@ -67,6 +70,8 @@ class ProducerTable:
 
     def __init__(self) -> None:
         self.applications = TransactionTable()
+        self.is_changed = False
+        """Something was stored since the last `commit` or `undo`."""
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
         self._stored: list[int] = []
 
@@ -101,7 +106,8 @@ class ProducerTable:
         return producer.newest.following(flags) if producer is not None else 0
 
     def store(self, header: Header) -> None:
-        """Take in a batch that has its pointers."""
+        """Add a batch that has its pointers."""
+        self.is_changed = True
         if header.flags & _TRANSACTION:
             self.applications.store(header)
             return
@@ -110,25 +116,34 @@ class ProducerTable:
         producer = self._producers.get(header.producer)
         if producer is None:
             producer = self._producers[header.producer] = _Producer()
-        producer.newest = newest = Result(header.sequence, header.base, header.records, header.body_check)
+        newest = _new(Result, (header.sequence, header.base, header.records, header.body_check))
+        producer.newest = newest
         producer.results += TABLE_ENTRY.pack(*newest)
         self._producers.move_to_end(header.producer)
         self._stored.append(header.producer)
 
+    def store_transaction(self, application: int, stored: StoredTransaction) -> None:
+        """Add a whole transaction."""
+        self.is_changed = True
+        self.applications.add(application, stored)
+
     def commit(self) -> None:
-        """All that was stored has reached the disk: results beyond the window may go."""
+        """Keep what was stored, which has reached the disk, and forget results beyond the window."""
         for identity in self._stored:
             producer = self._producers.get(identity)
             if producer is not None and len(producer.results) > _WINDOW_BYTES:
                 del producer.results[:-_WINDOW_BYTES]
         self._stored.clear()
-        self.applications.commit()
+        if self.applications.uncommitted:
+            self.applications.commit()
+        self.is_changed = False
         while len(self._producers) > PRODUCERS_MAX:
             self._producers.popitem(last=False)
 
     def undo(self) -> None:
         """Nothing that was stored since the last commit has reached the disk."""
         self.applications.undo()
+        self.is_changed = False
         if not self._stored:
             return
         for identity in reversed(self._stored):

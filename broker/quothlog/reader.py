@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from quothlog.reading.tailer import Missing, Tailer
 from quothwire import batch
+from quothwire.closing import Closing
 from quothwire.record import Record, closed_records_of
 
 log = logging.getLogger("quothlog")
@@ -33,7 +32,7 @@ def log_missing(missing: Missing) -> None:
     )  # fmt: skip
 
 
-class Reader:
+class Reader(Closing):
     """Records behind a cursor, oldest first. One thread at a time; as many readers as you like.
 
     It takes no lock and changes nothing, so it needs no writer and disturbs none. What has been written may
@@ -54,14 +53,6 @@ class Reader:
         """That of the last record that was handed out: begin behind it the next time."""
         self._follower = Tailer(directory, after, on_missing=on_missing)
         self._ready: deque[Record] = deque()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file that is being read."""

@@ -64,25 +64,6 @@ def roll_size(options: LogOptions, active: ActiveSegment) -> int:
     return max(options.roll_bytes, 2 * active.block_bytes)
 
 
-def outgrown(
-    options: LogOptions, active: ActiveSegment, waiting: tuple[int, int], more: tuple[int, int]
-) -> bool:
-    """Has the active segment to be sealed before it takes more? Amounts are (records, bytes)."""
-    records = active.records + waiting[0]
-    if not records:
-        return False
-    if options.count_limit and records + more[0] > options.count_limit:
-        return True
-    return active.end.offset + waiting[1] + more[1] > roll_size(options, active)
-
-
-def room_in(options: LogOptions, active: ActiveSegment) -> int:
-    """So many bytes at least can come into the active segment before it has to be sealed."""
-    if options.count_limit:  # a record takes a byte or more
-        return max(0, min(roll_size(options, active) - active.size, options.count_limit - active.records))
-    return max(0, roll_size(options, active) - active.size)
-
-
 def due_for_roll(options: LogOptions, active: ActiveSegment, now: int) -> bool:
     """Is the active segment, which holds records, old or large enough?"""
     age = options.roll_age_us

@@ -17,7 +17,6 @@ from quothlog.file_format import Block, Checkpoint, Footer, Position
 from quothlog.index import SparseIndex
 from quothlog.reading.segment_reader import (
     Extract,
-    ReadMarks,
     SegmentView,
     extract,
     extract_at_hand,
@@ -277,7 +276,7 @@ class Segment:
             if isinstance(step, Found):
                 here = step.end
                 index.note(here)
-        return SegmentView(file, index, ReadMarks(), here, below, self.size)
+        return SegmentView(file, index, {}, here, below, self.size)
 
 
 class ActiveSegment(Segment):
@@ -290,11 +289,11 @@ class ActiveSegment(Segment):
         self._block = block
         self.file = file
         self.index = SparseIndex([block.start])
-        self.marks = ReadMarks()
+        self._marks: dict[int, Position] = {}
         self.end = end
         self.chain = chain
         self.block_bytes = block.size
-        self._last_offset = self._last_check = 0
+        self._last_offset, self._last_stamped = 0, b""
         self._checkpointed: Position | None = None
         self._syncing = Lock()
         self._sync_problem: OSError | None = None
@@ -312,7 +311,11 @@ class ActiveSegment(Segment):
 
     def view(self) -> SegmentView:
         """See `Segment.view`."""
-        return SegmentView(self.file, self.index, self.marks, self.end, POINTER_MAX + 1, self.end.offset)
+        return self.view_up_to(self.end)
+
+    def view_up_to(self, end: Position) -> SegmentView:
+        """Return what a read needs that is to see nothing behind a boundary."""
+        return SegmentView(self.file, self.index, self._marks, end, POINTER_MAX + 1, end.offset)
 
     def append(self, batches: list[tuple[Header, bytes, Buffer]]) -> None:
         """Write (header, stamped header, body) of batches in one go, all of them or none.
@@ -348,18 +351,19 @@ class ActiveSegment(Segment):
 
     def take(self, offset: int, header: Header, stamped: bytes) -> None:
         """Move the end behind a batch that is in the file."""
+        _, _, body_bytes, records, base, ordinal, *_ = header
         self.index.note(self.end)
         self.chain = file_format.extend_chain(self.chain, stamped)
-        self._last_offset, self._last_check = offset, int.from_bytes(stamped[-8:], "little")
-        self.size = offset + header.size
-        self.end = Position(self.size, header.last, header.end_ordinal)
+        self._last_offset, self._last_stamped = offset, stamped
+        self.size = offset + batch.HEADER_BYTES + body_bytes
+        self.end = Position(self.size, base + records - 1, ordinal + records)
 
     def resume(self, point: Checkpoint) -> None:
         """Go on from a checkpoint instead of from the header block."""
         self.index = SparseIndex(point.entries)
         self.end, self.chain = point.end, point.chain
         self._checkpointed = point.end
-        self._last_offset, self._last_check = point.last_offset, point.last_check
+        self._last_offset, self._last_stamped = point.last_offset, point.last_check.to_bytes(8, "little")
         self.size = self.end.offset
 
     def write_checkpoint(self, producers: bytes) -> None:
@@ -385,7 +389,8 @@ class ActiveSegment(Segment):
     def _encode_index(self, producers: bytes) -> bytes:
         point = Checkpoint(
             self.log_id, self.floor, self.end, self.chain,
-            self._last_offset, self._last_check, self.index.positions(), producers,
+            self._last_offset, int.from_bytes(self._last_stamped[-8:], "little"),
+            self.index.positions(), producers,
         )  # fmt: skip
         return file_format.encode_checkpoint(point)
 
@@ -419,7 +424,7 @@ class ActiveSegment(Segment):
         """The same up to a boundary, to be looked at by any thread, whatever becomes of this one."""
         seen = self._twin(end.offset, end.offset)
         file = self.open()
-        seen._view = SegmentView(file, self.index, ReadMarks(), end, POINTER_MAX + 1, end.offset)
+        seen._view = SegmentView(file, self.index, {}, end, POINTER_MAX + 1, end.offset)
         return seen
 
     def _twin(self, size: int, stop: int) -> Segment:

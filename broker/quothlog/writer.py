@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import TIMEOUT_MAX, Condition, Thread
-from types import TracebackType
-from typing import Self
 
 from quothlog.appending.pointer_allocator import AHEAD_US
 from quothlog.log import Log
@@ -25,6 +23,7 @@ from quothlog.reading import forwarding_progress
 from quothlog.reading.directory_watch import DirectoryWatch
 from quothlog.retention import LogOptions
 from quothwire import batch
+from quothwire.closing import Closing
 from quothwire.errors import Conflict, QuothError, Unavailable, error
 from quothwire.headers import encode_headers
 from quothwire.text.paths import given_path
@@ -44,7 +43,7 @@ OWNER_S, OWNER_PAUSE_S = 1.0, 0.01
 log = logging.getLogger("quothlog")
 
 
-class Writer:
+class Writer(Closing):
     """A log with one writer, any number of whose threads may call it. Close it, or use it in a `with` block.
 
     log: what it writes, for `log.info()`, `log.trim(...)` and the like, by whoever holds no other thread up.
@@ -78,14 +77,6 @@ class Writer:
         self.log = _open(directory, options or LogOptions(disk_free_min=DISK_FREE_MIN))
         self._thread = Thread(target=self._keep_time, name=f"quothlog-{self.log.directory.name}", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def write(
         self, value: bytes, *, key: bytes | None = None, headers: Mapping[str, bytes] | None = None

@@ -45,7 +45,7 @@ from quothd.topics.retention import Retention
 from quothd.topics.syncing import SHARE_FULL, Syncing
 from quothd.topics.transactions import CommitStep, Transactions
 from quothlog import Appended, Log
-from quothlog.appending.sync_request import SyncRequest
+from quothlog.appending.appender import SyncRequest
 from quothlog.file_format import Position
 from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError
@@ -154,7 +154,7 @@ class Topic:
         if self._ending is not None or self._queue or self._syncing.share > SHARE_FULL:
             return 0
         count = written = found = 0
-        written_max = min(QUICK_BYTES_MAX, self._log.room)
+        written_max = min(QUICK_BYTES_MAX, self._appender.room)
         for item in items:
             if isinstance(item, PendingRequest):
                 if item.operation is Operation.PUBLISH:

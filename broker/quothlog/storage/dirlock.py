@@ -38,6 +38,7 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: Path) -> None:
+        self.released = False
         self._fds: list[int] = []
         self._is_whole = False
         self._directory = Path(os.path.realpath(directory))
@@ -51,13 +52,9 @@ class DirectoryLock:
     def __del__(self) -> None:
         self.release()
 
-    @property
-    def released(self) -> bool:
-        """Has it been given free?"""
-        return not self._fds
-
     def release(self) -> None:
         """Give the directory free. Does nothing the second time."""
+        self.released = True
         fds, self._fds = getattr(self, "_fds", []), []
         if self._is_whole:
             self._is_whole = False

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from quothlog.storage.disk_space import shortage
 from quothlog.storage.filesystem import FileSystem
@@ -50,16 +49,14 @@ class WriteFailure:
         self.failure = self.failure or problem
         return self.failure
 
-    @contextmanager
-    def whole_or_failed(self) -> Iterator[None]:
-        """What is broken off in here, by Ctrl-C for one, leaves nobody knowing what the disk holds."""
-        try:
-            yield
-        except (OSError, QuothError):
-            raise
-        except BaseException:
+    def __enter__(self) -> None:
+        """Begin a write. If it is interrupted, by Ctrl-C for one, no one knows what the disk holds."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and not issubclass(kind, OSError | QuothError):
             self.fail(OSError("broken off while it was being written"))
-            raise
 
     def as_error(self, problem: OSError | QuothError, needed: int) -> QuothError:
         """What is told of something that went wrong; needed: the bytes that had to be free for it."""

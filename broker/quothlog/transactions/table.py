@@ -45,7 +45,8 @@ class TransactionTable:
     def __init__(self) -> None:
         self._known: OrderedDict[int, bytes] = OrderedDict()
         """What is stored of each, packed, the oldest first."""
-        self._before: dict[int, bytes] = {}
+        self.uncommitted: dict[int, bytes] = {}
+        """What was known before the last `commit`, of those that were stored since then."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -91,7 +92,7 @@ class TransactionTable:
     def add(self, application: int, stored: StoredTransaction) -> None:
         """Take in a transaction, or what follows of the newest one."""
         known = self._known.get(application, b"")
-        self._before.setdefault(application, known)
+        self.uncommitted.setdefault(application, known)
         if known and (last := _newest(known)).version == stored.version:
             records, batches = last.records + stored.records, last.batches + stored.batches
             known, stored = (
@@ -103,22 +104,22 @@ class TransactionTable:
 
     def commit(self) -> None:
         """All that was stored has reached the disk: what is beyond the limits may go."""
-        if not self._before:
+        if not self.uncommitted:
             return
-        for application in self._before:
+        for application in self.uncommitted:
             self._known[application] = _window(self._known[application])
-        newcomers = not all(self._before.values())
-        self._before.clear()
+        newcomers = not all(self.uncommitted.values())
+        self.uncommitted.clear()
         if newcomers:  # a log that is opened commits every batch
             for application in self._surplus():
                 del self._known[application]
 
     def undo(self) -> None:
         """Nothing that was stored since the last commit has reached the disk."""
-        if not self._before:
+        if not self.uncommitted:
             return
-        self._known.update(self._before)
-        self._before.clear()
+        self._known.update(self.uncommitted)
+        self.uncommitted.clear()
         rows = sorted((row for row in self._known.items() if row[1]), key=lambda row: _newest(row[1]).first)
         self._known = OrderedDict(rows)
 

@@ -14,7 +14,7 @@ from quothwire.batch import HEADERS, KEYS, Bytes, Flag, Header, Parsed, decode, 
 from quothwire.errors import error
 from quothwire.headers import check_header_column, problem_of, readable_headers
 
-_START, _COUNTED = int(Flag.START), int(Flag.SPARSE | Flag.ORDINAL)
+_START, _COUNTED, _TRANSACTION = int(Flag.START), int(Flag.SPARSE | Flag.ORDINAL), int(Flag.TRANSACTION)
 _NUMBERED = _START | _COUNTED
 _DIGITS = bytes(code == ord("1") for code in range(256))
 """Makes numbers of the digits of a binary number."""
@@ -60,7 +60,7 @@ def check_published(header: Header) -> None:
         raise error("bad_batch", "a producer leaves pointer and ordinal to the log")
     if bool(header.producer) != bool(header.sequence):
         raise error("bad_batch", "a producer id and a sequence go together")
-    if header.flags & Flag.TRANSACTION:
+    if header.flags & _TRANSACTION:
         raise error("bad_batch", "the batches of a transaction are staged, then published together")
 
 
