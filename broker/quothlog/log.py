@@ -105,7 +105,7 @@ class Log(Closing):
 
     @property
     def options(self) -> LogOptions:
-        """How the log rolls, what it keeps and what readers see; may be replaced at any time."""
+        """The limits by which the log rolls and removes segments; may be replaced at any time."""
         return self.appender.options
 
     @options.setter

@@ -1,4 +1,4 @@
-"""What can be told about a log at one moment."""
+"""A description of a log at one moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class LogInfo:
     """A log at one moment. first, last: pointers, 0 if there is none; states: a letter a segment.
 
-    counters: how often something happened since the log was opened. gauges: how much of something there is.
+    counters: events since the log was opened, by name. gauges: amounts now, by name.
     """
 
     log_id: int

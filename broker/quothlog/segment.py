@@ -1,7 +1,7 @@
 """One segment: a file of batches, read from any pointer.
 
-A sealed segment never changes, so any thread may read it; what a read needs (the open file, the index, the
-end) is loaded at the first read and may be dropped at any time. The active segment adds the writing end; it
+A sealed segment never changes, so any thread may read it. The open file, the index and the end, which a read
+needs, are loaded at the first read and may be dropped at any time. The active segment can be appended to; it
 belongs to the log's owner.
 """
 
@@ -37,7 +37,7 @@ from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
-_NOBODY = (0, 0, Position(0, 0, 0))
+_UNKNOWN = (0, 0, Position(0, 0, 0))
 
 
 class Segment:
@@ -73,7 +73,7 @@ class Segment:
 
     @property
     def loaded(self) -> bool:
-        """Is its file open and its index in memory?"""
+        """True if its file is open and its index in memory."""
         return self._view is not None
 
     @property
@@ -93,7 +93,7 @@ class Segment:
 
     @property
     def has_block(self) -> bool:
-        """Does its header block check, and is it that of this segment?"""
+        """True if its header block checks and is that of this segment."""
         if self._checks is None:
             try:
                 self._checks = self.block is not None
@@ -103,9 +103,9 @@ class Segment:
 
     @property
     def is_misplaced(self) -> bool:
-        """Does its header block check, and say that this is another segment, or one of another log?"""
+        """True if its header block checks and is that of another segment, or of another log."""
         if self._misplaced is None:
-            self._misplaced = not self._is_named() and self._named() != _NOBODY
+            self._misplaced = not self._is_named() and self._named() != _UNKNOWN
             if self._misplaced:
                 try:
                     read_block(self.open())
@@ -115,7 +115,7 @@ class Segment:
 
     @property
     def below(self) -> int:
-        """What all its pointers lie below: where the next segment of this log begins for certain."""
+        """Exclusive upper bound of its pointers: where the next segment of this log begins for certain."""
         if not self._below:
             following = self.following
             while following is not None and following._named()[:2] != (self.log_id, following.floor):
@@ -124,10 +124,10 @@ class Segment:
         return self._below
 
     def _named(self) -> tuple[int, int, Position]:
-        """The log and the floor that its header block names, and where the batches begin; nobody's, if that
-        cannot be read.
+        """Read the log and the floor that its header block names, and where the batches begin.
 
-        The producer table, up to 4.5 MiB, is not looked at: this is asked of every segment of a scan.
+        Returns `_UNKNOWN` if that cannot be read. The producer table, up to 4.5 MiB, is not read: a scan
+        calls this for every segment.
         """
         if self._head is None:
             try:
@@ -135,24 +135,24 @@ class Segment:
                 self._head = file_format.named_in(file.read(file_format.BLOCK_BYTES, 0))
                 file.close()
             except QuothError:
-                self._head = _NOBODY
+                self._head = _UNKNOWN
             except OSError as problem:
                 if problem.errno in PROCESS_SHORT:
                     raise
-                self._head = _NOBODY
+                self._head = _UNKNOWN
         return self._head
 
     def _is_named(self) -> bool:
-        """Does its header block name this very segment?"""
+        """Return True if its header block names this very segment."""
         return self._named()[:2] == (self.log_id, self.floor)
 
     def end_below(self, pointer: int) -> None:
-        """The next segment begins there."""
+        """Set where the next segment begins."""
         self._below = pointer
 
     @property
     def start(self) -> Position:
-        """Where its batches begin; without a valid header block, as the first batch tells it."""
+        """The boundary before its first batch; without a valid header block, by the header of that batch."""
         if self._start is None:
             try:
                 self._start = self.block.start
@@ -164,8 +164,8 @@ class Segment:
 
     @cached_property
     def begin(self) -> Position | None:
-        """Where its records begin for certain: as its header block tells, whether its producer table is whole
-        or not, else in front of the first batch that can be read. None if nothing tells."""
+        """The boundary before its records: by its header block, whether its producer table is whole or not,
+        else by the first batch that can be read. None if there is neither."""
         if self._is_named():
             return self._named()[2]
         first = self.first()
@@ -182,22 +182,22 @@ class Segment:
         return self._stop
 
     def first(self) -> Header | None:
-        """The header of its first batch, found without loading anything."""
+        """Find the header of its first batch, without loading anything."""
         return self._first_behind(self.start)
 
     def view(self) -> SegmentView:
         """Open the file and load the index, unless that has been done and kept."""
-        view = self._view  # another thread may let it rest at any moment
+        view = self._view  # another thread may drop it at any moment
         if view is None:
             view = self._load()
             if self._kept:
                 self._view = view
-            if not self._kept:  # it was let rest just now, and nobody would do that again
+            if not self._kept:  # it was dropped just now, and nothing would drop it again
                 self._view = None
         return view
 
     def keep(self) -> None:
-        """Let the next read leave the file open and the index in memory."""
+        """Keep the file open and the index in memory after the next read."""
         self._kept = True
 
     def rest(self) -> None:
@@ -206,7 +206,7 @@ class Segment:
         self._view = None
 
     def read(self, after: int, records_max: int, bytes_max: int) -> Extract | None:
-        """The first batches with records above a pointer, see `extract`."""
+        """Read the first batches with records above a pointer, see `extract`."""
         return extract(self.view(), self.log_id, after, records_max, bytes_max)
 
     def read_at_hand(self, after: int, records_max: int, bytes_max: int) -> Extract | None:
@@ -215,22 +215,22 @@ class Segment:
         return extract_at_hand(view, self.log_id, after, records_max, bytes_max) if view else None
 
     def ordinal_behind(self, after: int) -> int:
-        """The ordinal behind its last record up to a pointer, as far as it can be read."""
+        """Return the ordinal behind its last record up to a pointer, as far as it can be read."""
         return first_above(self.view(), self.log_id, after)[0].ordinal
 
     def remove(self) -> None:
         """Remove its files, the one that counts last. Reads that are under way go on."""
-        self.removed = True  # before it is true, or a reader in another thread would be surprised
+        self.removed = True  # first, so that a reader in another thread knows why the file is missing
         self._filesystem.remove(self.index_path)
         self._filesystem.remove(self.path)
 
     def checkpoint(self) -> Checkpoint | None:
-        """The checkpoint in its index file, if it checks and belongs to this very file."""
+        """Read the checkpoint in its index file; None unless it checks and belongs to this very file."""
         point = self.claim()
         return point if point is not None and point.end.offset <= self.size else None
 
     def claim(self) -> Checkpoint | None:
-        """The same, even if the file ends before: what its index says was synced of it."""
+        """Read its checkpoint even if the file ends before: its index says what was synced."""
         try:
             file = self._filesystem.open(self.index_path)
             size = file.size()
@@ -243,7 +243,7 @@ class Segment:
         return point if point.floor == self.floor and self.log_id in (0, point.log_id) else None
 
     def footer(self, file: File) -> Footer | None:
-        """The footer of the file, if there is one and it belongs here.
+        """Read the footer of the file; None unless there is one and it belongs here.
 
         A value at the end of the file can look like one: it counts only if no whole batch reaches into it.
         """
@@ -337,8 +337,8 @@ class ActiveSegment(Segment):
     def sync(self) -> None:
         """Return when what is in the file survives a loss of power, or raise OSError.
 
-        Once that has failed it fails for good: the system tells a descriptor once, and then it would succeed
-        and mean nothing.
+        After a failure it fails for good: the system reports it once, and the next fsync would succeed and
+        mean nothing.
         """
         with self._syncing:
             if self._sync_problem is None:
@@ -367,14 +367,14 @@ class ActiveSegment(Segment):
         self.size = self.end.offset
 
     def write_checkpoint(self, producers: bytes) -> None:
-        """Write the index file for what is in the file and synced, unless it says just that already."""
+        """Write the index file for what is in the file and synced, unless it is up to date."""
         if self._checkpointed == self.end:
             return
         write_durably(self._filesystem, self.index_path, [self._encode_index(producers)])
         self._checkpointed = self.end
 
     def leave_index(self, producers: bytes) -> None:
-        """The same without waiting for the disk: nobody needs an index, and a part of one does not check."""
+        """Write the index file without waiting for the disk: a part of an index does not check."""
         if self._checkpointed == self.end:
             return
         index = self._filesystem.create(self.index_path)
@@ -400,10 +400,10 @@ class ActiveSegment(Segment):
         return file_format.encode_footer(Footer(self.log_id, self.end, self.chain))
 
     def seal(self, producers: bytes, following: int) -> Segment:
-        """Write footer and index, both of which a reader can do without. following: the next one's floor.
+        """Write footer and index, which are derived, and return the sealed segment.
 
-        The batches are synced already. Whatever goes wrong here costs time at the next open, no data. The
-        file stays open as long as a sync of it is under way.
+        following: the floor of the next segment. The batches are synced already, so an error here costs time
+        at the next opening, and no data. The file stays open as long as a sync of it is under way.
         """
         try:
             self.file.append([self.footer_bytes])
@@ -415,13 +415,13 @@ class ActiveSegment(Segment):
         return self.sealed(following, self.file.size())
 
     def sealed(self, following: int, size: int) -> Segment:
-        """The same segment for whoever reads it, now that it does not change any more. size: of its file."""
+        """Return the segment for readers, now that it does not change any more. size: of its file."""
         sealed = self._twin(size, self.end.offset)
         sealed.end_below(following)
         return sealed
 
     def as_of(self, end: Position) -> Segment:
-        """The same up to a boundary, to be looked at by any thread, whatever becomes of this one."""
+        """Return the segment up to a boundary, which any thread can read, whatever becomes of this one."""
         seen = self._twin(end.offset, end.offset)
         file = self.open()
         seen._view = SegmentView(file, self.index, {}, end, POINTER_MAX + 1, end.offset)
@@ -451,7 +451,7 @@ def read_block(file: File) -> Block:
 
 
 def begin(filesystem: FileSystem, directory: Path, block: Block) -> ActiveSegment:
-    """Make a segment: complete and durable, name included, before its first record.
+    """Begin a segment: complete and durable, name included, before its first record.
 
     After `NotDurable` its name is there for now. If the log went on without it, even on a full disk, it would
     hide after the next start what was appended below it.
@@ -472,7 +472,7 @@ def begin(filesystem: FileSystem, directory: Path, block: Block) -> ActiveSegmen
 
 
 def last_batch_agrees(file: File, point: Checkpoint) -> bool:
-    """Does the last batch that a checkpoint knows lie in the file where it says?"""
+    """Return True if the last batch of a checkpoint lies in the file where the checkpoint says."""
     if not point.last_offset:
         return point.entries == [point.end]
     stamped = file.read(batch.HEADER_BYTES, point.last_offset)

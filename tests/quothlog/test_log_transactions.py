@@ -483,7 +483,7 @@ def test_a_stranger_s_staged_files_are_no_part_of_this_log(
 # -- what a crash leaves ------------------------------------------------------------------------------------
 
 
-def test_a_transaction_without_its_end_is_set_aside(
+def test_a_transaction_without_its_end_is_quarantined(
     open_log: OpenLog, directory: Path, tmp_path: Path, rng: random.Random
 ) -> None:
     """Wherever its write was broken off, nothing of it is there, and it can be published again."""

@@ -154,7 +154,7 @@ class Topic:
         if self._ending is not None or self._queue or self._syncing.share > SHARE_FULL:
             return 0
         count = written = found = 0
-        written_max = min(QUICK_BYTES_MAX, self._appender.room)
+        written_max = min(QUICK_BYTES_MAX, self._appender.bytes_left)
         for item in items:
             if isinstance(item, PendingRequest):
                 if item.operation is Operation.PUBLISH:

@@ -116,12 +116,12 @@ class Appender:
         return self.is_hiding and self.write_failure.failure is None
 
     @property
-    def room(self) -> int:
+    def bytes_left(self) -> int:
         """Bytes that can be appended at least before the active segment has to be sealed."""
-        room = self._roll_size - self.active.size
+        left = self._roll_size - self.active.size
         if self.options.count_limit:  # a record takes a byte or more
-            room = min(room, self.options.count_limit - self.active.records)
-        return max(0, room)
+            left = min(left, self.options.count_limit - self.active.records)
+        return max(0, left)
 
     # -- appending ----------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Appender:
         if producers.is_changed and not self.is_placed:
             producers.undo()  # of a call that was interrupted
         group = WriteGroup([])
-        fits = sum(map(len, raws)) <= self.room
+        fits = sum(map(len, raws)) <= self.bytes_left
         now = self.clock.now()
         for raw in raws:
             try:
@@ -318,7 +318,7 @@ class Appender:
             try:
                 self._go_on_in(self._opened.go_on(self.clock))
             except OSError as problem:
-                raise self.as_error(problem, self._opened.successor.room) from problem
+                raise self.as_error(problem, self._opened.successor.bytes_min) from problem
             self.pointers.last = max(self.pointers.last, self.active.floor - 1)
             self._show()
 
@@ -356,9 +356,9 @@ class Appender:
                 self.active.append(group.waiting)
         except (OSError, QuothError) as problem:
             self._producers.undo()
-            told = self.as_error(problem, group.bytes)
+            refused = self.as_error(problem, group.bytes)
             for row in group.rows:
-                group.outcomes[row] = told
+                group.outcomes[row] = refused
         else:
             self._producers.commit()
             self._show()

@@ -1,4 +1,4 @@
-"""Extracts: whole batches as they are stored, from any pointer of a segment, for whoever reads.
+"""Reads extracts: whole batches as they are stored, from any pointer of a segment.
 
 Most readers go on where their last extract ended, so the ends of extracts are remembered. From there, or from
 the next position of the sparse index below, batches that follow each other are passed over by their headers
@@ -20,7 +20,7 @@ from quothwire.errors import QuothError
 GUESS_BYTES = 2**12
 """Read beyond what records take on average: a header and some records more cost nothing."""
 AT_HAND_BYTES = 2**16
-"""More than that is copied where it holds up nobody else."""
+"""More than that is copied in a reader thread, where it delays no other request."""
 MARKS_MAX = 256
 """Ends of extracts that are remembered for one segment, 200 bytes each: as many consumers read on at once."""
 
@@ -52,8 +52,11 @@ def _head(data: Bytes, size: int) -> Bytes:
 
 
 class SegmentView(NamedTuple):
-    """What a read needs. below: what all its pointers lie below. sight: up to which offset it was looked for
-    batches when the end was found: what lies behind the last one tells whether one before it is in its place.
+    """All that a read of a segment needs.
+
+    marks: ends of extracts, by their last pointers. below: exclusive upper bound of its pointers. sight: the
+    offset up to which batches were searched when the end was found: what lies behind the last batch shows
+    whether one before it is in its place.
     """
 
     file: File
@@ -64,14 +67,14 @@ class SegmentView(NamedTuple):
     sight: int
 
     def bytes_of(self, records: int) -> int:
-        """How many bytes so many records will take, somewhat more than on average, so that they do."""
+        """Estimate the bytes of so many records, somewhat above the average, so that one read is enough."""
         start, end = self.sparse.start, self.end
         stored = end.ordinal - start.ordinal or 1
         return records * (end.offset - start.offset) * 5 // (stored * 4) + GUESS_BYTES
 
 
 def extract(view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
-    """The stored bytes of the first batches with records above `after`; None if there are none.
+    """Read the stored bytes of the first batches with records above `after`; None if there are none.
 
     At least one batch, then as many as fit both limits, up to a place where the headers are damaged.
     """
@@ -151,7 +154,7 @@ def _sound(
     *,
     may_wait: bool = True,
 ) -> Extract | None:
-    """What of some bytes behind a boundary is as it should be and ends below an ordinal; None for nothing.
+    """Return the undamaged batches behind a boundary that end up to an ordinal; None for none.
 
     most: how many bytes may be read, if those that were read turn out to be too few. may_wait: for a disk, to
     do so; else it is None then.
@@ -174,7 +177,7 @@ def _sound(
 
 
 def _is_cut(data: Bytes, end: int, log_id: int) -> bool:
-    """Does a batch begin behind the last whole one, of which not all was read?"""
+    """Return True if a batch begins behind the last whole one, of which not all was read."""
     if len(data) - end < batch.HEADER_BYTES:
         return True
     try:

@@ -1,9 +1,9 @@
 """The segment with which a log goes on where the last one is not to be written any more.
 
-After a loss of power, behind bytes that do not check, behind a header block that does not check and behind
-a footer a new segment begins, 10 s above every pointer that anybody may have seen. Torn bytes are set aside
-first: copied into a file of their own, and cut off only once nobody appends to the old segment any more. So
-whatever breaks off in between leaves a log that goes on above them at the next opening.
+After a loss of power, behind bytes that do not check, behind a header block that does not check and behind a
+footer a new segment begins, 10 s above every pointer that a reader may have seen. Torn bytes are quarantined
+first: copied into a file of their own, and cut off only once nothing is appended to the old segment any more.
+So a crash in between leaves a log that goes on above them at the next opening.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from quothwire.pointer import POINTER_MAX
 
 @dataclass
 class RecoverySegment:
-    """What has to be done before the log takes more. `begin` may be tried again if it fails.
+    """The segment that has to be begun before the log takes writes. `begin` may be tried again if it fails.
 
     end: where the log goes on behind the last segment. highest: a pointer above all that may have been seen.
-    replayed: the last segment as it was read, None without its header block. torn: what is to be set aside
+    replayed: the last segment as it was read, None without its header block. torn: the bytes to quarantine
     from its end. empty: it holds no records and can be removed.
     """
 
@@ -44,8 +44,8 @@ class RecoverySegment:
     empty: bool
 
     @property
-    def room(self) -> int:
-        """Bytes that it takes at least: what is set aside, and a header block."""
+    def bytes_min(self) -> int:
+        """Bytes that it takes at least: the quarantined ones, and a header block."""
         torn = self.torn.end - self.torn.start if self.torn is not None else 0
         return torn + file_format.BLOCK_BYTES
 
@@ -101,7 +101,7 @@ def cut(file: File, size: int) -> None:
 
 
 def finish_cuts(filesystem: FileSystem, directory: Path, files: Mapping[str, int]) -> dict[str, int]:
-    """Cut off what was set aside from segments that others follow, where a crash kept that from being done.
+    """Cut off quarantined bytes from segments that others follow, where a crash has prevented that.
 
     files: names and sizes; returned as they are afterwards.
     """

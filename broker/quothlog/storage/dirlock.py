@@ -3,7 +3,7 @@
 Two locks are held: one on the directory itself, which cannot be deleted from under its owner, and one on the
 file `lock` in it, which holds the owner's process id for those that are refused. A directory below one that
 this process owns has the second one only: descriptors are few, and topics are many. So that both kinds of
-owners exclude each other where `lock` is deleted, each tries the other's lock and gives it free at once: the
+owners exclude each other where `lock` is deleted, each tries the other's lock and releases it at once: the
 owner of a data directory that of the topic's folder, and the owner of a topic's folder that of the data
 directory. Each holds its own lock before it tries, so two that begin at the same time cannot both go on.
 
@@ -53,7 +53,7 @@ class DirectoryLock:
         self.release()
 
     def release(self) -> None:
-        """Give the directory free. Does nothing the second time."""
+        """Unlock the directory. Does nothing the second time."""
         self.released = True
         fds, self._fds = getattr(self, "_fds", []), []
         if self._is_whole:
