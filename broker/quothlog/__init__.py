@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quothlog.appending.appender import Appended
-    from quothlog.log import Log
-    from quothlog.log_info import LogInfo
+    from quothlog.log import Log, LogInfo
     from quothlog.reader import Reader
     from quothlog.reading.tailer import Missing
     from quothlog.retention import LogOptions
@@ -43,7 +42,7 @@ __all__ = ["Appended", "Log", "LogInfo", "LogOptions", "Missing", "Reader", "Wri
 _HOMES = {
     "Appended": "appending.appender",
     "Log": "log",
-    "LogInfo": "log_info",
+    "LogInfo": "log",
     "LogOptions": "retention",
     "Missing": "reading.tailer",
     "Reader": "reader",

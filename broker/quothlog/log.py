@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from quothlog.appending.appender import Appended, Appender
-from quothlog.log_info import LogInfo
 from quothlog.reading.gap import ReadLoss, loss_before
 from quothlog.reading.range_query import LogSurvey
 from quothlog.reading.read_request import DEFAULT_BYTES, UNLIMITED, ReadRequest, records_above
@@ -42,6 +42,25 @@ from quothwire.record import Record
 from quothwire.text.paths import given_path
 
 _ORDINAL, _START = int(Flag.ORDINAL), int(Flag.START)
+
+
+@dataclass(frozen=True)
+class LogInfo:
+    """A log at one moment. first, last: pointers, 0 if there is none; states: a letter a segment.
+
+    counters: events since the log was opened, by name. gauges: amounts now, by name.
+    """
+
+    log_id: int
+    first: int
+    last: int
+    first_ordinal: int
+    end_ordinal: int
+    bytes: int
+    segments: int
+    states: str
+    counters: dict[str, int]
+    gauges: dict[str, int]
 
 
 class Log(Closing):

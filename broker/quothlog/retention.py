@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quothlog.segment import ActiveSegment, Segment
+    from quothlog.active_segment import ActiveSegment
+from quothlog.segment import Segment
 
 SHARE = 4
 """Segments are cut so that retention, which removes whole ones, overshoots by at most a quarter."""

@@ -15,22 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from quothlog import segment
+from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.appending.pointer_allocator import HORIZON_US, PointerAllocator
 from quothlog.file_format import Block, Position
 from quothlog.recovery.recovery import OpenedDirectory
 from quothlog.retention import LogOptions, roll_size
-from quothlog.segment import ActiveSegment
 from quothlog.storage.clock import Clock
 from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.disk_space import need_room
-from quothlog.storage.filesystem import DISK_FULL, Buffer, FileSystem
+from quothlog.storage.filesystem import Buffer, FileSystem
 from quothlog.storage.write_failure import WriteFailure
 from quothlog.transactions.commit import Commit, Tail
 from quothlog.transactions.table import StoredTransaction
 from quothwire import batch
 from quothwire.batch import HEADER_BYTES, Header
-from quothwire.errors import Conflict, QuothError, error
+from quothwire.errors import QuothError, error
 from quothwire.ingest import check_new, check_published
 
 
@@ -93,7 +92,7 @@ class Appender:
         self._opened = opened
         self._sealed = opened.sealed
         self._producers = opened.producers
-        self.active: ActiveSegment = self._begin()
+        self.active: ActiveSegment = opened.go_on_if_possible(clock)
         self.change(options)
         self.log_id = self.active.log_id
         self.applications = opened.producers.applications
@@ -239,7 +238,7 @@ class Appender:
         )  # fmt: skip
         with self.write_failure:
             try:
-                self._go_on_in(segment.begin(self.filesystem, self.directory, block))
+                self._go_on_in(begin_segment(self.filesystem, self.directory, block))
             except OSError as problem:
                 raise self.as_error(problem, block.size) from problem
             self._sealed.append(old.seal(producers, self.active.floor))
@@ -301,16 +300,6 @@ class Appender:
         return self.write_failure.as_error(problem, self.options.disk_free_min + size)
 
     # -- inside -------------------------------------------------------------------------------------------
-
-    def _begin(self) -> ActiveSegment:
-        """Return the segment to go on with; the old one if there is no room, or no pointer, for a new one."""
-        try:
-            return self._opened.go_on(self.clock)
-        except (OSError, Conflict) as problem:
-            is_full = isinstance(problem, Conflict) or problem.errno in DISK_FULL
-            if not is_full or self._opened.active is None:
-                raise
-            return self._opened.active
 
     def _finish_opening(self) -> None:
         """Begin the segment that the opening had no room for. Raises ``disk_low`` or ``storage_failed``."""

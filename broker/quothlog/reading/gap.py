@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from quothlog.active_segment import ActiveSegment
 from quothlog.reading.segment_reader import Extract
 from quothlog.sealed import SealedSegments
-from quothlog.segment import ActiveSegment
 from quothwire import batch
 
 

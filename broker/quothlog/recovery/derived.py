@@ -14,10 +14,11 @@ from contextlib import suppress
 from itertools import pairwise
 
 from quothlog import segment
+from quothlog.active_segment import ActiveSegment
 from quothlog.file_format import FOOTER_BYTES, Block
 from quothlog.producers import ProducerTable
 from quothlog.recovery.scan import Hole, walk
-from quothlog.segment import ActiveSegment, Segment
+from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem, sync_file
 from quothwire import batch

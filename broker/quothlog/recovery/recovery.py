@@ -21,6 +21,7 @@ from itertools import chain, count, islice, pairwise
 from pathlib import Path
 
 from quothlog import file_format, segment
+from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.file_format import Block, Checkpoint, Position
 from quothlog.producers import ProducerTable
 from quothlog.recovery.derived import has_no_table, rebuild
@@ -29,9 +30,10 @@ from quothlog.recovery.report import RecoveryReport
 from quothlog.recovery.scan import Found, Hole, is_open, is_zero, newest_pointer_in, settled, walk
 from quothlog.recovery.strays import strays_among
 from quothlog.sealed import SealedSegments
-from quothlog.segment import ActiveSegment, Segment
+from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import (
+    DISK_FULL,
     TEMPORARY_SUFFIX,
     File,
     FileSystem,
@@ -42,7 +44,7 @@ from quothlog.storage.filesystem import (
 )
 from quothlog.transactions.commit_plan import finish_plan
 from quothwire import batch
-from quothwire.errors import Damaged, QuothError, error
+from quothwire.errors import Conflict, Damaged, QuothError, error
 
 Watch = Callable[[int, int], None]
 """Called while a log is opened: how many bytes have been looked through, and how many have to be."""
@@ -60,8 +62,18 @@ class OpenedDirectory:
     staged: Mapping[str, int] = field(default_factory=dict)
     """Names and sizes of files of batches that are not published."""
 
+    def go_on_if_possible(self, clock: Clock) -> ActiveSegment:
+        """Return the segment to write to; the old one if there is no room, or no pointer, for a new one."""
+        try:
+            return self.go_on(clock)
+        except (OSError, Conflict) as problem:
+            is_full = isinstance(problem, Conflict) or problem.errno in DISK_FULL
+            if not is_full or self.active is None:
+                raise
+            return self.active
+
     def go_on(self, clock: Clock) -> ActiveSegment:
-        """Give away the segment to write to, begun if need be. Raises OSError; may be tried again."""
+        """Return the segment to write to, begun if need be. Raises OSError; may be tried again."""
         active = self.active
         if self.successor is not None:
             snapshot = self.producers.encode(clock.now())
@@ -111,7 +123,7 @@ def open_directory(
         floor = max(clock.now(), 1)
         log_id = log_id or new_log_id()
         block = Block(log_id, floor, 0, 0, log_id, clock.boot_id(), b"")
-        active = segment.begin(filesystem, directory, block)
+        active = begin_segment(filesystem, directory, block)
         return OpenedDirectory(SealedSegments([]), active, ProducerTable(), findings, staged=staged)
     segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
     for one, following in pairwise(segments):

@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from quothlog import file_format, segment
+from quothlog import file_format
+from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.appending.pointer_allocator import HORIZON_US
 from quothlog.file_format import Block, Position
 from quothlog.recovery.report import RecoveryReport
 from quothlog.recovery.scan import Hole, parts, same_bytes
-from quothlog.segment import ActiveSegment, Segment
+from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import File, FileSystem, sync_file, write_durably
 from quothwire.errors import error
@@ -71,7 +72,7 @@ class RecoverySegment:
             boot_id=clock.boot_id(),
             producers=producers,
         )
-        active = segment.begin(self.filesystem, self.last.path.parent, block)
+        active = begin_segment(self.filesystem, self.last.path.parent, block)
         if self.torn is not None:
             cut(self.file, self.torn.start)
             self.last.size = self.torn.start

@@ -20,11 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from quothlog import file_format, segment
+from quothlog import file_format
+from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.file_format import BLOCK_BYTES, Block, Position
 from quothlog.recovery.scan import Hole, parts
 from quothlog.retention import LogOptions
-from quothlog.segment import ActiveSegment, Segment
+from quothlog.segment import Segment
 from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import File, FileSystem, NotDurable, durable_names, sync_file
 from quothlog.transactions.commit_plan import CommitPlan
@@ -209,7 +210,7 @@ class Commit:
         """Make the segment with which the log goes on. Without it the plan has to go, durably: it might come
         back when another segment has the name of its successor."""
         try:
-            return segment.begin(self._filesystem, self._directory, block)
+            return begin_segment(self._filesystem, self._directory, block)
         except NotDurable:
             raise
         except OSError:
