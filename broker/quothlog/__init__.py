@@ -8,16 +8,20 @@
         for record in log.read(after=0):
             print(record.pointer, record.value)
 
-It knows nothing of sockets, topics or threads. From the top down: `log` is made of segments (`segment`), a
-segment of batches in a file (`scan` finds them, `layout` knows the bytes around them) and a sparse `index`;
-`recovery` opens a directory after anything that may have happened to it, and `successor` is the segment in
-which it then goes on; `tip` is where it grows. `pointers` gives out pointers, `producers` and `applications`
-recognise what comes again, and everything touches the disk through the port in `filesystem`. What is not to
-be seen before all of it is there lies in `staging`; `transactions` appends it, or makes segments of it, a
-`publication` by a `plan`. Around it, for programs: a `writer` gathers records and has them on the disk in
-time, a `reader` follows a log that somebody else may be writing, `marks` tell how far it has been carried
-elsewhere. Beside them, for people: `inspection` looks at a log, `repair` mends one that nobody has open,
-`archive` copies one and `restoration` brings it back.
+This package knows nothing of sockets and topics. From the top down: a `log` consists of segments (`segment`),
+a segment of batches in a file and a sparse `index`; `file_format` knows the bytes around the batches.
+`producers` recognises batches that come a second time, `retention` decides what is kept.
+
+    appending       appends batches, allocates their pointers, syncs, rolls
+    reading         finds and reads batches, follows a log without its lock, queries ranges
+    transactions    stages batches, and makes them a part of the log together
+    recovery        opens a directory after any crash, verifies and repairs a log
+    backup          copies a log beside its owner, and restores it
+    storage         the ports to the operating system: files, locks, the clock
+    datadir         reads the topics of a data directory as files
+
+For applications: a `writer` gathers records and syncs them in time, a `reader` follows a log beside its
+writer.
 """
 
 from __future__ import annotations
@@ -26,9 +30,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quothlog.appending.write_group import Appended
-    from quothlog.log import Log
-    from quothlog.log_info import LogInfo
+    from quothlog.appending.appender import Appended
+    from quothlog.log import Log, LogInfo
     from quothlog.reader import Reader
     from quothlog.reading.tailer import Missing
     from quothlog.retention import LogOptions
@@ -37,16 +40,15 @@ if TYPE_CHECKING:
 __all__ = ["Appended", "Log", "LogInfo", "LogOptions", "Missing", "Reader", "Writer"]
 
 _HOMES = {
-    "Appended": "appending.write_group",
+    "Appended": "appending.appender",
     "Log": "log",
-    "LogInfo": "log_info",
+    "LogInfo": "log",
     "LogOptions": "retention",
     "Missing": "reading.tailer",
     "Reader": "reader",
     "Writer": "writer",
 }
-"""The module of each name. It is loaded when the name is asked for: who needs the options alone does not wait
-for all of the engine."""
+"""The module of each name, loaded when the name is used: the options alone do not load the engine."""
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
     NNNNNNNNNNNNNNNNN.seg             a segment, named by the smallest pointer that it can hold
     NNNNNNNNNNNNNNNNN.idx             its index and checkpoint: derived, never needed
-    NNNNNNNNNNNNNNNNN.seg.OFFSET.torn bytes set aside from the end of that segment: never read, never deleted
+    NNNNNNNNNNNNNNNNN.seg.OFFSET.torn quarantined end of that segment: never read, never deleted
     NNNNNNNNNNNNNNNNN.seg.N.damaged   that segment as it was before a repair, or what only bore its name:
                                       never read, never deleted
     A-V-P-T-N.staged                  staged batches: application, version, part, attempt, number
@@ -84,7 +84,7 @@ TABLE_ENTRY = struct.Struct("<4Q")
 
 _SEGMENT_NAME = re.compile(r"(\d{17})\.seg")
 _TORN_NAME = re.compile(r"(\d{17}\.seg)\.(\d{1,18})\.torn")
-_ASIDE = re.compile(r"(\d{17}\.seg)\.\d+\.(torn|damaged)")
+_QUARANTINED = re.compile(r"(\d{17}\.seg)\.\d+\.(torn|damaged)")
 _STAGED_NAME = re.compile(r"([0-9a-f]{16})-(\d{19})-(\d{6})-([0-9a-f]{16})-(\d{4,9})\.staged")
 _OURS = re.compile(
     r"(\d{17}\.(seg|idx|seg\.\d+\.(torn|damaged))|[\w-]{1,64}\.forward(\.lock)?"
@@ -127,12 +127,12 @@ class Block(NamedTuple):
 
     @property
     def start(self) -> Position:
-        """Where the first batch lies."""
+        """The boundary before the first batch."""
         return Position(self.size, self.previous, self.ordinal)
 
 
 class RowKind(IntEnum):
-    """Whose row it is in a producer table."""
+    """Kinds of rows in a producer table."""
 
     PRODUCER = 1
     APPLICATION = 2
@@ -142,7 +142,7 @@ _ROW_KINDS = frozenset(RowKind)
 
 
 class TableRow(NamedTuple):
-    """What a producer table tells of one producer or application. entries: of `TABLE_ENTRY`, oldest first."""
+    """A producer or an application in a producer table. entries: of `TABLE_ENTRY`, oldest first."""
 
     kind: int
     identity: int
@@ -172,7 +172,7 @@ class Footer(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What an index file holds: the entries of the sparse index and the state of the log at its end."""
+    """The contents of an index file: the entries of the sparse index and the state of the log at its end."""
 
     log_id: int
     floor: int
@@ -185,51 +185,51 @@ class Checkpoint(NamedTuple):
 
 
 def segment_name(floor: int) -> str:
-    """The file name of the segment with this floor: names sort as pointers do."""
+    """Return the file name of the segment with this floor: names sort as pointers do."""
     return f"{floor:017d}{SEGMENT_SUFFIX}"
 
 
 def segment_of(index_name: str) -> str:
-    """The file name of the segment that an index file belongs to."""
+    """Return the file name of the segment that an index file belongs to."""
     return index_name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX
 
 
 def floor_of(name: str) -> int | None:
-    """The floor of the segment of this file name, None for any other file."""
+    """Return the floor of the segment of this file name, None for any other file."""
     match = _SEGMENT_NAME.fullmatch(name)
     floor = int(match[1]) if match else -1
     return floor if 0 < floor <= POINTER_MAX else None
 
 
 def torn_name(segment: str, offset: int) -> str:
-    """The file name for what is set aside from a segment, from this offset on."""
+    """Return the file name for the quarantined end of a segment, from this offset on."""
     return f"{segment}.{offset}{TORN_SUFFIX}"
 
 
 def torn_from(name: str) -> tuple[str, int]:
-    """The segment and the offset that the bytes in this file were set aside from, "" for any other file."""
+    """Return the segment and the offset from which a file was quarantined, "" for any other file."""
     match = _TORN_NAME.fullmatch(name)
     return (match[1], int(match[2])) if match else ("", 0)
 
 
 def damaged_name(segment: str, number: int) -> str:
-    """The file name for a segment as it was before its n-th repair."""
+    """Return the file name for a segment as it was before its n-th repair."""
     return f"{segment}.{number}{DAMAGED_SUFFIX}"
 
 
-def is_set_aside(name: str) -> bool:
-    """Does this file hold bytes that were kept though they are no part of the log any more?"""
-    return _ASIDE.fullmatch(name) is not None
+def is_quarantined(name: str) -> bool:
+    """Return True for a file of quarantined bytes."""
+    return _QUARANTINED.fullmatch(name) is not None
 
 
 def is_ours(name: str) -> bool:
-    """Is this a name that a log gives to a file? Not that of a segment with a floor that is no pointer."""
+    """Return True for a name that a log gives to a file. The floor of a segment has to be a pointer."""
     is_segment = _SEGMENT_NAME.fullmatch(name) is not None
     return _OURS.fullmatch(name) is not None and (not is_segment or floor_of(name) is not None)
 
 
 def staged_name_of(name: str) -> StagedName | None:
-    """What the name of a file of staged batches says, None for any other file."""
+    """Parse the name of a file of staged batches; None for any other file."""
     match = _STAGED_NAME.fullmatch(name)
     if match is None:
         return None
@@ -238,22 +238,22 @@ def staged_name_of(name: str) -> StagedName | None:
 
 
 def merged_name(application: int, version: int, number: int) -> str:
-    """The file name for the n-th copy of staged batches of a transaction."""
+    """Return the file name for the n-th copy of staged batches of a transaction."""
     return f"{application:016x}-{version:019d}-{number:04d}{MERGED_SUFFIX}"
 
 
 def index_bytes_max(segment_bytes: int) -> int:
-    """What an index file can take: it has fewer entries than its segment has batches."""
+    """Return the largest size of an index file: it has fewer entries than its segment has batches."""
     return _INDEX.size + segment_bytes + PRODUCER_TABLE_BYTES_MAX + 3 * _ENTRY_BYTES + 8
 
 
 def extend_chain(chain: int, stamped_header: bytes) -> int:
-    """The chain after one more batch."""
+    """Return the chain after one more batch."""
     return xxh3_64_intdigest(stamped_header[-8:], chain)
 
 
 def of_another_version(what: str, version: object) -> QuothError:
-    """The error for a file that checks, and says another version than this one. Nothing is done to it."""
+    """Make the error for a file that checks, and has another version than this one. It stays as it is."""
     text = f"{what} of version {version}, this program knows version {VERSION}"
     return error("unsupported_version", text, "it was left as it is: use the Quoth that wrote it")
 
@@ -267,7 +267,7 @@ def encode_table(rows: Iterable[TableRow]) -> bytes:
 
 
 def decode_table(table: bytes) -> Iterator[TableRow]:
-    """The rows of a producer table whose checksum has been verified. Raises `Damaged` if they are none."""
+    """Yield the rows of a producer table whose checksum has been verified. Raises `Damaged`."""
     offset = 0
     while offset < len(table):
         if len(table) - offset < _ROW.size:
@@ -290,20 +290,22 @@ def encode_block(block: Block) -> bytes:
 
 
 def block_size(head: bytes) -> int:
-    """Bytes of the whole block that begins with these `BLOCK_BYTES`. Raises as `decode_block` does."""
+    """Return the size of the block that begins with these `BLOCK_BYTES`. Raises as `decode_block` does."""
     table_bytes: int = _parse_block(head)[-3]
     return BLOCK_BYTES + table_bytes + -table_bytes % 8
 
 
 def named_in(head: bytes) -> tuple[int, int, Position]:
-    """The log and the floor that a block which begins with these `BLOCK_BYTES` names, and where the batches
-    behind it begin. Raises likewise."""
+    """Return the log id and the floor in the first `BLOCK_BYTES` of a block, and where the batches begin.
+
+    Raises as `decode_block` does.
+    """
     log_id, floor, previous, ordinal, *_ = _parse_block(head)
     return log_id, floor, Position(block_size(head), previous, ordinal)
 
 
 def is_like_block(head: bytes, log_id: int, floor: int) -> bool:
-    """Does any field at its place say that this was the header block of that segment?"""
+    """Return True if any field says that this was the header block of that segment."""
     if len(head) < BLOCK_BYTES:
         return bool(head) and _BLOCK_MAGIC.startswith(head[:8])
     magic, _, _, said, begin, *_ = _BLOCK.unpack_from(head)

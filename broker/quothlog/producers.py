@@ -1,8 +1,8 @@
-"""The producer table: what recognises a batch that comes a second time.
+"""The producer table: recognises a batch that comes a second time.
 
-It is derived from the batches themselves, each of which carries its producer's id and sequence. A snapshot
-stands in every header block, so opening a log reads the last segment only. What is known is held as it lies
-there, or a topic with many producers would stand still at each roll: it takes 64,000 results to the disk.
+It is derived from the batches themselves, each of which has its producer's id and sequence. Every header
+block has a snapshot of it, so opening a log reads the last segment only. The results are held in the bytes of
+the snapshot: a roll writes up to 64,000 of them, and would take too long if it encoded each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from quothlog.file_format import TABLE_ENTRY, RowKind, TableRow, decode_table, encode_table
-from quothlog.transactions.table import TransactionTable
+from quothlog.transactions.table import StoredTransaction, TransactionTable
 from quothwire.batch import Flag, Header
 from quothwire.errors import error
 
@@ -30,9 +30,12 @@ _TRANSACTION = int(Flag.TRANSACTION)
 _RESULT_BYTES = TABLE_ENTRY.size
 _WINDOW_BYTES = RESULTS_MAX * _RESULT_BYTES
 
+_new = tuple.__new__
+"""Makes a named tuple of a row, in half the time of a call of its class."""
+
 
 class Result(NamedTuple):
-    """Where a batch was stored, and the checksum of its body."""
+    """The place of a stored batch, and the checksum of its body."""
 
     sequence: int
     first: int
@@ -45,7 +48,7 @@ class Result(NamedTuple):
 
 
 class _Producer:
-    """The last results of one producer, packed, the oldest first; the newest one once more, to be at hand."""
+    """The last results of one producer, packed, the oldest first, and the newest one unpacked."""
 
     __slots__ = ("newest", "results")
 
@@ -55,18 +58,20 @@ class _Producer:
             self.look()
 
     def look(self) -> None:
-        """Take the newest result from among the last ones."""
+        """Unpack the newest result."""
         self.newest = Result._make(TABLE_ENTRY.unpack_from(self.results, len(self.results) - _RESULT_BYTES))
 
 
 class ProducerTable:
-    """Which batches are known: `admit` decides, `store` takes in, `undo` takes back what was not written.
+    """The known batches: `admit` decides, `store` adds, `undo` removes what was not written.
 
-    applications: what is known of transactions, whose batches `store` takes in too.
+    applications: the known transactions, whose batches `store` adds too.
     """
 
     def __init__(self) -> None:
         self.applications = TransactionTable()
+        self.is_changed = False
+        """Something was stored since the last `commit` or `undo`."""
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
         self._stored: list[int] = []
 
@@ -74,7 +79,7 @@ class ProducerTable:
         return len(self._producers)
 
     def admit(self, header: Header, now: int) -> Result | None:
-        """None for a new batch, its first result for a repeated one.
+        """Return None for a new batch, its first result for a repeated one.
 
         Raises `Conflict`: ``out_of_sequence``, ``sequence_reused``, ``forgotten_sequence`` or
         ``unknown_producer``, or `Unavailable` ``busy``; nothing is to be stored then.
@@ -96,12 +101,13 @@ class ProducerTable:
         return None
 
     def following(self, identity: int, flags: int) -> int:
-        """The sequence that a producer's next batch has to have, 0 for one that is not known."""
+        """Return the sequence that a producer's next batch must have, 0 for an unknown producer."""
         producer = self._producers.get(identity)
         return producer.newest.following(flags) if producer is not None else 0
 
     def store(self, header: Header) -> None:
-        """Take in a batch that has its pointers."""
+        """Add a batch that has its pointers."""
+        self.is_changed = True
         if header.flags & _TRANSACTION:
             self.applications.store(header)
             return
@@ -110,25 +116,34 @@ class ProducerTable:
         producer = self._producers.get(header.producer)
         if producer is None:
             producer = self._producers[header.producer] = _Producer()
-        producer.newest = newest = Result(header.sequence, header.base, header.records, header.body_check)
+        newest = _new(Result, (header.sequence, header.base, header.records, header.body_check))
+        producer.newest = newest
         producer.results += TABLE_ENTRY.pack(*newest)
         self._producers.move_to_end(header.producer)
         self._stored.append(header.producer)
 
+    def store_transaction(self, application: int, stored: StoredTransaction) -> None:
+        """Add a whole transaction."""
+        self.is_changed = True
+        self.applications.add(application, stored)
+
     def commit(self) -> None:
-        """All that was stored has reached the disk: results beyond the window may go."""
+        """Keep what was stored, which has reached the disk, and forget results beyond the window."""
         for identity in self._stored:
             producer = self._producers.get(identity)
             if producer is not None and len(producer.results) > _WINDOW_BYTES:
                 del producer.results[:-_WINDOW_BYTES]
         self._stored.clear()
-        self.applications.commit()
+        if self.applications.uncommitted:
+            self.applications.commit()
+        self.is_changed = False
         while len(self._producers) > PRODUCERS_MAX:
             self._producers.popitem(last=False)
 
     def undo(self) -> None:
-        """Nothing that was stored since the last commit has reached the disk."""
+        """Remove what was stored since the last commit, which has not reached the disk."""
         self.applications.undo()
+        self.is_changed = False
         if not self._stored:
             return
         for identity in reversed(self._stored):
@@ -139,16 +154,16 @@ class ProducerTable:
             else:
                 del self._producers[identity]
         self._stored.clear()
-        # whoever was silent for longest stands first again
+        # the producer that was silent for longest stands first again
         self._producers = OrderedDict(sorted(self._producers.items(), key=lambda row: row[1].newest.first))
 
     def encode(self, now: int) -> bytes:
-        """A snapshot of everyone who is not to be forgotten, as a header block holds it."""
+        """Encode all producers that are not to be forgotten, as a header block holds them."""
         return encode_table((*self._living(now), *self.applications.rows()))
 
     @classmethod
     def decode(cls, snapshot: bytes) -> ProducerTable:
-        """The table of a snapshot whose checksum has been verified. Raises `Damaged` if it is none."""
+        """Decode a snapshot whose checksum has been verified. Raises `Damaged`."""
         table = cls()
         for row in decode_table(snapshot):
             if row.kind == RowKind.APPLICATION:
@@ -167,7 +182,7 @@ class ProducerTable:
         if not begins:
             raise error("unknown_producer", f"sequence {header.sequence} of a producer that is not known")
         surplus = len(self._producers) - PRODUCERS_MAX
-        if surplus >= 0:  # newcomers of this burst have a place only once it is written
+        if surplus >= 0:  # new producers of this group are counted once it is written
             silent = next(islice(self._producers.values(), surplus, None))
             if abs(now - silent.newest.first) < RETRY_US:  # the clock may have stepped back far
                 raise error("busy", f"{PRODUCERS_MAX} producers wrote to this topic within the last minute")

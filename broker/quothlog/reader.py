@@ -1,9 +1,9 @@
-"""Reading a log beside whoever writes it, in this process or in another one, or after his death.
+"""Reads a log beside its writer, which may be in another process, or dead.
 
 with Reader("/var/lib/device/readings") as reader:
-    for record in reader:       # what is there now
+    for record in reader:           # the records that are there now
         print(record.pointer, record.value)
-    for record in reader.tail():    # and what will come, for ever
+    for record in reader.tail():    # and those that will come, for ever
         print(record.pointer, record.value)
 """
 
@@ -14,18 +14,17 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from quothlog.reading.tailer import Missing, Tailer
 from quothwire import batch
+from quothwire.closing import Closing
 from quothwire.record import Record, records_of
 
 log = logging.getLogger("quothlog")
 
 
 def log_missing(missing: Missing) -> None:
-    """What is done about missing records unless the application says otherwise: a warning in the log."""
+    """Log missing records as a warning, unless the application says otherwise."""
     count = "some" if missing.records < 0 else str(missing.records)
     log.warning(
         "%s records are missing reason=%s after=%d next=%d %s",
@@ -33,7 +32,7 @@ def log_missing(missing: Missing) -> None:
     )  # fmt: skip
 
 
-class Reader:
+class Reader(Closing):
     """Records behind a cursor, oldest first. One thread at a time; as many readers as you like.
 
     It takes no lock and changes nothing, so it needs no writer and disturbs none. What has been written may
@@ -49,19 +48,11 @@ class Reader:
         on_missing: Callable[[Missing], None] = log_missing,
     ) -> None:
         """after: a pointer, exclusive; 0: from the oldest record on. Raises FileNotFoundError if there is no
-        such directory; one without a log is an empty log. on_missing: told of records that are gone."""
+        such directory; one without a log is an empty log. on_missing: called with records that are gone."""
         self.pointer = after
-        """That of the last record that was handed out: begin behind it the next time."""
+        """The pointer of the last record that was returned: begin behind it the next time."""
         self._follower = Tailer(directory, after, on_missing=on_missing)
         self._ready: deque[Record] = deque()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file that is being read."""
@@ -69,7 +60,7 @@ class Reader:
         self._follower.close()
 
     def seek(self, pointer: int) -> None:
-        """Go on with the first record above a pointer: one that was handed out, or any time."""
+        """Go on with the first record above a pointer: one that was returned, or any time."""
         self._follower.seek(pointer)
         self._ready.clear()
         self.pointer = pointer
@@ -81,7 +72,7 @@ class Reader:
         self.pointer = self._follower.after
 
     def read(self, limit: int = 1_000, timeout: float | None = 0.0) -> list[Record]:
-        """Up to `limit` records; none at the end of the log.
+        """Return up to `limit` records; none at the end of the log.
 
         timeout: seconds to wait for the first one there, None for as long as it takes.
         """
@@ -90,12 +81,12 @@ class Reader:
         return list(islice(self._drain(), limit))
 
     def __iter__(self) -> Iterator[Record]:
-        """Records up to the end of the log. Iterating again goes on there."""
+        """Yield records up to the end of the log. Iterating again goes on there."""
         while self._ready or self._fill():
             yield from self._drain()
 
     def tail(self, timeout: float | None = None) -> Iterator[Record]:
-        """Records as they come; ends after `timeout` seconds without one, None: never."""
+        """Yield records as they come; end after `timeout` seconds without one, None: never."""
         while self._ready or self._fill(timeout):
             yield from self._drain()
 

@@ -1,4 +1,4 @@
-"""What a log keeps: when the active segment is sealed, and which sealed segments go."""
+"""Decides when the active segment is sealed, and which sealed segments are removed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quothlog.segment import ActiveSegment, Segment
+    from quothlog.active_segment import ActiveSegment
+from quothlog.segment import Segment
 
 SHARE = 4
 """Segments are cut so that retention, which removes whole ones, overshoots by at most a quarter."""
@@ -15,7 +16,7 @@ SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """How a log rolls, what it keeps and what readers see. 0 stands for "no limit".
+    """The limits by which a log rolls and removes segments. 0 stands for "no limit".
 
     size_limit: bytes a segment. count_limit: records a segment. age_limit, max_age: seconds.
     max_bytes: bytes of all segments. synced_reads: readers see only what survives a loss of power.
@@ -64,39 +65,20 @@ def roll_size(options: LogOptions, active: ActiveSegment) -> int:
     return max(options.roll_bytes, 2 * active.block_bytes)
 
 
-def outgrown(
-    options: LogOptions, active: ActiveSegment, waiting: tuple[int, int], more: tuple[int, int]
-) -> bool:
-    """Has the active segment to be sealed before it takes more? Amounts are (records, bytes)."""
-    records = active.records + waiting[0]
-    if not records:
-        return False
-    if options.count_limit and records + more[0] > options.count_limit:
-        return True
-    return active.end.offset + waiting[1] + more[1] > roll_size(options, active)
-
-
-def room_in(options: LogOptions, active: ActiveSegment) -> int:
-    """So many bytes at least can come into the active segment before it has to be sealed."""
-    if options.count_limit:  # a record takes a byte or more
-        return max(0, min(roll_size(options, active) - active.size, options.count_limit - active.records))
-    return max(0, roll_size(options, active) - active.size)
-
-
 def due_for_roll(options: LogOptions, active: ActiveSegment, now: int) -> bool:
-    """Is the active segment, which holds records, old or large enough?"""
+    """Return True if the active segment, which holds records, is old or large enough to be sealed."""
     age = options.roll_age_us
     return bool(age and active.oldest + age <= now) or active.size > roll_size(options, active)
 
 
 def wholly_below(before: int, sealed: Sequence[Segment], active: ActiveSegment) -> int:
-    """How many of the sealed segments, oldest first, hold only pointers below `before`."""
+    """Count the sealed segments, oldest first, that hold only pointers below `before`."""
     following = [*sealed[1:], active][: len(sealed)]
     return next((row for row, one in enumerate(following) if one.start.pointer >= before), len(sealed))
 
 
 def next_due(options: LogOptions, sealed: Sequence[Segment], active: ActiveSegment) -> int | None:
-    """When age will next ask for something, as a pointer; None if it never will."""
+    """Return when a limit of age will next be reached, as a pointer; None if never."""
     dues = []
     if sealed and options.max_age:
         following = sealed[1] if len(sealed) > 1 else active
@@ -107,7 +89,7 @@ def next_due(options: LogOptions, sealed: Sequence[Segment], active: ActiveSegme
 
 
 def expired(options: LogOptions, sealed: Sequence[Segment], active: ActiveSegment, now: int) -> int:
-    """How many of the sealed segments, oldest first, are to be removed.
+    """Count the sealed segments, oldest first, that are to be removed.
 
     By age all of them may go; for `max_bytes` the newest one that holds records stays, however large.
     """

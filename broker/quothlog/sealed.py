@@ -11,7 +11,7 @@ VIEWS_MAX = 8
 
 
 class SealedSegments(list[Segment]):
-    """They belong to the log's owner; any thread may read one of them."""
+    """The list of sealed segments. It belongs to the log's owner; any thread may read one of them."""
 
     def __init__(self, segments: list[Segment]) -> None:
         super().__init__(segments)

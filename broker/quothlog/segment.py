@@ -1,23 +1,19 @@
 """One segment: a file of batches, read from any pointer.
 
-A sealed segment never changes, so any thread may read it; what a read needs (the open file, the index, the
-end) is loaded at the first read and may be dropped at any time. The active segment adds the writing end; it
-belongs to the log's owner.
+A sealed segment never changes, so any thread may read it. The open file, the index and the end, which a read
+needs, are loaded at the first read and may be dropped at any time.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 
 from quothlog import file_format
 from quothlog.file_format import Block, Checkpoint, Footer, Position
 from quothlog.index import SparseIndex
 from quothlog.reading.segment_reader import (
     Extract,
-    ReadMarks,
     SegmentView,
     extract,
     extract_at_hand,
@@ -26,19 +22,15 @@ from quothlog.reading.segment_reader import (
 from quothlog.recovery.scan import Found, walk
 from quothlog.storage.filesystem import (
     PROCESS_SHORT,
-    TEMPORARY_SUFFIX,
-    Buffer,
     File,
     FileSystem,
-    durable_names,
-    write_durably,
 )
 from quothwire import batch
 from quothwire.batch import Header
 from quothwire.errors import Damaged, QuothError, error
 from quothwire.pointer import POINTER_MAX
 
-_NOBODY = (0, 0, Position(0, 0, 0))
+_UNKNOWN = (0, 0, Position(0, 0, 0))
 
 
 class Segment:
@@ -74,7 +66,7 @@ class Segment:
 
     @property
     def loaded(self) -> bool:
-        """Is its file open and its index in memory?"""
+        """True if its file is open and its index in memory."""
         return self._view is not None
 
     @property
@@ -94,7 +86,7 @@ class Segment:
 
     @property
     def has_block(self) -> bool:
-        """Does its header block check, and is it that of this segment?"""
+        """True if its header block checks and is that of this segment."""
         if self._checks is None:
             try:
                 self._checks = self.block is not None
@@ -104,9 +96,9 @@ class Segment:
 
     @property
     def is_misplaced(self) -> bool:
-        """Does its header block check, and say that this is another segment, or one of another log?"""
+        """True if its header block checks and is that of another segment, or of another log."""
         if self._misplaced is None:
-            self._misplaced = not self._is_named() and self._named() != _NOBODY
+            self._misplaced = not self._is_named() and self._named() != _UNKNOWN
             if self._misplaced:
                 try:
                     read_block(self.open())
@@ -116,7 +108,7 @@ class Segment:
 
     @property
     def below(self) -> int:
-        """What all its pointers lie below: where the next segment of this log begins for certain."""
+        """Exclusive upper bound of its pointers: where the next segment of this log begins for certain."""
         if not self._below:
             following = self.following
             while following is not None and following._named()[:2] != (self.log_id, following.floor):
@@ -125,10 +117,10 @@ class Segment:
         return self._below
 
     def _named(self) -> tuple[int, int, Position]:
-        """The log and the floor that its header block names, and where the batches begin; nobody's, if that
-        cannot be read.
+        """Read the log and the floor that its header block names, and where the batches begin.
 
-        The producer table, up to 4.5 MiB, is not looked at: this is asked of every segment of a scan.
+        Returns `_UNKNOWN` if that cannot be read. The producer table, up to 4.5 MiB, is not read: a scan
+        calls this for every segment.
         """
         if self._head is None:
             try:
@@ -136,24 +128,24 @@ class Segment:
                 self._head = file_format.named_in(file.read(file_format.BLOCK_BYTES, 0))
                 file.close()
             except QuothError:
-                self._head = _NOBODY
+                self._head = _UNKNOWN
             except OSError as problem:
                 if problem.errno in PROCESS_SHORT:
                     raise
-                self._head = _NOBODY
+                self._head = _UNKNOWN
         return self._head
 
     def _is_named(self) -> bool:
-        """Does its header block name this very segment?"""
+        """Return True if its header block names this very segment."""
         return self._named()[:2] == (self.log_id, self.floor)
 
     def end_below(self, pointer: int) -> None:
-        """The next segment begins there."""
+        """Set where the next segment begins."""
         self._below = pointer
 
     @property
     def start(self) -> Position:
-        """Where its batches begin; without a valid header block, as the first batch tells it."""
+        """The boundary before its first batch; without a valid header block, by the header of that batch."""
         if self._start is None:
             try:
                 self._start = self.block.start
@@ -165,8 +157,8 @@ class Segment:
 
     @cached_property
     def begin(self) -> Position | None:
-        """Where its records begin for certain: as its header block tells, whether its producer table is whole
-        or not, else in front of the first batch that can be read. None if nothing tells."""
+        """The boundary before its records: by its header block, whether its producer table is whole or not,
+        else by the first batch that can be read. None if there is neither."""
         if self._is_named():
             return self._named()[2]
         first = self.first()
@@ -183,22 +175,22 @@ class Segment:
         return self._stop
 
     def first(self) -> Header | None:
-        """The header of its first batch, found without loading anything."""
+        """Find the header of its first batch, without loading anything."""
         return self._first_behind(self.start)
 
     def view(self) -> SegmentView:
         """Open the file and load the index, unless that has been done and kept."""
-        view = self._view  # another thread may let it rest at any moment
+        view = self._view  # another thread may drop it at any moment
         if view is None:
             view = self._load()
             if self._kept:
                 self._view = view
-            if not self._kept:  # it was let rest just now, and nobody would do that again
+            if not self._kept:  # it was dropped just now, and nothing would drop it again
                 self._view = None
         return view
 
     def keep(self) -> None:
-        """Let the next read leave the file open and the index in memory."""
+        """Keep the file open and the index in memory after the next read."""
         self._kept = True
 
     def rest(self) -> None:
@@ -207,7 +199,7 @@ class Segment:
         self._view = None
 
     def read(self, after: int, records_max: int, bytes_max: int) -> Extract | None:
-        """The first batches with records above a pointer, see `extract`."""
+        """Read the first batches with records above a pointer, see `extract`."""
         return extract(self.view(), self.log_id, after, records_max, bytes_max)
 
     def read_at_hand(self, after: int, records_max: int, bytes_max: int) -> Extract | None:
@@ -216,22 +208,22 @@ class Segment:
         return extract_at_hand(view, self.log_id, after, records_max, bytes_max) if view else None
 
     def ordinal_behind(self, after: int) -> int:
-        """The ordinal behind its last record up to a pointer, as far as it can be read."""
+        """Return the ordinal behind its last record up to a pointer, as far as it can be read."""
         return first_above(self.view(), self.log_id, after)[0].ordinal
 
     def remove(self) -> None:
         """Remove its files, the one that counts last. Reads that are under way go on."""
-        self.removed = True  # before it is true, or a reader in another thread would be surprised
+        self.removed = True  # first, so that a reader in another thread knows why the file is missing
         self._filesystem.remove(self.index_path)
         self._filesystem.remove(self.path)
 
     def checkpoint(self) -> Checkpoint | None:
-        """The checkpoint in its index file, if it checks and belongs to this very file."""
+        """Read the checkpoint in its index file; None unless it checks and belongs to this very file."""
         point = self.claim()
         return point if point is not None and point.end.offset <= self.size else None
 
     def claim(self) -> Checkpoint | None:
-        """The same, even if the file ends before: what its index says was synced of it."""
+        """Read its checkpoint even if the file ends before: its index says what was synced."""
         try:
             file = self._filesystem.open(self.index_path)
             size = file.size()
@@ -244,7 +236,7 @@ class Segment:
         return point if point.floor == self.floor and self.log_id in (0, point.log_id) else None
 
     def footer(self, file: File) -> Footer | None:
-        """The footer of the file, if there is one and it belongs here.
+        """Read the footer of the file; None unless there is one and it belongs here.
 
         A value at the end of the file can look like one: it counts only if no whole batch reaches into it.
         """
@@ -277,165 +269,7 @@ class Segment:
             if isinstance(step, Found):
                 here = step.end
                 index.note(here)
-        return SegmentView(file, index, ReadMarks(), here, below, self.size)
-
-
-class ActiveSegment(Segment):
-    """The segment that is being written. Owned by the log's owner, reads included; any thread may `sync`."""
-
-    def __init__(
-        self, filesystem: FileSystem, path: Path, block: Block, file: File, end: Position, chain: int
-    ) -> None:
-        super().__init__(filesystem, path.parent, block.floor, block.log_id, end.offset)
-        self._block = block
-        self.file = file
-        self.index = SparseIndex([block.start])
-        self.marks = ReadMarks()
-        self.end = end
-        self.chain = chain
-        self.block_bytes = block.size
-        self._last_offset = self._last_check = 0
-        self._checkpointed: Position | None = None
-        self._syncing = Lock()
-        self._sync_problem: OSError | None = None
-
-    @property
-    def records(self) -> int:
-        """Records that it holds."""
-        return self.end.ordinal - self.block.ordinal
-
-    @property
-    def oldest(self) -> int:
-        """The pointer of its first record; its floor if it holds none."""
-        first = self.first()
-        return first.base if first else self.floor
-
-    def view(self) -> SegmentView:
-        """See `Segment.view`."""
-        return SegmentView(self.file, self.index, self.marks, self.end, POINTER_MAX + 1, self.end.offset)
-
-    def append(self, batches: list[tuple[Header, bytes, Buffer]]) -> None:
-        """Write (header, stamped header, body) of batches in one go, all of them or none.
-
-        Raises OSError after cutting off what was written of them; `BrokerFailure` ``storage_failed`` if
-        that could not be done either.
-        """
-        buffers: list[Buffer] = []
-        for _, stamped, body in batches:
-            buffers += (stamped, body)
-        try:
-            self.file.append(buffers)
-        except BaseException:
-            self._cut_back()
-            raise
-        for header, stamped, _ in batches:
-            self.take(self.end.offset, header, stamped)
-
-    def sync(self) -> None:
-        """Return when what is in the file survives a loss of power, or raise OSError.
-
-        Once that has failed it fails for good: the system tells a descriptor once, and then it would succeed
-        and mean nothing.
-        """
-        with self._syncing:
-            if self._sync_problem is None:
-                try:
-                    self.file.sync()
-                except OSError as problem:
-                    self._sync_problem = problem
-            if self._sync_problem is not None:
-                raise self._sync_problem
-
-    def take(self, offset: int, header: Header, stamped: bytes) -> None:
-        """Move the end behind a batch that is in the file."""
-        self.index.note(self.end)
-        self.chain = file_format.extend_chain(self.chain, stamped)
-        self._last_offset, self._last_check = offset, int.from_bytes(stamped[-8:], "little")
-        self.size = offset + header.size
-        self.end = Position(self.size, header.last, header.end_ordinal)
-
-    def resume(self, point: Checkpoint) -> None:
-        """Go on from a checkpoint instead of from the header block."""
-        self.index = SparseIndex(point.entries)
-        self.end, self.chain = point.end, point.chain
-        self._checkpointed = point.end
-        self._last_offset, self._last_check = point.last_offset, point.last_check
-        self.size = self.end.offset
-
-    def write_checkpoint(self, producers: bytes) -> None:
-        """Write the index file for what is in the file and synced, unless it says just that already."""
-        if self._checkpointed == self.end:
-            return
-        write_durably(self._filesystem, self.index_path, [self._encode_index(producers)])
-        self._checkpointed = self.end
-
-    def leave_index(self, producers: bytes) -> None:
-        """The same without waiting for the disk: nobody needs an index, and a part of one does not check."""
-        if self._checkpointed == self.end:
-            return
-        index = self._filesystem.create(self.index_path)
-        try:
-            index.append([self._encode_index(producers)])
-        except OSError:
-            self._filesystem.remove(self.index_path)
-            raise
-        finally:
-            index.close()
-
-    def _encode_index(self, producers: bytes) -> bytes:
-        point = Checkpoint(
-            self.log_id, self.floor, self.end, self.chain,
-            self._last_offset, self._last_check, self.index.positions(), producers,
-        )  # fmt: skip
-        return file_format.encode_checkpoint(point)
-
-    @property
-    def footer_bytes(self) -> bytes:
-        """The footer for what is in the file."""
-        return file_format.encode_footer(Footer(self.log_id, self.end, self.chain))
-
-    def seal(self, producers: bytes, following: int) -> Segment:
-        """Write footer and index, both of which a reader can do without. following: the next one's floor.
-
-        The batches are synced already. Whatever goes wrong here costs time at the next open, no data. The
-        file stays open as long as a sync of it is under way.
-        """
-        try:
-            self.file.append([self.footer_bytes])
-        except OSError:
-            with suppress(OSError):
-                self.file.truncate(self.end.offset)  # half a footer would be taken for damage
-        with suppress(OSError):
-            self.leave_index(producers)
-        return self.sealed(following, self.file.size())
-
-    def sealed(self, following: int, size: int) -> Segment:
-        """The same segment for whoever reads it, now that it does not change any more. size: of its file."""
-        sealed = self._twin(size, self.end.offset)
-        sealed.end_below(following)
-        return sealed
-
-    def as_of(self, end: Position) -> Segment:
-        """The same up to a boundary, to be looked at by any thread, whatever becomes of this one."""
-        seen = self._twin(end.offset, end.offset)
-        file = self.open()
-        seen._view = SegmentView(file, self.index, ReadMarks(), end, POINTER_MAX + 1, end.offset)
-        return seen
-
-    def _twin(self, size: int, stop: int) -> Segment:
-        twin = Segment(self._filesystem, self.path.parent, self.floor, self.log_id, size)
-        twin._start, twin._stop, twin._checks = self.block.start, stop, True
-        twin._head = (self.log_id, self.floor, self.block.start)
-        return twin
-
-    def _peek(self) -> File:
-        return self.file
-
-    def _cut_back(self) -> None:
-        try:
-            self.file.truncate(self.end.offset)
-        except OSError as problem:
-            raise error("storage_failed", f"{self.path}: {problem.strerror}") from problem
+        return SegmentView(file, index, {}, here, below, self.size)
 
 
 def read_block(file: File) -> Block:
@@ -445,29 +279,8 @@ def read_block(file: File) -> Block:
     return file_format.decode_block(file.read(size, 0))
 
 
-def begin(filesystem: FileSystem, directory: Path, block: Block) -> ActiveSegment:
-    """Make a segment: complete and durable, name included, before its first record.
-
-    After `NotDurable` its name is there for now. If the log went on without it, even on a full disk, it would
-    hide after the next start what was appended below it.
-    """
-    path = directory / file_format.segment_name(block.floor)
-    beside = path.with_name(path.name + TEMPORARY_SUFFIX)
-    with durable_names(filesystem, directory):
-        file = filesystem.create(beside)
-        try:
-            file.append([file_format.encode_block(block)])
-            file.sync()
-            filesystem.rename(beside, path)
-        except BaseException:
-            file.close()
-            filesystem.remove(beside)
-            raise
-    return ActiveSegment(filesystem, path, block, file, block.start, block.chain)
-
-
 def last_batch_agrees(file: File, point: Checkpoint) -> bool:
-    """Does the last batch that a checkpoint knows lie in the file where it says?"""
+    """Return True if the last batch of a checkpoint lies in the file where the checkpoint says."""
     if not point.last_offset:
         return point.entries == [point.end]
     stamped = file.read(batch.HEADER_BYTES, point.last_offset)

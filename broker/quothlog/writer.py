@@ -1,37 +1,35 @@
-"""Writing records one by one, for devices that lose power: gathered, and on the disk within a known time.
+"""Writes records one by one, for devices that lose power: gathered, and on the disk within a known time.
 
     with Writer("/var/lib/device/readings", flush_records=100, flush_seconds=1.0) as writer:
         writer.write(b"21.5")
 
 A record is safe once `flush` has returned, which happens by itself after so many records or so many seconds.
-That second promise needs somebody who keeps it while the program does something else: the only thread of this
-package, started here.
+A thread, the only one of this package, flushes in time while the program does something else.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import TIMEOUT_MAX, Condition, Thread
-from types import TracebackType
-from typing import Self
 
 from quothlog.appending.pointer_allocator import AHEAD_US
 from quothlog.log import Log
 from quothlog.reading import forwarding_progress
 from quothlog.reading.directory_watch import DirectoryWatch
 from quothlog.retention import LogOptions
+from quothlog.storage.clock import Clock, SystemClock
 from quothwire import batch
+from quothwire.closing import Closing
 from quothwire.errors import Conflict, QuothError, Unavailable, error
 from quothwire.headers import encode_headers
 from quothwire.text.paths import given_path
 
 FLUSH_RECORDS, FLUSH_SECONDS = 1_000, 1.0
 BUFFER_BYTES_MAX = batch.BATCH_BYTES_MAX - 1_024
-"""Records that wait for room on a full disk, all of them in one batch; what does not fit is refused."""
+"""Bytes of the records that wait for room on a full disk, in one batch; what does not fit is refused."""
 BATCH_BYTES = 2**20
 """A batch is flushed when it holds this much, whatever its number of records."""
 RECORD_BYTES = 16
@@ -39,16 +37,16 @@ RECORD_BYTES = 16
 DISK_FREE_MIN = 2**20
 """What is left free on the disk, unless the options say otherwise: to remove records takes a new segment."""
 OWNER_S, OWNER_PAUSE_S = 1.0, 0.01
-"""Whoever frees forwarded segments owns the log for a moment: so long a new writer waits for it."""
+"""A forwarder owns the log for a moment to remove forwarded segments: so long a new writer waits for it."""
 
 log = logging.getLogger("quothlog")
 
 
-class Writer:
+class Writer(Closing):
     """A log with one writer, any number of whose threads may call it. Close it, or use it in a `with` block.
 
-    log: what it writes, for `log.info()`, `log.trim(...)` and the like, by whoever holds no other thread up.
-    problem: why the last flush has failed, None if it has not.
+    log: the log that it writes, for `log.info()`, `log.trim(...)` and the like, while no other thread calls
+    the writer. problem: the reason for which the last flush has failed, None if it has not.
     """
 
     def __init__(
@@ -58,6 +56,7 @@ class Writer:
         flush_records: int = FLUSH_RECORDS,
         flush_seconds: float = FLUSH_SECONDS,
         options: LogOptions | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Open the log in a directory, or begin one; see `LogOptions` for what it keeps.
 
@@ -71,21 +70,14 @@ class Writer:
         self._flush_records = flush_records
         self._flush_seconds = flush_seconds
         self._changed = Condition()
+        self._clock = clock or SystemClock()
         self._begin()
         self._released = 0
-        self._names = DirectoryWatch(given_path(directory, "directory"))
+        self._names = DirectoryWatch(given_path(directory, "directory"), self._clock)
         self._closed = False
-        self.log = _open(directory, options or LogOptions(disk_free_min=DISK_FREE_MIN))
+        self.log = _open(directory, options or LogOptions(disk_free_min=DISK_FREE_MIN), self._clock)
         self._thread = Thread(target=self._keep_time, name=f"quothlog-{self.log.directory.name}", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def write(
         self, value: bytes, *, key: bytes | None = None, headers: Mapping[str, bytes] | None = None
@@ -109,7 +101,7 @@ class Writer:
             if self._size + size > BUFFER_BYTES_MAX or len(self._values) >= batch.BATCH_RECORDS_MAX:
                 self._flush()
             if not self._values:
-                self._due = time.monotonic() + self._flush_seconds
+                self._due = self._clock.monotonic() + self._flush_seconds
                 self._changed.notify()
             self._values.append(value)
             self._keys.append(key)
@@ -193,7 +185,7 @@ class Writer:
             self.log.append(self._values, keys=keys, headers=headers)
 
     def _release(self) -> bool:
-        """Remove what has been forwarded, see `marks`. Was there anything?"""
+        """Remove what has been forwarded, see `forwarding_progress`. Returns False if there was nothing."""
         try:
             if not self._names.may_differ():
                 return False
@@ -210,30 +202,30 @@ class Writer:
     # -- the thread -------------------------------------------------------------------------------------
 
     def _keep_time(self) -> None:
-        """Flush what nobody has flushed in time, until the writer is closed or its log has failed."""
+        """Flush what was not flushed in time, until the writer is closed or its log has failed."""
         with self._changed:
             while not self._closed and self.log.failure is None:
-                now = time.monotonic()
+                now = self._clock.monotonic()
                 if self._values and now >= self._due:
                     self._due = now + self._flush_seconds
-                    with suppress(QuothError):  # whoever writes next is told
+                    with suppress(QuothError):  # the next write raises it
                         self._try_to_flush()
                 self._changed.wait(min(self._due - now, TIMEOUT_MAX) if self._values else None)
 
 
-def _open(directory: str | Path, options: LogOptions) -> Log:
-    """Open the log; one that is only owned for a moment is waited for."""
-    until = time.monotonic() + OWNER_S
+def _open(directory: str | Path, options: LogOptions, clock: Clock) -> Log:
+    """Open the log; wait for one that is owned for a moment only."""
+    until = clock.monotonic() + OWNER_S
     while True:
         try:
-            return _told(Log.open(directory, options=options))
+            return _with_warnings(Log.open(directory, options=options, clock=clock))
         except Conflict:
-            if time.monotonic() > until:
+            if clock.monotonic() > until:
                 raise
-            time.sleep(OWNER_PAUSE_S)
+            clock.sleep(OWNER_PAUSE_S)
 
 
-def _told(opened: Log) -> Log:
+def _with_warnings(opened: Log) -> Log:
     """Log a warning for each finding of the opening that needs a person's attention."""
     ahead, found = opened.ahead_us, opened.findings
     if ahead > AHEAD_US:

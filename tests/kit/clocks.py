@@ -34,6 +34,10 @@ class ManualClock:
         """See `Clock.monotonic`: it moves with `step` forwards."""
         return self._passed / SECOND
 
+    def sleep(self, seconds: float) -> None:
+        """See `Clock.sleep`: the clock moves by so much, and no time passes."""
+        self.step(round(seconds * SECOND))
+
     def boot_id(self) -> bytes:
         """See `Clock.boot_id`."""
         return self._boots.to_bytes(16, "little")

@@ -262,7 +262,7 @@ def restamped(wreck: Wreck, log_id: int, later: int, ordinal: int | None = None)
 
 
 @pytest.mark.parametrize("more", TAILS.values(), ids=TAILS)
-def test_what_is_no_next_batch_is_set_aside(wreck: Wreck, more: Callable[[Wreck], bytes]) -> None:
+def test_what_is_no_next_batch_is_quarantined(wreck: Wreck, more: Callable[[Wreck], bytes]) -> None:
     """C28: neither a repeated batch nor one of another log nor anything else becomes a record."""
     appended = more(wreck)
     log = wreck.open(wreck.with_tail(wreck.tail + appended))

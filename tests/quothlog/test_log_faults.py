@@ -81,7 +81,7 @@ class Story:
             self.disk.heal()
             assert self.log.failure is not None
             assert outcome_of(self.log, encoded([b"x"])) == "storage_failed", "until the next start"
-            for refusing in (self.log.sync, self.log.begin_sync):
+            for refusing in (self.log.sync, self.log.appender.begin_sync):
                 with pytest.raises(BrokerFailure):
                     refusing()
             self.restart()
@@ -367,7 +367,7 @@ def test_failed_sync_is_never_followed_by_one_that_seems_to_succeed(open_log: Op
     with pytest.raises(BrokerFailure, match="storage_failed"):
         log.sync()
     synced = log.synced_pointer
-    for act in (log.sync, log.roll, log.begin_sync, lambda: log.append(b"x")):
+    for act in (log.sync, log.roll, log.appender.begin_sync, lambda: log.append(b"x")):
         with pytest.raises(BrokerFailure, match="storage_failed"):
             act()
     assert log.synced_pointer == synced
@@ -380,21 +380,21 @@ def test_sync_that_another_thread_ran_into_trouble_with(open_log: OpenLog) -> No
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
     fill(log, 1)
-    first, second = log.begin_sync(), log.begin_sync()
+    first, second = log.appender.begin_sync(), log.appender.begin_sync()
     disk.fail("sync")
     with pytest.raises(OSError, match="Input/output") as problem:
         first.run()
     with pytest.raises(OSError, match="Input/output"):
         second.run()
-    log.fail(problem.value)
+    log.appender.write_failure.fail(problem.value)
     assert log.unsynced_records == 1
     assert outcome_of(log, encoded([b"x"])) == "storage_failed"
 
 
 def test_first_failure_is_the_one_that_is_told(open_log: OpenLog) -> None:
     log = open_log(filesystem=FaultyDisk())
-    log.fail(OSError(errno.EIO, "the first"))
-    log.fail(OSError(errno.EIO, "the second"))
+    log.appender.write_failure.fail(OSError(errno.EIO, "the first"))
+    log.appender.write_failure.fail(OSError(errno.EIO, "the second"))
     assert log.failure is not None
     assert "the first" in log.failure.text
 
@@ -402,7 +402,7 @@ def test_first_failure_is_the_one_that_is_told(open_log: OpenLog) -> None:
 def test_retention_goes_on_after_a_failure(open_log: OpenLog) -> None:
     log = open_log(options=LogOptions(count_limit=1))
     told = fill(log, 4)
-    log.fail(OSError(errno.EIO, "failed"))
+    log.appender.write_failure.fail(OSError(errno.EIO, "failed"))
     assert log.trim(told[2].pointer)[0] == 2
     assert list(log.read()) == told[2:]
 
@@ -466,7 +466,7 @@ def test_roll_knows_of_a_sync_that_failed_in_another_thread(open_log: OpenLog) -
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
     fill(log, 1)
-    ticket = log.begin_sync()
+    ticket = log.appender.begin_sync()
     disk.fail("sync")
     with pytest.raises(OSError, match="Input/output"):
         ticket.run()

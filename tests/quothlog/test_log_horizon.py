@@ -82,11 +82,11 @@ def test_sync_that_was_begun_earlier_shows_what_it_covers(open_log: OpenLog, clo
     written(log, 1)
     clock.step(MINUTE)
     covered = written(log, 1)
-    ticket = log.begin_sync()
+    ticket = log.appender.begin_sync()
     clock.step(MINUTE)
     later = written(log, 1)
     ticket.run()
-    log.finish_sync(ticket)
+    log.appender.finish_sync(ticket)
     assert log.newest == covered[0]
     log.sync()
     assert log.newest == later[0]
@@ -124,10 +124,10 @@ def test_synced_reads_show_synced_records_only(open_log: OpenLog) -> None:
     assert log.unsynced_records == 3
     log.sync()
     assert pointers(log) == first
-    ticket = log.begin_sync()
+    ticket = log.appender.begin_sync()
     later = written(log, 1)
     ticket.run()
-    log.finish_sync(ticket)
+    log.appender.finish_sync(ticket)
     assert pointers(log) == first
     log.sync()
     assert pointers(log) == first + later

@@ -10,6 +10,7 @@ import pytest
 
 from quothlog import Log, Reader
 from quothlog.reading.directory_watch import DirectoryWatch
+from quothlog.storage.clock import SystemClock
 
 OpenLog = Callable[..., Log]
 
@@ -21,7 +22,7 @@ def settle(directory: Path) -> None:
 
 def test_names_of_a_settled_directory_stay_until_one_comes_or_goes(tmp_path: Path) -> None:
     settle(tmp_path)
-    names = DirectoryWatch(tmp_path)
+    names = DirectoryWatch(tmp_path, SystemClock())
     assert [names.may_differ(), names.may_differ()] == [True, False]
     file = tmp_path / "file"
     for change in (file.touch, file.unlink):

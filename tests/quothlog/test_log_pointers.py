@@ -208,13 +208,10 @@ def test_refused_batch_uses_up_no_ordinals(open_log: OpenLog, clock: ManualClock
     assert (appended.first, log.info().end_ordinal) == (START, 2)
 
 
-def test_issuer_follows_the_clock_and_never_goes_back() -> None:
-    clock = ManualClock(1_000)
-    issuer = PointerAllocator(clock, last=0)
-    assert [issuer.take(n) for n in (1, 1, 10, 1)] == [1_000, 1_001, 1_002, 1_012]
-    clock.set(5_000)
-    assert issuer.take(2) == 5_000
-    clock.set(10)
-    assert issuer.take(1) == 5_002
-    assert issuer.clock_steps == 1
-    assert issuer.gauges() == {"clock_step_us": 4_990, "borrowed_us": 4_992}
+def test_allocator_follows_the_clock_and_never_goes_back() -> None:
+    allocator = PointerAllocator(ManualClock(10), last=0)
+    assert [allocator.take(n, 1_000) for n in (1, 1, 10, 1)] == [1_000, 1_001, 1_002, 1_012]
+    assert allocator.take(2, 5_000) == 5_000
+    assert allocator.take(1, 10) == 5_002
+    assert allocator.clock_steps == 1
+    assert allocator.gauges() == {"clock_step_us": 4_990, "borrowed_us": 4_992}

@@ -141,11 +141,11 @@ def test_every_roll_is_seen_by_a_reader_at_every_place(open_log: OpenLog) -> Non
 
 def test_sync_begun_before_a_roll_may_end_after_it(log: Log) -> None:
     fill(log, 2)
-    ticket = log.begin_sync()
+    ticket = log.appender.begin_sync()
     log.roll()
     told = fill(log, 1)
     ticket.run()
-    log.finish_sync(ticket)
+    log.appender.finish_sync(ticket)
     assert log.synced_pointer < told[0].pointer
     assert log.unsynced_records == 1
     log.sync()

@@ -92,12 +92,12 @@ def test_sync_tickets_run_in_another_thread_while_the_owner_goes_on(open_log: Op
     log = open_log(options=LogOptions(count_limit=50, synced_reads=True))
     for _ in range(60):
         fill_unseen(log)
-        ticket = log.begin_sync()
+        ticket = log.appender.begin_sync()
         runner = threading.Thread(target=ticket.run)
         runner.start()
         fill_unseen(log)
         runner.join()
-        log.finish_sync(ticket)
+        log.appender.finish_sync(ticket)
         assert log.newest <= log.synced_pointer
     log.sync()
     assert [record.value for record in log.read()] == [b"%d" % i for i in range(360)]

@@ -183,7 +183,7 @@ def test_it_is_published_though_the_log_failed_meanwhile(open_log: OpenLog) -> N
     assert isinstance(publication, Commit)
     publication.prepare()
     loader.own.place(publication)
-    log.fail(OSError(errno.EIO, "an fsync of what others had written"))
+    log.appender.write_failure.fail(OSError(errno.EIO, "an fsync of what others had written"))
     assert outcome_of(log, encoded([b"x"])) == "storage_failed"
     publication.commit()
     told = loader.own.adopt(publication)

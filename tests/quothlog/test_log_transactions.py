@@ -149,12 +149,12 @@ def test_nothing_is_seen_before_it_is_synced_and_nobody_appends_meanwhile(
         loader.own.place(outcome)
     seen = values(log)
     assert seen in ([b"before"], [b"before", b"beside it"])
-    assert log.is_publishing
+    assert log.appender.is_publishing
     assert outcome_of(log, encoded([b"x"])) == "busy"
     with refused("busy"):
         loader.own.publish(loader.id, 2, [])
     if isinstance(outcome, Commit):
-        log.finish_sync(log.begin_sync())
+        log.appender.finish_sync(log.appender.begin_sync())
         with refused("busy"):
             log.roll()
         outcome.commit()
@@ -162,7 +162,7 @@ def test_nothing_is_seen_before_it_is_synced_and_nobody_appends_meanwhile(
         loader.own.adopt(outcome)
     else:
         log.sync()
-    assert not log.is_publishing
+    assert not log.appender.is_publishing
     assert values(log) == seen + WHOLE
     log.append(b"after")
     assert values(log) == [*seen, *WHOLE, b"after"]
@@ -483,7 +483,7 @@ def test_a_stranger_s_staged_files_are_no_part_of_this_log(
 # -- what a crash leaves ------------------------------------------------------------------------------------
 
 
-def test_a_transaction_without_its_end_is_set_aside(
+def test_a_transaction_without_its_end_is_quarantined(
     open_log: OpenLog, directory: Path, tmp_path: Path, rng: random.Random
 ) -> None:
     """Wherever its write was broken off, nothing of it is there, and it can be published again."""

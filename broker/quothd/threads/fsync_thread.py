@@ -7,7 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from quothd.requests.events import SyncDone
-from quothlog.appending.sync_request import SyncRequest
+from quothlog.appending.appender import SyncRequest
 
 Back = Callable[[SyncDone], None]
 

@@ -82,7 +82,7 @@ class Changes:
         try:
             retired = catalog.retire(self._metadata.path, self._log.filesystem)
         except NotDurable as problem:
-            self._log.fail(problem)
+            self._log.appender.write_failure.fail(problem)
             raise
         self._log.discard()
         catalog.remove(retired)

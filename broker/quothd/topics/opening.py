@@ -84,7 +84,7 @@ def _open_log(
             catalog.remove(path)
         raise
     if metadata.failure is not None:
-        log.fail(metadata.failure)
+        log.appender.write_failure.fail(metadata.failure)
     _log_findings(topic.name, log)
     return log
 

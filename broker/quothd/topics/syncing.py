@@ -11,7 +11,7 @@ from quothd.requests.events import SyncDone
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothlog import Log
-from quothlog.appending.sync_request import SyncRequest
+from quothlog.appending.appender import SyncRequest
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import Published
 
@@ -80,7 +80,7 @@ class Syncing:
             return
         is_long = now - self._unsynced_since >= self.config.sync_interval
         if is_long or self.waiting or self.share > SHARE_SOON:
-            request = self._log.begin_sync()
+            request = appender.begin_sync()
             self._unsynced_since = math.inf
             self.is_running = True
             self._submit(request)
@@ -90,9 +90,9 @@ class Syncing:
         self.is_running = False
         if done.problem is not None:
             note("sync_failed", topic=self._topic, problem=done.problem)
-            self._log.fail(done.problem)
+            self._appender.write_failure.fail(done.problem)
         else:
-            self._log.finish_sync(done.request)
+            self._appender.finish_sync(done.request)
         self.measure(now)
 
     def reached(self) -> Iterator[tuple[PendingRequest, Published | QuothError]]:

@@ -45,7 +45,7 @@ from quothd.topics.retention import Retention
 from quothd.topics.syncing import SHARE_FULL, Syncing, WaitingPublish
 from quothd.topics.transactions import CommitStep, Transactions
 from quothlog import Appended, Log
-from quothlog.appending.sync_request import SyncRequest
+from quothlog.appending.appender import SyncRequest
 from quothlog.file_format import Position
 from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError
@@ -158,7 +158,7 @@ class Topic:
     def fits(self, size: int) -> bool:
         """True if the active segment certainly has room for so many bytes."""
         if size > self._room:
-            self._room = self._log.room
+            self._room = self._appender.bytes_left
         return size <= self._room
 
     # -- items ----------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ class Transactions:
 
     def holds(self, request: PendingRequest) -> bool:
         """Keep a request that has to wait for a commit, in order; False if it need not wait."""
-        waits = request.operation in APPENDING and self._log.is_publishing
+        waits = request.operation in APPENDING and self._log.appender.is_publishing
         if waits or (request.operation in DECIDING and self._committing is not None):
             self._held.append(request)
             return True
@@ -132,7 +132,7 @@ class Transactions:
 
     def release(self) -> list[PendingRequest]:
         """Return the requests that need not wait any more, in order."""
-        if self._log.is_publishing or self._committing is not None:
+        if self._log.appender.is_publishing or self._committing is not None:
             return []
         self._own.tidy()
         held, self._held = self._held, []

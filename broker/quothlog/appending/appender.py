@@ -1,40 +1,79 @@
-"""The tip of a log: where it grows. What is appended gets its place, is written, synced, and seen.
+"""The end of an open log: appends batches, syncs them, makes them visible, and rolls to the next segment.
 
-It owns the active segment and seals it when it is full. Not thread-safe: it belongs to the owner of the log.
+    append_batches    check, allocate pointers, one write             -> written
+    sync              fsync of the active segment                     -> synced
+    roll              sync, begin the next segment, seal the old one
+
+Not thread-safe: it belongs to the owner of the log. A `SyncRequest` may be executed in any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from quothlog import segment
+from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.appending.pointer_allocator import HORIZON_US, PointerAllocator
-from quothlog.appending.sync_request import SyncRequest
-from quothlog.appending.write_group import Appended, WriteGroup
-from quothlog.file_format import Block
+from quothlog.file_format import Block, Position
 from quothlog.recovery.recovery import OpenedDirectory
-from quothlog.retention import LogOptions, outgrown, room_in
-from quothlog.segment import ActiveSegment
+from quothlog.retention import LogOptions, roll_size
 from quothlog.storage.clock import Clock
 from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.disk_space import need_room
-from quothlog.storage.filesystem import DISK_FULL, Buffer, FileSystem
+from quothlog.storage.filesystem import Buffer, FileSystem
 from quothlog.storage.write_failure import WriteFailure
 from quothlog.transactions.commit import Commit, Tail
 from quothlog.transactions.table import StoredTransaction
 from quothwire import batch
-from quothwire.batch import Header, Parsed
-from quothwire.errors import Conflict, QuothError, error
+from quothwire.batch import HEADER_BYTES, Header
+from quothwire.errors import QuothError, error
 from quothwire.ingest import check_new, check_published
 
 
-class Appender:
-    """The end of a log that is open.
+@dataclass(slots=True)
+class Appended:
+    """The pointers of a stored batch. duplicate: it was stored before, with these pointers."""
 
-    active: the segment that is being written. synced: what survives a loss of power. visible: what readers
-    may see. is_placed: does a publication have its place, so that nothing may be appended before it is there?
+    first: int
+    last: int
+    count: int
+    duplicate: bool
+
+
+class SyncRequest(NamedTuple):
+    """A request for an fsync of everything before `end`."""
+
+    segment: ActiveSegment
+    end: Position
+
+    def run(self) -> None:
+        """Sync the segment, in any thread. Raises OSError."""
+        self.segment.sync()
+
+
+class WriteGroup:
+    """The batches that one write stores, and the outcomes of all that came with them."""
+
+    __slots__ = ("bytes", "outcomes", "records", "rows", "waiting")
+
+    def __init__(self, outcomes: list[Appended | QuothError]) -> None:
+        self.outcomes = outcomes
+        self.waiting: list[tuple[Header, bytes, Buffer]] = []
+        self.rows: list[int] = []
+        """The places of the waiting batches among the outcomes."""
+        self.records = 0
+        self.bytes = 0
+
+
+class Appender:
+    """The end of an open log.
+
+    active: the segment that is being written. synced: the end of what survives a loss of power. visible: the
+    end of what readers may see. is_placed: a large transaction has its pointers, so nothing may be appended
+    before it is adopted. is_hiding: readers must not see the newest transaction yet.
     """
 
     def __init__(
@@ -49,89 +88,109 @@ class Appender:
         self.filesystem = filesystem
         self.directory = directory
         self.clock = clock
-        self.options = options
         self._lock = lock
         self._opened = opened
         self._sealed = opened.sealed
         self._producers = opened.producers
-        self.active: ActiveSegment = self._begin()
+        self.active: ActiveSegment = opened.go_on_if_possible(clock)
+        self.change(options)
+        self.log_id = self.active.log_id
         self.applications = opened.producers.applications
         self.pointers = PointerAllocator(clock, max(self.active.end.pointer, self.active.floor - 1))
         self.visible = self.synced = self.active.end
         self.write_failure = WriteFailure(filesystem, directory)
         self.rolls = 0
-        self.is_placed = False
+        self.is_placed = self.is_hiding = False
         self._barrier = 0
-        """The last pointer of the transaction that was appended last: it is seen once it is synced."""
+        """The last pointer of the transaction that was appended last: visible once it is synced."""
 
-    @property
-    def log_id(self) -> int:
-        """The id of the log."""
-        return self.active.log_id
+    def change(self, options: LogOptions) -> None:
+        """Use other options from now on."""
+        self.options = options
+        self._roll_size = roll_size(options, self.active)
 
     @property
     def is_publishing(self) -> bool:
-        """Do others have to wait with what they append? Until a transaction has been synced they do."""
+        """True while appends have to wait for a transaction that is not synced yet."""
         return self.is_hiding and self.write_failure.failure is None
 
     @property
-    def is_hiding(self) -> bool:
-        """Is there a transaction that readers must not see yet? After a failure nobody will know of it."""
-        return self.is_placed or self._barrier > self.synced.pointer
+    def bytes_left(self) -> int:
+        """Bytes that can be appended at least before the active segment has to be sealed."""
+        left = self._roll_size - self.active.size
+        if self.options.count_limit:  # a record takes a byte or more
+            left = min(left, self.options.count_limit - self.active.records)
+        return max(0, left)
 
     # -- appending ----------------------------------------------------------------------------------------
 
     def append_batches(self, raws: Sequence[Buffer]) -> list[Appended | QuothError]:
-        """Append encoded batches; each has its own outcome, and those that are stored are written at once."""
-        if self.is_publishing:
+        """Append encoded batches, with one write if they fit into the active segment.
+
+        Returns an outcome for each. A batch that is refused does not affect the others.
+        """
+        if self.is_hiding and self.write_failure.failure is None:
             return [error("busy", "a transaction is being published")] * len(raws)
-        if not self.is_placed:  # by now only after a failure, and then it may be decided all the same
-            self._producers.undo()  # what a call that was broken off left behind
-        burst = WriteGroup([])
-        fits = sum(map(len, raws)) <= room_in(self.options, self.active)
+        producers = self._producers
+        if producers.is_changed and not self.is_placed:
+            producers.undo()  # of a call that was interrupted
+        group = WriteGroup([])
+        fits = sum(map(len, raws)) <= self.bytes_left
+        now = self.clock.now()
         for raw in raws:
             try:
-                header, *_ = parsed = self._checked(raw)
-                before = self._producers.admit(header, self.clock.now())
-                if before is None:  # what was stored before there were these checks is still a duplicate
+                self.check_writable()
+                if self._opened.successor is not None:
+                    self._finish_opening()
+                parsed = batch.parse(raw)
+                header = parsed.header
+                check_published(header)
+                stored = producers.admit(header, now)
+                if stored is None:  # a duplicate may have been stored before these checks existed
                     check_new(parsed)
-                roll = not fits and self._must_roll(header, burst)
-                if burst.waiting and (roll or before is not None):
-                    burst = self._write(burst)
-                    before = self._producers.admit(header, self.clock.now())
-                    roll = self._must_roll(header, burst)
-                if before is not None:
-                    last = before.first + before.records - 1
-                    burst.outcomes.append(Appended(before.first, last, before.records, True))
+                must_roll = not fits and self._must_roll(header.records, header.size, group)
+                if group.waiting and (must_roll or stored is not None):
+                    group = self._write(group)
+                    stored = producers.admit(header, now)
+                    must_roll = self._must_roll(header.records, header.size, group)
+                if stored is not None:
+                    last = stored.first + stored.records - 1
+                    group.outcomes.append(Appended(stored.first, last, stored.records, True))
                     continue
-                if roll:
+                if must_roll:
                     self.roll()
-                self._place(header, memoryview(raw)[batch.HEADER_BYTES :], burst)
+                base = self.pointers.take(header.records, now)
+                self._add(group, header, memoryview(raw)[HEADER_BYTES:], base)
             except QuothError as problem:
-                burst.outcomes.append(problem)
-        return self._write(burst).outcomes
+                group.outcomes.append(problem)
+        if group.waiting:
+            self._write(group)
+        return group.outcomes
 
     def append_transaction(self, batches: Sequence[tuple[Header, Buffer]]) -> Appended:
-        """Append a transaction in one write. Readers see it, and others append, once it has been synced.
+        """Append a transaction with one write. It is visible, and others may append, once it is synced.
 
-        batches: headers without a place, and bodies. Raises what is told as the outcome of other batches;
-        nothing of it is there then.
+        batches: headers without pointers, and bodies. Raises what is the outcome of other batches; nothing
+        of the transaction is stored then.
         """
         self.check_writable()
         self._finish_opening()
         self._producers.undo()
         records, size = sum(one.records for one, _ in batches), sum(one.size for one, _ in batches)
-        if outgrown(self.options, self.active, (0, 0), (records, size)):
+        group = WriteGroup([])
+        if self._must_roll(records, size, group):
             self.roll()
-        first = base = self.pointers.take(records)
-        burst = WriteGroup([])
+        first = base = self.pointers.take(records, self.clock.now())
         for header, body in batches:
-            self._place(header, memoryview(body), burst, base)
+            self._add(group, header, body, base)
             base += header.records
         self._barrier = base - 1
-        (outcome, *_) = self._write(burst).outcomes
+        self.is_hiding = True
+        self._write(group)
+        outcome = group.outcomes[0]
         if isinstance(outcome, QuothError):
             self._barrier = 0
+            self._show()
             raise outcome
         return Appended(first, base - 1, records, False)
 
@@ -139,31 +198,31 @@ class Appender:
 
     def sync(self) -> None:
         """Make everything that was appended survive a loss of power. Raises `BrokerFailure`."""
-        ticket = self.begin_sync()
+        request = self.begin_sync()
         try:
-            ticket.run()
+            request.run()
         except OSError as problem:
             raise self.write_failure.fail(problem) from problem
-        self.finish_sync(ticket)
+        self.finish_sync(request)
 
     def begin_sync(self) -> SyncRequest:
-        """An fsync for everything appended so far, to be run anywhere and handed to `finish_sync`.
+        """Return a request for an fsync of everything appended so far, to be given to `finish_sync` later.
 
-        Raises `BrokerFailure` once one has failed: the next one would succeed and mean nothing.
+        Raises `BrokerFailure` after a failed fsync: the next one would succeed and mean nothing.
         """
         self.check_writable()
         return SyncRequest(self.active, self.active.end)
 
-    def finish_sync(self, ticket: SyncRequest) -> None:
-        """Take note of an fsync that returned."""
+    def finish_sync(self, request: SyncRequest) -> None:
+        """Take note of an fsync that has succeeded."""
         if self.write_failure.failure is not None:
             return
-        if ticket.segment is self.active and ticket.end > self.synced:
-            self.synced = ticket.end
+        if request.segment is self.active and request.end > self.synced:
+            self.synced = request.end
         self._show()
 
     def roll(self) -> None:
-        """Sync the active segment, make the next one durable, then seal the old one."""
+        """Sync the active segment, begin the next one durably, then seal the old one."""
         self.check_writable()
         if self.is_placed:
             raise error("busy", "a transaction is being published")
@@ -177,127 +236,126 @@ class Appender:
             old.log_id, self.pointers.last + 1, old.end.pointer, old.end.ordinal, old.chain,
             self.clock.boot_id(), producers,
         )  # fmt: skip
-        with self.write_failure.whole_or_failed():
+        with self.write_failure:
             try:
-                self.active = segment.begin(self.filesystem, self.directory, block)
+                self._go_on_in(begin_segment(self.filesystem, self.directory, block))
             except OSError as problem:
                 raise self.as_error(problem, block.size) from problem
             self._sealed.append(old.seal(producers, self.active.floor))
-        self.synced = self.active.end
         self.rolls += 1
         self._show()
 
     # -- a large transaction ------------------------------------------------------------------------------
 
-    def place(self, publication: Commit) -> None:
-        """Give a publication its place; nothing is appended until it is adopted or withdrawn."""
+    def place(self, commit: Commit) -> None:
+        """Give a large transaction its pointers; nothing is appended until it is adopted or withdrawn."""
         self.check_writable()
         self._finish_opening()
         self._producers.undo()
-        (application, version), records = publication.key, publication.records
+        (application, version), records = commit.key, commit.records
         self.pointers.last = max(self.pointers.last, self.active.floor)  # two segments cannot have one name
-        first = self.pointers.take(records)
+        first = self.pointers.take(records, self.clock.now())
         before = self._producers.encode(self.clock.now())
-        self.applications.add(application, StoredTransaction(version, first, records, publication.batches))
+        stored = StoredTransaction(version, first, records, commit.batches)
+        self._producers.store_transaction(application, stored)
         snapshot = self._producers.encode(self.clock.now())
-        self.is_placed = True
-        publication.tail = Tail(self.active, first, self.clock.boot_id(), before, snapshot)
+        self.is_placed = self.is_hiding = True
+        commit.tail = Tail(self.active, first, self.clock.boot_id(), before, snapshot)
 
-    def adopt(self, publication: Commit) -> None:
-        """Go on behind a publication that is committed."""
-        old, segments = self.active, publication.segments
-        assert publication.active is not None
-        assert publication.tail is not None
-        self.active = publication.active
+    def adopt(self, commit: Commit) -> None:
+        """Go on behind a large transaction that is committed."""
+        old, segments = self.active, commit.segments
+        assert commit.active is not None
+        assert commit.tail is not None
+        self._go_on_in(commit.active)
         self._producers.commit()
         if old.records:
-            self._sealed.append(old.seal(publication.tail.before, segments[0].floor))
+            self._sealed.append(old.seal(commit.tail.before, segments[0].floor))
         else:
             old.file.close()
-            with suppress(OSError):  # it is empty: nobody minds it
+            with suppress(OSError):  # an empty segment does no harm
                 old.remove()
         self._sealed += segments
-        self.synced, self.is_placed = self.active.end, False
+        self.is_placed = False
         self.rolls += len(segments)
         self._show()
 
     def withdraw(self) -> None:
-        """Go on without the publication that was given a place."""
+        """Go on without the large transaction that was placed."""
         self._producers.undo()
         self.is_placed = False
+        self._show()
 
-    # -- what is wrong with it ----------------------------------------------------------------------------
+    # -- errors -------------------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
-        """Raise why the log takes no more writes, if it does not."""
+        """Raise the reason if the log takes no writes."""
         if self.write_failure.failure is not None:
             raise self.write_failure.failure
         if self._lock.released:
             raise error("closed", f"{self.directory.name} was closed, or a fork left it to the parent", "")
 
     def as_error(self, problem: OSError | QuothError, size: int) -> QuothError:
-        """What is told of something that went wrong; size: the bytes that were to be written."""
+        """Return the error for the client. size: the bytes that were to be written."""
         return self.write_failure.as_error(problem, self.options.disk_free_min + size)
 
     # -- inside -------------------------------------------------------------------------------------------
 
-    def _begin(self) -> ActiveSegment:
-        """The segment to go on with; without room or pointers for a new one the old one, for reading."""
-        try:
-            return self._opened.go_on(self.clock)
-        except (OSError, Conflict) as problem:
-            is_full = isinstance(problem, Conflict) or problem.errno in DISK_FULL
-            if not is_full or self._opened.active is None:
-                raise
-            return self._opened.active
-
     def _finish_opening(self) -> None:
-        """Begin the segment that opening had no room for. Raises ``disk_low`` or ``storage_failed``."""
+        """Begin the segment that the opening had no room for. Raises ``disk_low`` or ``storage_failed``."""
         if self._opened.successor is not None:
             try:
-                self.active = self._opened.go_on(self.clock)
+                self._go_on_in(self._opened.go_on(self.clock))
             except OSError as problem:
-                raise self.as_error(problem, self._opened.successor.room) from problem
+                raise self.as_error(problem, self._opened.successor.bytes_min) from problem
             self.pointers.last = max(self.pointers.last, self.active.floor - 1)
-            self.synced = self.active.end
             self._show()
 
-    def _checked(self, raw: Buffer) -> Parsed:
-        self.check_writable()
-        self._finish_opening()
-        parsed = batch.parse(raw)
-        check_published(parsed.header)
-        return parsed
+    def _go_on_in(self, active: ActiveSegment) -> None:
+        self.active, self.synced = active, active.end
+        self._roll_size = roll_size(self.options, active)
 
-    def _must_roll(self, header: Header, burst: WriteGroup) -> bool:
-        waiting = burst.records, burst.bytes
-        return outgrown(self.options, self.active, waiting, (header.records, header.size))
+    def _must_roll(self, records: int, size: int, group: WriteGroup) -> bool:
+        """Return True if the active segment has to be sealed before it takes more than a group."""
+        waiting = self.active.records + group.records
+        if not waiting:
+            return False
+        if self.options.count_limit and waiting + records > self.options.count_limit:
+            return True
+        return self.active.end.offset + group.bytes + size > self._roll_size
 
-    def _place(self, header: Header, body: memoryview, burst: WriteGroup, base: int = 0) -> None:
-        """Give a batch its pointers, unless it has them, and put it behind the others of its burst."""
-        base = base or self.pointers.take(header.records)
-        header = header.placed(base, self.active.end.ordinal + burst.records)
+    def _add(self, group: WriteGroup, header: Header, body: Buffer, base: int) -> None:
+        """Add a batch with these pointers to a group."""
+        records = header.records
+        header = header.placed(base, self.active.end.ordinal + group.records)
         self._producers.store(header)
-        burst.add(header, batch.stamp(header, self.log_id), body)
+        group.waiting.append((header, batch.stamp(header, self.log_id), body))
+        group.rows.append(len(group.outcomes))
+        group.outcomes.append(Appended(base, base + records - 1, records, False))
+        group.records += records
+        group.bytes += HEADER_BYTES + header.body_bytes
 
-    def _write(self, burst: WriteGroup) -> WriteGroup:
-        """Write what waits in a burst: all of it, or none was ever there."""
-        if burst.waiting:
-            try:
-                if floor := self.options.disk_free_min:
-                    need_room(self.filesystem, self.directory, floor + burst.bytes)
-                with self.write_failure.whole_or_failed():
-                    self.active.append(burst.waiting)
-            except (OSError, QuothError) as problem:
-                self._producers.undo()
-                burst.refuse(self.as_error(problem, burst.bytes))
-            else:
-                self._producers.commit()
-                self._show()
-        return WriteGroup(burst.outcomes)
+    def _write(self, group: WriteGroup) -> WriteGroup:
+        """Write all waiting batches of a group, or none of them. Returns a group for what follows."""
+        needed = self.options.disk_free_min + group.bytes
+        try:
+            if needed > group.bytes and self.filesystem.free_bytes(self.directory) < needed:
+                need_room(self.filesystem, self.directory, needed)
+            with self.write_failure:
+                self.active.append(group.waiting)
+        except (OSError, QuothError) as problem:
+            self._producers.undo()
+            refused = self.as_error(problem, group.bytes)
+            for row in group.rows:
+                group.outcomes[row] = refused
+        else:
+            self._producers.commit()
+            self._show()
+        return WriteGroup(group.outcomes)
 
     def _show(self) -> None:
-        """Let readers see what they may see by now, nothing of a transaction before it is synced."""
+        """Make visible what readers may see by now: nothing of a transaction before it is synced."""
+        self.is_hiding = self.is_placed or self._barrier > self.synced.pointer
         end = self.active.end
         horizon = max(self.synced.pointer, self.active.floor - 1) + HORIZON_US
         if not self.options.synced_reads and not self.is_hiding and end.pointer <= horizon:

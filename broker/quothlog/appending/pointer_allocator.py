@@ -1,4 +1,4 @@
-"""Giving out pointers: strictly rising, never twice, whatever the clock does."""
+"""Allocates pointers: strictly rising, never twice, whatever the clock does."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from quothwire.errors import error
 from quothwire.pointer import POINTER_MAX
 
 HORIZON_US = 10_000_000
-"""Pointers that anybody has seen lie at most this far above one that is durable, so after a loss of power a
-step of this size is above all that were lost."""
-
+"""Visible pointers lie at most this far above a durable one, so a step of this size after a loss of power is
+above all that were lost."""
 
 AHEAD_US = 60_000_000
-"""Pointers are times. Further ahead of the clock than this, a clock was wrong once, or is."""
+"""Pointers are times. If one is further ahead of the clock than this, a clock was wrong once, or is."""
 
 
 class PointerAllocator:
-    """base = max(now, last + 1). The clock stepping back and borrowing from the future are counted."""
+    """Allocates base = max(now, last + 1), and counts how often the clock steps back."""
 
     __slots__ = ("_clock", "_latest_now", "clock_steps", "last", "step_us")
 
@@ -27,9 +26,8 @@ class PointerAllocator:
         self.clock_steps = 0
         self.step_us = 0
 
-    def take(self, records: int) -> int:
-        """The base pointer for a batch. Raises `Conflict` ``pointers_exhausted``; never wraps."""
-        now = self._clock.now()
+    def take(self, records: int, now: int) -> int:
+        """Return the base pointer for a batch. Raises `Conflict` ``pointers_exhausted``; never wraps."""
         if now < self._latest_now:
             self.clock_steps += 1
             self.step_us = max(self.step_us, self._latest_now - now)
@@ -41,5 +39,5 @@ class PointerAllocator:
         return base
 
     def gauges(self) -> dict[str, int]:
-        """How far the clock stepped back at most, and how far the last pointer is ahead of it now."""
+        """Return the largest step back of the clock, and how far the last pointer is ahead of it now."""
         return {"clock_step_us": self.step_us, "borrowed_us": max(0, self.last - self._clock.now())}

@@ -4,8 +4,7 @@
     FLOOR-HASH.idx      the index of a whole one
 
 FLOOR is the smallest pointer that it can hold, HASH the xxh3-64 of the file in hex. Another content has
-another name, so a file is never written to again, and what is there already, whoever left it, is not copied
-twice.
+another name, so a file is never written to again, and what is there already is not copied twice.
 
 A batch belongs to the moment of its first record. What does not check is copied as it is and told. Segments
 that retention removes meanwhile are left out, and with them those before, so no hole is made.
@@ -95,7 +94,7 @@ class Archive:
 
     @property
     def records(self) -> int:
-        """How many it has, those included that cannot be read."""
+        """Number of its records, those included that cannot be read."""
         return self.end_ordinal - self.first_ordinal
 
     @property
@@ -105,7 +104,7 @@ class Archive:
 
     @property
     def bytes(self) -> int:
-        """What they take."""
+        """Bytes of its files."""
         return sum(file.bytes for file in self.files)
 
 
@@ -113,8 +112,8 @@ class Archiver:
     """Copies one log into a folder; `archive` tells what is in it then, `copied` the bytes that were not yet.
 
     log_id: that of the log. until: the moment, as a pointer. exact: else everything counts that is there in a
-    log whose newest pointer lies ahead of the clock, or what somebody has seen would be missing; and a
-    transaction in which the moment lies, whole. Raises OSError, FileNotFoundError if there is no log,
+    log whose newest pointer lies ahead of the clock, or records that a reader has seen would be missing; and
+    a transaction in which the moment lies, whole. Raises OSError, FileNotFoundError if there is no log,
     `Damaged` if no segment says which one it is.
     """
 
@@ -162,12 +161,12 @@ class Archiver:
                 yield from self._take(part, advance)
 
     def _is_overtaken(self) -> bool:
-        """Has retention meanwhile removed all that was copied, and more?"""
+        """Return True if retention has meanwhile removed all that was copied, and more."""
         first = next((part.expected or 0 for part in segments(self._log, self._log_id)), 0)
         return self._end is not None and first > self._end.ordinal
 
     def _mind_the_gap(self, part: Part) -> None:
-        """Where retention has removed what lay before this segment, the archive begins with it."""
+        """Begin the archive with this segment if retention has removed what lay before it."""
         segments = self.archive.segments
         if self._end is not None and part.expected != self._end.ordinal:
             before = self._log / file_format.segment_name(segments[-1].segment.floor)

@@ -1,13 +1,13 @@
 """A log out of an archive, in a new directory: its id, its pointers and what it knew of producers stay.
 
-What the log gave out after the moment of the archive is not in it, and somebody may have seen it. So the
-restored log goes on in a new segment, 10 s above the clock and above every pointer that is known, as after a
-loss of power.
+Pointers that the log allocated after the moment of the archive are not in it, and a reader may have seen
+them. So the restored log goes on in a new segment, 10 s above the clock and above every known pointer, as
+after a loss of power.
 """
 
 from __future__ import annotations
 
-import os
+import secrets
 from collections.abc import Collection
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def restore(
     clock: Clock | None = None,
     advance: Advance | None = None,
 ) -> Position | None:
-    """Write the log of an archive into a directory in which nobody looks for one yet.
+    """Write the log of an archive into a directory that is not in use yet.
 
     until: an earlier moment than that of the archive, None for that one. others: as in `Log.open`. advance:
     called with the bytes of each file. Returns where its batches end, None if it has no segments. Raises
@@ -73,7 +73,7 @@ def _cut(directory: Path, log_id: int, until: int) -> None:
 
 
 def _end_of(part: Part, until: int) -> Position | None:
-    """Where the first batch above a pointer begins, None if there is none."""
+    """Return where the first batch above a pointer begins, None if there is none."""
     if part.footer is not None and part.footer.end.pointer <= until:
         return None
     end = part.start
@@ -105,7 +105,8 @@ class _AnotherBoot:
     def __init__(self, clock: Clock) -> None:
         self.now = clock.now
         self.monotonic = clock.monotonic
+        self.sleep = clock.sleep
 
     def boot_id(self) -> bytes:
         """See `Clock.boot_id`."""
-        return os.urandom(16)
+        return secrets.token_bytes(16)

@@ -15,7 +15,7 @@ from quothwire.errors import error
 
 
 class FoundLog(NamedTuple):
-    """Where a log lies, and the name of its topic.
+    """The directory of a log, and the name of its topic.
 
     log_id: as the topic says, 0 for a log without a broker. problem: what is wrong with the topic's
     settings file, empty if nothing is.
@@ -53,7 +53,7 @@ def data_directory(directory: Path) -> Path | None:
 
 
 def bytes_of_segments(log: Path) -> int:
-    """What its segments take, as far as they are there: they come and go beside a broker."""
+    """Return the bytes of a log's segments, as far as they are there: they come and go beside a broker."""
     size = 0
     with suppress(FileNotFoundError, NotADirectoryError):
         for path in log.iterdir():

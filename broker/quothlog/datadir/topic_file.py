@@ -29,7 +29,7 @@ class TopicFile:
 
 
 def is_log_id(value: object) -> bool:
-    """Can this be the id of a log?"""
+    """Return True if this can be the id of a log."""
     return type(value) is int and 0 < value < 2**64
 
 

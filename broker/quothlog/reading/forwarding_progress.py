@@ -1,8 +1,8 @@
-"""Marks: how far somebody has carried the records of a log to a safe place, so that it may let go of them.
+"""Forwarding progress: files that say up to where a log was forwarded, so that it may remove the records.
 
-A mark is a small file in the log's directory, NAME.forward, replaced atomically, as long as there is room for
-a second one. Its author holds no lock; the log's owner looks at it, and removes the segments all of whose
-records every mark has passed, if one of them asks for that. While nobody owns the log, `trim_unowned` does.
+A mark is a small file in the log's directory, NAME.forward, replaced atomically as long as there is room for
+a second one. Its author holds no lock. The log's owner reads it, and removes the segments all of whose
+records every mark has passed, if one of them asks for that. While the log has no owner, `trim_unowned` does.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _write_over(path: Path, text: bytes, problem: OSError) -> None:
 
 
 def read_mark(path: Path) -> dict[str, Any] | None:
-    """What a mark says, None if there is none.
+    """Read a mark; None if there is none.
 
     Raises `Damaged`, or ``unsupported_version`` for one of another version; both name the file.
     """
@@ -77,12 +77,15 @@ def read_mark(path: Path) -> dict[str, Any] | None:
 
 
 def is_mark_of(path: Path, directory: Path) -> bool:
-    """Is a file of this name a mark of the log in that directory?"""
+    """Return True if a file of this name is a mark of the log in that directory."""
     return path.suffix == file_format.MARK_SUFFIX and path.parent.resolve() == directory.resolve()
 
 
 def released(directory: Path) -> int:
-    """Everything up to this pointer may go; 0 if nothing may. A mark that cannot be read releases nothing."""
+    """Return the pointer up to which everything may be removed, 0 for nothing.
+
+    A mark that cannot be read releases nothing.
+    """
     try:
         found = [read_mark(path) for path in directory.glob(f"*{file_format.MARK_SUFFIX}")]
     except (QuothError, OSError):
@@ -93,9 +96,9 @@ def released(directory: Path) -> int:
 
 
 def trim_unowned(directory: Path) -> int:
-    """Remove what has been released from a log that nobody owns now; returns the bytes removed.
+    """Remove what has been released from a log that has no owner now; returns the bytes removed.
 
-    It holds the log's lock for that moment. An owner does it himself, so then nothing is done here.
+    It holds the log's lock for that moment. An owner does it itself, so then nothing is done here.
     """
     gone = _wholly_up_to(directory, released(directory))
     if not gone:

@@ -1,12 +1,12 @@
-"""What a reader misses in front of what it gets: records that were removed, and records that are damaged."""
+"""Counts the records between a cursor and what a reader gets: removed ones, and damaged ones."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from quothlog.active_segment import ActiveSegment
 from quothlog.reading.segment_reader import Extract
 from quothlog.sealed import SealedSegments
-from quothlog.segment import ActiveSegment
 from quothwire import batch
 
 
@@ -26,7 +26,7 @@ NOTHING = ReadLoss(0, 0)
 def loss_before(
     found: Extract, after: int, ordinal: int, sealed: SealedSegments, active: ActiveSegment, log_id: int
 ) -> ReadLoss:
-    """What is missing between a cursor and an extract. ordinal: what the reader expects, -1 for unknown."""
+    """Count what is missing between a cursor and an extract. ordinal: the expected one, -1 for unknown."""
     if ordinal == found.ordinal:
         return NOTHING
     start = (sealed.oldest() or active).start
@@ -37,7 +37,7 @@ def loss_before(
 
 
 def _expected(found: Extract, after: int, sealed: SealedSegments, active: ActiveSegment, log_id: int) -> int:
-    """The ordinal that the first record above `after` would have if nothing in front of it were damaged."""
+    """Return the ordinal that the first record above `after` would have without any damage before it."""
     if not sealed or after + 1 >= active.floor:
         return found.expected
     one, following = sealed.holding(after)

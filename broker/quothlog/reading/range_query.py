@@ -1,16 +1,16 @@
-"""Ranges of a log: how far so many records reach, what a stretch holds, where to divide it.
+"""Range queries: how far so many records reach, what a range holds, where to divide it.
 
 Pointers are times, so nothing can be told from their differences. Ordinals can: a batch says how many records
-came before it. Between two batches that follow each other they leave nothing out; where they do, a stretch is
-damaged, and counts as one piece of records that are there and cannot be read.
+came before it. Where ordinals are left out between two batches, the bytes between them are damaged, and count
+as one piece of records that are there and cannot be read.
 
     (after, until]     ├──────────── records, by ordinals ────────────┤
     ...│ batch │ batch │ batch │ batch │▒ damaged ▒│ batch │ batch │ batch │...
            ├──────── bytes, by offsets: whole batches ────────────┤
 
-A question looks at a few segments by their names and at what their header blocks say, then at the sparse
-index of those in which its ends lie and at one step of headers behind that. What is counted in bytes needs
-the beginning and the end of every segment between the ends: they are looked up once, and remembered.
+A query reads a few header blocks, then the sparse index of the segments in which its ends lie and one step of
+headers behind that. To count bytes, it needs the beginning and the end of every segment between the ends:
+they are read once, and remembered.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RangeSize(NamedTuple):
 
 
 class RangeCount(NamedTuple):
-    """What a stretch holds. first, last: pointers of records that are there, 0 if none can be read."""
+    """The contents of a range. first, last: pointers of records that are there, 0 if none can be read."""
 
     records: int
     bytes: int
@@ -67,7 +67,7 @@ class _Edge(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A batch, or a damaged stretch in which records are missing, between two edges."""
+    """A batch, or damaged bytes in which records are missing, between two edges."""
 
     lower: _Edge
     upper: _Edge
@@ -84,13 +84,13 @@ class _Cut(NamedTuple):
 
 
 class LogSurvey:
-    """A log as it stood at one moment, to be asked in any thread, one at a time.
+    """A log as it was at one moment. Queries run in any thread, one at a time.
 
     newest, end: how far readers could see, as a pointer and as an ordinal.
     """
 
     def __init__(self, segments: list[Segment], visible: Position) -> None:
-        """segments: all that can be asked for, oldest first; the last one ends at `visible`."""
+        """segments: all that a query may need, oldest first; the last one ends at `visible`."""
         self.newest = visible.pointer
         self.end = visible.ordinal
         self._segments = segments
@@ -100,32 +100,31 @@ class LogSurvey:
 
     @property
     def at_hand(self) -> bool:
-        """Is it the segment that is being written, and nothing else?"""
+        """True if it is the active segment alone."""
         return len(self._segments) == 1
 
     def advance(self, after: int, records_max: int, bytes_max: int) -> tuple[RangeSize, int]:
-        """The longest stretch above a pointer within both limits, and how many records are gone before it.
+        """Return the longest range above a pointer within both limits, and the records gone before it.
 
-        The records are as many as asked for, if there are so many; the bytes may be more for the first batch,
-        and both for a damaged stretch.
+        The bytes may exceed their limit for the first batch, and both may for damaged bytes.
         """
         return self._ask(lambda: self._advance(after, records_max, bytes_max))
 
     def count(self, after: int, until: int) -> tuple[RangeCount, int]:
-        """What lies above one pointer up to another one, and how many records of it are gone, at most."""
+        """Count what lies above one pointer up to another one, and the most that may be gone of it."""
         return self._ask(lambda: self._count(after, until))
 
     def split(self, after: int, until: int, parts: int) -> tuple[list[RangeSize], int]:
-        """A stretch in at most so many parts, divided between batches, and how many records are gone.
+        """Divide a range between batches into at most so many parts; also return how many records are gone.
 
         None of them holds more than twice as many records as all of them on average, unless it is one batch.
         """
         return self._ask(lambda: self._split(after, until, parts))
 
-    # -- the questions ----------------------------------------------------------------------------------
+    # -- the queries ------------------------------------------------------------------------------------
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """The answer; about what is left, if retention removes segments meanwhile."""
+        """Execute a query; again on what is left, if retention removes segments meanwhile."""
         while True:
             try:
                 return question()
@@ -183,7 +182,7 @@ class LogSurvey:
         return found, gone
 
     def _divided(self, begin: int, end: int, left: int, share: float) -> _Edge | None:
-        """Where the next of the `left` parts ends that begin at an ordinal and reach to another; None: there.
+        """Return where the next of the `left` parts between two ordinals ends; None: at the second ordinal.
 
         share: the records of a part on average. A part ends behind the batch that brings it to its share of
         what is left. If that would make two shares of it or more, it ends in front of this batch. Then the
@@ -206,7 +205,7 @@ class LogSurvey:
     # -- places -----------------------------------------------------------------------------------------
 
     def _kept(self, after: int) -> tuple[int, int]:
-        """Where what is kept begins above a pointer, and how many records are gone in front of that."""
+        """Return where the kept records above a pointer begin, and how many are gone before that."""
         first = self._begin(self._first_row())
         return (first.pointer, first.ordinal) if after < first.pointer else (after, 0)
 
@@ -219,7 +218,7 @@ class LogSurvey:
         return _Cut(lower.ordinal + inside, lower, upper)
 
     def _until(self, begin: int, ordinal: int) -> tuple[int, _Cut]:
-        """The pointer of the last record in front of an ordinal, for a stretch that begins at another one."""
+        """Return the pointer of the last record before an ordinal, for a range that begins at another one."""
         end = self._end()
         if ordinal >= end.ordinal:
             return end.pointer, _Cut(end.ordinal, end, end)
@@ -271,7 +270,7 @@ class LogSurvey:
     def _piece(self, row: int, bound: Position, is_before: Callable[[_Edge], bool]) -> _Piece:
         """The piece behind the last boundary within a bound, in a segment or behind it.
 
-        is_before: does what is asked for lie in front of an edge?
+        is_before: returns True if the wanted record lies in front of an edge.
         """
         while True:
             here, found = self._place(row, bound)
@@ -336,7 +335,7 @@ class LogSurvey:
     def _row_of_pointer(self, pointer: int) -> int:
         row = self._told(bisect_right(self._segments, pointer + 1, key=lambda one: one.floor) - 1)
         while row > self._first_row() and pointer < self._start(row).pointer:
-            row = self._told(row - 1)  # what is damaged in front of its first batch is told of from there
+            row = self._told(row - 1)  # the damage before its first batch is counted from there
         return row
 
     def _row_of_ordinal(self, ordinal: int) -> int:
@@ -366,6 +365,6 @@ class LogSurvey:
         return next((row for row in rows if self._tells(row)), None)
 
     def _tells(self, row: int) -> bool:
-        """Is it a segment of this log, and has it a header block or a batch that says where it belongs?"""
+        """True for a segment of this log whose header block or first batch says where it belongs."""
         one = self._segments[row]
         return not one.is_misplaced and one.begin is not None

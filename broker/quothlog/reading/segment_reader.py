@@ -1,4 +1,4 @@
-"""Extracts: whole batches as they are stored, from any pointer of a segment, for whoever reads.
+"""Reads extracts: whole batches as they are stored, from any pointer of a segment.
 
 Most readers go on where their last extract ended, so the ends of extracts are remembered. From there, or from
 the next position of the sparse index below, batches that follow each other are passed over by their headers
@@ -20,7 +20,7 @@ from quothwire.errors import QuothError
 GUESS_BYTES = 2**12
 """Read beyond what records take on average: a header and some records more cost nothing."""
 AT_HAND_BYTES = 2**16
-"""More than that is copied where it holds up nobody else."""
+"""More than that is copied in a reader thread, where it delays no other request."""
 MARKS_MAX = 256
 """Ends of extracts that are remembered for one segment, 200 bytes each: as many consumers read on at once."""
 
@@ -51,50 +51,30 @@ def _head(data: Bytes, size: int) -> Bytes:
     return memoryview(data)[:size] if 2 * size > len(data) else bytes(data[:size])
 
 
-class ReadMarks:
-    """Boundaries behind which somebody may read on, by the pointer in front of them. Any thread may."""
-
-    __slots__ = ("_ends",)
-
-    def __init__(self) -> None:
-        self._ends: dict[int, Position] = {}
-
-    def at(self, pointer: int) -> Position | None:
-        """The boundary behind the record of this pointer, if it is remembered."""
-        return self._ends.get(pointer)
-
-    def note(self, end: Position) -> None:
-        """Remember a boundary, and forget all others once they are too many."""
-        if len(self._ends) >= MARKS_MAX:
-            self._ends = {}
-        self._ends[end.pointer] = end
-
-
 class SegmentView(NamedTuple):
-    """What a read needs. below: what all its pointers lie below. sight: up to which offset it was looked for
-    batches when the end was found: what lies behind the last one tells whether one before it is in its place.
+    """All that a read of a segment needs.
+
+    marks: ends of extracts, by their last pointers. below: exclusive upper bound of its pointers. sight: the
+    offset up to which batches were searched when the end was found: what lies behind the last batch shows
+    whether one before it is in its place.
     """
 
     file: File
     sparse: SparseIndex
-    marks: ReadMarks
+    marks: dict[int, Position]
     end: Position
     below: int
     sight: int
 
-    def up_to(self, end: Position) -> SegmentView:
-        """The same, ending there."""
-        return SegmentView(self.file, self.sparse, self.marks, end, self.below, end.offset)
-
     def bytes_of(self, records: int) -> int:
-        """How many bytes so many records will take, somewhat more than on average, so that they do."""
+        """Estimate the bytes of so many records, somewhat above the average, so that one read is enough."""
         start, end = self.sparse.start, self.end
         stored = end.ordinal - start.ordinal or 1
         return records * (end.offset - start.offset) * 5 // (stored * 4) + GUESS_BYTES
 
 
 def extract(view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int) -> Extract | None:
-    """The stored bytes of the first batches with records above `after`; None if there are none.
+    """Read the stored bytes of the first batches with records above `after`; None if there are none.
 
     At least one batch, then as many as fit both limits, up to a place where the headers are damaged.
     """
@@ -109,14 +89,8 @@ def extract(view: SegmentView, log_id: int, after: int, records_max: int, bytes_
 def extract_at_hand(
     view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int
 ) -> Extract | None:
-    """The same if somebody has read up to here, it is small, and in memory; None for anything else."""
-    guess = _guess(view, after, records_max, bytes_max)
-    if guess is None or guess.size > AT_HAND_BYTES:
-        return None
-    data = view.file.read_at_hand(guess.size, guess.start.offset)
-    if data is None:
-        return None
-    return _sound(view, log_id, guess.start, data, guess.ordinal_max, guess.most, may_wait=False)
+    """Extract if a reader has read up to here, and the batches are few and in memory; else return None."""
+    return _extract_next(view, log_id, after, records_max, bytes_max, at_hand=True)
 
 
 def first_above(view: SegmentView, log_id: int, after: int) -> tuple[Position, Found | None]:
@@ -131,32 +105,25 @@ def first_above(view: SegmentView, log_id: int, after: int) -> tuple[Position, F
     return here, None
 
 
-class _Guess(NamedTuple):
-    """Where somebody has read up to, and how many bytes an extract will take from there."""
+def _extract_next(
+    view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int, *, at_hand: bool = False
+) -> Extract | None:
+    """Extract if a reader has read up to here, nothing is damaged, and a batch is within the limits.
 
-    start: Position
-    size: int
-    most: int
-    ordinal_max: int
-
-
-def _guess(view: SegmentView, after: int, records_max: int, bytes_max: int) -> _Guess | None:
-    start = view.marks.at(after)
+    at_hand: only a small extract, and only from memory.
+    """
+    start = view.marks.get(after)
     if start is None:
         return None
     most = min(bytes_max, view.end.offset - start.offset)
-    return _Guess(start, min(most, view.bytes_of(records_max)), most, start.ordinal + records_max)
-
-
-def _extract_next(
-    view: SegmentView, log_id: int, after: int, records_max: int, bytes_max: int
-) -> Extract | None:
-    """The extract if somebody has read up to here, nothing is wrong, and a batch is not above the limits."""
-    guess = _guess(view, after, records_max, bytes_max)
-    if guess is None:
+    size = min(most, view.bytes_of(records_max))
+    if not at_hand:
+        data: bytes | None = view.file.read(size, start.offset)
+    else:
+        data = view.file.read_at_hand(size, start.offset) if size <= AT_HAND_BYTES else None
+    if data is None:
         return None
-    data = view.file.read(guess.size, guess.start.offset)
-    return _sound(view, log_id, guess.start, data, guess.ordinal_max, guess.most)
+    return _sound(view, log_id, start, data, start.ordinal + records_max, most, may_wait=not at_hand)
 
 
 def _extract_sound(
@@ -187,7 +154,7 @@ def _sound(
     *,
     may_wait: bool = True,
 ) -> Extract | None:
-    """What of some bytes behind a boundary is as it should be and ends below an ordinal; None for nothing.
+    """Return the undamaged batches behind a boundary that end up to an ordinal; None for none.
 
     most: how many bytes may be read, if those that were read turn out to be too few. may_wait: for a disk, to
     do so; else it is None then.
@@ -203,12 +170,14 @@ def _sound(
         size, last, ordinal = batch.whole(data, *bounds)
         if not size:  # the file is shorter than when it was opened
             return None
-    view.marks.note(Position(start.offset + size, last, ordinal))
+    if len(view.marks) >= MARKS_MAX:
+        view.marks.clear()
+    view.marks[last] = Position(start.offset + size, last, ordinal)
     return Extract(_head(data, size), start.ordinal, last, start.ordinal)
 
 
 def _is_cut(data: Bytes, end: int, log_id: int) -> bool:
-    """Does a batch begin behind the last whole one, of which not all was read?"""
+    """Return True if a batch begins behind the last whole one, of which not all was read."""
     if len(data) - end < batch.HEADER_BYTES:
         return True
     try:
@@ -222,7 +191,7 @@ def _start(view: SegmentView, log_id: int, after: int) -> tuple[Position, Header
 
     None if there is none, or if the batches on the way there do not follow each other as they should.
     """
-    here, step = view.marks.at(after), batch.HEADER_BYTES
+    here, step = view.marks.get(after), batch.HEADER_BYTES
     if here is None:
         here, step = view.sparse.before(after), INDEX_STEP_BYTES
     passed = 1

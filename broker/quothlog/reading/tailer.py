@@ -1,16 +1,15 @@
-"""Following a log that somebody else may be writing: its stored batches behind a cursor, as they come.
+"""Follows a log that another process may be writing: returns the stored batches behind a cursor.
 
 No lock is taken and nothing is written, see `snapshot`. One segment is open at a time, and what has been
 added to it is read from where the last read ended; when the log has rolled, the next one begins with the same
-ordinal. Wherever it does not go on like that, `inspection` tells what is damaged and where the next batch
-lies. A batch is handed out only if all of it checks; one that does not, at the end of the last segment, may
-be one that is being written, or one that the log's next opening will cut off.
+ordinal. Where it does not go on like that, `verify` finds what is damaged and where the next batch lies. A
+batch is returned only if all of it checks; one that does not, at the end of the last segment, may be one that
+is being written, or one that the log's next opening will cut off.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +23,7 @@ from quothlog.recovery import verify
 from quothlog.recovery.scan import Found, are_of_one, is_open
 from quothlog.recovery.snapshot import DISK, Part, floors_in
 from quothlog.recovery.verify import Damage, Unfinished
+from quothlog.storage.clock import Clock, SystemClock
 from quothlog.storage.filesystem import File
 from quothwire import batch
 from quothwire.batch import Header, Stored
@@ -54,8 +54,8 @@ class Missing(NamedTuple):
 class Tailer:
     """A cursor on the log in a directory. Not thread-safe.
 
-    after: the pointer up to which everything has been handed out or told. log_id: 0 until a batch was found.
-    durable: hand out only what survives a loss of power. on_missing: told what will never be handed out.
+    after: the pointer up to which everything was returned or reported. log_id: 0 until a batch was found.
+    durable: return only what survives a loss of power. on_missing: called with what will never be returned.
     A directory without a log is an empty log; raises FileNotFoundError if there is no such directory.
     """
 
@@ -67,13 +67,15 @@ class Tailer:
         log_id: int = 0,
         durable: bool = False,
         on_missing: Callable[[Missing], None],
+        clock: Clock | None = None,
     ) -> None:
         self.directory = given_path(directory, "directory")
         self.directory.stat()
         self.log_id = log_id
         self._durable = durable
         self._on_missing = on_missing
-        self._names = DirectoryWatch(self.directory)
+        self._clock = clock or SystemClock()
+        self._names = DirectoryWatch(self.directory, self._clock)
         self._floors: list[int] = []
         self.seek(after)
 
@@ -104,12 +106,12 @@ class Tailer:
     def wait(self, seconds: float | None) -> list[Stored]:
         """`take`, as soon as there is something; none after so many seconds, None: it waits for ever."""
         pause = PAUSE_S
-        until = math.inf if seconds is None else time.monotonic() + seconds
+        until = math.inf if seconds is None else self._clock.monotonic() + seconds
         while not (found := self.take()):
-            left = until - time.monotonic()
+            left = until - self._clock.monotonic()
             if left <= 0:
                 break
-            time.sleep(min(pause, left))
+            self._clock.sleep(min(pause, left))
             pause = min(2 * pause, PAUSE_MAX_S)
         return found
 
@@ -120,7 +122,7 @@ class Tailer:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _read_on(self) -> list[Stored]:
-        """What follows in the segment that is open."""
+        """Read what follows in the open segment."""
         file, here = self._file, self._here
         room = file.size() - here.offset if file is not None else 0
         if file is None or room < batch.HEADER_BYTES:
@@ -138,7 +140,7 @@ class Tailer:
         if found and is_open(found[-1].header) and not self._goes_on_elsewhere():
             self._hold_back(file, found)
         if found and self._durable:
-            file.sync()  # of all that was read before, whoever has written it
+            file.sync()  # of all that was read before, whichever process has written it
         for header, _ in found:
             self._here = Position(self._here.offset + header.size, header.last, header.end_ordinal)
         if found:
@@ -157,7 +159,7 @@ class Tailer:
             found.pop()
 
     def _goes_on_elsewhere(self) -> bool:
-        """Is there a later segment, so that nothing is added to this one any more?"""
+        """Return True if there is a later segment, so that nothing is added to this one any more."""
         return bool(self._floors) and self._floor < self._floors[-1]
 
     def _header_at(self, file: File, offset: int) -> Header | None:
@@ -168,7 +170,7 @@ class Tailer:
         return None
 
     def _look_around(self) -> list[Stored]:
-        """What follows elsewhere: in the next segment, or behind something that is damaged."""
+        """Read what follows elsewhere: in the next segment, or behind damage."""
         try:
             floors = self._listed()
             sight = self._sight(floors)
@@ -196,7 +198,7 @@ class Tailer:
         return self._floors
 
     def _sight(self, floors: list[int]) -> object:
-        """What will have changed once there is more to be found."""
+        """Return a value that changes once there is more to be found."""
         if not floors:
             return None, 0, 0
         state = (self.directory / file_format.segment_name(floors[-1])).stat()

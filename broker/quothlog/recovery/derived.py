@@ -14,10 +14,11 @@ from contextlib import suppress
 from itertools import pairwise
 
 from quothlog import segment
+from quothlog.active_segment import ActiveSegment
 from quothlog.file_format import FOOTER_BYTES, Block
 from quothlog.producers import ProducerTable
 from quothlog.recovery.scan import Hole, walk
-from quothlog.segment import ActiveSegment, Segment
+from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem, sync_file
 from quothwire import batch
@@ -40,7 +41,7 @@ def rebuild(filesystem: FileSystem, segments: Sequence[Segment], clock: Clock) -
 
 
 def has_no_table(one: Segment) -> bool:
-    """Does a segment begin without a producer table, as those of a large transaction do?"""
+    """Return True if a segment begins without a producer table, as those of a large transaction do."""
     if not one.has_block or one.block.producers:
         return False
     first = one.first()
@@ -73,8 +74,10 @@ def _boot_of(one: Segment) -> bytes | None:
 
 
 def _is_complete(filesystem: FileSystem, one: Segment, following: Segment) -> bool:
-    """Has a segment a footer, and an index that agrees with it? One that a loss of power ended has no footer
-    from the log that went on behind it."""
+    """Return True if a segment has a footer, and an index that agrees with it.
+
+    A segment that a loss of power ended got no footer from the log that went on behind it.
+    """
     file = filesystem.open(one.path)
     try:
         point = one.checkpoint()
@@ -110,7 +113,7 @@ class _Rebuilding:
             self._file.close()
 
     def _is_whole(self) -> bool:
-        """Take in all batches. Do they lead to where the next segment begins, but for a footer's bytes?"""
+        """Read all batches; returns True if they end where the next segment begins, but for a footer."""
         one, begin = self._one, self._following.block
         for step in walk(self._file, one.start, one.size, one.log_id, below=one.below):
             if isinstance(step, Hole):

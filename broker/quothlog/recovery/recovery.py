@@ -1,18 +1,18 @@
 """Opening a directory after anything that may have happened to it.
 
 Only the last segment is read: from its checkpoint, if that checks, else from its header block, to the end of
-the file, every checksum verified. What follows the last whole batch is set aside in a file of its own and
+the file, every checksum verified. What follows the last whole batch is quarantined in a file of its own and
 cut off, unless it is all zeros, which some file systems leave behind; damage that whole batches follow is
-stepped over and reported. Earlier segments are looked at when they are read.
+stepped over and reported. Earlier segments are verified when they are read.
 
-Bytes that were set aside may have been a batch that somebody saw, its pointer not readable any more. So the
-log goes on in a new segment then, 10 s of pointers further, as it does after a loss of power. Where a full
-disk has no room for it, what is there can be read all the same, and the segment is begun later.
+Quarantined bytes may have been a batch that a reader has seen, its pointer not readable any more. So the log
+goes on in a new segment then, 10 s of pointers further, as it does after a loss of power. If a full disk has
+no room for it, the log can be read all the same, and the segment is begun later.
 """
 
 from __future__ import annotations
 
-import os
+import secrets
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from itertools import chain, count, islice, pairwise
 from pathlib import Path
 
 from quothlog import file_format, segment
+from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.file_format import Block, Checkpoint, Position
 from quothlog.producers import ProducerTable
 from quothlog.recovery.derived import has_no_table, rebuild
@@ -29,9 +30,10 @@ from quothlog.recovery.report import RecoveryReport
 from quothlog.recovery.scan import Found, Hole, is_open, is_zero, newest_pointer_in, settled, walk
 from quothlog.recovery.strays import strays_among
 from quothlog.sealed import SealedSegments
-from quothlog.segment import ActiveSegment, Segment
+from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import (
+    DISK_FULL,
     TEMPORARY_SUFFIX,
     File,
     FileSystem,
@@ -42,7 +44,7 @@ from quothlog.storage.filesystem import (
 )
 from quothlog.transactions.commit_plan import finish_plan
 from quothwire import batch
-from quothwire.errors import Damaged, QuothError, error
+from quothwire.errors import Conflict, Damaged, QuothError, error
 
 Watch = Callable[[int, int], None]
 """Called while a log is opened: how many bytes have been looked through, and how many have to be."""
@@ -60,8 +62,18 @@ class OpenedDirectory:
     staged: Mapping[str, int] = field(default_factory=dict)
     """Names and sizes of files of batches that are not published."""
 
+    def go_on_if_possible(self, clock: Clock) -> ActiveSegment:
+        """Return the segment to write to; the old one if there is no room, or no pointer, for a new one."""
+        try:
+            return self.go_on(clock)
+        except (OSError, Conflict) as problem:
+            is_full = isinstance(problem, Conflict) or problem.errno in DISK_FULL
+            if not is_full or self.active is None:
+                raise
+            return self.active
+
     def go_on(self, clock: Clock) -> ActiveSegment:
-        """Give away the segment to write to, begun if need be. Raises OSError; may be tried again."""
+        """Return the segment to write to, begun if need be. Raises OSError; may be tried again."""
         active = self.active
         if self.successor is not None:
             snapshot = self.producers.encode(clock.now())
@@ -104,14 +116,14 @@ def open_directory(
     log_id = _without_strays(filesystem, directory, files, log_id, findings, clock)
     files = finish_cuts(filesystem, directory, files)
     staged = {name: size for name, size in files.items() if file_format.staged_name_of(name)}
-    findings.set_aside_bytes = sum(size for name, size in files.items() if file_format.is_set_aside(name))
+    findings.set_aside_bytes = sum(size for name, size in files.items() if file_format.is_quarantined(name))
     sizes = {floor: size for name, size in files.items() if (floor := file_format.floor_of(name))}
     floors = sorted(sizes)
     if not floors:
         floor = max(clock.now(), 1)
         log_id = log_id or new_log_id()
         block = Block(log_id, floor, 0, 0, log_id, clock.boot_id(), b"")
-        active = segment.begin(filesystem, directory, block)
+        active = begin_segment(filesystem, directory, block)
         return OpenedDirectory(SealedSegments([]), active, ProducerTable(), findings, staged=staged)
     segments = [Segment(filesystem, directory, floor, log_id, sizes[floor]) for floor in floors]
     for one, following in pairwise(segments):
@@ -132,7 +144,7 @@ def _without_strays(
     findings: RecoveryReport,
     clock: Clock,
 ) -> int:
-    """Set aside what cannot be a segment of the log; returns the id of the log, 0 if there is none yet.
+    """Quarantine files that cannot be segments of the log; returns the id of the log, 0 if there is none yet.
 
     files: names and sizes, kept true. Raises as `open_directory` does, before it renames.
     """
@@ -157,7 +169,7 @@ def _without_strays(
 
 def new_log_id() -> int:
     """A random id, never 0."""
-    return (int.from_bytes(os.urandom(8)) >> 1) + 1
+    return secrets.randbits(63) + 1
 
 
 def _log_id(filesystem: FileSystem, directory: Path, floors: list[int], wanted: int) -> int:
@@ -225,11 +237,11 @@ class _Tail:
 
     @cached_property
     def _claim(self) -> Checkpoint | None:
-        """What its index says: decoded once, because that takes most of the time of an opening."""
+        """The checkpoint in its index: decoded once, because that takes most of the time of an opening."""
         return self._segment.claim()
 
     def _behind_the_lost(self, end: Position) -> Position:
-        """Where the log has to go on if the segment ends before its checkpoint, which covers synced bytes.
+        """Return where the log has to go on if the segment ends before its checkpoint, which was synced.
 
         The ordinals and pointers of what is lost are not used again, so readers find the gap.
         """
@@ -242,8 +254,11 @@ class _Tail:
         return end._replace(pointer=max(end.pointer, point.end.pointer), ordinal=point.end.ordinal)
 
     def _end_for_readers(self, start: Position, end: Position) -> Position:
-        """Where the log has to go on above. Readers walk by headers: one whose body does not check, and which
-        stands where it does not belong, would hide from them what follows it in this segment."""
+        """Return the boundary above which the log has to go on.
+
+        Readers walk by headers: one in a wrong place, whose body does not check, would hide from them what
+        follows it in this segment.
+        """
         if not self._findings.damaged_bytes:
             return end
         for step in walk(self._file, start, end.offset, self._segment.log_id):
@@ -291,7 +306,7 @@ class _Tail:
         torn = None
         is_sealed = self._segment.footer(self._file) is not None
         steps = walk(self._file, here, size, self._segment.log_id, bodies=True)
-        block = islice(steps, 1)  # no transaction behind it that is set aside takes it along
+        block = islice(steps, 1)  # it stays if a transaction behind it is quarantined
         if not is_sealed:
             steps = settled(steps, here.ordinal, lost_power=False)
         for step in chain(block, steps):
@@ -311,15 +326,17 @@ class _Tail:
         )
 
     def _is_open_at(self, offset: int) -> bool:
-        """Does a batch begin there behind which something of the same transaction has to follow?"""
+        """Return True if a batch begins there that another one of its transaction has to follow."""
         with suppress(QuothError):
             head = self._file.read(batch.HEADER_BYTES, offset)
             return is_open(batch.parse_header(head, self._segment.log_id))
         return False
 
     def _learn_from_earlier(self) -> Position:
-        """Take in the producers of the segment before, whose end is returned; where that is a transaction's,
-        which begins without a table, of those before it, too."""
+        """Learn the producers of the segment before, and return its end.
+
+        A segment of a large transaction begins without a table: then learn those before it, too.
+        """
         first = len(self._earlier) - 1
         while first and has_no_table(self._earlier[first]) and not _is_covered(self._earlier[first]):
             first -= 1
@@ -356,6 +373,6 @@ def _told(one: Segment, claim: Checkpoint | None) -> Checkpoint | None:
 
 
 def _is_covered(one: Segment) -> bool:
-    """Does its index tell the producer table behind its last batch?"""
+    """Return True if its index has the producer table behind its last batch."""
     point = _checkpoint(one)
     return point is not None and point.end == one.view().end

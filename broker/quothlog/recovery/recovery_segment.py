@@ -1,9 +1,9 @@
 """The segment with which a log goes on where the last one is not to be written any more.
 
-After a loss of power, behind bytes that do not check, behind a header block that does not check and behind
-a footer a new segment begins, 10 s above every pointer that anybody may have seen. Torn bytes are set aside
-first: copied into a file of their own, and cut off only once nobody appends to the old segment any more. So
-whatever breaks off in between leaves a log that goes on above them at the next opening.
+After a loss of power, behind bytes that do not check, behind a header block that does not check and behind a
+footer a new segment begins, 10 s above every pointer that a reader may have seen. Torn bytes are quarantined
+first: copied into a file of their own, and cut off only once nothing is appended to the old segment any more.
+So a crash in between leaves a log that goes on above them at the next opening.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from quothlog import file_format, segment
+from quothlog import file_format
+from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.appending.pointer_allocator import HORIZON_US
 from quothlog.file_format import Block, Position
 from quothlog.recovery.report import RecoveryReport
 from quothlog.recovery.scan import Hole, parts, same_bytes
-from quothlog.segment import ActiveSegment, Segment
+from quothlog.segment import Segment
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import File, FileSystem, sync_file, write_durably
 from quothwire.errors import error
@@ -27,10 +28,10 @@ from quothwire.pointer import POINTER_MAX
 
 @dataclass
 class RecoverySegment:
-    """What has to be done before the log takes more. `begin` may be tried again if it fails.
+    """The segment that has to be begun before the log takes writes. `begin` may be tried again if it fails.
 
     end: where the log goes on behind the last segment. highest: a pointer above all that may have been seen.
-    replayed: the last segment as it was read, None without its header block. torn: what is to be set aside
+    replayed: the last segment as it was read, None without its header block. torn: the bytes to quarantine
     from its end. empty: it holds no records and can be removed.
     """
 
@@ -44,8 +45,8 @@ class RecoverySegment:
     empty: bool
 
     @property
-    def room(self) -> int:
-        """Bytes that it takes at least: what is set aside, and a header block."""
+    def bytes_min(self) -> int:
+        """Bytes that it takes at least: the quarantined ones, and a header block."""
         torn = self.torn.end - self.torn.start if self.torn is not None else 0
         return torn + file_format.BLOCK_BYTES
 
@@ -71,7 +72,7 @@ class RecoverySegment:
             boot_id=clock.boot_id(),
             producers=producers,
         )
-        active = segment.begin(self.filesystem, self.last.path.parent, block)
+        active = begin_segment(self.filesystem, self.last.path.parent, block)
         if self.torn is not None:
             cut(self.file, self.torn.start)
             self.last.size = self.torn.start
@@ -101,7 +102,7 @@ def cut(file: File, size: int) -> None:
 
 
 def finish_cuts(filesystem: FileSystem, directory: Path, files: Mapping[str, int]) -> dict[str, int]:
-    """Cut off what was set aside from segments that others follow, where a crash kept that from being done.
+    """Cut off quarantined bytes from segments that others follow, where a crash has prevented that.
 
     files: names and sizes; returned as they are afterwards.
     """

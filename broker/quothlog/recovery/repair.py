@@ -1,11 +1,11 @@
-"""Mending a log: what every reader has to step over is written anew without it, and every byte is kept.
+"""Repairs a log: rewrites damaged segments without the bytes that readers step over, and keeps every byte.
 
-Under the log's lock, segment by segment, oldest first. First the log is opened, which sets a torn end aside.
-Then every byte is read. A segment in which something does not check is kept as it is under another name
-(`.N.damaged`), and in its place comes one with a header block, its intact batches and, once sealed, a footer.
-Pointers and ordinals stay what they were, so readers are told of the records that are gone as before; they
-only do not have to search for what follows any more. An index that does not agree with its segment is made
-anew. Wherever this breaks off, the log is what it was, or mended up to there.
+It works under the log's lock, segment by segment, oldest first. First it opens the log, which quarantines a
+torn end. Then it reads every byte. It keeps a segment in which something does not check under another name
+(`.N.damaged`), and puts one in its place with a header block, the intact batches and, once sealed, a footer.
+Pointers and ordinals stay, so readers still learn which records are gone; they only do not have to search for
+what follows any more. It rebuilds an index that does not agree with its segment. A crash at any point leaves
+the log as it was, or repaired up to there.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _NO_BOOT = bytes(16)
 
 
 class Mended(NamedTuple):
-    """What was done about one segment.
+    """The repair of one segment.
 
-    kept: the file that holds the bytes as they were, None if only the index was made. bytes: how many of
-    them are no part of the log any more. problem: why it could not be read or written, and is as it was.
+    kept: the file with the bytes as they were, None if only the index was rebuilt. bytes: how many of
+    them are no part of the log any more. problem: why it could not be read or written, and was left as it is.
     """
 
     path: Path
@@ -62,7 +62,7 @@ def repair(
     clock: Clock | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Iterator[Mended]:
-    """Mend the log in a directory; tells what was done as it is done.
+    """Repair the log in a directory; yields each repair as it is done.
 
     log_id, others: as in `Log.open`. advance: called with the number of bytes that were looked at since the
     last call. Raises FileNotFoundError if there is no log, `Conflict` ``locked``, `Damaged`, or OSError if
@@ -113,7 +113,7 @@ def _failed(one: Segment, problem: OSError) -> Mended:
 
 
 def _set_aside(filesystem: FileSystem, one: Segment) -> Mended:
-    """A segment that is none of this log, or a copy of one, is no segment under its name."""
+    """Quarantine a segment of another log, or a copy of one."""
     try:
         file = filesystem.open(one.path)
         size = file.size()
@@ -180,7 +180,7 @@ class _Mender:
 
     @property
     def end_told(self) -> _End:
-        """Behind the segment: what its footer says is so, though not all of it can be read."""
+        """The state behind the segment, as its footer says, though not all of it can be read."""
         if self._footer is None:
             return self.end
         return _End(self._footer.end, self._footer.chain, self.end.producers)
@@ -218,7 +218,7 @@ class _Mender:
         return damaged
 
     def _take(self, found: Found) -> None:
-        """An intact batch: it will lie behind those before it."""
+        """Add an intact batch, which will lie behind those before it."""
         position, chain, producers = self.end
         offset, header = found
         if self._intact and self._intact[-1].end == offset:
@@ -237,7 +237,7 @@ class _Mender:
         )
 
     def _is_stray(self) -> bool:
-        """Does it hold nothing that can be read, under a name that lies within the segment before it?"""
+        """Return True if nothing in it can be read, and its name lies within the segment before it."""
         within = self._before is not None and self._before.position.pointer >= self._segment.floor
         return within and not self._intact and not self._segment.has_block
 
@@ -249,14 +249,14 @@ class _Mender:
         return point is not None and segment.last_batch_agrees(self._file, point)
 
     def _ends_short(self) -> bool:
-        """Are records missing behind its last batch, which nothing but the next segment tells?"""
+        """Return True if records are missing behind its last batch, as only the next segment shows."""
         following = self._following
         if self._footer is not None or following is None or not following.has_block:
             return False
         return following.block.ordinal > self.end.position.ordinal
 
     def _append_footer(self, following: Segment) -> None:
-        """Let it say itself where it ended once."""
+        """Append a footer that says where the segment ended once."""
         file = self._filesystem.open(self._segment.path, append=True)
         try:
             file.append([file_format.encode_footer(self._new_footer(following))])
@@ -270,7 +270,7 @@ class _Mender:
         if before is None:
             ordinal, following = one.start.ordinal, self._following
             if one.first() is None and following is not None and following.has_block:
-                ordinal = following.block.ordinal  # nobody knows what was removed and what was lost
+                ordinal = following.block.ordinal  # what was removed and what was lost cannot be known
             return Block(one.log_id, one.floor, one.start.pointer, ordinal, 0, _NO_BOOT, b"")
         position, chain, producers = before
         snapshot = producers.encode(self._clock.now())
@@ -290,7 +290,7 @@ class _Mender:
             yield file_format.encode_footer(self._new_footer(self._following))
 
     def _new_footer(self, following: Segment) -> Footer:
-        """What the footer says of the log is still so, though not all of it can be read."""
+        """Make a footer that says of the log what the old one said, though not all of it can be read."""
         end, chain = self.end.position, self.end.chain
         if self._footer is not None:
             end, chain = self._footer.end._replace(offset=end.offset), self._footer.chain

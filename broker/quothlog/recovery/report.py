@@ -1,4 +1,4 @@
-"""What opening a log found and did, for whoever has to know of it."""
+"""The findings of an opening."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 @dataclass
 class RecoveryReport:
-    """What opening a log found and did."""
+    """All that an opening has found and done."""
 
     strays: list[str] = field(default_factory=list)
     """Names of files that are not a log's: left alone."""
     set_aside: list[str] = field(default_factory=list)
-    """Names of files that this opening set bytes aside in."""
+    """Names of files in which this opening has quarantined bytes."""
     strays_set_aside: list[str] = field(default_factory=list)
-    """Names under which this opening set aside files that were called like segments and could not be any."""
+    """Names under which this opening has quarantined files that were named like segments and are none."""
     set_aside_bytes: int = 0
-    """Bytes of all files that lie there because bytes were ever set aside, by this opening or before it."""
+    """Bytes of all quarantined files, of this opening and of earlier ones."""
     torn_bytes: int = 0
     zero_bytes: int = 0
     damaged_bytes: int = 0
@@ -28,11 +28,11 @@ class RecoveryReport:
     lost_until: int = 0
     """The highest pointer of the lost records, 0 if none are lost."""
     rebuilt: list[str] = field(default_factory=list)
-    """Names of segments whose footer or index this opening made anew: no record was missing."""
+    """Names of segments whose footer or index this opening has rebuilt: no record was missing."""
     scanned_bytes: int = 0
 
     def counters(self) -> dict[str, int]:
-        """How much was found to be wrong."""
+        """Return the amounts of damage, by name."""
         return {
             "torn_bytes": self.torn_bytes,
             "damaged_bytes": self.damaged_bytes,
@@ -40,5 +40,5 @@ class RecoveryReport:
         }
 
     def gauges(self) -> dict[str, int]:
-        """What lies there that somebody should know of."""
+        """Return the amounts of files that a person should look at, by name."""
         return {"set_aside_bytes": self.set_aside_bytes, "stray_files": len(self.strays)}

@@ -1,4 +1,4 @@
-"""Walking over the batches of a segment, and over what is not a batch.
+"""Walks over the batches of a segment, and over bytes that are no batch.
 
 A batch is taken only if its header checks with the log's id and its pointers and ordinals lie behind those
 of the batch before it, so neither a repeated batch nor one inside a value nor one of another log is taken.
@@ -34,7 +34,7 @@ from quothwire.pointer import POINTER_MAX
 _SEARCH_BYTES = 2**20
 _TRANSACTION, _UNFINISHED = int(Flag.TRANSACTION), int(Flag.TRANSACTION | Flag.END)
 _WITNESSES = 64
-"""Headers that are asked whether a batch is out of place: more than a block of 4 KiB can hold."""
+"""Headers that decide whether a batch is out of place: more than a block of 4 KiB can hold."""
 
 
 class Found(NamedTuple):
@@ -79,17 +79,17 @@ def walk(
 
 
 def is_open(header: Header) -> bool:
-    """Does something of the same transaction have to follow this batch?"""
+    """Return True if another batch of the same transaction has to follow this one."""
     return header.flags & _UNFINISHED == _TRANSACTION
 
 
 def are_of_one(header: Header, other: Header) -> bool:
-    """Are these batches of the same transaction, if one of them is of any?"""
+    """Return True if two batches, one of which is of a transaction, are of the same one."""
     return (header.producer, header.sequence) == (other.producer, other.sequence)
 
 
 def settled(steps: Iterable[Found | Hole], ordinal: int, *, lost_power: bool) -> Iterator[Found | Hole]:
-    """The steps through a segment that is written to, without a transaction at its end that is not whole.
+    """Yield the steps through an active segment, without an incomplete transaction at its end.
 
     That is a hole, with all that lies around it. Where others follow it, it was synced, so it was whole once.
     ordinal: that of the first record. lost_power: batches before the last one may be missing too.
@@ -135,18 +135,18 @@ def newest_pointer_in(file: File, start: int, end: int, log_id: int) -> int:
 
 
 def parts(file: File, hole: Hole) -> Iterator[bytes]:
-    """The bytes of a stretch of a file, a megabyte at a time."""
+    """Yield the bytes of a range of a file, a megabyte at a time."""
     for offset in range(hole.start, hole.end, _SEARCH_BYTES):
         yield file.read(min(_SEARCH_BYTES, hole.end - offset), offset)
 
 
 def is_zero(file: File, hole: Hole) -> bool:
-    """Are these bytes zeros, as some file systems leave them behind?"""
+    """Return True for bytes that are all zero, as some file systems leave them behind."""
     return all(part.count(0) == len(part) for part in parts(file, hole))
 
 
 def same_bytes(a: File, here: Hole, b: File, there: Hole) -> bool:
-    """Do two stretches of two files hold the same?"""
+    """Return True if two ranges of two files hold the same bytes."""
     if here.end - here.start != there.end - there.start:
         return False
     return all(one == other for one, other in zip(parts(a, here), parts(b, there), strict=True))
@@ -203,14 +203,14 @@ def _batch_at(window: _Window, offset: int, after: Position, log_id: int, *, bod
 
 
 def _is_out_of_place(window: _Window, offset: int, header: Header, after: Position, log_id: int) -> bool:
-    """Records are missing in front of a batch: can more batches be had without it than with it?"""
+    """Return True if more batches follow each other without this one, before which records are missing."""
     witnesses = islice(_chain(window, offset + header.size, log_id), _WITNESSES)
     bases = [one.base for one in witnesses if one.base > after.pointer and one.ordinal >= after.ordinal]
     return 1 + _longest_rise([base for base in bases if base > header.last]) < _longest_rise(bases)
 
 
 def _longest_rise(numbers: list[int]) -> int:
-    """How many of these numbers can be kept, at most, so that they rise."""
+    """Return the length of the longest rising subsequence."""
     ends: list[int] = []
     for number in numbers:
         at = bisect_left(ends, number)

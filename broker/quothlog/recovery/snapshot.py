@@ -1,4 +1,4 @@
-"""The segments of a directory as they are at a moment, for whoever looks at them without the lock.
+"""Reads the segments of a directory as they are at a moment, without its lock.
 
 Three promises of the writer make that possible: a segment has its name only when its header block is
 complete, what has been written of a batch is a prefix of it, and only the end of the last segment ever
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ DISK = PosixFileSystem()
 
 
 def holds(directory: Path, log_id: int) -> bool:
-    """Does any segment in a directory say that it is one of this log?"""
+    """Return True if a segment in a directory says that it is one of this log."""
     try:
         return listing(directory, log_id).log_id == log_id
     except (FileNotFoundError, Damaged):
@@ -75,7 +74,7 @@ class Steady:
         return self._size
 
     def was_cut(self, end: int) -> bool:
-        """Is this offset not there any more?"""
+        """Return True if the file was cut below this offset."""
         return self._file.size() < end
 
 
@@ -102,7 +101,7 @@ class Part(NamedTuple):
 
     @property
     def start(self) -> Position:
-        """Where its batches begin; without a valid header block, the beginning of the file."""
+        """The boundary before its first batch; without a valid header block, the beginning of the file."""
         return self.block.start if self.block else Position(0, self.floor - 1, 0)
 
     @property
@@ -113,7 +112,7 @@ class Part(NamedTuple):
 
     @property
     def end(self) -> Position | None:
-        """Where it ends, as far as that is known without looking at its batches."""
+        """The boundary behind its last batch, as far as footer or next segment say."""
         return self.footer.end if self.footer else self.following
 
     @property
@@ -141,7 +140,7 @@ def segments(directory: Path, wanted: int, after: int = 0) -> Iterator[Part]:
 def segments_in(listed: Listing, rows: range) -> Iterator[Part]:
     """Some of the segments of a listing, likewise; the first of them knows the one before it.
 
-    So a log can be looked at in pieces, by several at once, and nothing is told otherwise than in one go.
+    So several readers can look at a log in pieces, and report the same as one reader of all of it.
     """
     yield from _parts(listed, rows, _before(listed, rows.start))
 
@@ -181,7 +180,7 @@ def _parts(listed: Listing, rows: range, before: Part | None) -> Iterator[Part]:
 def listing(directory: Path, wanted: int) -> Listing:
     """List the segments of a log; again if all of them were removed meanwhile.
 
-    wanted, and what is raised: as in `inspection.summaries`.
+    wanted, and the errors: as in `verify.summaries`.
     """
     log_id = None
     while log_id is None:
@@ -212,7 +211,7 @@ def floors_in(directory: Path, log_id: int = 0) -> list[int]:
 
 
 def strays_in(directory: Path, log_id: int = 0) -> list[str]:
-    """The names of files that are called like segments, and that an opening would set aside, see `strays`."""
+    """Return the names of files that are named like segments and that an opening would quarantine."""
     return [*map(file_format.segment_name, _strays_among(directory, _listed(directory), log_id))]
 
 
@@ -253,17 +252,11 @@ def _listed(directory: Path) -> dict[int, int]:
 
     Raises ``storage_failed`` if one is no regular file, or OSError.
     """
-    sizes: dict[int, int] = {}
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            floor = file_format.floor_of(entry.name)
-            if not floor:
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                if not entry.is_file(follow_symlinks=False):
-                    refuse_strange(DISK, Path(entry.path))
-                sizes[floor] = entry.stat(follow_symlinks=False).st_size
-    return sizes
+    for name in filter(file_format.floor_of, DISK.strange(directory)):
+        refuse_strange(DISK, directory / name)
+    return {
+        floor: size for name, size in DISK.list(directory).items() if (floor := file_format.floor_of(name))
+    }
 
 
 def _first_row(listed: Listing, after: int) -> int:
@@ -275,7 +268,7 @@ def _first_row(listed: Listing, after: int) -> int:
 
 
 def _following(listed: Listing, row: int) -> tuple[Position | None, int]:
-    """Where the segment behind a row begins, and a pointer that everything in that row lies below."""
+    """Return where the segment behind a row begins, and the exclusive upper bound of the row's pointers."""
     directory, log_id, floors = listed
     following: list[Position | None] = []
     for later in range(row + 1, len(floors)):

@@ -12,7 +12,7 @@ there would move the log's clock for good, an empty one as well. What is neither
 A disk that rots can leave a segment without a block, too. So a file that an index claims is a segment, and
 one that is not empty is kept where no other file tells of the log.
 
-An opening sets strays aside; who looks without a lock passes over them.
+An opening quarantines strays; a reader without a lock passes over them.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def _is_sure(ask: Callable[[], bool]) -> bool:
 
 
 def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
-    """Is the file with the highest name a stray?"""
+    """Return True if the file with the highest name is a stray."""
     file = one.open()
     try:
         head = file.read(file_format.BLOCK_BYTES, 0)
-        if _names(head, one) or one.claim() is not None:
+        if _is_block_of(head, one) or one.claim() is not None:
             return False
         known = _last_known(earlier)
         if one.size and known is None:
@@ -76,7 +76,7 @@ def _is_behind(one: Segment, earlier: Sequence[Segment], clock: Clock) -> bool:
 
 
 def _is_between(one: Segment, earlier: Sequence[Segment], following: Segment) -> bool:
-    """Is an empty file with others behind it a stray?
+    """Return True if an empty file with others behind it is a stray.
 
     The header block behind it says how far the log went before. Where that is just below this name, the log
     went on above it because it may have been a segment.
@@ -93,7 +93,7 @@ def _is_between(one: Segment, earlier: Sequence[Segment], following: Segment) ->
 
 
 def _is_plausible(one: Segment, known: Segment | None, clock: Clock) -> bool:
-    """Can this be the name of the segment behind the last one that is known?"""
+    """Return True if this can be the name of the segment behind the last known one."""
     pointer, _ = _end_of(known) if known is not None else (0, 0)
     return pointer < one.floor <= max(clock.now(), pointer) + AHEAD_MAX_US
 
@@ -104,11 +104,11 @@ def _last_known(row: Sequence[Segment]) -> Segment | None:
 
 
 def _tells_of_it(one: Segment) -> bool:
-    """Is there anything of this segment, or of its log, in a file?"""
+    """Return True if a file has anything of this segment, or of its log."""
     file = one.open()
     try:
         head = file.read(file_format.BLOCK_BYTES, 0)
-        if _names(head, one):
+        if _is_block_of(head, one):
             return True
         if one.is_misplaced:
             return False
@@ -118,8 +118,8 @@ def _tells_of_it(one: Segment) -> bool:
         file.close()
 
 
-def _names(head: bytes, one: Segment) -> bool:
-    """Does a header block name this very segment?"""
+def _is_block_of(head: bytes, one: Segment) -> bool:
+    """Return True if a header block names this very segment."""
     try:
         return file_format.named_in(head)[:2] == (one.log_id, one.floor)
     except Damaged:

@@ -1,4 +1,4 @@
-"""Looking at a log that somebody else may be writing: no lock is taken, nothing is ever written.
+"""Verifies a log that another process may be writing: takes no lock and writes nothing.
 
 Opening a log repairs what a crash left, so it needs the lock; looking at one does not, see `snapshot`. A cut
 batch at the end of the last segment is being written right now, or a crash has torn it: it is `Unfinished`,
@@ -32,11 +32,11 @@ Advance = Callable[[int], None]
 
 
 class Wrong(StrEnum):
-    """What kind of damage it is."""
+    """Kinds of damage."""
 
     BLOCK = "block"  # the header block does not check
     FOOTER = "footer"  # derived: the footer does not check, and no record is missing
-    TORN = "torn"  # derived: a torn end that was set aside, and is still to be cut off
+    TORN = "torn"  # derived: a torn end that is quarantined, and is still to be cut off
     BYTES = "bytes"  # bytes that are no batch
     CUT = "cut"  # a batch that is not all there
     BODY = "body"  # a batch whose body does not check
@@ -51,7 +51,7 @@ class Wrong(StrEnum):
 _TEXTS = {
     Wrong.BLOCK: "no header block of this log",
     Wrong.FOOTER: "no footer of this log",
-    Wrong.TORN: "a torn end that was set aside",
+    Wrong.TORN: "a torn end that was quarantined",
     Wrong.BYTES: "no batch of this log",
     Wrong.CUT: "a batch that is not all there",
     Wrong.BODY: "a batch whose body does not check",
@@ -87,7 +87,7 @@ class Damage(NamedTuple):
 
     @property
     def is_derived(self) -> bool:
-        """Is only a part wrong that is made from the others, by an opening after a crash or by a repair?"""
+        """True if only a derived part is wrong, which an opening after a crash or a repair rebuilds."""
         return self.kind in _DERIVED
 
 
@@ -103,7 +103,7 @@ class Unfinished(NamedTuple):
 class Summary:
     """One segment. first, last: pointers of its records, 0 if it holds none. bytes: the size of its file.
 
-    ordinal: that of its first record, -1 if unknown. batches: -1 if nobody has counted them. sealed: it does
+    ordinal: that of its first record, -1 if unknown. batches: -1 if they were not counted. sealed: it does
     not grow any more. indexed: its index agrees with it, so that readers use it. unfinished: bytes of a cut
     batch at its end.
     """
@@ -168,7 +168,7 @@ def summaries_in(listed: Listing, rows: range) -> Iterator[Summary]:
 def records(directory: Path, after: int = 0, *, log_id: int = 0) -> Iterator[Record | Damage | Unfinished]:
     """Records with pointers above `after`, oldest first, and what is damaged between them, in its place.
 
-    Every batch is verified before its records are told. log_id, and what is raised: as in `summaries`.
+    Every batch is verified before its records are yielded. log_id, and the errors: as in `summaries`.
     """
     for part, step in steps(directory, after, log_id=log_id):
         if isinstance(step, Found):
@@ -232,7 +232,7 @@ def _steps(part: Part, *, bodies: bool = False) -> Iterator[Found | Damage | Unf
 def _tail(
     part: Part, here: Position, hole: Hole | None, expected: int | None
 ) -> Iterator[Damage | Unfinished]:
-    """What is wrong behind the last batch of a segment."""
+    """Yield what is wrong behind the last batch of a segment."""
     footer = part.footer if part.footer and part.footer.end.offset >= here.offset else None
     if footer is not None and hole is not None:
         hole = hole._replace(end=footer.end.offset) if hole.start < footer.end.offset else None
@@ -253,7 +253,7 @@ def _tail(
 
 
 def _claimed(part: Part, ordinal: int) -> Position | None:
-    """Where the last segment ended once, as its index proves, if it ends at a lower ordinal now."""
+    """Return where the last segment once ended, as its index proves, if it ends at a lower ordinal now."""
     point = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size).claim()
     if point is None or point.end.ordinal <= ordinal:
         return None
@@ -275,7 +275,7 @@ def _damage(
     *,
     closed: bool,
 ) -> Damage:
-    """What is wrong between two boundaries. expected: the ordinal at the first of them, if that is known."""
+    """Describe the damage between two boundaries. expected: the ordinal at the first of them, if known."""
     missing = -1 if expected is None or following is None else max(-1, following.ordinal - expected)
     if hole is None:
         hole, kind = Hole(here.offset, here.offset), Wrong.RECORDS
@@ -288,13 +288,13 @@ def _damage(
 
 
 def _kind(part: Part, hole: Hole, here: Position, missing: int) -> Wrong:
-    """What a hole is, by how it begins."""
+    """Return the kind of a hole, by how it begins."""
     if not hole.start:
         return Wrong.BLOCK
     if hole.end == part.size and not part.last and not missing:
         if hole.end - hole.start <= file_format.FOOTER_BYTES:
             return Wrong.FOOTER
-        if _is_set_aside(part, hole):
+        if _is_quarantined(part, hole):
             return Wrong.TORN
     try:
         header = batch.parse_header(part.file.read(batch.HEADER_BYTES, hole.start), part.log_id)
@@ -307,8 +307,8 @@ def _kind(part: Part, hole: Hole, here: Position, missing: int) -> Wrong:
     return Wrong.DISPLACED if missing else Wrong.REPEATED
 
 
-def _is_set_aside(part: Part, hole: Hole) -> bool:
-    """Has an opening copied these bytes, so that the next one cuts them off?"""
+def _is_quarantined(part: Part, hole: Hole) -> bool:
+    """Return True if an opening has copied these bytes, so that the next one cuts them off."""
     copy = part.path.with_name(file_format.torn_name(part.path.name, hole.start))
     try:
         return same_bytes(part.file, hole, file := DISK.open(copy), Hole(0, file.size()))
@@ -325,8 +325,10 @@ def _checks(part: Part, found: Found) -> bool:
 
 
 def _is_cut(part: Part, here: Position, hole: Hole) -> bool:
-    """Do the bytes up to the end of the file begin a batch, a transaction or a footer that is not all there,
-    or nothing? After a loss of power they may be anything: they were not synced."""
+    """Return True if the file ends in an incomplete batch, transaction or footer, or in zeros.
+
+    After a loss of power they may be anything: they were not synced.
+    """
     if part.block is not None and part.block.boot_id != _boot_id():
         return True
     size = hole.end - hole.start
@@ -371,7 +373,7 @@ def _broken(part: Part, found: Found, problem: QuothError) -> Damage | Unfinishe
 
 
 def _damage_in(part: Part, found: Found, missing: int, text: str, kind: Wrong) -> Damage:
-    """What is wrong within a batch whose header checks."""
+    """Describe the damage within a batch whose header checks."""
     offset, header = found
     return Damage(
         part.path, offset, found.end.offset, missing, header.ordinal, header.base - 1, header.last + 1,
@@ -437,6 +439,6 @@ def _walked(part: Part, steps: Iterator[Found | Damage | Unfinished]) -> Summary
 
 
 def _is_indexed(part: Part) -> bool:
-    """Does its index agree with it?"""
+    """Return True if its index agrees with it."""
     point = Segment(DISK, part.path.parent, part.floor, part.log_id, part.size).checkpoint()
     return point is not None and segment.last_batch_agrees(part.file, point)

@@ -1,4 +1,4 @@
-"""The clock: where time and the identity of this boot come from, injected so that a test can turn it."""
+"""The clock: time, and the identity of this boot. It is an argument everywhere, so that a test can set it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ _HINT = (
 
 
 class Clock(Protocol):
-    """What the log asks of a clock."""
+    """The port to a clock."""
 
     def now(self) -> int:
         """Microseconds since 1970, UTC. May step back."""
 
     def monotonic(self) -> float:
         """Seconds that only ever grow, from any beginning."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait so long."""
 
     def boot_id(self) -> bytes:
         """16 bytes that change when the machine loses its page cache, and only then.
@@ -46,6 +49,10 @@ class SystemClock:
     def monotonic(self) -> float:
         """See `Clock.monotonic`."""
         return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """See `Clock.sleep`."""
+        time.sleep(seconds)
 
     def boot_id(self) -> bytes:
         """See `Clock.boot_id`."""

@@ -1,4 +1,4 @@
-"""Room on the disk and in the process: what has to be free, and the refusal where it is not."""
+"""Disk space: what has to be free, and the errors where it is not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refused_growth(problem: OSError, free: str = "", kept: str = "") -> QuothErr
 def shortage(
     problem: OSError | QuothError, filesystem: FileSystem, directory: Path, needed: int
 ) -> QuothError | None:
-    """What is told of something that went wrong with so many bytes and passes; None for what does not."""
+    """Return the error for a failure that passes, of a write of so many bytes; None if it does not pass."""
     if isinstance(problem, QuothError):
         return problem if problem.code != "storage_failed" else None
     if problem.errno in DISK_FULL:
@@ -54,7 +54,7 @@ def shortage(
 def tell_if_full(filesystem: FileSystem, directory: Path, what: str, kept: str) -> Iterator[None]:
     """Raise ``disk_low`` where the system says that the disk is full.
 
-    what: for which there is no room. kept: what is as it was, for the hint.
+    what: names what has no room. kept: names what is as it was, for the hint.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""The port to the file system: what the log asks of a disk, and the real one behind it.
+"""The port to the file system, and the real one behind it.
 
-Everything that the log promises about crashes rests on these few calls, so a test can put a recording, a
-failing or a forgetting file system in their place.
+Every promise of the log about crashes depends on these few calls, so a test can give it a file system that
+records, fails or forgets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class File(Protocol):
         """Up to `size` bytes at an offset; fewer only at the end of the file."""
 
     def read_at_hand(self, size: int, offset: int) -> bytes | None:
-        """So many bytes at an offset if they are in memory, so that no disk is waited for; None if not."""
+        """Bytes at an offset if they are in memory, so that the call waits for no disk; None if not."""
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all buffers at the end, or raise OSError with any part of them written."""
@@ -60,7 +60,7 @@ class File(Protocol):
         """Cut the file."""
 
     def close(self) -> None:
-        """Close it. A file that nobody refers to any more is closed as well."""
+        """Close it. A file without references is closed as well."""
 
 
 class Directory(Protocol):
@@ -74,14 +74,14 @@ class Directory(Protocol):
 
 
 class NotDurable(OSError):
-    """Something was done, and nobody knows whether it survives a loss of power: its sync has failed."""
+    """The sync of a change has failed: whether it survives a loss of power is unknown."""
 
     def __init__(self, what: str, problem: OSError) -> None:
         super().__init__(errno.EIO, f"{what} may not survive a loss of power: {problem.strerror}")
 
 
 class FileSystem(Protocol):
-    """What the log asks of a disk."""
+    """The port to a disk."""
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and its parents, each durable in its own parent."""
@@ -111,8 +111,7 @@ class FileSystem(Protocol):
         """Bytes that may still be written below this directory."""
 
     def is_stalled(self, thread_id: int) -> bool:
-        """Whether a thread of this process, by its native id, waits for a disk. True where the system cannot
-        tell."""
+        """Return True if a thread, by its native id, waits for a disk, or if the system cannot tell."""
 
 
 def refuse_strange(filesystem: FileSystem, path: Path) -> None:
@@ -230,12 +229,13 @@ class PosixFileSystem:
 
     def list(self, path: Path) -> dict[str, int]:
         """See `FileSystem.list`."""
+        sizes = {}
         with os.scandir(path) as entries:
-            return {
-                entry.name: entry.stat(follow_symlinks=False).st_size
-                for entry in entries
-                if entry.is_file(follow_symlinks=False)
-            }
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    with contextlib.suppress(FileNotFoundError):  # its owner has removed it meanwhile
+                        sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
+        return sizes
 
     def strange(self, path: Path) -> builtins.list[str]:
         """See `FileSystem.strange`."""
@@ -303,7 +303,7 @@ def write_durably(filesystem: FileSystem, path: Path, parts: Iterable[Buffer]) -
 
 @contextlib.contextmanager
 def durable_names(filesystem: FileSystem, path: Path) -> Iterator[None]:
-    """What is done to the names in a directory meanwhile survives a loss of power afterwards.
+    """Make the names that are changed in a directory meanwhile survive a loss of power.
 
     Raises OSError if the directory cannot be opened, before anything is done, and `NotDurable` after it.
     """

@@ -1,17 +1,15 @@
-"""Trouble: what went wrong with a log, and what that means for whoever writes.
+"""The failed writes of a log, and what follows from them.
 
-What was refused for want of room, descriptors or memory passes, and nothing was stored. After any other
-failed write or fsync nobody knows what the disk holds, so nothing more is written until the log is opened
-again.
+A refusal for want of room, descriptors or memory passes, and nothing was stored. After any other failed write
+or fsync the contents of the disk are unknown, so nothing more is written until the log is opened again.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from quothlog.storage.disk_space import shortage
 from quothlog.storage.filesystem import FileSystem
@@ -27,7 +25,7 @@ _WITHHELD_HINT = (
 def storage_failed(problem: OSError, place: Path, topic: str = "") -> QuothError:
     """The error of something that the operating system refused, with the path that it is about.
 
-    place: where it happened, told where the system names no file. topic: told in front, if one is given.
+    place: the path in the error if the system names no file. topic: stands in front, if one is given.
     """
     path = os.fsdecode(place if problem.filename is None else problem.filename)
     hint = _WITHHELD_HINT if problem.errno in WITHHELD else None
@@ -36,7 +34,10 @@ def storage_failed(problem: OSError, place: Path, topic: str = "") -> QuothError
 
 
 class WriteFailure:
-    """Why a log takes no more writes: `failure`, None if it does. Owned by the log's owner."""
+    """The reason for which a log takes no more writes: `failure`, None if it does. Not thread-safe.
+
+    As a context manager around a write, it takes an interrupted write for a failed one.
+    """
 
     def __init__(self, filesystem: FileSystem, directory: Path) -> None:
         self.failure: QuothError | None = None
@@ -44,25 +45,23 @@ class WriteFailure:
         self._directory = directory
 
     def fail(self, problem: OSError | QuothError) -> QuothError:
-        """Take no more writes from now on; returns why."""
+        """Take no more writes from now on; returns the reason."""
         if isinstance(problem, OSError):
             problem = storage_failed(problem, self._directory)
         self.failure = self.failure or problem
         return self.failure
 
-    @contextmanager
-    def whole_or_failed(self) -> Iterator[None]:
-        """What is broken off in here, by Ctrl-C for one, leaves nobody knowing what the disk holds."""
-        try:
-            yield
-        except (OSError, QuothError):
-            raise
-        except BaseException:
+    def __enter__(self) -> None:
+        """Begin a write. If it is interrupted, by Ctrl-C for one, the contents of the disk are unknown."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and not issubclass(kind, OSError | QuothError):
             self.fail(OSError("broken off while it was being written"))
-            raise
 
     def as_error(self, problem: OSError | QuothError, needed: int) -> QuothError:
-        """What is told of something that went wrong; needed: the bytes that had to be free for it."""
+        """Return the error for the client. needed: the bytes that had to be free."""
         passing = shortage(problem, self._filesystem, self._directory, needed)
         if passing is not None:
             return passing

@@ -1,15 +1,15 @@
 """Publishing a large transaction: its files of staged batches become segments of the log, all or none.
 
     prepare    any thread    sync the files; copy runs of small ones, and the last one
-    place      the owner     give out pointers and ordinals; from here on nobody else appends
+    place      the owner     allocate pointers and ordinals; from here on nothing else is appended
     commit     any thread    write all headers with them, in place, and sync; write down which file becomes
                              which segment; make the segment durable with which the log goes on: that decides;
                              give the files their names; remove the plan
     adopt      the owner     go on in the new segment
 
-The bytes are written once, and are synced before anybody waits. What has to be done while others wait is
-bounded by the number of batches. A crash before the decision leaves files of staged batches, whatever their
-headers say; after it, the next opening gives them their names, see `plan`.
+The bytes are written once, and are synced before other requests wait. The work while they wait is bounded by
+the number of batches. A crash before the decision leaves files of staged batches, whatever their headers say;
+after it, the next opening gives them their names, see `commit_plan`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from quothlog import file_format, segment
+from quothlog import file_format
+from quothlog.active_segment import ActiveSegment, begin_segment
 from quothlog.file_format import BLOCK_BYTES, Block, Position
 from quothlog.recovery.scan import Hole, parts
 from quothlog.retention import LogOptions
-from quothlog.segment import ActiveSegment, Segment
+from quothlog.segment import Segment
 from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import File, FileSystem, NotDurable, durable_names, sync_file
 from quothlog.transactions.commit_plan import CommitPlan
@@ -44,8 +45,8 @@ from quothwire.errors import error
 
 
 class Tail(NamedTuple):
-    """Where a transaction goes. segment: the active one. first: its first pointer. before, producers:
-    snapshots of the producer table without the transaction, and with it."""
+    """The place of a transaction in the log. segment: the active one. first: its first pointer. before,
+    producers: snapshots of the producer table without the transaction, and with it."""
 
     segment: ActiveSegment
     first: int
@@ -209,7 +210,7 @@ class Commit:
         """Make the segment with which the log goes on. Without it the plan has to go, durably: it might come
         back when another segment has the name of its successor."""
         try:
-            return segment.begin(self._filesystem, self._directory, block)
+            return begin_segment(self._filesystem, self._directory, block)
         except NotDurable:
             raise
         except OSError:
@@ -242,7 +243,7 @@ def _next_of(pieces: Iterator[bytes]) -> bytes | None:
 
 @contextmanager
 def _no_way_back(what: str) -> Iterator[None]:
-    """Whatever fails in here, nobody knows what the disk holds: it is `NotDurable`."""
+    """Raise `NotDurable` for any failure, after which the contents of the disk are unknown."""
     try:
         yield
     except NotDurable:

@@ -6,7 +6,7 @@
     CHECKSUM            xxh3-64 of what stands above, in hex
 
 Once the successor is there, so is the transaction, whatever the names of its files. As long as there is a
-plan, whoever looks at the directory without a lock sees the log as it was before.
+plan, a reader without a lock sees the log as it was before.
 """
 
 from __future__ import annotations

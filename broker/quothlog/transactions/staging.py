@@ -1,4 +1,4 @@
-"""Staging: the batches of transactions that are not published, in files that nobody reads.
+"""Staging: the batches of transactions that are not published, in files that no reader sees.
 
 One try to write a part of a transaction is an attempt. Its batches lie one behind the other in files of its
 own, in the order in which they are numbered, cut like segments:
@@ -6,10 +6,9 @@ own, in the order in which they are numbered, cut like segments:
     header block    a segment's, floor 0, the time at which the file was begun in place of the last pointer
     batches         as their producer sent them, without a place in the log
 
-So publishing them is a matter of writing headers and giving the files other names, see `publication`. A batch
-that is acknowledged is in the page cache and survives the process. Whether it has survived the machine is
-looked at when the attempt is looked at for the first time after another boot; what comes behind the first
-batch that does not check is not there then.
+So publishing them is a matter of writing headers and renaming the files, see `commit`. An acknowledged batch
+is in the page cache and survives the process. After another boot, the batches of an attempt are verified when
+it is used for the first time; what comes behind the first batch that does not check is not there then.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ FILES_MAX = 65_536
 an opening."""
 
 CANNOT_BE_READ = "nothing was published: abort the transaction, and stage it again"
-"""The hint of ``damaged``, where it is said of what is staged."""
+"""The hint of ``damaged`` for staged batches."""
 
 _READ_BYTES = 2**16
 
@@ -80,16 +79,16 @@ class Attempt:
     files: list[StagedFile] = field(default_factory=list)
     checks: array[int] = field(default_factory=lambda: array("Q"))
     is_read: bool = False
-    """Were its files looked at, or written, since the log was opened?"""
+    """True once its files were read, or written, since the log was opened."""
 
     @property
     def batches(self) -> int:
-        """How many it has."""
+        """Number of its batches."""
         return len(self.checks)
 
     @property
     def records(self) -> int:
-        """How many it has."""
+        """Number of its records."""
         return sum(file.records for file in self.files)
 
     @property
@@ -99,7 +98,7 @@ class Attempt:
 
 
 class Amount(NamedTuple):
-    """So much is staged of a transaction; each attempt counts as a part."""
+    """The amount that is staged of a transaction; each attempt counts as a part."""
 
     parts: int
     batches: int
@@ -108,7 +107,7 @@ class Amount(NamedTuple):
 
 
 class Staging:
-    """What is staged in the directory of a log. Owned by the log's owner."""
+    """The staged batches in the directory of a log. Owned by the log's owner."""
 
     def __init__(
         self,
@@ -181,24 +180,26 @@ class Staging:
         return one
 
     def attempt(self, key: Key, part: int, attempt: int) -> Attempt | None:
-        """What an attempt has staged, None if there is nothing. Raises OSError."""
+        """Return what an attempt has staged, None for nothing. Raises OSError."""
         return self._attempt(key, part, attempt)
 
     def amount(self, key: Key) -> Amount:
-        """How much is staged of a transaction. Raises OSError."""
+        """Return how much is staged of a transaction. Raises OSError."""
         attempts = [self._attempt(key, *which) for which in list(self._attempts.get(key, ()))]
         return _amount(one for one in attempts if one is not None)
 
     def remove(self, key: Key) -> Amount:
-        """Remove all that is staged of a transaction; returns how much, by its headers: what nobody wants any
-        more is not verified. Raises OSError, see `sweep`."""
+        """Remove all that is staged of a transaction; returns how much, by its headers, unverified.
+
+        Raises OSError, see `sweep`.
+        """
         attempts = self._attempts.get(key, {}).values()
         amount = _amount(one if one.is_read else self._read(one.files, bodies=False) for one in attempts)
         self.drop(key)
         return amount
 
     def drop(self, key: Key) -> None:
-        """The same without a look at it."""
+        """Remove all that is staged of a transaction, without reading it. Raises OSError, see `sweep`."""
         attempts = self._attempts.pop(key, {}).values()
         self._latest.pop(key, None)
         self.bytes -= sum(one.bytes for one in attempts)
@@ -213,7 +214,7 @@ class Staging:
             self._drops.pop()
 
     def latest(self, key: Key) -> int:
-        """When something was staged for a transaction last, as a pointer.
+        """Return when something was staged for a transaction last, as a pointer.
 
         After an opening, when the newest of its files may have got its last batch, at the latest.
         """
@@ -290,7 +291,7 @@ class Staging:
             raise error("staged_max", text, "publish or abort what is staged, or stage in fewer attempts")
 
     def _is_full(self, file: StagedFile, header: Header, options: LogOptions) -> bool:
-        """Does a batch need another file, so that those become segments of the right size, and tell when?"""
+        """Return True if a batch needs another file: each is to become a segment, and has to be young."""
         is_old = self._clock.now() - file.begun > _gone_on_us(options)
         too_many = options.count_limit and file.records + header.records > options.count_limit
         return bool(is_old or too_many or file.size + header.size > options.roll_bytes)
@@ -324,7 +325,7 @@ class Staging:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """What is staged and cannot be read is ``damaged``: nothing else is wrong with the log."""
+    """Raise ``damaged`` for staged batches that cannot be read: nothing else is wrong with the log."""
     try:
         yield
     except OSError as problem:
@@ -372,7 +373,7 @@ def raw_at(file: File, offset: int, header: Header) -> bytes:
 
 
 def is_intact(raw: Buffer, header: Header) -> bool:
-    """Is a staged batch what its header, which has been checked, says?"""
+    """Return True if a staged batch matches its header, which has been checked."""
     return len(raw) == header.size and batch.is_body_of(header, memoryview(raw)[batch.HEADER_BYTES :])
 
 
@@ -387,5 +388,5 @@ def _amount(attempts: Iterable[Attempt]) -> Amount:
 
 
 def _gone_on_us(options: LogOptions) -> int:
-    """How long batches are added to one file, so that its beginning tells about when the last one came."""
+    """Return how long batches are added to one file, whose beginning says about when the last one came."""
     return options.staged_age_us // SHARE

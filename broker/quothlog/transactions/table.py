@@ -1,11 +1,11 @@
-"""The applications of a log: which of their transactions are stored, so that none is stored twice.
+"""The transaction table: the stored transactions of each application, so that none is stored twice.
 
-It is derived from the batches, as all that is known of producers: those of one transaction follow each other
-and bear the same producer id, which is made of the application's name, and the same sequence, which is the
-version plus 1. An application that the log forgot would be taken for a new one, and its last transaction
-stored again; so it is forgotten only to make room for another one, once it was silent for a week. Names that
-are used once are many, and only who has just used one asks for it again: of those the last ones are known.
-What is known is held as a header block has it, see `producers`.
+It is derived from the batches, as the producer table: those of one transaction follow each other and have the
+same producer id, which is made of the application's name, and the same sequence, which is the version plus 1.
+An application that the log forgot would be taken for a new one, and its last transaction stored again; so it
+is forgotten only to make room for another one, once it was silent for a week. There are many names that are
+used once, and only their last user asks for one again: of those the last ones are known. The rows are held in
+the bytes of a header block, see `producers`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from quothwire.errors import error
 from quothwire.protocol.transaction import is_once
 
 VERSIONS_MAX = 64
-"""Transactions of one application whose pointers are told again."""
+"""Transactions of one application whose pointers are known."""
 APPLICATIONS_MAX = 1_000
 ONCE_MAX = 256
-"""Names that are used once: nobody repeats a transaction after so many others."""
+"""Names that are used once: no client repeats a transaction after so many others."""
 SILENT_US = 7 * 86_400 * 1_000_000
-"""Whoever has published nothing for a week makes room for somebody else."""
+"""An application that has published nothing for a week makes room for another one."""
 
 _STORED_BYTES = TABLE_ENTRY.size
 
 
 class StoredTransaction(NamedTuple):
-    """Where the records of a transaction stand."""
+    """The pointers of a stored transaction."""
 
     version: int
     first: int
@@ -40,18 +40,19 @@ class StoredTransaction(NamedTuple):
 
 
 class TransactionTable:
-    """What is known of each application, the one first that was silent for longest."""
+    """The stored transactions of each application, the one first that was silent for longest."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, bytes] = OrderedDict()
         """What is stored of each, packed, the oldest first."""
-        self._before: dict[int, bytes] = {}
+        self.uncommitted: dict[int, bytes] = {}
+        """What was known before the last `commit`, of those that were stored since then."""
 
     def __len__(self) -> int:
         return len(self._known)
 
     def find(self, application: int, version: int) -> StoredTransaction | None:
-        """Where a transaction stands, None if it is not stored.
+        """Find a stored transaction; None if it is not stored.
 
         Raises `Conflict` ``forgotten_sequence`` if a later one is stored, and this one is not known.
         """
@@ -68,7 +69,7 @@ class TransactionTable:
         return None
 
     def newest(self, application: int) -> int:
-        """The highest version that is stored, -1 for none."""
+        """Return the highest version that is stored, -1 for none."""
         known = self._known.get(application)
         return _newest(known).version if known else -1
 
@@ -85,13 +86,13 @@ class TransactionTable:
             raise error("busy", text, "nothing was stored; use fewer names, or another topic")
 
     def store(self, header: Header) -> None:
-        """Take in a batch of a transaction that has its pointers."""
+        """Add a batch of a transaction that has its pointers."""
         self.add(header.producer, StoredTransaction(header.sequence - 1, header.base, header.records, 1))
 
     def add(self, application: int, stored: StoredTransaction) -> None:
-        """Take in a transaction, or what follows of the newest one."""
+        """Add a transaction, or more batches of the newest one."""
         known = self._known.get(application, b"")
-        self._before.setdefault(application, known)
+        self.uncommitted.setdefault(application, known)
         if known and (last := _newest(known)).version == stored.version:
             records, batches = last.records + stored.records, last.batches + stored.batches
             known, stored = (
@@ -102,39 +103,39 @@ class TransactionTable:
         self._known.move_to_end(application)
 
     def commit(self) -> None:
-        """All that was stored has reached the disk: what is beyond the limits may go."""
-        if not self._before:
+        """Keep what was stored, which has reached the disk, and forget what is beyond the limits."""
+        if not self.uncommitted:
             return
-        for application in self._before:
+        for application in self.uncommitted:
             self._known[application] = _window(self._known[application])
-        newcomers = not all(self._before.values())
-        self._before.clear()
+        newcomers = not all(self.uncommitted.values())
+        self.uncommitted.clear()
         if newcomers:  # a log that is opened commits every batch
             for application in self._surplus():
                 del self._known[application]
 
     def undo(self) -> None:
-        """Nothing that was stored since the last commit has reached the disk."""
-        if not self._before:
+        """Remove what was stored since the last commit, which has not reached the disk."""
+        if not self.uncommitted:
             return
-        self._known.update(self._before)
-        self._before.clear()
+        self._known.update(self.uncommitted)
+        self.uncommitted.clear()
         rows = sorted((row for row in self._known.items() if row[1]), key=lambda row: _newest(row[1]).first)
         self._known = OrderedDict(rows)
 
     def _lasting(self) -> list[int]:
-        """Those whose name is used again."""
+        """Return the applications whose names are used again."""
         return [application for application in self._known if not is_once(application)]
 
     def _surplus(self) -> list[int]:
-        """Those who have to go for others: of each kind the ones that were silent for longest."""
+        """Return the applications above the limits: of each kind those that were silent for longest."""
         lasting, once = self._lasting(), list(filter(is_once, self._known))
         return lasting[: max(0, len(lasting) - APPLICATIONS_MAX)] + once[: max(0, len(once) - ONCE_MAX)]
 
     def rows(self) -> Iterator[TableRow]:
-        """What a producer table holds of them: what will be left once all that was stored is committed.
+        """Yield the rows for a producer table: those that are left once all that was stored is committed.
 
-        Were there more in it, whoever reads it would forget one too many for the next newcomer.
+        With more rows, a reader of the table would forget one too many for the next new application.
         """
         surplus = frozenset(self._surplus())
         for application, known in self._known.items():
@@ -142,7 +143,7 @@ class TransactionTable:
                 yield TableRow(RowKind.APPLICATION, application, _window(known))
 
     def take(self, row: TableRow) -> None:
-        """Take in a row of a producer table."""
+        """Add a row of a producer table."""
         self._known[row.identity] = bytes(row.entries)
 
 
@@ -151,5 +152,5 @@ def _newest(known: bytes) -> StoredTransaction:
 
 
 def _window(known: bytes) -> bytes:
-    """The versions that are told again."""
+    """Return the versions whose pointers are known."""
     return known[-VERSIONS_MAX * _STORED_BYTES :]

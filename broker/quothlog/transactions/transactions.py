@@ -1,9 +1,9 @@
 """The transactions of a log: what is staged, what is published, and publishing it.
 
-A small transaction is read into memory and appended like a burst, in one write, its last batch saying that it
-is the last: an opening that does not find that one sets all of it aside. A large one is a `Commit`. In
-both cases readers see it, and others append, once it is on the disk. What is staged of a transaction that is
-stored is of no use to anybody, so it is removed whenever it is met.
+A small transaction is read into memory and appended in one write, its last batch with the flag END: an
+opening that does not find that batch quarantines all of it. A large one is a `Commit`. Both are visible, and
+let others append, once they are on the disk. What is staged of a transaction that is stored has no use, so it
+is removed whenever it is found.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from quothlog.appending.appender import Appender
-from quothlog.appending.write_group import Appended
+from quothlog.appending.appender import Appended, Appender
 from quothlog.file_format import BLOCK_BYTES, StagedName
 from quothlog.retention import SHARE
 from quothlog.storage.filesystem import Buffer
@@ -35,7 +34,7 @@ from quothwire.protocol.transaction import ANY, BATCHES_MAX, StagedPart, sequenc
 
 SMALL_BYTES = 4 * 2**20
 SMALL_BATCHES = 1_024
-"""What is not above them, nor above a quarter of a segment, is appended, within 10 ms."""
+"""A transaction within these limits, and a quarter of a segment, is appended, within 10 ms."""
 NAMED_MAX = 9
 """Missing parts that an error names: so many fit into its text, see `binary_codec`."""
 
@@ -43,8 +42,11 @@ _TRANSACTION = int(Flag.TRANSACTION)
 
 
 class TransactionState(NamedTuple):
-    """How a transaction stands. state: published, staged, unknown. first, records: 0 if it is not published.
-    newest: the highest version that the application has published, -1 for none."""
+    """The state of a transaction: published, staged or unknown.
+
+    first, records: 0 if it is not published. newest: the highest published version of the application, -1 for
+    none.
+    """
 
     state: str
     first: int
@@ -54,7 +56,7 @@ class TransactionState(NamedTuple):
 
 
 class LogTransactions:
-    """What is done with transactions on one log. Owned by the log's owner; made by `Log.transactions`.
+    """The transactions of one log. Owned by the log's owner; made by `Log.transactions`.
 
     Applications are named by the producer ids of their batches.
     """
@@ -68,7 +70,7 @@ class LogTransactions:
         )
         self._at_work: Commit | None = None
         self._newest: Key | None = None
-        """The transaction that got its place last."""
+        """The transaction that got its pointers last."""
         self._appended: list[Key] = []
         for key in self._staging:
             if self._is_stored(key):
@@ -81,7 +83,7 @@ class LogTransactions:
         return self._staging.bytes
 
     def is_at_work(self, application: int, version: int) -> bool:
-        """Is this transaction being published?"""
+        """Return True while this transaction is being published."""
         return self._at_work is not None and self._at_work.key == (application, version)
 
     # -- before it is published ---------------------------------------------------------------------------
@@ -119,11 +121,11 @@ class LogTransactions:
             raise self._appender.as_error(problem, len(raw)) from problem
 
     def abort(self, application: int, version: int) -> TransactionState:
-        """Remove what is staged; how the transaction stands now, with what was removed.
+        """Remove what is staged; returns the state of the transaction, with what was removed.
 
         Raises `Unavailable` ``busy`` while it is being published, `BrokerFailure`, or OSError.
         """
-        self._appender.check_writable()  # else what is staged may be what a broken off publication needs
+        self._appender.check_writable()  # after a failure, a publish that was decided may need what is staged
         key = Key(application, version)
         self._check_decided(application)
         if self.is_at_work(application, version):
@@ -134,7 +136,7 @@ class LogTransactions:
         return TransactionState("unknown", 0, 0, amount, self._applications.newest(application))
 
     def standing(self, application: int, version: int) -> TransactionState:
-        """How a transaction stands.
+        """Return the state of a transaction.
 
         Raises `Conflict` ``forgotten_sequence``, `Unavailable` ``busy`` or `BrokerFailure` if it is not known
         whether it is stored, or OSError.
@@ -148,7 +150,7 @@ class LogTransactions:
         return TransactionState("staged" if amount.parts else "unknown", 0, 0, amount, newest)
 
     def expire(self) -> Iterator[tuple[Key, Amount]]:
-        """Remove what nobody has added to for `staged_max_age`; tells it. Raises OSError."""
+        """Remove what was not added to for `staged_max_age`; yields the transactions. Raises OSError."""
         self.tidy()
         end = self._clock.now() - self._appender.options.staged_age_us
         for key in self._staging:
@@ -156,7 +158,7 @@ class LogTransactions:
                 yield key, self._staging.remove(key)
 
     def due(self) -> int | None:
-        """When there will be something to `expire`, as a pointer; None if nothing is staged."""
+        """Return when there will be something to `expire`, as a pointer; None if nothing is staged."""
         latest = [self._staging.latest(key) for key in self._staging]
         return min(latest) + self._appender.options.staged_age_us if latest else None
 
@@ -167,7 +169,7 @@ class LogTransactions:
     ) -> Appended | Commit | None:
         """Publish the parts of a transaction, one behind the other.
 
-        newest: what has to be the newest version of the application.
+        newest: the version that has to be the newest one of the application.
 
         A small one is appended: it is stored once the log is synced up to its last pointer. For a large one
         nothing was done yet. None: no parts were named, so what was staged is removed and nothing stored.
@@ -186,7 +188,7 @@ class LogTransactions:
         if newest not in (ANY, found := self._applications.newest(application)):
             raise error("newest_differs", f"the newest version that is published is {found}, not {newest}")
         self._applications.admit(application, self._clock.now())
-        chosen = self._chosen(key, parts)
+        chosen = self._find(key, parts)
         if not chosen:
             self._staging.drop(key)
             return None
@@ -206,36 +208,36 @@ class LogTransactions:
         self._appended.append(key)
         return appended
 
-    def place(self, publication: Commit) -> None:
-        """Give a publication that is prepared its place; nobody else appends until it has been adopted."""
-        self._appender.place(publication)
-        self._newest = publication.key
+    def place(self, commit: Commit) -> None:
+        """Give a prepared commit its pointers; nothing else is appended until it has been adopted."""
+        self._appender.place(commit)
+        self._newest = commit.key
 
-    def adopt(self, publication: Commit) -> Appended:
-        """Go on behind a publication that is committed."""
-        assert publication.tail is not None
-        self._appender.adopt(publication)
+    def adopt(self, commit: Commit) -> Appended:
+        """Go on behind a commit that has succeeded."""
+        assert commit.tail is not None
+        self._appender.adopt(commit)
         self._at_work = None
-        self._appended.append(publication.key)
+        self._appended.append(commit.key)
         self.tidy()
-        first, records = publication.tail.first, publication.records
+        first, records = commit.tail.first, commit.records
         return Appended(first, first + records - 1, records, False)
 
-    def withdraw(self, publication: Commit, problem: OSError | QuothError) -> QuothError:
-        """Go on without a publication that went wrong; returns what is told of it."""
+    def withdraw(self, commit: Commit, problem: OSError | QuothError) -> QuothError:
+        """Go on without a commit that has failed; returns the error for the client."""
         self._at_work = None
-        told = self._appender.as_error(problem, 0)
+        failure = self._appender.as_error(problem, 0)
         if (
             self._appender.write_failure.failure is None
         ):  # else it may have been decided, and its files are needed
-            if publication.tail is not None:
+            if commit.tail is not None:
                 self._appender.withdraw()
             with suppress(OSError):
-                publication.discard()
-        return told
+                commit.discard()
+        return failure
 
     def tidy(self) -> None:
-        """Remove what is left of transactions that are stored; what cannot be removed now, the next time."""
+        """Remove what is left of stored transactions; what cannot be removed now is removed the next time."""
         if self._appender.is_publishing or self._appender.write_failure.failure is not None:
             return
         with suppress(OSError):
@@ -246,8 +248,10 @@ class LogTransactions:
     # -- inside -------------------------------------------------------------------------------------------
 
     def _check_decided(self, application: int, version: int = 0) -> None:
-        """Raise if nobody can tell whether this version, or a later one of the application, is stored: not
-        yet, or not before the next opening."""
+        """Raise if it is unknown whether this version, or a later one of the application, is stored.
+
+        So it is while that is being published, and after a failure until the next opening.
+        """
         newest = self._newest
         if newest is None or not self._appender.is_hiding:
             return
@@ -256,22 +260,22 @@ class LogTransactions:
             raise _at_work()
 
     def _is_stored(self, key: Key) -> bool:
-        """Is it of no use what is staged for this transaction?"""
+        """Return True if what is staged for this transaction has no use."""
         try:
             return self._applications.find(*key) is not None
         except QuothError:
             return True
 
     def _is_large(self, chosen: Collection[Attempt]) -> bool:
-        """Does it become segments of its own?"""
+        """Return True if a transaction becomes segments of its own."""
         options = self._appender.options
         most = min(SMALL_BYTES, options.roll_bytes // SHARE)
         too_many = options.count_limit and sum(one.records for one in chosen) > options.count_limit
         too_long = sum(one.batches for one in chosen) > SMALL_BATCHES
         return bool(too_many or too_long or sum(one.bytes for one in chosen) > most)
 
-    def _chosen(self, key: Key, parts: Sequence[StagedPart]) -> list[Attempt]:
-        """The attempts that these parts name. Raises ``not_staged`` with all that are not there like this."""
+    def _find(self, key: Key, parts: Sequence[StagedPart]) -> list[Attempt]:
+        """Return the attempts of these parts. Raises ``not_staged`` with all that are missing or differ."""
         chosen: list[Attempt] = []
         missing: list[str] = []
         for part in parts:
@@ -290,7 +294,7 @@ class LogTransactions:
         return chosen
 
     def _read(self, chosen: Collection[Attempt]) -> Iterator[tuple[Header, Buffer]]:
-        """The batches of a small transaction; the last one says that it is the last."""
+        """Yield the batches of a small transaction, the last one with the flag END."""
         left = sum(one.batches for one in chosen)
         for staged in (file for one in chosen for file in one.files):
             file = self._appender.filesystem.open(staged.path)

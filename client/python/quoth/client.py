@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, Unpack
 
 from quoth.batch import Batch, Messages, StoredBatch
 from quoth.columns import encoder
-from quoth.connection.closing import Closing
 from quoth.connection.connection import Context, Link
 from quoth.connection.pool import Pool, Slot
 from quoth.core import calls
@@ -21,6 +20,7 @@ from quoth.message import Ack, Message, OnGap, Stretch
 from quoth.reader import Passage, reader_from
 from quoth.timestamps import Moment, as_pointer, cursor
 from quothwire import batch as wire
+from quothwire.closing import Closing
 from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import (
     Advance,

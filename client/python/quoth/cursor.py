@@ -36,10 +36,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from quoth.batch import Batch
-from quoth.connection.closing import Closing
 from quoth.filelock import FileLock
 from quoth.message import Message
 from quothwire import pointer as pointers
+from quothwire.closing import Closing
 from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path
 from quothwire.topic import check_topic

@@ -14,12 +14,12 @@ from typing import Self
 
 import zmq
 
-from quoth.connection.closing import Closing
 from quoth.connection.pool import Pool
 from quoth.connection.request_mux import Questions
 from quoth.core.deadline import as_seconds
 from quoth.core.multi_reader import Gathering, Plan
 from quoth.message import Message, OnGap
+from quothwire.closing import Closing
 from quothwire.errors import error
 
 LOOK_S = 0.5

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from quoth.columns import columns
-from quoth.connection.closing import Closing
 from quoth.connection.request_mux import Questions
 from quoth.core import calls
 from quoth.core.deadline import as_seconds, deadline_in
 from quoth.core.request_state import RETRIED, Exchange, Steps
 from quoth.core.staging import Name, Staging
 from quoth.message import Ack
+from quothwire.closing import Closing
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import (

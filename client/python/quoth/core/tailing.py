@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterable, Iterator
 
 from quoth.batch import Batch
-from quoth.connection.closing import Closing
 from quoth.core.request_state import Steps
 from quoth.cursor import Cursor, Position
 from quoth.message import Message, OnGap
 from quoth.reader import NEWEST, Reader
 from quoth.timestamps import Moment
 from quoth.timestamps import cursor as beginning_at
+from quothwire.closing import Closing
 
 SAVE_S = 0.2
 """A cursor is saved no more often, since a save waits for the disk: a crash repeats the work of so long. When

@@ -199,7 +199,7 @@ def sync_times(directory: Path) -> list[float]:
 def _lock(directory: Path) -> Finding:
     """Who has the directory? Looked up, since taking the lock could refuse a broker that is just starting."""
     from quothlog.file_format import LOCK_NAME
-    from quothlog.storage.dirlock import owner_in
+    from quothwire.flock import owner_in
     from quothwire.text.paths import STRANGE, open_regular
 
     file = directory / LOCK_NAME

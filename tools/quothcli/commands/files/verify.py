@@ -157,7 +157,7 @@ def _verify(printer: Printer, place: FoundLog, advance: Callable[[int], None]) -
     strays = snapshot.strays_in(place.directory, place.log_id)
     for name in strays:
         say(f"quoth: {place.topic}: {name} is no segment of this log: the next opening sets it aside")
-    aside = [path for path in place.directory.iterdir() if file_format.is_set_aside(path.name)]
+    aside = [path for path in place.directory.iterdir() if file_format.is_quarantined(path.name)]
     if aside:
         size = bytes_text(sum(path.stat().st_size for path in aside))
         names = ", ".join(sorted(path.name for path in aside)[:_NAMES_MAX]) + ", ..." * (

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from quoth.connection.closing import Closing
 from quoth.core.deadline import as_seconds
 from quoth.filelock import FileLock
 from quoth.spark.archive import manifest as manifests
@@ -23,6 +22,7 @@ from quoth.spark.archive.manifest import ArchivedLog, Manifest
 from quoth.spark.atomic_files import Draft, make_directory
 from quoth.timestamps import now
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX
+from quothwire.closing import Closing
 from quothwire.errors import error
 
 STRAY_S = 3_600.0

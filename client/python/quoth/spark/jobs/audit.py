@@ -221,7 +221,7 @@ def _look(place: FoundLog, *, named: bool) -> Log:
 
 def _stray(place: FoundLog, entry: os.DirEntry[str]) -> Iterator[Finding]:
     """What there is to say of a file that is no segment."""
-    if file_format.is_set_aside(entry.name):
+    if file_format.is_quarantined(entry.name):
         size = entry.stat(follow_symlinks=False).st_size
         yield _beside(place, entry.name, "set_aside", f"{size:,} bytes: delete that if nobody needs it")
     elif file_format.floor_of(entry.name) is not None:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from quoth.client import Client
-from quoth.connection.closing import Closing
 from quoth.filelock import FileLock
 from quoth.message import Gap
 from quoth.spark.atomic_files import Draft, make_directory
@@ -28,6 +27,7 @@ from quoth.spark.source.offsets import Offset, Position
 from quoth.spark.source.ranges import named
 from quoth.spark.statistics.survey import Stretch, Survey, survey
 from quoth.spark.workers import Workers
+from quothwire.closing import Closing
 from quothwire.errors import error
 
 NAME = "_stats.json"

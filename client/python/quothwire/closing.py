@@ -1,4 +1,4 @@
-"""What is closed in the end: by its `close`, or by a ``with`` around its use."""
+"""The base class of what has a `close` and can stand in a ``with``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """Is itself in a ``with``, and closed behind it, whatever happens there."""
+    """Returns itself in a ``with``, and is closed at its end."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held. Does nothing the second time."""
+        """Close it. Does nothing the second time."""
 
     def __enter__(self) -> Self:
         return self

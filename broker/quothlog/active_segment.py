@@ -1,0 +1,210 @@
+"""The active segment: the one that a log appends to."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+
+from quothlog import file_format
+from quothlog.file_format import Block, Checkpoint, Footer, Position
+from quothlog.index import SparseIndex
+from quothlog.reading.segment_reader import SegmentView
+from quothlog.segment import Segment
+from quothlog.storage.filesystem import (
+    TEMPORARY_SUFFIX,
+    Buffer,
+    File,
+    FileSystem,
+    durable_names,
+    write_durably,
+)
+from quothwire import batch
+from quothwire.batch import Header
+from quothwire.errors import error
+from quothwire.pointer import POINTER_MAX
+
+
+class ActiveSegment(Segment):
+    """The segment that is being written. Owned by the log's owner, reads included; any thread may `sync`."""
+
+    def __init__(
+        self, filesystem: FileSystem, path: Path, block: Block, file: File, end: Position, chain: int
+    ) -> None:
+        super().__init__(filesystem, path.parent, block.floor, block.log_id, end.offset)
+        self._block = block
+        self.file = file
+        self.index = SparseIndex([block.start])
+        self._marks: dict[int, Position] = {}
+        self.end = end
+        self.chain = chain
+        self.block_bytes = block.size
+        self._last_offset, self._last_stamped = 0, b""
+        self._checkpointed: Position | None = None
+        self._syncing = Lock()
+        self._sync_problem: OSError | None = None
+
+    @property
+    def records(self) -> int:
+        """Records that it holds."""
+        return self.end.ordinal - self.block.ordinal
+
+    @property
+    def oldest(self) -> int:
+        """The pointer of its first record; its floor if it holds none."""
+        first = self.first()
+        return first.base if first else self.floor
+
+    def view(self) -> SegmentView:
+        """See `Segment.view`."""
+        return self.view_up_to(self.end)
+
+    def view_up_to(self, end: Position) -> SegmentView:
+        """Return what a read needs that is to see nothing behind a boundary."""
+        return SegmentView(self.file, self.index, self._marks, end, POINTER_MAX + 1, end.offset)
+
+    def append(self, batches: list[tuple[Header, bytes, Buffer]]) -> None:
+        """Write (header, stamped header, body) of batches in one go, all of them or none.
+
+        Raises OSError after cutting off what was written of them; `BrokerFailure` ``storage_failed`` if
+        that could not be done either.
+        """
+        buffers: list[Buffer] = []
+        for _, stamped, body in batches:
+            buffers += (stamped, body)
+        try:
+            self.file.append(buffers)
+        except BaseException:
+            self._cut_back()
+            raise
+        for header, stamped, _ in batches:
+            self.take(self.end.offset, header, stamped)
+
+    def sync(self) -> None:
+        """Return when what is in the file survives a loss of power, or raise OSError.
+
+        After a failure it fails for good: the system reports it once, and the next fsync would succeed and
+        mean nothing.
+        """
+        with self._syncing:
+            if self._sync_problem is None:
+                try:
+                    self.file.sync()
+                except OSError as problem:
+                    self._sync_problem = problem
+            if self._sync_problem is not None:
+                raise self._sync_problem
+
+    def take(self, offset: int, header: Header, stamped: bytes) -> None:
+        """Move the end behind a batch that is in the file."""
+        _, _, body_bytes, records, base, ordinal, *_ = header
+        self.index.note(self.end)
+        self.chain = file_format.extend_chain(self.chain, stamped)
+        self._last_offset, self._last_stamped = offset, stamped
+        self.size = offset + batch.HEADER_BYTES + body_bytes
+        self.end = Position(self.size, base + records - 1, ordinal + records)
+
+    def resume(self, point: Checkpoint) -> None:
+        """Go on from a checkpoint instead of from the header block."""
+        self.index = SparseIndex(point.entries)
+        self.end, self.chain = point.end, point.chain
+        self._checkpointed = point.end
+        self._last_offset, self._last_stamped = point.last_offset, point.last_check.to_bytes(8, "little")
+        self.size = self.end.offset
+
+    def write_checkpoint(self, producers: bytes) -> None:
+        """Write the index file for what is in the file and synced, unless it is up to date."""
+        if self._checkpointed == self.end:
+            return
+        write_durably(self._filesystem, self.index_path, [self._encode_index(producers)])
+        self._checkpointed = self.end
+
+    def leave_index(self, producers: bytes) -> None:
+        """Write the index file without waiting for the disk: a part of an index does not check."""
+        if self._checkpointed == self.end:
+            return
+        index = self._filesystem.create(self.index_path)
+        try:
+            index.append([self._encode_index(producers)])
+        except OSError:
+            self._filesystem.remove(self.index_path)
+            raise
+        finally:
+            index.close()
+
+    def _encode_index(self, producers: bytes) -> bytes:
+        point = Checkpoint(
+            self.log_id, self.floor, self.end, self.chain,
+            self._last_offset, int.from_bytes(self._last_stamped[-8:], "little"),
+            self.index.positions(), producers,
+        )  # fmt: skip
+        return file_format.encode_checkpoint(point)
+
+    @property
+    def footer_bytes(self) -> bytes:
+        """The footer for what is in the file."""
+        return file_format.encode_footer(Footer(self.log_id, self.end, self.chain))
+
+    def seal(self, producers: bytes, following: int) -> Segment:
+        """Write footer and index, which are derived, and return the sealed segment.
+
+        following: the floor of the next segment. The batches are synced already, so an error here costs time
+        at the next opening, and no data. The file stays open as long as a sync of it is under way.
+        """
+        try:
+            self.file.append([self.footer_bytes])
+        except OSError:
+            with suppress(OSError):
+                self.file.truncate(self.end.offset)  # half a footer would be taken for damage
+        with suppress(OSError):
+            self.leave_index(producers)
+        return self.sealed(following, self.file.size())
+
+    def sealed(self, following: int, size: int) -> Segment:
+        """Return the segment for readers, now that it does not change any more. size: of its file."""
+        sealed = self._twin(size, self.end.offset)
+        sealed.end_below(following)
+        return sealed
+
+    def as_of(self, end: Position) -> Segment:
+        """Return the segment up to a boundary, which any thread can read, whatever becomes of this one."""
+        seen = self._twin(end.offset, end.offset)
+        file = self.open()
+        seen._view = SegmentView(file, self.index, {}, end, POINTER_MAX + 1, end.offset)
+        return seen
+
+    def _twin(self, size: int, stop: int) -> Segment:
+        twin = Segment(self._filesystem, self.path.parent, self.floor, self.log_id, size)
+        twin._start, twin._stop, twin._checks = self.block.start, stop, True
+        twin._head = (self.log_id, self.floor, self.block.start)
+        return twin
+
+    def _peek(self) -> File:
+        return self.file
+
+    def _cut_back(self) -> None:
+        try:
+            self.file.truncate(self.end.offset)
+        except OSError as problem:
+            raise error("storage_failed", f"{self.path}: {problem.strerror}") from problem
+
+
+def begin_segment(filesystem: FileSystem, directory: Path, block: Block) -> ActiveSegment:
+    """Begin a segment: complete and durable, name included, before its first record.
+
+    After `NotDurable` its name is there for now. If the log went on without it, even on a full disk, it would
+    hide after the next start what was appended below it.
+    """
+    path = directory / file_format.segment_name(block.floor)
+    beside = path.with_name(path.name + TEMPORARY_SUFFIX)
+    with durable_names(filesystem, directory):
+        file = filesystem.create(beside)
+        try:
+            file.append([file_format.encode_block(block)])
+            file.sync()
+            filesystem.rename(beside, path)
+        except BaseException:
+            file.close()
+            filesystem.remove(beside)
+            raise
+    return ActiveSegment(filesystem, path, block, file, block.start, block.chain)
