@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from quoth.batch import Batch
-from quoth.connection.closing import Closing
+from quoth.connection.closing import Closeable
 from quoth.filelock import FileLock
 from quoth.message import Message
 from quothwire import pointer as pointers
@@ -64,7 +64,7 @@ class Position(NamedTuple):
     ordinal: int = -1
 
 
-class Cursor(Closing):
+class Cursor(Closeable):
     """Positions of a reader in topics, kept in a file. Belongs to one thread, and to one process.
 
     path: a file, or nothing yet: then it is made by the first `save`. Raises `Damaged` if it holds no cursor,

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Closing(ABC):
+class Closeable(ABC):
     """Is itself in a ``with``, and closed behind it, whatever happens there."""
 
     @abstractmethod

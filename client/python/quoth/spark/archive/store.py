@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from quoth.connection.closing import Closing
+from quoth.connection.closing import Closeable
 from quoth.core.deadline import as_seconds
 from quoth.filelock import FileLock
 from quoth.spark.archive import manifest as manifests
@@ -35,7 +35,7 @@ def read_manifest(root: Path) -> Manifest:
     return manifests.decoded(path.read_bytes(), str(path))
 
 
-class ArchiveStore(Closing):
+class ArchiveStore(Closeable):
     """The one who goes on with an archive. Belongs to one thread; to be closed, or used as a context manager.
 
     root: its folder, which is made. Raises `Conflict` ``locked`` while another one goes on with it, `Damaged`

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from quoth.client import Client
-from quoth.connection.closing import Closing
+from quoth.connection.closing import Closeable
 from quoth.filelock import FileLock
 from quoth.message import Gap
 from quoth.spark.atomic_files import Draft, make_directory
@@ -37,7 +37,7 @@ Keep = Callable[[int, Survey], None]
 """Gets the number of a look and what it found; the same number again replaces what was kept before."""
 
 
-class Checkpoint(Closing):
+class Checkpoint(Closeable):
     """How far topics were looked at, in a directory, which is made, or in memory only. To be closed.
 
     directory: None for memory. settings: what may not change from one run to the next. Raises `Conflict`
