@@ -34,7 +34,7 @@ from quothlog.storage.filesystem import Buffer, FileSystem, PosixFileSystem, dur
 from quothlog.transactions.transactions import LogTransactions
 from quothwire import batch
 from quothwire.batch import Flag
-from quothwire.closing import Closing
+from quothwire.closing import Closeable
 from quothwire.errors import QuothError
 from quothwire.headers import encode_headers
 from quothwire.pointer import POINTER_MAX, check_pointer
@@ -63,7 +63,7 @@ class LogInfo:
     gauges: dict[str, int]
 
 
-class Log(Closing):
+class Log(Closeable):
     """The log in a directory. Open it with `Log.open`; close it, or use it as a context manager.
 
     appender: the end of the log, for callers that sync in another thread. findings: what the opening found.

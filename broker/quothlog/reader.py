@@ -17,7 +17,7 @@ from pathlib import Path
 
 from quothlog.reading.tailer import Missing, Tailer
 from quothwire import batch
-from quothwire.closing import Closing
+from quothwire.closing import Closeable
 from quothwire.record import Record, records_of
 
 log = logging.getLogger("quothlog")
@@ -32,7 +32,7 @@ def log_missing(missing: Missing) -> None:
     )  # fmt: skip
 
 
-class Reader(Closing):
+class Reader(Closeable):
     """Records behind a cursor, oldest first. One thread at a time; as many readers as you like.
 
     It takes no lock and changes nothing, so it needs no writer and disturbs none. What has been written may

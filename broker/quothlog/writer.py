@@ -22,7 +22,7 @@ from quothlog.reading.directory_watch import DirectoryWatch
 from quothlog.retention import LogOptions
 from quothlog.storage.clock import Clock, SystemClock
 from quothwire import batch
-from quothwire.closing import Closing
+from quothwire.closing import Closeable
 from quothwire.errors import Conflict, QuothError, Unavailable, error
 from quothwire.headers import encode_headers
 from quothwire.text.paths import given_path
@@ -42,7 +42,7 @@ OWNER_S, OWNER_PAUSE_S = 1.0, 0.01
 log = logging.getLogger("quothlog")
 
 
-class Writer(Closing):
+class Writer(Closeable):
     """A log with one writer, any number of whose threads may call it. Close it, or use it in a `with` block.
 
     log: the log that it writes, for `log.info()`, `log.trim(...)` and the like, while no other thread calls

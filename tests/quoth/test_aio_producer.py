@@ -17,7 +17,7 @@ from kit.deadlines import DEADLINE_S, soon
 from quoth import ProducerError, RequestError, Unavailable
 from quoth.aio import Client, Producer
 from quoth.aio import producer as aio_producer
-from quoth.connection.send_loop import Delivery
+from quoth.connection.send_loop import SendLoop
 from quothwire.protocol.messages import Operation, Published
 
 
@@ -111,7 +111,7 @@ async def test_full_buffer_lets_the_sender_wait_and_nobody_else(meddler: Meddler
 async def test_sender_does_not_wait_for_ever(
     meddler: Meddler, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Delivery, "_is_expired", lambda *_: False)
+    monkeypatch.setattr(SendLoop, "_is_expired", lambda *_: False)
     async with quoth.aio.connect(meddler.url) as client:
         mute(meddler)
         producer = client.producer(topic, batch=1, max_buffer=1, timeout=0.1)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RESEND_S, RETRIED, Exchange
+from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RESEND_S, RETRIED, RequestState
 from quothwire.errors import CODES, error
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Fetch, Ping, Pong
@@ -15,9 +15,9 @@ from quothwire.protocol.messages import Fetch, Ping, Pong
 NOW = 1_000.0
 
 
-def begun(deadline: float = NOW + 600, wait: float = 0.0) -> Exchange:
+def begun(deadline: float = NOW + 600, wait: float = 0.0) -> RequestState:
     """One whose first copy was sent at `NOW`."""
-    exchange = Exchange(Ping(), deadline=deadline, wait=wait)
+    exchange = RequestState(Ping(), deadline=deadline, wait=wait)
     exchange.begin(1, NOW)
     exchange.unheard += 1
     return exchange
@@ -35,8 +35,8 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_says_what_it_is_in_an_error() -> None:
-    assert Exchange(Ping()).what == "ping"
-    assert Exchange(Fetch(), "orders").what == "fetch orders"
+    assert RequestState(Ping()).what == "ping"
+    assert RequestState(Fetch(), "orders").what == "fetch orders"
 
 
 def test_an_answer_settles_it() -> None:
@@ -67,7 +67,7 @@ def test_a_refusal_that_passes_lets_it_rest_and_then_be_sent_again(code: str) ->
 
 @pytest.mark.parametrize("code", sorted(RETRIED))
 def test_a_refusal_that_passes_is_an_answer_to_whoever_wants_it(code: str) -> None:
-    exchange = Exchange(Ping(), retried=frozenset())
+    exchange = RequestState(Ping(), retried=frozenset())
     exchange.begin(1, NOW)
     assert exchange.is_settled_by(refusal(code), NOW + 1)
 
@@ -111,7 +111,7 @@ def test_silence_of_a_broker_that_is_away_lets_it_wait_until_that_is_found() -> 
 
 
 def test_absence_ends_it_unless_somebody_is_there_in_time() -> None:
-    exchange = Exchange(Ping(), absence=60.0)
+    exchange = RequestState(Ping(), absence=60.0)
     exchange.begin(1, NOW)
     for now, connected in ((NOW + 1, False), (NOW + 60, True), (NOW + 300, False)):
         assert not exchange.is_over(now)

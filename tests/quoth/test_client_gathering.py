@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from quoth.core.multi_reader import LIST_S, ROUND_REST, Gathering, Plan
-from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, Exchange
+from quoth.core.multi_reader import LIST_S, ROUND_REST, MultiReader, ReadPlan
+from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestState
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Fetched, Pong, Topics
@@ -18,12 +18,14 @@ NOTHING = Fetched(next=0, newest=7, end=3, gone=0, damaged=0, log=5)
 """The answer of a topic of three records, whose end was asked for."""
 
 
-def gathering(*topics: str, follow: bool = True, ordered: bool = True, start: int | None = None) -> Gathering:
+def gathering(
+    *topics: str, follow: bool = True, ordered: bool = True, start: int | None = None
+) -> MultiReader:
     """One that may take three seconds for what does not wait."""
-    return Gathering(topics, Plan(follow, ordered, start), None, 3.0)
+    return MultiReader(topics, ReadPlan(follow, ordered, start), None, 3.0)
 
 
-def asked(gathering: Gathering, now: float = NOW, every: float = math.inf) -> dict[str, Exchange]:
+def asked(gathering: MultiReader, now: float = NOW, every: float = math.inf) -> dict[str, RequestState]:
     """What it asks now."""
     return {exchange.what: exchange for exchange in gathering.ask(now, every)}
 
@@ -99,7 +101,7 @@ def test_whoever_follows_waits_for_ever_and_whoever_reads_does_not() -> None:
         reading.take(fetch, refusal, NOW + 3.5)
 
 
-def begun_with_nothing() -> Gathering:
+def begun_with_nothing() -> MultiReader:
     """One that follows whatever topics come, of which there are none."""
     reading = gathering("*")
     reading.take(asked(reading)["list"], answer(Topics([])), NOW)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quoth import Batch, Gap, Message
-from quoth.core.merge import Merge
+from quoth.core.merge import TopicMerge
 from quothwire.pointer import POINTER_MAX
 
 
@@ -16,22 +16,22 @@ def batch(topic: str, first: int, records: int = 1) -> Batch:
     return Batch(topic, first, 0, [b"%d" % number for number in range(records)], None, None)
 
 
-def told(merge: Merge) -> list[tuple[int, str]]:
+def told(merge: TopicMerge) -> list[tuple[int, str]]:
     """What it hands out now, as pointers and topics."""
     runs = merge.take()
     return [(one.pointer, one.topic) for run in runs if isinstance(run, list) for one in run]
 
 
 @pytest.fixture
-def merge() -> Merge:
+def merge() -> TopicMerge:
     """A merge of two topics."""
-    merge = Merge(ordered=True)
+    merge = TopicMerge(ordered=True)
     merge.add("a")
     merge.add("b")
     return merge
 
 
-def test_a_record_is_held_back_until_no_older_one_can_come(merge: Merge) -> None:
+def test_a_record_is_held_back_until_no_older_one_can_come(merge: TopicMerge) -> None:
     merge.push("a", batch("a", 5))
     assert told(merge) == []
     assert (merge.held, merge.behind(5), merge.watermark) == (5, ["b"], 0)
@@ -42,7 +42,7 @@ def test_a_record_is_held_back_until_no_older_one_can_come(merge: Merge) -> None
     assert (merge.held, merge.watermark) == (None, 5)
 
 
-def test_records_at_hand_tell_as_much_as_a_settled_time(merge: Merge) -> None:
+def test_records_at_hand_tell_as_much_as_a_settled_time(merge: TopicMerge) -> None:
     merge.push("a", batch("a", 5))
     merge.push("b", batch("b", 9))
     assert told(merge) == [(5, "a")]
@@ -51,7 +51,7 @@ def test_records_at_hand_tell_as_much_as_a_settled_time(merge: Merge) -> None:
     assert (merge.held, merge.watermark, merge.late) == (10, 9, 0)
 
 
-def test_equal_pointers_go_by_the_names_of_their_topics(merge: Merge) -> None:
+def test_equal_pointers_go_by_the_names_of_their_topics(merge: TopicMerge) -> None:
     merge.push("b", batch("b", 5, 3))
     merge.push("a", batch("a", 5, 3))
     merge.end("a")
@@ -59,7 +59,7 @@ def test_equal_pointers_go_by_the_names_of_their_topics(merge: Merge) -> None:
     assert told(merge) == [(pointer, topic) for pointer in (5, 6, 7) for topic in "ab"]
 
 
-def test_a_topic_that_has_ended_holds_nothing_back(merge: Merge) -> None:
+def test_a_topic_that_has_ended_holds_nothing_back(merge: TopicMerge) -> None:
     merge.push("a", batch("a", 5))
     merge.push("b", batch("b", 4))
     merge.end("b")
@@ -68,7 +68,7 @@ def test_a_topic_that_has_ended_holds_nothing_back(merge: Merge) -> None:
     assert told(merge) == [(6, "a")]
 
 
-def test_a_topic_that_joins_late_takes_part(merge: Merge) -> None:
+def test_a_topic_that_joins_late_takes_part(merge: TopicMerge) -> None:
     merge.settle("b", 100)
     merge.push("a", batch("a", 5))
     merge.add("c")
@@ -77,7 +77,7 @@ def test_a_topic_that_joins_late_takes_part(merge: Merge) -> None:
     assert told(merge) == [(4, "c")]
 
 
-def test_what_comes_too_late_is_handed_out_at_once_and_counted(merge: Merge) -> None:
+def test_what_comes_too_late_is_handed_out_at_once_and_counted(merge: TopicMerge) -> None:
     merge.settle("b", 10)
     merge.push("a", batch("a", 8))
     assert told(merge) == [(8, "a")]
@@ -86,7 +86,7 @@ def test_what_comes_too_late_is_handed_out_at_once_and_counted(merge: Merge) -> 
     assert merge.late == 2
 
 
-def test_a_gap_comes_before_what_follows_it(merge: Merge) -> None:
+def test_a_gap_comes_before_what_follows_it(merge: TopicMerge) -> None:
     gap = Gap("a", 5, 9, 3, "trimmed")
     merge.push("a", batch("a", 5))
     merge.push("a", gap)
@@ -99,7 +99,7 @@ def test_a_gap_comes_before_what_follows_it(merge: Merge) -> None:
 
 
 def test_without_an_order_nothing_is_held_back() -> None:
-    merge = Merge(ordered=False)
+    merge = TopicMerge(ordered=False)
     merge.add("a")
     merge.add("b")
     merge.push("a", batch("a", 5))
@@ -121,7 +121,7 @@ def test_whatever_comes_when_the_order_is_that_of_the_pointers(
 ) -> None:
     """Topics bring their records in any turn, and settle what they may; everything comes out, in order."""
     expected = sorted((pointer, topic) for topic, pointers in left.items() for pointer in pointers)
-    merge = Merge(ordered=True)
+    merge = TopicMerge(ordered=True)
     for topic in left:
         merge.add(topic)
     found: list[tuple[int, str]] = []
@@ -143,7 +143,7 @@ def test_whatever_comes_when_the_order_is_that_of_the_pointers(
     assert (merge.late, merge.held) == (0, None)
 
 
-def test_a_message_of_a_merge_is_what_the_batch_holds(merge: Merge) -> None:
+def test_a_message_of_a_merge_is_what_the_batch_holds(merge: TopicMerge) -> None:
     merge.push("a", Batch("a", 5, 0, [b"v"], [b"k"], None))
     merge.settle("b", POINTER_MAX)
     assert merge.take() == [[Message("a", 5, b"v", b"k", {})]]

@@ -23,11 +23,11 @@ from kit.scale import long_form, times
 from quoth import Ack
 from quoth.connection.connection import HEARTBEAT_MS, UNACKNOWLEDGED_S, Channel, Link
 from quoth.connection.tcp_watch import INFO, unacknowledged
-from quoth.core.adaptive_timeout import PATIENCE_MAX_S, PATIENCE_S, Patience
-from quoth.core.inflight import Pipeline
-from quoth.core.multi_reader import ROUND_REST_MAX_S, Gathering, Plan
-from quoth.core.outgoing import Failure, Outgoing
-from quoth.core.request_state import BACKOFF_MAX_S, RESEND_S, Exchange
+from quoth.core.adaptive_timeout import PATIENCE_MAX_S, PATIENCE_S, AdaptiveTimeout
+from quoth.core.inflight import Inflight
+from quoth.core.multi_reader import ROUND_REST_MAX_S, MultiReader, ReadPlan
+from quoth.core.outgoing import Failure, ProducerBatch
+from quoth.core.request_state import BACKOFF_MAX_S, RESEND_S, RequestState
 from quoth.forward import forwarder
 from quoth.forward.forwarder import Forwarder
 from quothwire.errors import error
@@ -100,10 +100,10 @@ def test_a_connection_over_which_nothing_came_while_no_thread_waited_is_made_ane
     with zmq.Context() as context:
         channel = Channel(context, broker.url)
         try:
-            channel.settle(Exchange(Ping()))
+            channel.settle(RequestState(Ping()))
             broker.freeze()
             pause(UNACKNOWLEDGED_S + HEARTBEAT_MS / 1_000)
-            again = Exchange(Ping(), deadline=time.monotonic() + DEADLINE_S)
+            again = RequestState(Ping(), deadline=time.monotonic() + DEADLINE_S)
             channel.ask(again)  # while it is frozen, so that nothing of it can come before
             os.kill(broker.pid, signal.SIGCONT)
             channel.settle(again)
@@ -138,7 +138,7 @@ def test_the_pause_between_attempts_tells_how_long_nothing_was_acknowledged(
 
 @LENGTHS
 def test_a_merge_rests_no_longer_for_an_outage_within_a_round(seconds: float) -> None:
-    merge = Gathering(["*"], Plan(follow=True, ordered=True), None, 3.0)
+    merge = MultiReader(["*"], ReadPlan(follow=True, ordered=True), None, 3.0)
     (listing,) = merge.ask(NOW, math.inf)
     merge.take(listing, Answer(0, Topics([]), b""), NOW)
     asked = {one.what: one for one in merge.ask(NOW, 0.0)}
@@ -152,7 +152,7 @@ def test_a_merge_rests_no_longer_for_an_outage_within_a_round(seconds: float) ->
 
 @LENGTHS
 def test_a_request_is_sent_again_as_soon_as_the_broker_is_found_again(seconds: float) -> None:
-    exchange = Exchange(Ping())
+    exchange = RequestState(Ping())
     exchange.begin(1, NOW)
     now = NOW
     while now < NOW + seconds:
@@ -164,7 +164,7 @@ def test_a_request_is_sent_again_as_soon_as_the_broker_is_found_again(seconds: f
 
 @LENGTHS
 def test_a_request_that_was_refused_all_the_time_is_sent_again_soon(seconds: float) -> None:
-    exchange = Exchange(Ping())
+    exchange = RequestState(Ping())
     exchange.begin(1, NOW)
     now = NOW
     while now < NOW + seconds:
@@ -177,8 +177,10 @@ def test_a_request_that_was_refused_all_the_time_is_sent_again_soon(seconds: flo
 @LENGTHS
 def test_batches_that_were_refused_all_the_time_are_sent_again_soon(seconds: float) -> None:
     settled: list[Ack | Failure] = []
-    pipeline: Pipeline[Outgoing] = Pipeline("topic", Publish(), lambda _, outcome: settled.append(outcome))
-    batch = Outgoing(0, values=[b"value"])
+    pipeline: Inflight[ProducerBatch] = Inflight(
+        "topic", Publish(), lambda _, outcome: settled.append(outcome)
+    )
+    batch = ProducerBatch(0, values=[b"value"])
     pipeline.launch(batch)
     now = NOW
     while now < NOW + seconds:
@@ -193,20 +195,20 @@ def test_batches_that_were_refused_all_the_time_are_sent_again_soon(seconds: flo
 
 @LENGTHS
 def test_an_acknowledgement_that_took_long_makes_patient_within_limits(seconds: float) -> None:
-    learnt = Patience()
+    learnt = AdaptiveTimeout()
     learnt.acknowledged(100 * seconds)
     assert PATIENCE_S <= learnt.seconds <= PATIENCE_MAX_S
     learnt.acknowledged(0.01)
     assert learnt.seconds == PATIENCE_S
 
 
-class Remembering(Patience):
+class Remembering(AdaptiveTimeout):
     """Remembers what it was taught."""
 
     taught: list[float]
 
     def acknowledged(self, seconds: float) -> None:
-        """See `Patience`."""
+        """See `AdaptiveTimeout`."""
         self.taught.append(seconds)
         super().acknowledged(seconds)
 
@@ -217,6 +219,6 @@ def test_a_forwarder_learns_nothing_from_a_batch_that_was_sent_twice(monkeypatch
     nothing: Any = None
     carrying = Forwarder(nothing, nothing, "copy", standing=None, save=nothing, events=nothing)
     for copies in (1, 2):
-        parcel = forwarder._Parcel(header=nothing, payload=b"", begins=False, copies=copies)
+        parcel = forwarder._ForwardedBatch(header=nothing, payload=b"", begins=False, copies=copies)
         carrying._settle(parcel, Ack(1, 1, 1, "synced", duplicate=False))
     assert len(Remembering.taught) == 1

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from kit.scale import times
-from quoth.core.inflight import IN_FLIGHT_MAX, Pipeline
-from quoth.core.outgoing import RECORD_BYTES, Failure, Outgoing
+from quoth.core.inflight import IN_FLIGHT_MAX, Inflight
+from quoth.core.outgoing import RECORD_BYTES, Failure, ProducerBatch
 from quoth.message import Ack
 from quothwire import batch
 from quothwire.errors import error
@@ -22,7 +22,7 @@ from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Publish, Published
 
-Settled = tuple[Outgoing, Ack | Failure]
+Settled = tuple[ProducerBatch, Ack | Failure]
 
 
 class Sender:
@@ -30,14 +30,14 @@ class Sender:
 
     def __init__(self) -> None:
         self.settled: list[Settled] = []
-        self.pipeline: Pipeline[Outgoing] = Pipeline(
+        self.pipeline: Inflight[ProducerBatch] = Inflight(
             "t", Publish(), lambda outgoing, outcome: self._settle(outgoing, outcome)
         )
         self.launched = 0
 
     def launch(self) -> Call:
         """Send the next batch."""
-        outgoing = Outgoing(self.launched)
+        outgoing = ProducerBatch(self.launched)
         value = b"%d" % self.launched
         outgoing.add(value, None, b"", RECORD_BYTES + len(value))
         self.launched += 1
@@ -51,7 +51,7 @@ class Sender:
         """The batches that were settled as stored, refused or unknown, in that order."""
         return [outgoing.number for outgoing, outcome in self.settled if kind_of(outcome) == kind]
 
-    def _settle(self, outgoing: Outgoing, outcome: Ack | Failure) -> None:
+    def _settle(self, outgoing: ProducerBatch, outcome: Ack | Failure) -> None:
         self.settled.append((outgoing, outcome))
 
 

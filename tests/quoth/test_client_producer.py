@@ -18,7 +18,7 @@ from kit.broker.proxies import Meddler, pass_on
 from kit.deadlines import DEADLINE_S, eventually, hold
 from quoth import Ack, Client, Failure, Messages, Producer, ProducerError, RequestError, Unavailable
 from quoth import producer as producer_module
-from quoth.connection.send_loop import Delivery
+from quoth.connection.send_loop import SendLoop
 from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.errors import error
 from quothwire.headers import HEADERS_BYTES_MAX
@@ -384,7 +384,7 @@ def test_sender_does_not_wait_for_ever(
     meddler: Meddler, connect: Connect, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what it could not send is certain not to be stored, while what holds it up may well be."""
-    monkeypatch.setattr(Delivery, "_is_expired", lambda *_: False)
+    monkeypatch.setattr(SendLoop, "_is_expired", lambda *_: False)
     with connect(meddler).producer(topic, batch=5, max_buffer=5, timeout=0.1) as producer:
         meddler.on_request = lambda call: error("busy", "of the test")
         for number in range(5):

@@ -23,9 +23,9 @@ from kit.scale import times
 from quoth import Client, Failure, Producer, ProducerError
 from quoth import producer as producer_module
 from quoth.connection import send_loop
-from quoth.connection.send_loop import Delivery
+from quoth.connection.send_loop import SendLoop
 from quoth.core.inflight import IN_FLIGHT_MAX
-from quoth.core.outgoing import Outgoing
+from quoth.core.outgoing import ProducerBatch
 from quothd import Broker
 from quothlog.storage.filesystem import PosixFile
 from quothwire import batch
@@ -202,11 +202,11 @@ def test_disk_that_stays_full_is_a_certain_failure(
     broker = start_broker(disk_free_min=2**60)
     producer = connect(broker).producer("t", batch=1)
 
-    def is_refused(self: Delivery[Outgoing], *_: object) -> bool:
+    def is_refused(self: SendLoop[ProducerBatch], *_: object) -> bool:
         in_flight = self._pipeline._in_flight
         return bool(in_flight) and all(one.refusal for one in in_flight)
 
-    monkeypatch.setattr(Delivery, "_is_expired", is_refused)
+    monkeypatch.setattr(SendLoop, "_is_expired", is_refused)
     send_all(producer, numbered(range(3)))
     failures = failures_of(producer.close)
     assert [failure.values for failure in failures] == [[b"0"], [b"1"], [b"2"]]

@@ -20,7 +20,7 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.logs import segments
 from quoth import Ack, Client, Disconnected, NotFound, RequestError, Unavailable
 from quoth.core import request_state as exchange
-from quoth.core.request_state import Exchange
+from quoth.core.request_state import RequestState
 from quothd import Broker
 from quothlog.storage.filesystem import PosixFile
 from quothwire.batch import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
@@ -331,12 +331,12 @@ def test_passing_refusal_is_raised_at_the_deadline_and_nothing_is_stored(
 ) -> None:
     """It comes when the fifth copy has been refused: that refusal is taken when the time is over."""
     client = connect(meddler)
-    refusals, is_settled_by = count(1), Exchange.is_settled_by
+    refusals, is_settled_by = count(1), RequestState.is_settled_by
 
-    def take(exchange: Exchange, answer: Answer, now: float) -> bool:
+    def take(exchange: RequestState, answer: Answer, now: float) -> bool:
         return is_settled_by(exchange, answer, now + 2 * DEADLINE_S * (next(refusals) == 5))
 
-    monkeypatch.setattr(Exchange, "is_settled_by", take)
+    monkeypatch.setattr(RequestState, "is_settled_by", take)
     meddler.on_request = lambda call: error(code, "of the test")
     with pytest.raises(Unavailable) as caught:
         client.publish(topic, b"a", timeout=2 * DEADLINE_S)

@@ -11,7 +11,7 @@ from kit.broker.brokers import StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
 from kit.disk.damage import flip, stored_batches
-from quoth import Ack, Client, Gap, StoredBatch, Stretch
+from quoth import Ack, Client, Gap, PointerRange, StoredBatch
 from quothwire import batch
 from quothwire.protocol.messages import Operation
 from quothwire.record import records_of
@@ -59,7 +59,7 @@ def test_a_stretch_is_counted(client: Client, topic: str) -> None:
     assert (counted.records, counted.first, counted.last) == (6, pointers[4], pointers[9])
     assert client.advance(topic, max_bytes=1).records == 1
     (one,) = client.split(topic, 0, pointers[-1], 1)
-    assert one == Stretch(0, pointers[-1], len(pointers), client.count(topic).bytes)
+    assert one == PointerRange(0, pointers[-1], len(pointers), client.count(topic).bytes)
 
 
 def test_stored_batches_come_some_mebibytes_at_a_time(meddler: Meddler, connect: Connect, topic: str) -> None:

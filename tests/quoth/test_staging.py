@@ -9,25 +9,25 @@ import pytest
 
 from kit.broker.peers import refused
 from quoth.columns import columns
-from quoth.core.request_state import Exchange
-from quoth.core.staging import BATCH_BYTES, IN_FLIGHT_BYTES, IN_FLIGHT_MAX, Name, Staging
+from quoth.core.request_state import RequestState
+from quoth.core.staging import BATCH_BYTES, IN_FLIGHT_BYTES, IN_FLIGHT_MAX, PartStaging, TransactionName
 from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Staged
 
-NAME = Name("t", "app", 0)
+NAME = TransactionName("t", "app", 0)
 OK = Staged(1, 1, 1)
 
 
 @pytest.fixture
-def staging() -> Staging:
+def staging() -> PartStaging:
     """An attempt."""
-    return Staging(NAME, 0, batch.BATCH_BYTES_MAX, 60.0)
+    return PartStaging(NAME, 0, batch.BATCH_BYTES_MAX, 60.0)
 
 
-def put(staging: Staging, count: int, size: int = 1) -> None:
+def put(staging: PartStaging, count: int, size: int = 1) -> None:
     """Put in batches of one record."""
     for _ in range(count):
         taken = columns(bytes(size), None, None)
@@ -35,19 +35,19 @@ def put(staging: Staging, count: int, size: int = 1) -> None:
         staging.seal()
 
 
-def number_of(asked: Exchange) -> int:
+def number_of(asked: RequestState) -> int:
     """Which batch that is."""
     asked.begin(0, 0.0)
     number: int = binary_codec.decode_arguments(binary_codec.decode_call(asked.frames)).number
     return number
 
 
-def answer(staging: Staging, asked: Exchange, code: str = "") -> None:
+def answer(staging: PartStaging, asked: RequestState, code: str = "") -> None:
     """Answer one, with a refusal if there is a code."""
     staging.take(asked, Answer(0, error(code, "of the test") if code else OK, b""))
 
 
-def test_everything_is_asked_at_once_in_order(staging: Staging) -> None:
+def test_everything_is_asked_at_once_in_order(staging: PartStaging) -> None:
     put(staging, 5)
     assert list(map(number_of, staging.leaving())) == [0, 1, 2, 3, 4]
     assert list(staging.leaving()) == []
@@ -55,7 +55,7 @@ def test_everything_is_asked_at_once_in_order(staging: Staging) -> None:
 
 @pytest.mark.parametrize(("count", "size"), [(IN_FLIGHT_MAX, 1), (2, IN_FLIGHT_BYTES // 2)])
 def test_there_is_room_until_so_many_or_so_large_ones_are_on_their_way(
-    staging: Staging, count: int, size: int
+    staging: PartStaging, count: int, size: int
 ) -> None:
     put(staging, count - 1, size)
     assert staging.has_room
@@ -68,7 +68,7 @@ def test_there_is_room_until_so_many_or_so_large_ones_are_on_their_way(
 
 
 def test_what_is_refused_behind_one_that_is_awaited_waits_for_it_and_so_does_what_is_new(
-    staging: Staging,
+    staging: PartStaging,
 ) -> None:
     put(staging, 3)
     first, second, third = staging.leaving()
@@ -82,7 +82,7 @@ def test_what_is_refused_behind_one_that_is_awaited_waits_for_it_and_so_does_wha
 
 
 def test_first_one_that_is_out_of_order_though_it_follows_what_was_staged_ends_the_attempt(
-    staging: Staging,
+    staging: PartStaging,
 ) -> None:
     put(staging, 2)
     first, second = staging.leaving()
@@ -95,7 +95,7 @@ def test_first_one_that_is_out_of_order_though_it_follows_what_was_staged_ends_t
         staging.check()
 
 
-def test_answer_to_what_was_asked_again_meanwhile_is_passed_over(staging: Staging) -> None:
+def test_answer_to_what_was_asked_again_meanwhile_is_passed_over(staging: PartStaging) -> None:
     put(staging, 2)
     first, second = staging.leaving()
     answer(staging, second, "out_of_sequence")
@@ -107,7 +107,9 @@ def test_answer_to_what_was_asked_again_meanwhile_is_passed_over(staging: Stagin
 
 
 @pytest.mark.parametrize("code", ["sequence_reused", "storage_failed", "too_large", "already_published"])
-def test_refusal_that_does_not_pass_ends_the_attempt_wherever_it_comes(staging: Staging, code: str) -> None:
+def test_refusal_that_does_not_pass_ends_the_attempt_wherever_it_comes(
+    staging: PartStaging, code: str
+) -> None:
     put(staging, 3)
     _, second, _ = staging.leaving()
     with pytest.raises(QuothError) as problem:
@@ -121,10 +123,10 @@ def test_broker_that_takes_no_holes_gets_all_in_order_whatever_overtakes_what(
 ) -> None:
     """Requests arrive in any order, as when the broker was busy for some of them."""
     for _ in range(300):
-        staging = Staging(NAME, 0, batch.BATCH_BYTES_MAX, 60.0)
+        staging = PartStaging(NAME, 0, batch.BATCH_BYTES_MAX, 60.0)
         put(staging, rng.randint(1, IN_FLIGHT_MAX))
         stored: list[int] = []
-        arriving: list[Exchange] = []
+        arriving: list[RequestState] = []
         while not staging.is_settled:
             arriving += staging.leaving()
             assert arriving, f"QUOTH_SEED={seed}: it waits for nothing"
@@ -138,7 +140,7 @@ def test_broker_that_takes_no_holes_gets_all_in_order_whatever_overtakes_what(
 
 
 def test_batches_are_cut_where_a_mebibyte_is_full(rng: random.Random, seed: int) -> None:
-    staging = Staging(NAME, 0, batch.BATCH_BYTES_MAX, 60.0)
+    staging = PartStaging(NAME, 0, batch.BATCH_BYTES_MAX, 60.0)
     sizes = [rng.choice((1, 1_000, BATCH_BYTES // 2, 2 * BATCH_BYTES)) for _ in range(200)]
     taken = columns([bytes(size) for size in sizes], [None] * 200, [{}] * 200)
     for _ in staging.put(taken, staging.sizes_of(taken)):

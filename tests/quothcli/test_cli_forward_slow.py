@@ -16,9 +16,15 @@ from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, Wire
 from quoth import Client, QuothError
 from quoth.core import adaptive_timeout
-from quoth.core.adaptive_timeout import PATIENCE_MAX_S, PATIENCE_S, WINDOW_BYTES, WINDOW_BYTES_MAX, Patience
+from quoth.core.adaptive_timeout import (
+    PATIENCE_MAX_S,
+    PATIENCE_S,
+    WINDOW_BYTES,
+    WINDOW_BYTES_MAX,
+    AdaptiveTimeout,
+)
 from quoth.forward import forwarder
-from quoth.forward.forwarder import Forwarder, Losses, Standing
+from quoth.forward.forwarder import Forwarder, ForwardingProgress, LostRecords
 from quothcli.commands.records.forward import LogSource
 from quothlog import Log
 from quothwire.errors import error
@@ -52,7 +58,7 @@ class Watching:
         self.waited.append(problem.code)
         self.pauses.append(seconds)
 
-    def lost(self, losses: Losses) -> None:
+    def lost(self, losses: LostRecords) -> None:
         """See `Events`."""
         raise AssertionError(losses)
 
@@ -78,7 +84,7 @@ def test_batches_that_take_longer_than_is_waited_for_arrive_once(
         for value in values:
             log.append(value)
     watching = Watching()
-    saved: list[Standing] = []
+    saved: list[ForwardingProgress] = []
     with Client(wire.url, None, 20.0) as slow:
         Forwarder(
             LogSource(tmp_path / "log"), slow, topic, standing=None, save=saved.append, events=watching
@@ -125,7 +131,7 @@ def test_the_pauses_stay_short_after_refusals_that_end_with_an_outage(
 
 
 def test_quick_answers_open_the_window_and_slow_ones_make_patient() -> None:
-    learnt = Patience()
+    learnt = AdaptiveTimeout()
     assert (learnt.seconds, learnt.window) == (PATIENCE_S, WINDOW_BYTES)
     for _ in range(20):
         learnt.acknowledged(0.01)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from quoth.client import Client, connect
     from quoth.core.outgoing import Failure, ProducerError
     from quoth.cursor import Cursor, Position
-    from quoth.message import Ack, Gap, Message, Stretch
+    from quoth.message import Ack, Gap, Message, PointerRange, Stretch
     from quoth.producer import Producer
     from quoth.reading import Reading
     from quoth.transaction import PartWriter, Transaction
@@ -52,6 +52,7 @@ __all__ = [
     "Messages",
     "NotFound",
     "PartWriter",
+    "PointerRange",
     "Position",
     "Producer",
     "ProducerError",
@@ -74,7 +75,7 @@ _HOMES = {
     "quoth.batch": ("Batch", "Messages", "StoredBatch"),
     "quoth.client": ("Client", "connect"),
     "quoth.cursor": ("Cursor", "Position"),
-    "quoth.message": ("Ack", "Gap", "Message", "Stretch"),
+    "quoth.message": ("Ack", "Gap", "Message", "PointerRange", "Stretch"),
     "quoth.core.outgoing": ("Failure", "ProducerError"),
     "quoth.producer": ("Producer",),
     "quoth.reading": ("Reading",),

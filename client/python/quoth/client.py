@@ -15,12 +15,12 @@ from quoth.core.deadline import as_seconds, deadline_in
 from quoth.core.defaults import BUFFER_MAX
 from quoth.core.defaults import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
 from quoth.core.defaults import DEFAULT_URL as DEFAULT_URL
-from quoth.core.request_state import Steps
-from quoth.message import Ack, Message, OnGap, Stretch
-from quoth.reader import Passage, reader_from
-from quoth.timestamps import Moment, as_pointer, cursor
+from quoth.core.request_state import ClientCall
+from quoth.message import Ack, Message, OnGap, PointerRange
+from quoth.reader import BatchCursor, reader_from
+from quoth.timestamps import Timestamp, as_pointer, cursor
 from quothwire import batch as wire
-from quothwire.closing import Closing
+from quothwire.closing import Closeable
 from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import (
     Advance,
@@ -42,7 +42,7 @@ from quothwire.topic import check_topic
 
 if TYPE_CHECKING:
     from quoth.core.multi_reader import Start
-    from quoth.core.tailing import CursorFile, Tailing
+    from quoth.core.tailing import CursorFile, TailState
     from quoth.cursor import Cursor
     from quoth.producer import Producer
     from quoth.reading import Reading
@@ -93,7 +93,7 @@ def address_of(broker: str | BrokerLike) -> tuple[str, Context | None]:
     return broker, None
 
 
-class Client(Closing):
+class Client(Closeable):
     """A broker's client, to be made by `connect`, closed or used as a context manager.
 
     Any thread may call any method: each call takes a connection of its own from a pool. An iterator, a
@@ -174,10 +174,10 @@ class Client(Closing):
         and never again; and a number that rises with every transaction of the application on this topic.
         Asks the broker nothing.
         """
-        from quoth.core.staging import Name
+        from quoth.core.staging import TransactionName
         from quoth.transaction import Transaction
 
-        return Transaction(self, Name(topic, application, version).checked())
+        return Transaction(self, TransactionName(topic, application, version).checked())
 
     def _link(self, silence: float) -> Link:
         """A connection of its own, for whoever keeps many requests on their way. He closes it."""
@@ -190,8 +190,8 @@ class Client(Closing):
         topic: str,
         *,
         after: int | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
+        since: Timestamp | None = None,
+        until: Timestamp | None = None,
         limit: int = 1_000,
         timeout: float | None = None,
         on_gap: OnGap | None = None,
@@ -211,8 +211,8 @@ class Client(Closing):
         topic: str,
         *,
         after: int | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
+        since: Timestamp | None = None,
+        until: Timestamp | None = None,
         on_gap: OnGap | None = None,
     ) -> Iterator[Batch]:
         """Batches that are there now, oldest first: the fast path for many records.
@@ -249,7 +249,7 @@ class Client(Closing):
         """
         return self._run(calls.advance(topic, after, max_records, max_bytes, self.timeout))
 
-    def split(self, topic: str, after: int, until: int, parts: int) -> list[Stretch]:
+    def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
         """Divide what is kept above `after` up to `until` into at most so many parts, between batches.
 
         None is empty; none holds more than twice its share of the records, unless it is one batch.
@@ -268,7 +268,7 @@ class Client(Closing):
         topic: str,
         *,
         after: int | None = None,
-        since: Moment | None = None,
+        since: Timestamp | None = None,
         cursor: CursorFile | None = None,
         on_gap: OnGap | None = None,
     ) -> Iterator[Message]:
@@ -281,9 +281,9 @@ class Client(Closing):
         when the next one is asked for: then the cursor moves behind it. It is saved meanwhile, some times a
         second, and a file is closed with the iterator.
         """
-        from quoth.core.tailing import Tailing
+        from quoth.core.tailing import TailState
 
-        tailing = Tailing(topic, after, since, cursor, on_gap)
+        tailing = TailState(topic, after, since, cursor, on_gap)
         try:
             if not tailing.is_placed:
                 self._run(tailing.reader.find_end())
@@ -298,8 +298,8 @@ class Client(Closing):
         topics: str | Iterable[str],
         *,
         after: Start | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
+        since: Timestamp | None = None,
+        until: Timestamp | None = None,
         cursor: Cursor | None = None,
         ordered: bool = False,
         on_gap: OnGap | None = None,
@@ -308,11 +308,11 @@ class Client(Closing):
 
         Arguments as for `read` and `tail_many`. Raises `NotFound` for a name that is no topic's.
         """
-        from quoth.core.multi_reader import Plan
+        from quoth.core.multi_reader import ReadPlan
         from quoth.reading import Reading
 
         begin, end = beginning(after, since, 0), calls.last_before(until)
-        plan = Plan(False, ordered, begin, end, cursor, is_time=since is not None)
+        plan = ReadPlan(False, ordered, begin, end, cursor, is_time=since is not None)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
     def tail_many(
@@ -320,7 +320,7 @@ class Client(Closing):
         topics: str | Iterable[str],
         *,
         after: Start | None = None,
-        since: Moment | None = None,
+        since: Timestamp | None = None,
         cursor: Cursor | None = None,
         ordered: bool = False,
         on_gap: OnGap | None = None,
@@ -332,11 +332,11 @@ class Client(Closing):
         one that is not named is read from its beginning. ordered: in the order of their time, each as soon as
         no older one can come, see `Reading`.
         """
-        from quoth.core.multi_reader import Plan
+        from quoth.core.multi_reader import ReadPlan
         from quoth.reading import Reading
 
         begin = beginning(after, since, None)
-        plan = Plan(True, ordered, begin, cursor=cursor, is_time=since is not None)
+        plan = ReadPlan(True, ordered, begin, cursor=cursor, is_time=since is not None)
         return Reading(self._pool, self.timeout, topics, plan, on_gap)
 
     def get(self, topic: str, pointer: int) -> Message:
@@ -373,7 +373,7 @@ class Client(Closing):
         """
         return self._run(calls.delete_topic(topic, self.timeout))
 
-    def trim(self, topic: str, before: Moment) -> Trimmed:
+    def trim(self, topic: str, before: Timestamp) -> Trimmed:
         """Remove the segments that hold only records before a pointer or a time."""
         request = TrimTopic(as_pointer(before))
         return self._run(calls.ask(Trimmed, request, check_topic(topic), timeout=self.timeout))
@@ -405,7 +405,7 @@ class Client(Closing):
         self._payload_bytes_max = calls.payload_bytes_max(welcome)
         return welcome
 
-    def _passage(self, reader: Passage[T], wait: float) -> Iterator[T]:
+    def _passage(self, reader: BatchCursor[T], wait: float) -> Iterator[T]:
         with self._pool.slot() as slot:
             while not reader.is_done:
                 going_on = reader.go_on(wait=wait, timeout=self.timeout)
@@ -413,7 +413,7 @@ class Client(Closing):
                 if not reader.looking:
                     return
 
-    def _tail(self, tailing: Tailing) -> Iterator[Message]:
+    def _tail(self, tailing: TailState) -> Iterator[Message]:
         reader = tailing.reader
         with tailing, self._pool.slot() as slot:
             while True:
@@ -426,19 +426,19 @@ class Client(Closing):
                 for one in found:
                     yield from tailing.messages(one)
 
-    def _go_on(self, going_on: Steps[Iterator[T]], reader: Passage[T], slot: Slot) -> Iterator[T]:
+    def _go_on(self, going_on: ClientCall[Iterator[T]], reader: BatchCursor[T], slot: Slot) -> Iterator[T]:
         with self._pool.channel(slot) as channel:
             found = channel.run(going_on)
             if reader.ahead is not None:
                 channel.ask(reader.ahead)
             return found
 
-    def _run(self, call: Steps[T]) -> T:
+    def _run(self, call: ClientCall[T]) -> T:
         with self._pool.channel() as channel:
             return channel.run(call)
 
 
-def beginning(after: Start | None, since: Moment | None, default: int | None) -> Start | None:
+def beginning(after: Start | None, since: Timestamp | None, default: int | None) -> Start | None:
     """The cursor at which several topics begin, or one for each. Raises `RequestError` as `cursor` does."""
     if isinstance(after, Mapping):
         return {topic: cursor(pointer, since, 0) for topic, pointer in after.items()}

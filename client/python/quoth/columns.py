@@ -13,7 +13,7 @@ from quothwire.headers import encode_headers
 _BYTES = frozenset((bytes,))
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """Values, keys and encoded headers, one of each for every record; None where no record has any."""
 
     values: list[bytes]
@@ -47,7 +47,7 @@ def columns(
     value: bytes | Sequence[bytes],
     key: bytes | Sequence[bytes | None] | None,
     headers: Mapping[str, bytes] | Sequence[Mapping[str, bytes]] | None,
-) -> Columns:
+) -> RecordColumns:
     """The columns of the arguments of a publish. Raises `RequestError` if they are wrong."""
     values = [value] if isinstance(value, bytes) else _several(value, "a value")
     if not _BYTES.issuperset(map(type, values)):
@@ -70,7 +70,7 @@ def columns(
     for column, name in ((keys, "keys"), (encoded, "headers")):
         if column is not None and len(column) != count:
             raise error("bad_request", f"{len(column)} {name} for {count} values")
-    return Columns(values, keys, encoded)
+    return RecordColumns(values, keys, encoded)
 
 
 def _several(given: Any, what: str) -> list[Any]:

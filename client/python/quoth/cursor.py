@@ -39,7 +39,7 @@ from quoth.batch import Batch
 from quoth.filelock import FileLock
 from quoth.message import Message
 from quothwire import pointer as pointers
-from quothwire.closing import Closing
+from quothwire.closing import Closeable
 from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path
 from quothwire.topic import check_topic
@@ -64,7 +64,7 @@ class Position(NamedTuple):
     ordinal: int = -1
 
 
-class Cursor(Closing):
+class Cursor(Closeable):
     """Positions of a reader in topics, kept in a file. Belongs to one thread, and to one process.
 
     path: a file, or nothing yet: then it is made by the first `save`. Raises `Damaged` if it holds no cursor,

@@ -58,7 +58,7 @@ class Ack:
     duplicate: bool
 
 
-class Stretch(NamedTuple):
+class PointerRange(NamedTuple):
     """Records of a topic above the pointer `after` up to `until`: how many, in how many stored bytes."""
 
     after: int
@@ -66,6 +66,9 @@ class Stretch(NamedTuple):
     records: int
     bytes: int
 
+
+Stretch = PointerRange
+"""The name of `PointerRange` in earlier versions."""
 
 Reason = Literal["trimmed", "damaged", "recreated", "ahead"]
 

@@ -1,7 +1,7 @@
 """The producer: gathers records into batches and keeps several on their way, in order, each stored once.
 
 `send` only appends to the batch that is being filled. One thread of the producer's own seals it when it is
-full or old enough, and hands it to the `Pipeline`, which tells what to send and what has become of it. How
+full or old enough, and hands it to the `Inflight`, which tells what to send and what has become of it. How
 one waits for room and for an end is another matter: `Producer` blocks its thread, `quoth.aio` does not.
 
     filling --full, old enough or flushed--> ready --> in flight --> settled: an `Ack` or a `Failure`
@@ -23,12 +23,12 @@ from typing import Literal, NamedTuple, Self
 import zmq
 
 from quoth.connection.connection import Context, Link
-from quoth.connection.send_loop import Delivery, Supply
-from quoth.connection.wakeup import Bell
+from quoth.connection.send_loop import BatchSupply, SendLoop
+from quoth.connection.wakeup import PipeWakeup
 from quoth.core.deadline import as_seconds
 from quoth.core.defaults import BUFFER_MAX as BUFFER_MAX
-from quoth.core.inflight import Pipeline
-from quoth.core.outgoing import RECORD_BYTES, Failure, Outgoing, ProducerError
+from quoth.core.inflight import Inflight
+from quoth.core.outgoing import RECORD_BYTES, Failure, ProducerBatch, ProducerError
 from quoth.message import Ack
 from quothwire import batch as wire
 from quothwire.errors import QuothError, error
@@ -74,7 +74,7 @@ class ProducerOptions(NamedTuple):
         )
 
 
-class Stream:
+class ProducerCore:
     """A stream of records to one topic, with everything but how one waits for it.
 
     Any thread may call its methods. `_notify` is called, under the lock, by whichever thread has changed
@@ -94,9 +94,9 @@ class Stream:
         self._batch = options.batch
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._filling = Outgoing(0)
-        self._ready: deque[Outgoing] = deque()
-        self._unsettled: dict[int, Outgoing] = {}
+        self._filling = ProducerBatch(0)
+        self._ready: deque[ProducerBatch] = deque()
+        self._unsettled: dict[int, ProducerBatch] = {}
         """Everything with records in it that is not settled, oldest first."""
         self._promised: Future[Ack] | None = None
         """For the batch that takes the next record."""
@@ -109,12 +109,12 @@ class Stream:
         self._end: QuothError | None = None
         """Why the thread has ended."""
         self._pid = os.getpid()
-        self._pipeline = Pipeline(topic, Publish(options.durability or ""), self._settle)
+        self._pipeline = Inflight(topic, Publish(options.durability or ""), self._settle)
         self._link = Link(context, url)
-        self._bell = Bell()
+        self._bell = PipeWakeup()
         self._link.also(self._bell.fd)
-        supply = Supply(self._take, self._leaves_at, self._began)
-        self._delivery = Delivery(self._link, self._pipeline, supply, options.timeout)
+        supply = BatchSupply(self._take, self._leaves_at, self._began)
+        self._delivery = SendLoop(self._link, self._pipeline, supply, options.timeout)
         self._thread = threading.Thread(target=self._run, name=f"quoth-producer-{topic}", daemon=True)
         self._thread.start()
 
@@ -236,10 +236,10 @@ class Stream:
         self._bell.ring()
         return self._flushed
 
-    def _seal(self) -> Outgoing:
+    def _seal(self) -> ProducerBatch:
         """Close the batch that is being filled and begin another."""
         self._ready.append(self._filling)
-        self._filling = Outgoing(self._filling.number + 1)
+        self._filling = ProducerBatch(self._filling.number + 1)
         self._bell.ring()
         return self._filling
 
@@ -248,8 +248,8 @@ class Stream:
         if failures:
             raise ProducerError(failures)
 
-    def _take(self, now: float, may_leave: Callable[[Outgoing], bool]) -> Outgoing | None:
-        """See `Supply`."""
+    def _take(self, now: float, may_leave: Callable[[ProducerBatch], bool]) -> ProducerBatch | None:
+        """See `BatchSupply`."""
         with self._changed:
             filling = self._filling
             due = filling.number <= self._flushed or now - filling.began >= self._options.linger
@@ -260,14 +260,14 @@ class Stream:
             return self._ready.popleft()
 
     def _leaves_at(self) -> float:
-        """See `Supply`."""
+        """See `BatchSupply`."""
         filling = self._filling
         if self._ready:
             return 0.0
         return filling.began + self._options.linger if filling.values else math.inf
 
     def _began(self) -> float:
-        """See `Supply`."""
+        """See `BatchSupply`."""
         waiting = self._ready[0] if self._ready else self._filling
         return waiting.began if waiting.values else math.inf
 
@@ -287,7 +287,7 @@ class Stream:
             self._link.close()
         self._finish(problem)
 
-    def _settle(self, done: Outgoing, outcome: Ack | Failure) -> None:
+    def _settle(self, done: ProducerBatch, outcome: Ack | Failure) -> None:
         """A batch is stored, or never will be. Whoever flushed goes on when its futures are done."""
         with self._changed:
             self._buffered -= len(done.values)
@@ -317,16 +317,16 @@ class Stream:
             self._notify()
 
 
-class Producer(Stream):
+class Producer(ProducerCore):
     """A stream of records to one topic, made by `Client.producer`.
 
-    `send` may be called by any thread; records of one thread keep their order. Closing, or leaving the
+    `send` may be called by any thread; records of one thread keep their order. Closeable, or leaving the
     `with` block, delivers everything and raises `ProducerError` with what could not be delivered. Only a
     `KeyboardInterrupt` or another end of the program leaves the block after a second, whatever is left.
     """
 
-    send = Stream._put
-    future = Stream._future
+    send = ProducerCore._put
+    future = ProducerCore._future
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything that was sent before is stored.

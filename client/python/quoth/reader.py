@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 
 from quoth.batch import Batch, StoredBatch
 from quoth.core.deadline import deadline_in
-from quoth.core.request_state import Exchange, Steps
+from quoth.core.request_state import ClientCall, RequestState
 from quoth.message import Gap, OnGap, Reason
-from quoth.timestamps import Moment, cursor
+from quoth.timestamps import Timestamp, cursor
 from quothwire import batch as wire
 from quothwire.batch import Header
 from quothwire.errors import Disconnected, QuothError
@@ -56,7 +56,7 @@ def log_gap(gap: Gap) -> None:
     )  # fmt: skip
 
 
-class Passage(ABC, Generic[T]):
+class BatchCursor(ABC, Generic[T]):
     """A cursor that passes over the batches of one topic, and what it makes of them.
 
     after: the pointer up to which everything has been handed out or told. until: the last one that is wanted.
@@ -81,7 +81,7 @@ class Passage(ABC, Generic[T]):
         self._ordinal = -1
         self._old_after = -1
         """Where the cursor stood in a topic of the same name that is no more, until that has been told."""
-        self.ahead: Exchange | None = None
+        self.ahead: RequestState | None = None
         """What is to be asked for before it is needed."""
         self._ahead_of = -1
         """Behind which pointer that reads on."""
@@ -108,11 +108,11 @@ class Passage(ABC, Generic[T]):
         """How many records the topic's log held up to the cursor, -1 if that is not known."""
         return self._ordinal
 
-    def find_end(self) -> Steps[None]:
+    def find_end(self) -> ClientCall[None]:
         """Begin behind the newest record, however long the broker is away; of a topic that does not exist yet
         get all."""
         try:
-            answer = yield Exchange(Fetch(after=POINTER_MAX), self.topic)
+            answer = yield RequestState(Fetch(after=POINTER_MAX), self.topic)
         except QuothError as problem:
             if problem.code != "unknown_topic":
                 raise
@@ -146,7 +146,7 @@ class Passage(ABC, Generic[T]):
 
     def fetch(
         self, *, wait: float = 0.0, timeout: float, records_max: int = RECORDS_MAX
-    ) -> Steps[Iterator[T]]:
+    ) -> ClientCall[Iterator[T]]:
         """The next batches, none if there is nothing above the cursor within `wait` seconds.
 
         timeout: seconds that the broker may take beyond that. The cursor moves, and gaps are told, while the
@@ -159,7 +159,7 @@ class Passage(ABC, Generic[T]):
 
     def go_on(
         self, *, wait: float = 0.0, timeout: float, ahead_wait: float | None = None
-    ) -> Steps[Iterator[T]]:
+    ) -> ClientCall[Iterator[T]]:
         """`fetch`, for whoever will go on: what follows is on its way while these batches are taken.
 
         That is to be asked for as soon as these steps are taken, see `ahead`. ahead_wait: how long the broker
@@ -178,7 +178,7 @@ class Passage(ABC, Generic[T]):
             self.ahead = self._exchange(self._ahead_of, ordinal, wait if ahead_wait is None else ahead_wait)
         return found
 
-    def follow(self, timeout: float, ahead_wait: float = math.inf) -> Steps[Iterator[T]]:
+    def follow(self, timeout: float, ahead_wait: float = math.inf) -> ClientCall[Iterator[T]]:
         """`go_on`, for a tail: the broker waits for more."""
         wait = self.first_wait(TAIL_WAIT_S)
         return self.go_on(wait=wait, timeout=timeout, ahead_wait=min(ahead_wait, TAIL_WAIT_S))
@@ -191,7 +191,7 @@ class Passage(ABC, Generic[T]):
             raise problem
         return AWAY_PAUSE_S
 
-    def _answer_ahead(self, deadline: float) -> Generator[Exchange, Answer, Answer | None]:
+    def _answer_ahead(self, deadline: float) -> Generator[RequestState, Answer, Answer | None]:
         """The answer to what was asked for in advance, None if it is of no use any more.
 
         An error may have been one when it was said: whatever there is to say now will be said again.
@@ -207,8 +207,10 @@ class Passage(ABC, Generic[T]):
         except QuothError:
             return None
 
-    def _exchange(self, after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX) -> Exchange:
-        return Exchange(
+    def _exchange(
+        self, after: int, ordinal: int, wait: float, records_max: int = RECORDS_MAX
+    ) -> RequestState:
+        return RequestState(
             self._fetch(after, ordinal, wait, self.fetch_bytes, records_max), self.topic, wait=wait
         )
 
@@ -344,7 +346,7 @@ class Passage(ABC, Generic[T]):
         self._on_gap(Gap(self.topic, before, last + 1, records, "damaged", ordinal))
 
 
-class Reader(Passage[Batch]):
+class RecordReader(BatchCursor[Batch]):
     """A cursor that hands out records."""
 
     def _made(self, raw: memoryview, _header: Header, skip: int) -> Batch | None:
@@ -353,15 +355,15 @@ class Reader(Passage[Batch]):
 
 
 def reader_from(
-    topic: str, after: int | None, since: Moment | None, on_gap: OnGap | None, until: int = POINTER_MAX
-) -> Reader:
+    topic: str, after: int | None, since: Timestamp | None, on_gap: OnGap | None, until: int = POINTER_MAX
+) -> RecordReader:
     """A reader that begins behind the pointer `after`, or at a time, or with the oldest record."""
-    reader = Reader(topic, cursor(after, since, 0), on_gap, until)
+    reader = RecordReader(topic, cursor(after, since, 0), on_gap, until)
     reader.is_time = since is not None
     return reader
 
 
-class StoredReader(Passage[StoredBatch]):
+class StoredReader(BatchCursor[StoredBatch]):
     """A cursor that hands out whole batches as they are stored, the first of which may begin before it.
 
     Whoever takes them gathers some before he works on them, and with the next ones on their way meanwhile he

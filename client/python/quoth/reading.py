@@ -1,6 +1,6 @@
 """Reading several topics at once, as their records come or in the order of their time, over one connection.
 
-What is asked and what may be handed out the `Gathering` says; this drives it, and waits.
+What is asked and what may be handed out the `MultiReader` says; this drives it, and waits.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Self
 import zmq
 
 from quoth.connection.pool import Pool
-from quoth.connection.request_mux import Questions
+from quoth.connection.request_mux import RequestMultiplexer
 from quoth.core.deadline import as_seconds
-from quoth.core.multi_reader import Gathering, Plan
+from quoth.core.multi_reader import MultiReader, ReadPlan
 from quoth.message import Message, OnGap
-from quothwire.closing import Closing
+from quothwire.closing import Closeable
 from quothwire.errors import error
 
 LOOK_S = 0.5
 """How often it is looked whether the client was closed."""
 
 
-class Reading(Closing):
+class Reading(Closeable):
     """Records of several topics; made by `Client.tail_many` and `Client.read_many`. Belongs to one thread.
 
     Iterating gives messages, `portions` what has come at once. Each topic's records keep their order; with
@@ -39,10 +39,10 @@ class Reading(Closing):
         pool: Pool,
         timeout: float,
         topics: str | Iterable[str],
-        plan: Plan,
+        plan: ReadPlan,
         on_gap: OnGap | None,
     ) -> None:
-        self._gathering = Gathering(topics, plan, on_gap, timeout)
+        self._gathering = MultiReader(topics, plan, on_gap, timeout)
         self._pool = pool
         self._pid = os.getpid()
         self._check()
@@ -50,7 +50,7 @@ class Reading(Closing):
         self._own_context = None if pool.url.startswith("inproc:") else zmq.Context()
         self._closed = False
         self._one_by_one = chain.from_iterable(self.portions())
-        self._questions = Questions(self._own_context or pool.context, pool.url)
+        self._questions = RequestMultiplexer(self._own_context or pool.context, pool.url)
         try:
             while not self._gathering.is_begun:
                 self._ask(math.inf)

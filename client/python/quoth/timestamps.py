@@ -8,10 +8,10 @@ from datetime import datetime
 from quothwire import pointer as pointers
 from quothwire.errors import error
 
-Moment = int | datetime | str
+Timestamp = int | datetime | str
 
 
-def as_pointer(moment: Moment) -> int:
+def as_pointer(moment: Timestamp) -> int:
     """The pointer of a moment. Raises `RequestError` ``bad_pointer``."""
     if isinstance(moment, datetime):
         return pointers.from_datetime(moment)
@@ -25,7 +25,7 @@ def now() -> int:
     return time.time_ns() // 1_000
 
 
-def cursor(after: int | None, since: Moment | None, default: int) -> int:
+def cursor(after: int | None, since: Timestamp | None, default: int) -> int:
     """Where to begin: behind the pointer `after`, or at the moment `since`, which is included."""
     if since is not None and after is not None:
         raise error("bad_request", "after and since both say where to begin", "say one of them")

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from quoth.columns import columns
-from quoth.connection.request_mux import Questions
+from quoth.connection.request_mux import RequestMultiplexer
 from quoth.core import calls
 from quoth.core.deadline import as_seconds, deadline_in
-from quoth.core.request_state import RETRIED, Exchange, Steps
-from quoth.core.staging import Name, Staging
+from quoth.core.request_state import RETRIED, ClientCall, RequestState
+from quoth.core.staging import PartStaging, TransactionName
 from quoth.message import Ack
-from quothwire.closing import Closing
+from quothwire.closing import Closeable
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error
 from quothwire.protocol.messages import (
@@ -50,7 +50,7 @@ TURN_S = 1.0
 class Named:
     """What a transaction is, whichever client it is of: a name, and no state of its own."""
 
-    def __init__(self, name: Name) -> None:
+    def __init__(self, name: TransactionName) -> None:
         self.topic, self.application, self.version = name.topic, name.application, name.version
         self._name = name
 
@@ -61,7 +61,7 @@ class Named:
 class Transaction(Named):
     """A transaction on a topic, made by `Client.transaction`. Any thread may call it."""
 
-    def __init__(self, client: Client, name: Name) -> None:
+    def __init__(self, client: Client, name: TransactionName) -> None:
         super().__init__(name)
         self._client = client
 
@@ -72,8 +72,8 @@ class Transaction(Named):
         each batch may take to be staged.
         """
         client = self._client
-        staging = Staging(self._name, number, client._payload_bytes_max, timeout)
-        return PartWriter(Questions(client._pool.context, client.url), staging)
+        staging = PartStaging(self._name, number, client._payload_bytes_max, timeout)
+        return PartWriter(RequestMultiplexer(client._pool.context, client.url), staging)
 
     def publish(
         self,
@@ -105,7 +105,7 @@ class Transaction(Named):
         return self._client._run(inform(GetTransaction, self._name, self._client.timeout))
 
 
-class PartWriter(Closing):
+class PartWriter(Closeable):
     """One attempt at a part, made by `Transaction.part`: write, then finish. Belongs to one thread at a time.
 
     Batches of a MiB are sent while the next ones are gathered, up to 8 of them or 16 MiB on their way. They
@@ -113,7 +113,7 @@ class PartWriter(Closing):
     to be written again from its first record, as another one.
     """
 
-    def __init__(self, questions: Questions, staging: Staging) -> None:
+    def __init__(self, questions: RequestMultiplexer, staging: PartStaging) -> None:
         self._questions = questions
         self._staging = staging
 
@@ -177,8 +177,8 @@ class PartWriter(Closing):
 
 
 def publish(
-    name: Name, parts: Iterable[StagedPart], newest: int | None, timeout: float, absence: float
-) -> Steps[Ack]:
+    name: TransactionName, parts: Iterable[StagedPart], newest: int | None, timeout: float, absence: float
+) -> ClientCall[Ack]:
     """See `Transaction.publish`."""
     given = list(parts)
     for part in given:
@@ -186,7 +186,7 @@ def publish(
             text = f"{part!r:.100} is no StagedPart"
             raise error("bad_request", text, "`PartWriter.finish` returns one")
     filled = [part for part in given if part.batches]
-    exchange = Exchange(
+    exchange = RequestState(
         PublishStaged(name.application, name.version, len(filled), ANY if newest is None else newest),
         name.topic,
         encode_parts(filled),
@@ -201,8 +201,8 @@ def publish(
 
 
 def inform(
-    kind: type[AbortTransaction | GetTransaction], name: Name, timeout: float
-) -> Steps[TransactionInfo]:
+    kind: type[AbortTransaction | GetTransaction], name: TransactionName, timeout: float
+) -> ClientCall[TransactionInfo]:
     """See `Transaction.abort` and `Transaction.status`."""
     request = kind(name.application, name.version)
     return calls.ask(TransactionInfo, request, name.topic, timeout=timeout)

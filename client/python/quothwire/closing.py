@@ -1,4 +1,4 @@
-"""The base class of what has a `close` and can stand in a ``with``."""
+"""The base class of what has a `close` and works in a ``with`` statement."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self
 
 
-class Closing(ABC):
-    """Returns itself in a ``with``, and is closed at its end."""
+class Closeable(ABC):
+    """Yields itself in a ``with`` statement, and closes at its end."""
 
     @abstractmethod
     def close(self) -> None:

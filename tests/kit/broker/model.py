@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from quoth.message import Stretch
+from quoth.message import PointerRange
 from quothwire.errors import error
 from quothwire.protocol.messages import Advance, Count, TopicInfo
 
@@ -104,7 +104,7 @@ class Ledgers:
             ledger.log, begin, until, len(found), 100 * len(found), ledger.gone(after), *self._end(ledger)
         )
 
-    def split(self, topic: str, after: int, until: int, parts: int) -> list[Stretch]:
+    def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
         """See `quoth.Client.split`."""
         ledger = self._ledger(topic)
         cut = [[one for one in batch if after < one <= until] for batch in ledger.batches]
@@ -114,7 +114,7 @@ class Ledgers:
         for batch in batches:
             stretches.setdefault(begin * parts // total, []).extend(batch)
             begin += len(batch)
-        return [Stretch(one[0] - 1, one[-1], len(one), 100 * len(one)) for one in stretches.values()]
+        return [PointerRange(one[0] - 1, one[-1], len(one), 100 * len(one)) for one in stretches.values()]
 
     def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:
         """See `quoth.Client.count`."""

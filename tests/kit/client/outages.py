@@ -32,7 +32,7 @@ from kit.deadlines import eventually, pause
 from kit.machine.commands import Command, Running
 from kit.machine.networks import Network
 from quoth import Client, Message, QuothError
-from quoth.forward.forwarder import Forwarder, Source
+from quoth.forward.forwarder import Forwarder, ForwarderSource
 from quoth.forward.stored import StoredSource
 from quothcli.commands.records.forward import LogSource
 from quothlog import Log
@@ -218,7 +218,7 @@ USES: dict[str, Use] = {
 }
 
 
-def _forward(client: Client, source: Source, served: Served, name: str) -> None:
+def _forward(client: Client, source: ForwarderSource, served: Served, name: str) -> None:
     """Forward until the test is over."""
 
     def forwarded(*_: object) -> None:

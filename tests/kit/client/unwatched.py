@@ -17,14 +17,14 @@ from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
 from kit.machine.networks import Network
 from quoth.connection.connection import Channel
-from quoth.core.request_state import Exchange
+from quoth.core.request_state import RequestState
 from quothwire.errors import Disconnected
 from quothwire.protocol.messages import Ping
 
 
 def ask(channel: Channel, seconds: float) -> None:
     """Ask the broker whether it is there. Raises `Disconnected` if no answer comes within so many seconds."""
-    channel.settle(Exchange(Ping(), deadline=time.monotonic() + seconds))
+    channel.settle(RequestState(Ping(), deadline=time.monotonic() + seconds))
 
 
 def main(directory: Path) -> None:

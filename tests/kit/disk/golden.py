@@ -32,7 +32,7 @@ from kit.clocks import START, ManualClock
 from kit.disk.damage import flip
 from kit.disk.doubles import Died, FaultyDisk
 from kit.disk.logs import boundaries, segments
-from quoth.forward.forwarder import Standing
+from quoth.forward.forwarder import ForwardingProgress
 from quoth.spark import connections
 from quoth.spark.archive.archiver import Archiver
 from quoth.spark.workers import Here
@@ -288,7 +288,7 @@ class Recorder:
             columns: Columns = [b"%d" % row], [b"key"], [{"row": b"%d" % row}]
             values, keys, headers = columns
             writing.note(writing.log.append(values, keys=keys, headers=headers), columns)
-        standing = Standing(OUTBOX, OUTBOX, writing.records[1]["pointer"], 2, START, ORDERS)
+        standing = ForwardingProgress(OUTBOX, OUTBOX, writing.records[1]["pointer"], 2, START, ORDERS)
         about = {"from": "outbox", "url": "tcp://127.0.0.1:5555", "topic": "orders", "trim": False}
         forwarding_progress.write_mark(path / "orders.forward", {**about, **standing._asdict()})
         said = {**writing.said(), "mark": {**about, **standing._asdict()}}

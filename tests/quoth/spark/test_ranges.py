@@ -19,7 +19,7 @@ from kit.broker.model import Ledgers
 from kit.deadlines import eventually
 from kit.spark.archives import Account, account, of_topic, publish
 from quoth import Client, Gap
-from quoth.message import Stretch
+from quoth.message import PointerRange
 from quoth.spark.connections import client as connection
 from quoth.spark.source.range_reader import TopicRange, records_of
 from quoth.spark.source.ranges import (
@@ -244,7 +244,7 @@ def test_topic_of_which_all_is_gone_has_no_ranges_and_tells_where_it_goes_on(
 
 def test_what_goes_between_counting_and_dividing_is_told() -> None:
     class Trimmed(Ledgers):
-        def split(self, topic: str, after: int, until: int, parts: int) -> list[Stretch]:
+        def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
             self.trim(topic, 1)
             return super().split(topic, after, until, parts)
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from quoth.aio.io_thread import Courier, Ticket
-from quoth.core.request_state import Exchange, Steps
+from quoth.aio.io_thread import IOThread, Ticket
+from quoth.core.request_state import ClientCall, RequestState
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 
 T = TypeVar("T")
 
 
-class Walk(Generic[T]):
+class CallDriver(Generic[T]):
     """The steps of one call. The first one is taken at once; whoever waits for the end may be cancelled and
     wait again.
 
     ahead: what was asked for before its step is taken.
     """
 
-    def __init__(self, courier: Courier, steps: Steps[T], ahead: Ticket | None = None) -> None:
+    def __init__(self, courier: IOThread, steps: ClientCall[T], ahead: Ticket | None = None) -> None:
         self._courier = courier
         self._steps = steps
         self._ahead = ahead
@@ -54,7 +54,7 @@ class Walk(Generic[T]):
         except StopIteration as end:
             self._result = end.value
 
-    def _step(self, outcome: Answer | QuothError | None) -> Exchange:
+    def _step(self, outcome: Answer | QuothError | None) -> RequestState:
         if outcome is None:
             return next(self._steps)
         if isinstance(outcome, QuothError):
@@ -63,7 +63,7 @@ class Walk(Generic[T]):
             return self._steps.throw(outcome.reply)
         return self._steps.send(outcome)
 
-    def _ask(self, exchange: Exchange) -> Ticket:
+    def _ask(self, exchange: RequestState) -> Ticket:
         if self._ahead is None or self._ahead.exchange is not exchange:
             return self._courier.ask(exchange)
         self._courier.hurry(self._ahead)

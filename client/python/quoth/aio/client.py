@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 from weakref import finalize
 
-from quoth.aio.call_driver import Walk
-from quoth.aio.io_thread import Courier
+from quoth.aio.call_driver import CallDriver
+from quoth.aio.io_thread import IOThread
 from quoth.aio.iterators import Batches, Tail
 from quoth.aio.producer import Producer
 from quoth.aio.reading import Reading
-from quoth.aio.sequence_pool import Lanes
+from quoth.aio.sequence_pool import SequencePool
 from quoth.aio.transaction import Transaction
 from quoth.batch import Batch, Messages, StoredBatch
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, BrokerLike, address_of, beginning
@@ -21,15 +21,15 @@ from quoth.columns import encoder
 from quoth.connection.connection import Context
 from quoth.core import calls
 from quoth.core.deadline import as_seconds, deadline_in
-from quoth.core.multi_reader import Plan, Start
-from quoth.core.request_state import Steps
-from quoth.core.staging import Name
-from quoth.core.tailing import CursorFile, Tailing
+from quoth.core.multi_reader import ReadPlan, Start
+from quoth.core.request_state import ClientCall
+from quoth.core.staging import TransactionName
+from quoth.core.tailing import CursorFile, TailState
 from quoth.cursor import Cursor
-from quoth.message import Ack, Message, OnGap, Stretch
+from quoth.message import Ack, Message, OnGap, PointerRange
 from quoth.producer import BUFFER_MAX, ProducerOptions
 from quoth.reader import reader_from
-from quoth.timestamps import Moment, as_pointer
+from quoth.timestamps import Timestamp, as_pointer
 from quothwire import batch as wire
 from quothwire.errors import Disconnected, QuothError
 from quothwire.protocol.messages import (
@@ -108,9 +108,9 @@ class Client:
     def __init__(self, url: str, context: Context | None, timeout: float) -> None:
         self.url = url
         self.timeout = timeout
-        self._courier = Courier(context, url)
+        self._courier = IOThread(context, url)
         finalize(self, self._courier.stop)
-        self._lanes = Lanes()
+        self._lanes = SequencePool()
         self._payload_bytes_max = wire.BATCH_BYTES_MAX
 
     def __repr__(self) -> str:
@@ -186,7 +186,7 @@ class Client:
     def transaction(self, topic: str, application: str, version: int) -> Transaction:
         """A transaction: see `quoth.Client.transaction`."""
         self._courier.check()
-        return Transaction(self, Name(topic, application, version).checked())
+        return Transaction(self, TransactionName(topic, application, version).checked())
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -195,8 +195,8 @@ class Client:
         topic: str,
         *,
         after: int | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
+        since: Timestamp | None = None,
+        until: Timestamp | None = None,
         limit: int = 1_000,
         timeout: float | None = None,
         on_gap: OnGap | None = None,
@@ -211,8 +211,8 @@ class Client:
         topic: str,
         *,
         after: int | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
+        since: Timestamp | None = None,
+        until: Timestamp | None = None,
         on_gap: OnGap | None = None,
     ) -> Batches[Batch]:
         """Batches that are there now, oldest first: see `quoth.Client.batches`."""
@@ -242,7 +242,7 @@ class Client:
         """How far the next records above a pointer reach: see `quoth.Client.advance`."""
         return await self._run(calls.advance(topic, after, max_records, max_bytes, self.timeout))
 
-    async def split(self, topic: str, after: int, until: int, parts: int) -> list[Stretch]:
+    async def split(self, topic: str, after: int, until: int, parts: int) -> list[PointerRange]:
         """Divide a stretch into at most so many parts: see `quoth.Client.split`."""
         return await self._run(calls.split(topic, after, until, parts, self.timeout))
 
@@ -257,7 +257,7 @@ class Client:
         topic: str,
         *,
         after: int | None = None,
-        since: Moment | None = None,
+        since: Timestamp | None = None,
         cursor: CursorFile | None = None,
         on_gap: OnGap | None = None,
     ) -> Tail:
@@ -268,15 +268,15 @@ class Client:
         cursor: each time it is saved everything in the loop waits for the disk.
         """
         self._courier.check()
-        return Tail(self, self._courier, Tailing(topic, after, since, cursor, on_gap))
+        return Tail(self, self._courier, TailState(topic, after, since, cursor, on_gap))
 
     def read_many(
         self,
         topics: str | Iterable[str],
         *,
         after: Start | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
+        since: Timestamp | None = None,
+        until: Timestamp | None = None,
         cursor: Cursor | None = None,
         ordered: bool = False,
         on_gap: OnGap | None = None,
@@ -284,7 +284,7 @@ class Client:
         """Records of several topics that are there now: see `quoth.Client.read_many`, and `tail_many`."""
         self._courier.check()
         begin, end = beginning(after, since, 0), calls.last_before(until)
-        plan = Plan(False, ordered, begin, end, cursor, is_time=since is not None)
+        plan = ReadPlan(False, ordered, begin, end, cursor, is_time=since is not None)
         return Reading(self, self._courier, topics, plan, on_gap)
 
     def tail_many(
@@ -292,7 +292,7 @@ class Client:
         topics: str | Iterable[str],
         *,
         after: Start | None = None,
-        since: Moment | None = None,
+        since: Timestamp | None = None,
         cursor: Cursor | None = None,
         ordered: bool = False,
         on_gap: OnGap | None = None,
@@ -307,7 +307,7 @@ class Client:
         """
         self._courier.check()
         begin = beginning(after, since, None)
-        plan = Plan(True, ordered, begin, cursor=cursor, is_time=since is not None)
+        plan = ReadPlan(True, ordered, begin, cursor=cursor, is_time=since is not None)
         return Reading(self, self._courier, topics, plan, on_gap)
 
     async def get(self, topic: str, pointer: int) -> Message:
@@ -336,7 +336,7 @@ class Client:
         """Delete a topic and its records: see `quoth.Client.delete_topic`."""
         return await self._run(calls.delete_topic(topic, self.timeout))
 
-    async def trim(self, topic: str, before: Moment) -> Trimmed:
+    async def trim(self, topic: str, before: Timestamp) -> Trimmed:
         """Remove the segments that hold only records before a pointer or a time."""
         request = TrimTopic(as_pointer(before))
         return await self._run(calls.ask(Trimmed, request, check_topic(topic), timeout=self.timeout))
@@ -366,8 +366,8 @@ class Client:
         self._payload_bytes_max = calls.payload_bytes_max(welcome)
         return welcome
 
-    async def _run(self, call: Steps[T]) -> T:
-        walk = Walk(self._courier, call)
+    async def _run(self, call: ClientCall[T]) -> T:
+        walk = CallDriver(self._courier, call)
         try:
             return await walk.end()
         finally:

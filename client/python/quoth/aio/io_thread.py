@@ -22,10 +22,10 @@ from weakref import finalize
 
 import zmq
 
-from quoth.aio.loop_bridge import Relay
+from quoth.aio.loop_bridge import LoopBridge
 from quoth.connection.connection import WATCH, Context, Link
-from quoth.connection.wakeup import Bell
-from quoth.core.request_state import Exchange
+from quoth.connection.wakeup import PipeWakeup
+from quoth.core.request_state import RequestState
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 
@@ -42,7 +42,7 @@ class Ticket:
 
     __slots__ = ("exchange", "on_settled", "outcome", "waiter")
 
-    def __init__(self, exchange: Exchange, on_settled: Callable[[Ticket], None] | None) -> None:
+    def __init__(self, exchange: RequestState, on_settled: Callable[[Ticket], None] | None) -> None:
         self.exchange = exchange
         self.outcome: Answer | QuothError | None = None
         self.waiter: Future[None] | None = None
@@ -58,7 +58,7 @@ class Ticket:
                 self.on_settled(self)
 
 
-class Line:
+class SharedLink:
     """A link and the tickets whose answers come on it, by their correlation id.
 
     is_stale: it holds a request that was given up while nobody was there to take it. It would be sent when
@@ -76,25 +76,25 @@ class Line:
             self.is_stale = True
 
 
-class Courier:
+class IOThread:
     """One thread and its connections, for one event loop. Its methods are for that loop."""
 
     def __init__(self, context: Context | None, url: str) -> None:
         self.url = url
-        self.relay = Relay(get_running_loop())
+        self.relay = LoopBridge(get_running_loop())
         self.context: Context = context or zmq.Context()
         self._owns_context = context is None
         self._pid = os.getpid()
         self._correlation = secrets.randbits(32)
         self._inbox: deque[tuple[Callable[[Ticket], None], Ticket]] = deque()
-        self._bell = Bell()
+        self._bell = PipeWakeup()
         finalize(self, self._bell.close).atexit = False  # not before: whoever holds this may ring
         self._rung = False
         self._stopping = False
         self._end: tuple[str, ...] = ()
         """Why nothing is carried any more, as soon as it is not: code, text and perhaps a hint."""
         self._ended: Future[None] = self.relay.loop.create_future()
-        self._lines: list[Line] = []
+        self._lines: list[SharedLink] = []
         self._due = math.inf
         """No exchange is due before."""
         self._poller = zmq.Poller()
@@ -123,7 +123,7 @@ class Courier:
         """Is the broker there, as far as is known?"""
         return any(line.link.connected for line in tuple(self._lines))
 
-    def ask(self, exchange: Exchange, on_settled: Callable[[Ticket], None] | None = None) -> Ticket:
+    def ask(self, exchange: RequestState, on_settled: Callable[[Ticket], None] | None = None) -> Ticket:
         """Hand in an exchange; the loop tells `on_settled` of its outcome.
 
         Raises what `check` raises, and what cannot be encoded.
@@ -208,7 +208,7 @@ class Courier:
             action, ticket = self._inbox.popleft()
             action(ticket)
 
-    def _take_answers(self, line: Line, ready: dict[object, int]) -> None:
+    def _take_answers(self, line: SharedLink, ready: dict[object, int]) -> None:
         link = line.link
         if link.monitor in ready and link.look():
             now = time.monotonic()
@@ -223,7 +223,7 @@ class Courier:
             if not line.asked:
                 return  # to find that there is nothing more would take 5 us
 
-    def _take(self, line: Line, ticket: Ticket, answer: Answer) -> None:
+    def _take(self, line: SharedLink, ticket: Ticket, answer: Answer) -> None:
         if ticket.exchange.is_settled_by(answer, time.monotonic()):
             del line.asked[answer.correlation]
             self._tell(ticket, answer)
@@ -260,24 +260,24 @@ class Courier:
         for line in self._lines:
             line.give_up(ticket.exchange.correlation)
 
-    def _go_on(self, line: Line, ticket: Ticket, now: float, *, found: bool = False) -> None:
+    def _go_on(self, line: SharedLink, ticket: Ticket, now: float, *, found: bool = False) -> None:
         if ticket.exchange.is_to_be_sent(now, found=found, connected=bool(line.link.connected)):
             self._send(line, ticket)
 
-    def _send(self, line: Line, ticket: Ticket) -> None:
+    def _send(self, line: SharedLink, ticket: Ticket) -> None:
         with suppress(zmq.Again):
             line.link.send(ticket.exchange.frames)
             ticket.exchange.unheard += 1
         self._note_due(ticket)
 
-    def _line(self) -> Line:
+    def _line(self) -> SharedLink:
         """A line for one more request. Raises `QuothError` if there is none and none can be made."""
         for line in self._lines:
             if len(line.asked) < ASKED_MAX:
                 return line
         if len(self._lines) == LINES_MAX:
             return min(self._lines, key=lambda line: len(line.asked))
-        line = Line(self._link())
+        line = SharedLink(self._link())
         self._lines.append(line)
         return line
 
@@ -287,7 +287,7 @@ class Courier:
             self._poller.register(socket, zmq.POLLIN)
         return link
 
-    def _renew(self, line: Line) -> None:
+    def _renew(self, line: SharedLink) -> None:
         """Give a line another link, and that what is still wanted."""
         for socket in (line.link.socket, line.link.monitor):
             self._poller.unregister(socket)

@@ -12,13 +12,13 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from quoth.aio.call_driver import Walk
-from quoth.aio.io_thread import Courier, Ticket
+from quoth.aio.call_driver import CallDriver
+from quoth.aio.io_thread import IOThread, Ticket
 from quoth.batch import Batch
-from quoth.core.request_state import Steps
-from quoth.core.tailing import Tailing
+from quoth.core.request_state import ClientCall
+from quoth.core.tailing import TailState
 from quoth.message import Message
-from quoth.reader import Passage
+from quoth.reader import BatchCursor
 from quothwire.errors import QuothError, error
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ B = TypeVar("B")
 class TopicIterator(ABC, Generic[T, B]):
     """What both iterators share. One task at a time waits for it; an error ends it."""
 
-    def __init__(self, client: Client, courier: Courier, reader: Passage[B]) -> None:
+    def __init__(self, client: Client, courier: IOThread, reader: BatchCursor[B]) -> None:
         self._client = client
         self._courier = courier
         self._reader = reader
         self._found: Iterator[T] = iter(())
-        self._walk: Walk[Iterator[B]] | None = None
+        self._walk: CallDriver[Iterator[B]] | None = None
         self._ahead: Ticket | None = None
         self._is_awaited = self._is_over = False
 
@@ -79,11 +79,11 @@ class TopicIterator(ABC, Generic[T, B]):
             self._is_awaited = False
         raise StopAsyncIteration
 
-    async def _go_on(self, going_on: Callable[[], Steps[Iterator[B]]]) -> Iterator[B]:
+    async def _go_on(self, going_on: Callable[[], ClientCall[Iterator[B]]]) -> Iterator[B]:
         """What the steps come to; what follows is asked for then. After a cancelled wait it goes on."""
         if self._walk is None:
             ahead, self._ahead = self._ahead, None
-            self._walk = Walk(self._courier, going_on(), ahead)
+            self._walk = CallDriver(self._courier, going_on(), ahead)
         try:
             found = await self._walk.end()
         except QuothError:
@@ -113,7 +113,7 @@ class TopicIterator(ABC, Generic[T, B]):
 class Batches(TopicIterator[B, B]):
     """Made by `Client.batches` and `Client.stored`. wait: seconds to wait for more at the end."""
 
-    def __init__(self, client: Client, courier: Courier, reader: Passage[B], wait: float = 0.0) -> None:
+    def __init__(self, client: Client, courier: IOThread, reader: BatchCursor[B], wait: float = 0.0) -> None:
         super().__init__(client, courier, reader)
         self._wait = wait
         self._is_begun = False
@@ -131,13 +131,13 @@ class Batches(TopicIterator[B, B]):
 class Tail(TopicIterator[Message, Batch]):
     """Made by `Client.tail`. When it was awaited it has begun: all that is published later is in it."""
 
-    def __init__(self, client: Client, courier: Courier, tailing: Tailing) -> None:
+    def __init__(self, client: Client, courier: IOThread, tailing: TailState) -> None:
         super().__init__(client, courier, tailing.reader)
         self._tailing = tailing
         self._has_begun = False
-        self._beginning: Walk[None] | None = None
+        self._beginning: CallDriver[None] | None = None
         if not tailing.is_placed:
-            self._beginning = Walk(courier, tailing.reader.find_end())
+            self._beginning = CallDriver(courier, tailing.reader.find_end())
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._begun().__await__()

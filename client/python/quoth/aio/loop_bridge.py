@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 
-class Relay:
+class LoopBridge:
     """Any thread puts calls in, in the order in which the loop then makes them."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:

@@ -11,11 +11,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from quoth.aio.io_thread import Courier
+from quoth.aio.io_thread import IOThread
 from quoth.core.deadline import as_seconds
 from quoth.core.outgoing import ProducerError
 from quoth.message import Ack
-from quoth.producer import INTERRUPTED_S, ProducerOptions, Stream
+from quoth.producer import INTERRUPTED_S, ProducerCore, ProducerOptions
 from quothwire.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ TURN = 1_000
 """Records after which others in the loop have a turn, even while there is room for more."""
 
 
-class Producer(Stream):
+class Producer(ProducerCore):
     """A stream of records to one topic, made by `Client.producer`: see `quoth.Producer`.
 
-    For tasks of one loop; records of one task keep their order. Closing, or leaving the `async with` block,
+    For tasks of one loop; records of one task keep their order. Closeable, or leaving the `async with` block,
     delivers everything and raises `ProducerError` with what could not be delivered. A block that is cancelled
     is left after a second, whatever is left.
     """
 
-    def __init__(self, client: Client, courier: Courier, topic: str, options: ProducerOptions) -> None:
+    def __init__(self, client: Client, courier: IOThread, topic: str, options: ProducerOptions) -> None:
         self._client = client
         """Kept, since the connections end with it."""
         self._relay = courier.relay

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from quoth.aio.io_thread import Courier
-from quoth.aio.request_mux import Questions
+from quoth.aio.io_thread import IOThread
+from quoth.aio.request_mux import LoopMultiplexer
 from quoth.core.deadline import as_seconds
-from quoth.core.multi_reader import Gathering, Plan
+from quoth.core.multi_reader import MultiReader, ReadPlan
 from quoth.message import Message, OnGap
 from quothwire.errors import error
 
@@ -32,10 +32,15 @@ class Reading:
     """
 
     def __init__(
-        self, client: Client, courier: Courier, topics: str | Iterable[str], plan: Plan, on_gap: OnGap | None
+        self,
+        client: Client,
+        courier: IOThread,
+        topics: str | Iterable[str],
+        plan: ReadPlan,
+        on_gap: OnGap | None,
     ) -> None:
-        self._questions = Questions(courier)
-        self._gathering = Gathering(topics, plan, on_gap, client.timeout)
+        self._questions = LoopMultiplexer(courier)
+        self._gathering = MultiReader(topics, plan, on_gap, client.timeout)
         self._client = client
         """Kept, since the connections end with it."""
         self._courier = courier

@@ -8,17 +8,17 @@ from __future__ import annotations
 from asyncio import Future, timeout
 from contextlib import suppress
 
-from quoth.aio.io_thread import Courier, Ticket
+from quoth.aio.io_thread import IOThread, Ticket
 from quoth.core.deadline import as_seconds
-from quoth.core.request_state import Exchange
+from quoth.core.request_state import RequestState
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Answer
 
 
-class Questions:
+class LoopMultiplexer:
     """What one reading has asked, which may change nothing. Of the loop."""
 
-    def __init__(self, courier: Courier) -> None:
+    def __init__(self, courier: IOThread) -> None:
         self._courier = courier
         self._asked: set[Ticket] = set()
         self._settled: list[Ticket] = []
@@ -29,11 +29,11 @@ class Questions:
         """Is the broker there, as far as is known?"""
         return self._courier.connected
 
-    def ask(self, exchange: Exchange) -> None:
-        """Send a request. Raises what `Courier.ask` raises."""
+    def ask(self, exchange: RequestState) -> None:
+        """Send a request. Raises what `IOThread.ask` raises."""
         self._asked.add(self._courier.ask(exchange, self._settle))
 
-    async def hear(self, seconds: float) -> list[tuple[Exchange, Answer]]:
+    async def hear(self, seconds: float) -> list[tuple[RequestState, Answer]]:
         """What has been answered, refusals included; nothing after so many seconds of silence.
 
         Raises `Disconnected` for an answer that took too long, or ``closed``.

@@ -13,7 +13,7 @@ PUBLISHES_MAX = 256
 of a topic."""
 
 
-class Lanes:
+class SequencePool:
     """Idle producer ids, last used first. Their number grows with that of the publishes that run at once."""
 
     def __init__(self) -> None:

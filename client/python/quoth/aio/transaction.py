@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from quoth.aio.request_mux import Questions
+from quoth.aio.request_mux import LoopMultiplexer
 from quoth.columns import columns
-from quoth.core.staging import Name, Staging
+from quoth.core.staging import PartStaging, TransactionName
 from quoth.message import Ack
 from quoth.transaction import PART_TIMEOUT_S, PUBLISH_TIMEOUT_S, TURN_S, Named, inform, publish
 from quothwire.columns import Column
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Transaction(Named):
     """A transaction on a topic, made by `Client.transaction`: see `quoth.Transaction`."""
 
-    def __init__(self, client: Client, name: Name) -> None:
+    def __init__(self, client: Client, name: TransactionName) -> None:
         super().__init__(name)
         self._client = client
 
@@ -31,8 +31,8 @@ class Transaction(Named):
         """Begin another attempt at a part: see `quoth.Transaction.part`."""
         client = self._client
         client._courier.check()
-        staging = Staging(self._name, number, client._payload_bytes_max, timeout)
-        return PartWriter(Questions(client._courier), staging)
+        staging = PartStaging(self._name, number, client._payload_bytes_max, timeout)
+        return PartWriter(LoopMultiplexer(client._courier), staging)
 
     async def publish(
         self,
@@ -62,7 +62,7 @@ class PartWriter:
     One task at a time waits for it. A call that is cancelled ends the attempt.
     """
 
-    def __init__(self, questions: Questions, staging: Staging) -> None:
+    def __init__(self, questions: LoopMultiplexer, staging: PartStaging) -> None:
         self._questions = questions
         self._staging = staging
 

@@ -1,7 +1,7 @@
 """One connection to a broker, used by one thread at a time: send a request, wait for its reply.
 
 libzmq reconnects by itself but forgets what was on its way, so a monitor tells when the connection was lost
-and found again. What is to be done then the `Exchange` says.
+and found again. What is to be done then the `RequestState` says.
 
 After an outage, however long, a link is back within two seconds. An operating system left alone would take up
 to two minutes: it doubles its pauses between attempts. So each phase of a connection has its own limit:
@@ -32,7 +32,7 @@ import zmq
 from quoth.connection.attempts import Attempts
 from quoth.core.adaptive_timeout import bounded
 from quoth.core.idempotence import Sequences
-from quoth.core.request_state import Exchange, Steps
+from quoth.core.request_state import ClientCall, RequestState
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.binary_codec import Answer
@@ -203,7 +203,7 @@ class Link:
         self.socket.close(linger=0)
 
 
-class Watch:
+class LinkWatch:
     """All links of this process. A thread that waits for one of them looks at the others, too.
 
     So a thread that has several links does not find one after an outage whose next attempt is seconds away.
@@ -230,7 +230,7 @@ class Watch:
                 link.end_if_dead(neglected=seconds > UNACKNOWLEDGED_S)
 
 
-WATCH = Watch()
+WATCH = LinkWatch()
 
 
 def _unacknowledged(silence: float) -> float:
@@ -255,9 +255,9 @@ class Channel:
         self.sequences = Sequences()
         self._link = Link(context, url)
         self._correlation = int.from_bytes(os.urandom(4))
-        self._asked: Exchange | None = None
+        self._asked: RequestState | None = None
 
-    def run(self, steps: Steps[T]) -> T:
+    def run(self, steps: ClientCall[T]) -> T:
         """Take the steps of a call, and return what they come to."""
         try:
             exchange = next(steps)
@@ -272,7 +272,7 @@ class Channel:
             result: T = end.value
             return result
 
-    def ask(self, exchange: Exchange) -> float:
+    def ask(self, exchange: RequestState) -> float:
         """Send a request; returns when. What still comes to the one before is passed over."""
         self._correlation += 1
         self._link.wait(0.0)  # what has happened to the connection so far is no reason to send twice
@@ -282,7 +282,7 @@ class Channel:
         self._send(exchange)
         return now
 
-    def settle(self, exchange: Exchange) -> Answer:
+    def settle(self, exchange: RequestState) -> Answer:
         """Wait for the answer to a request; it is sent now unless it was what was sent last.
 
         Raises the error that the broker answered, or `Disconnected` at the deadline: the outcome is not known
@@ -307,7 +307,7 @@ class Channel:
         """Close it."""
         self._link.close()
 
-    def _send(self, exchange: Exchange) -> None:
+    def _send(self, exchange: RequestState) -> None:
         with suppress(zmq.Again):
             self._link.send(exchange.frames)
             exchange.unheard += 1

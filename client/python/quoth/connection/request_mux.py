@@ -1,7 +1,7 @@
 """Questions to a broker, any number of them on their way over one connection, for whoever reads many topics.
 
 Answers overtake each other. What gets none in time, was refused for now or was on its way when the connection
-was lost is sent again, as the `Exchange` says.
+was lost is sent again, as the `RequestState` says.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from contextlib import contextmanager, suppress
 import zmq
 
 from quoth.connection.connection import Context, Link
-from quoth.core.request_state import Exchange
+from quoth.core.request_state import RequestState
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Answer
 
 
-class Questions:
+class RequestMultiplexer:
     """One link and what was asked over it, which may change nothing. Belongs to one thread."""
 
     def __init__(self, context: Context, url: str) -> None:
         self._link = Link(context, url)
         self._correlation = int.from_bytes(os.urandom(4))
-        self._asked: dict[int, Exchange] = {}
+        self._asked: dict[int, RequestState] = {}
         self._due = math.inf
         """No exchange is due before."""
 
@@ -35,7 +35,7 @@ class Questions:
         """Is the broker there, as far as is known?"""
         return bool(self._link.connected)
 
-    def ask(self, exchange: Exchange) -> None:
+    def ask(self, exchange: RequestState) -> None:
         """Send a request. Raises ``closed``, or ``bad_request`` for what cannot be encoded."""
         self._correlation += 1
         exchange.begin(self._correlation, time.monotonic())
@@ -43,7 +43,7 @@ class Questions:
         with _alive():
             self._send(exchange)
 
-    def hear(self, seconds: float) -> list[tuple[Exchange, Answer]]:
+    def hear(self, seconds: float) -> list[tuple[RequestState, Answer]]:
         """What has been answered, refusals included; nothing after so many seconds of silence.
 
         Raises `Disconnected` for an answer that took too long, or ``closed``.
@@ -63,7 +63,7 @@ class Questions:
         """Close the connection."""
         self._link.close()
 
-    def _received(self, now: float) -> Iterator[tuple[Exchange, Answer]]:
+    def _received(self, now: float) -> Iterator[tuple[RequestState, Answer]]:
         while (answer := self._link.receive()) is not None:
             exchange = self._asked.get(answer.correlation)
             if exchange is None:
@@ -83,7 +83,7 @@ class Questions:
                 self._send(exchange)
         self._due = min((exchange.due for exchange in self._asked.values()), default=math.inf)
 
-    def _send(self, exchange: Exchange) -> None:
+    def _send(self, exchange: RequestState) -> None:
         with suppress(zmq.Again):
             self._link.send(exchange.frames)
             exchange.unheard += 1

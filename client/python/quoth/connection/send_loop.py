@@ -1,7 +1,7 @@
 """Keeping batches on their way: over one link, in order, until each of them is settled.
 
 Turn by turn, whoever drives it lets it send what may be sent, wait for something to happen, and take the
-answers. What to send and what has become of it the `Pipeline` tells.
+answers. What to send and what has become of it the `Inflight` tells.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Generic, TypeVar
 import zmq
 
 from quoth.connection.connection import Link
-from quoth.core.inflight import Pipeline
-from quoth.core.outgoing import Parcel
+from quoth.core.inflight import Inflight
+from quoth.core.outgoing import OutgoingBatch
 from quoth.core.request_state import RESEND_S
 from quothwire.errors import QuothError, error
 
 TURN_S = 1.0
 """A turn takes no longer, though nothing happens."""
-P = TypeVar("P", bound=Parcel)
+P = TypeVar("P", bound=OutgoingBatch)
 
 
 @dataclass(frozen=True, slots=True)
-class Supply(Generic[P]):
+class BatchSupply(Generic[P]):
     """What is ready to leave. All times are those of the monotonic clock.
 
     take: gives the next batch, if there is one at this time and it may leave. leaves_at: when there will be
@@ -38,7 +38,7 @@ class Supply(Generic[P]):
     began: Callable[[], float]
 
 
-class Delivery(Generic[P]):
+class SendLoop(Generic[P]):
     """Carries what a supply has. Owned by one thread.
 
     timeout: seconds after which a batch that could not be delivered has failed. resends: everything is sent
@@ -48,8 +48,8 @@ class Delivery(Generic[P]):
     def __init__(
         self,
         link: Link,
-        pipeline: Pipeline[P],
-        supply: Supply[P],
+        pipeline: Inflight[P],
+        supply: BatchSupply[P],
         timeout: float,
         *,
         resends: bool = True,
@@ -128,5 +128,5 @@ class Delivery(Generic[P]):
             for frames in pipeline.next_round():
                 self._send(frames, now)
 
-    def _is_expired(self, parcel: Parcel, now: float) -> bool:
+    def _is_expired(self, parcel: OutgoingBatch, now: float) -> bool:
         return now - parcel.began > self._timeout

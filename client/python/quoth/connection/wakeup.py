@@ -6,7 +6,7 @@ import contextlib
 import os
 
 
-class Bell:
+class PipeWakeup:
     """A pipe with at most a few bytes in it."""
 
     def __init__(self) -> None:

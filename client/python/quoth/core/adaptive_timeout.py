@@ -32,7 +32,7 @@ def bounded(learned: float, least: float, most: float) -> float:
     return max(least, min(learned, most))
 
 
-class Patience:
+class AdaptiveTimeout:
     """What a link has taught so far. seconds: to wait for an acknowledgement. window: bytes on their way."""
 
     def __init__(self) -> None:

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from quoth.batch import Batch, Messages
 from quoth.core.deadline import as_seconds, deadline_in
-from quoth.core.request_state import Exchange, Steps
-from quoth.message import Gap, Message, OnGap, Stretch
-from quoth.reader import Reader, StoredReader
-from quoth.timestamps import Moment, as_pointer
+from quoth.core.request_state import ClientCall, RequestState
+from quoth.message import Gap, Message, OnGap, PointerRange
+from quoth.reader import RecordReader, StoredReader
+from quoth.timestamps import Timestamp, as_pointer
 from quothwire import batch as wire
 from quothwire.errors import Conflict, Disconnected, NotFound, error
 from quothwire.pointer import POINTER_MAX, check_pointer
@@ -44,19 +44,19 @@ from quothwire.topic import check_topic
 R = TypeVar("R")
 
 
-def ask(kind: type[R], request: Request, topic: str = "", *, timeout: float) -> Steps[R]:
+def ask(kind: type[R], request: Request, topic: str = "", *, timeout: float) -> ClientCall[R]:
     """One question; its reply is of that kind."""
-    reply = (yield Exchange(request, topic, deadline=deadline_in(timeout))).reply
+    reply = (yield RequestState(request, topic, deadline=deadline_in(timeout))).reply
     assert isinstance(reply, kind)
     return reply
 
 
-def hello(timeout: float) -> Steps[Welcome]:
+def hello(timeout: float) -> ClientCall[Welcome]:
     """See `Client.hello`."""
     return ask(Welcome, Hello("quoth-python"), timeout=timeout)
 
 
-def greet(timeout: float, wait: float | None) -> Steps[Welcome]:
+def greet(timeout: float, wait: float | None) -> ClientCall[Welcome]:
     """`hello` of a client that connects. wait: seconds to wait for the broker, None for the timeout.
 
     Raises `Disconnected`, which says what was found and how long was waited.
@@ -79,7 +79,7 @@ def payload_bytes_max(welcome: Welcome) -> int:
     return min(wire.BATCH_BYTES_MAX, frame_bytes_max)
 
 
-def status(timeout: float) -> Steps[Status]:
+def status(timeout: float) -> ClientCall[Status]:
     """See `Client.status`."""
     first = last = yield from ask(Status, GetStatus(after=""), timeout=timeout)
     states = dict(first.states)
@@ -89,7 +89,7 @@ def status(timeout: float) -> Steps[Status]:
     return Status(**{name: getattr(first, name) for name in Status.__dataclass_fields__} | {"states": states})
 
 
-def topics(timeout: float) -> Steps[list[str]]:
+def topics(timeout: float) -> ClientCall[list[str]]:
     """See `Client.topics`."""
     names: list[str] = []
     while True:
@@ -99,22 +99,22 @@ def topics(timeout: float) -> Steps[list[str]]:
         names += reply.names
 
 
-def info(request: Request, topic: str, timeout: float) -> Steps[TopicInfo]:
+def info(request: Request, topic: str, timeout: float) -> ClientCall[TopicInfo]:
     """A question that is answered with everything about a topic."""
     return ask(TopicInfo, request, check_topic(topic), timeout=timeout)
 
 
-def create_topic(topic: str, settings: Mapping[str, Any], timeout: float) -> Steps[TopicInfo]:
+def create_topic(topic: str, settings: Mapping[str, Any], timeout: float) -> ClientCall[TopicInfo]:
     """See `Client.create_topic`."""
     deadline = deadline_in(timeout)
-    create = Exchange(CreateTopic(dict(settings)), check_topic(topic), deadline=deadline)
+    create = RequestState(CreateTopic(dict(settings)), check_topic(topic), deadline=deadline)
     try:
         reply = (yield create).reply
     except Conflict:
         if not create.unheard:
             raise
         # A copy that was not answered may have made it: the topic that was asked for is there.
-        reply = (yield Exchange(DescribeTopic(), topic, deadline=deadline)).reply
+        reply = (yield RequestState(DescribeTopic(), topic, deadline=deadline)).reply
         assert isinstance(reply, TopicInfo)
         if reply.settings != {**reply.settings, **settings}:
             raise
@@ -122,12 +122,12 @@ def create_topic(topic: str, settings: Mapping[str, Any], timeout: float) -> Ste
     return reply
 
 
-def delete_topic(topic: str, timeout: float) -> Steps[Trimmed]:
+def delete_topic(topic: str, timeout: float) -> ClientCall[Trimmed]:
     """See `Client.delete_topic`."""
     deadline = deadline_in(timeout)
-    found = (yield Exchange(DescribeTopic(), check_topic(topic), deadline=deadline)).reply
+    found = (yield RequestState(DescribeTopic(), check_topic(topic), deadline=deadline)).reply
     assert isinstance(found, TopicInfo)
-    delete = Exchange(DeleteTopic(found.log), topic, deadline=deadline)
+    delete = RequestState(DeleteTopic(found.log), topic, deadline=deadline)
     try:
         reply = (yield delete).reply
     except NotFound:
@@ -138,7 +138,7 @@ def delete_topic(topic: str, timeout: float) -> Steps[Trimmed]:
     return reply
 
 
-def read(reader: Reader, end: int, limit: int, patience: float, timeout: float) -> Steps[Messages]:
+def read(reader: RecordReader, end: int, limit: int, patience: float, timeout: float) -> ClientCall[Messages]:
     """See `Client.read`. end: the last pointer that is wanted. patience: seconds for the first record."""
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise error("bad_request", f"limit is a number of records from 0 on, not {limit!r:.100}")
@@ -158,11 +158,11 @@ def read(reader: Reader, end: int, limit: int, patience: float, timeout: float) 
     return Messages(parts)
 
 
-def get(topic: str, pointer: int, timeout: float) -> Steps[Message]:
+def get(topic: str, pointer: int, timeout: float) -> ClientCall[Message]:
     """See `Client.get`."""
     gaps: list[Gap] = []
     before = max(0, check_pointer(pointer) - 1)
-    reader = Reader(topic, before, gaps.append)
+    reader = RecordReader(topic, before, gaps.append)
     for message in (yield from read(reader, POINTER_MAX, 1, 0.0, timeout)):
         if message.pointer == pointer:
             return message
@@ -173,7 +173,7 @@ def get(topic: str, pointer: int, timeout: float) -> Steps[Message]:
 
 def advance(
     topic: str, after: int, max_records: int | None, max_bytes: int | None, timeout: float
-) -> Steps[Advance]:
+) -> ClientCall[Advance]:
     """See `Client.advance`."""
     limits = {"records_max": max_records, "bytes_max": max_bytes}
     given = {name: limit for name, limit in limits.items() if limit is not None}
@@ -181,14 +181,14 @@ def advance(
     return ask(Advance, request, check_topic(topic), timeout=timeout)
 
 
-def split(topic: str, after: int, until: int, parts: int, timeout: float) -> Steps[list[Stretch]]:
+def split(topic: str, after: int, until: int, parts: int, timeout: float) -> ClientCall[list[PointerRange]]:
     """See `Client.split`."""
     request = SplitTopic(check_pointer(after), check_pointer(until), parts)
     reply = yield from ask(Parts, request, check_topic(topic), timeout=timeout)
-    return [Stretch(*bounds) for bounds in reply.bounds]
+    return [PointerRange(*bounds) for bounds in reply.bounds]
 
 
-def count(topic: str, after: int, until: int | None, timeout: float) -> Steps[Count]:
+def count(topic: str, after: int, until: int | None, timeout: float) -> ClientCall[Count]:
     """See `Client.count`."""
     request = CountTopic(check_pointer(after), POINTER_MAX if until is None else check_pointer(until))
     return ask(Count, request, check_topic(topic), timeout=timeout)
@@ -202,6 +202,6 @@ def stored(topic: str, after: int, until: int | None, on_gap: OnGap | None) -> S
     return StoredReader(check_topic(topic), after, on_gap, end)
 
 
-def last_before(until: Moment | None) -> int:
+def last_before(until: Timestamp | None) -> int:
     """The last pointer that a reading up to a moment may reach."""
     return POINTER_MAX if until is None else as_pointer(until) - 1

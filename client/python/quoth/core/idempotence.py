@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from quoth.core.request_state import Exchange, Steps
+from quoth.core.request_state import ClientCall, RequestState
 from quoth.message import Ack
 from quothwire.errors import BrokerFailure, QuothError
 from quothwire.protocol.messages import Publish, Published
@@ -32,7 +32,7 @@ class Sequences:
     def __init__(self) -> None:
         self._stored: dict[str, tuple[int, int]] = {}
 
-    def publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> Steps[Ack]:
+    def publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> ClientCall[Ack]:
         """Publish a batch, which is stored once whatever happens to the connection.
 
         Raises what the broker answers, or `Disconnected`.
@@ -45,11 +45,11 @@ class Sequences:
         del self._stored[topic]
         return (yield from self._publish(request, topic, encode, deadline))
 
-    def _publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> Steps[Ack]:
+    def _publish(self, request: Publish, topic: str, encode: Encode, deadline: float) -> ClientCall[Ack]:
         producer, stored = self._stored.setdefault(topic, (new_producer_id(), 0))
         payload = encode(producer, stored + 1)
         try:
-            reply = (yield Exchange(request, topic, payload, deadline=deadline)).reply
+            reply = (yield RequestState(request, topic, payload, deadline=deadline)).reply
         except BrokerFailure:
             del self._stored[topic]  # it may have been written before the disk failed
             raise

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from quoth.core.idempotence import FORGOTTEN, new_producer_id
-from quoth.core.outgoing import Failure, Parcel
+from quoth.core.outgoing import Failure, OutgoingBatch
 from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED
 from quoth.message import Ack
 from quothwire.errors import BrokerFailure, QuothError
@@ -34,10 +34,10 @@ IN_FLIGHT_MAX = 32
 """Half of the results that a broker remembers for one producer, so that every retry is recognised."""
 _SEQUENCES = 2**32
 
-P = TypeVar("P", bound=Parcel)
+P = TypeVar("P", bound=OutgoingBatch)
 
 
-class Pipeline(Generic[P]):
+class Inflight(Generic[P]):
     """What is in flight, oldest first. Owned by one thread.
 
     again_at: when the next round is due, None if none is. renumbers: a batch that is refused for good is left
@@ -176,7 +176,7 @@ class Pipeline(Generic[P]):
         self._round += 1
 
 
-def _is_certain(refusal: QuothError, outgoing: Parcel) -> bool:
+def _is_certain(refusal: QuothError, outgoing: OutgoingBatch) -> bool:
     """Does the refusal of its newest copy tell that nothing of a batch was stored?
 
     A broker that is busy refuses without looking whether an older copy was stored. One whose disk fails may

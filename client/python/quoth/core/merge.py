@@ -27,7 +27,7 @@ Run = list[Message] | Gap
 """Records that follow one another, or a gap where it belongs: before what comes after it."""
 
 
-class Merge:
+class TopicMerge:
     """What is at hand of several topics. Owned by one thread.
 
     ordered: else records are handed out as they come, of those at hand the oldest first. late: records that

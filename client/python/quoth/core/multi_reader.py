@@ -1,6 +1,7 @@
 """What is read of several topics, and in which order it may be handed out: without sockets and clocks.
 
-Each topic has a `Reader`, and a fetch that waits at the broker while nothing of the topic is at hand. Records
+Each topic has a `RecordReader`, and a fetch that waits at the broker while nothing of the topic is at hand.
+Records
 are handed out in order once each topic without any is known to have nothing older to come. For that there are
 rounds:
 
@@ -30,11 +31,11 @@ from typing import NamedTuple
 from quoth.batch import Batch
 from quoth.core.adaptive_timeout import bounded
 from quoth.core.deadline import as_seconds
-from quoth.core.merge import Merge, Run
-from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, Exchange
+from quoth.core.merge import Run, TopicMerge
+from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestState
 from quoth.cursor import Cursor, Position
 from quoth.message import Gap, Message, OnGap
-from quoth.reader import FETCH_BYTES, Reader, log_gap
+from quoth.reader import FETCH_BYTES, RecordReader, log_gap
 from quoth.selection import Selection
 from quothwire.errors import NotFound, QuothError, error
 from quothwire.pointer import POINTER_MAX
@@ -71,7 +72,7 @@ Start = int | Mapping[str, int]
 """A cursor, or one for each topic that is named there; any other is read from its beginning."""
 
 
-class Plan(NamedTuple):
+class ReadPlan(NamedTuple):
     """How it is read. follow: for ever, else what is there now. start: the cursor to begin with, or one for
     each topic, or None for the end of each; is_time: given as a time. end: the last pointer. cursor: once it
     knows any topic, it says where all begin."""
@@ -89,7 +90,7 @@ class _Source:
     """A topic that is read. asked: a fetch is on its way. trouble: the last refusal, since `refused_at`;
     again_at: when to ask anew. standing: a time, and the pointer behind which nothing comes that is older."""
 
-    reader: Reader
+    reader: RecordReader
     asked: bool = False
     again_at: float = 0.0
     backoff: float = BACKOFF_S
@@ -116,14 +117,16 @@ class _Question(NamedTuple):
     wait: float
 
 
-class Gathering:
+class MultiReader:
     """Records of several topics, from what is asked to what is handed out. Owned by one thread.
 
     timeout: seconds that the broker may take to answer who reads what is there; who follows waits for ever.
     Raises `RequestError` ``bad_topic``, or ``bad_request`` if nothing is selected.
     """
 
-    def __init__(self, topics: str | Iterable[str], plan: Plan, on_gap: OnGap | None, timeout: float) -> None:
+    def __init__(
+        self, topics: str | Iterable[str], plan: ReadPlan, on_gap: OnGap | None, timeout: float
+    ) -> None:
         self.is_begun = False
         """Is it known where each topic begins?"""
         self._selection = Selection(topics)
@@ -131,11 +134,11 @@ class Gathering:
         self._on_gap = on_gap or log_gap
         self._timeout = as_seconds(timeout)
         self._now = 0.0
-        self._merge = Merge(ordered=plan.ordered)
+        self._merge = TopicMerge(ordered=plan.ordered)
         self._sources: dict[str, _Source] = {}
         self._to_ask: list[_Question] = []
         """What is to be asked in the next turn."""
-        self._asked: dict[Exchange, _Question] = {}
+        self._asked: dict[RequestState, _Question] = {}
         self._runs: deque[Run] = deque()
         self._level = self._watermark = 0
         """The watermark once all of those are handed out, and the one by now."""
@@ -155,7 +158,7 @@ class Gathering:
 
     # -- for whoever drives it --------------------------------------------------------------------------
 
-    def ask(self, now: float, every: float) -> list[Exchange]:
+    def ask(self, now: float, every: float) -> list[RequestState]:
         """What is to be sent now, so that it is on its way while what is at hand is looked at.
 
         now: by the monotonic clock. every: seconds between two rounds while nothing is held back.
@@ -170,7 +173,7 @@ class Gathering:
         to_ask, self._to_ask = self._to_ask, []
         return list(map(self._exchange, to_ask))
 
-    def take(self, exchange: Exchange, answer: Answer, now: float) -> None:
+    def take(self, exchange: RequestState, answer: Answer, now: float) -> None:
         """Take in the answer to what was asked. Raises what ends the reading."""
         self._now = now
         if exchange.unheard and self._round is not None:  # sent twice: that was an outage, and no work
@@ -299,7 +302,7 @@ class Gathering:
         if not self._is_new or self.is_begun:
             after = 0
         self._merge.add(name)
-        reader = Reader(name, after, partial(self._merge.push, name))
+        reader = RecordReader(name, after, partial(self._merge.push, name))
         reader.is_time = self._plan.is_time
         if position is not None:
             reader.resume(*position)
@@ -333,13 +336,13 @@ class Gathering:
     def _will_ask(self, request: Request, topic: str, take: Take, wait: float = 0.0) -> None:
         self._to_ask.append(_Question(request, topic, take, wait))
 
-    def _exchange(self, question: _Question) -> Exchange:
+    def _exchange(self, question: _Question) -> RequestState:
         request, topic, _, wait = question
         patience = math.inf if self._plan.follow else self._timeout
         # Later on a refusal is an answer, so that one topic does not hold up the others unnoticed.
         retried = frozenset[str]() if self.is_begun else RETRIED
         deadline = self._now + wait + patience
-        exchange = Exchange(request, topic, deadline=deadline, wait=wait, retried=retried)
+        exchange = RequestState(request, topic, deadline=deadline, wait=wait, retried=retried)
         self._asked[exchange] = question
         return exchange
 

@@ -44,7 +44,7 @@ class ProducerError(QuothError):
 
 
 @dataclass(eq=False, kw_only=True)
-class Parcel:
+class OutgoingBatch:
     """A batch that is on its way, or soon will be. sequence: its place among all of its pipeline."""
 
     began: float = 0.0
@@ -77,7 +77,7 @@ class Parcel:
 
 
 @dataclass(eq=False)
-class Outgoing(Parcel):
+class ProducerBatch(OutgoingBatch):
     """A batch of a producer, also while it is filled. number: which one of its producer it is.
 
     keys, headers: as long as they have to be; from there on there are none.
@@ -119,7 +119,7 @@ class Outgoing(Parcel):
         self.size += size
 
     def encoded(self, producer: int, sequence: int, flags: int = 0) -> bytes:
-        """See `Parcel.encoded`. flags: how the producer counts."""
+        """See `OutgoingBatch.encoded`. flags: how the producer counts."""
         keys, headers = self._columns()
         return wire.encode(
             self.values, keys or None, headers or None, producer=producer, sequence=sequence, flags=flags
@@ -134,7 +134,7 @@ class Outgoing(Parcel):
                 future.set_exception(outcome.error)
 
     def failure(self, outcome: Literal["refused", "unknown"], problem: QuothError) -> Failure:
-        """See `Parcel.failure`."""
+        """See `OutgoingBatch.failure`."""
         count = len(self.values)
         keys, encoded = self._columns()
         headers: list[Mapping[str, bytes]] = [decode_headers(one) for one in encoded or [b""] * count]

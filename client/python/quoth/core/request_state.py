@@ -44,7 +44,7 @@ def passes_soon(problem: QuothError | None) -> bool:
     return problem is not None and problem.code in RETRIED
 
 
-class Exchange:
+class RequestState:
     """A request on its way. Owned by one thread, from `begin` until it is settled.
 
     deadline: by the monotonic clock. wait: seconds that the broker itself may take to answer. absence:
@@ -153,6 +153,6 @@ class Exchange:
 
 T = TypeVar("T")
 
-Steps: TypeAlias = Generator[Exchange, Answer, T]
+ClientCall: TypeAlias = Generator[RequestState, Answer, T]
 """What a call asks, one exchange after the other. Whoever takes the steps sends in the answer of each, or
 throws in the error that it carries."""

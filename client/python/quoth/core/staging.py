@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from quoth.columns import Columns
+from quoth.columns import RecordColumns
 from quoth.core.deadline import deadline_in
-from quoth.core.outgoing import RECORD_BYTES, Outgoing
-from quoth.core.request_state import RETRIED, Exchange
+from quoth.core.outgoing import RECORD_BYTES, ProducerBatch
+from quoth.core.request_state import RETRIED, RequestState
 from quothwire.batch import Flag
 from quothwire.columns import Column, encode_columns
 from quothwire.errors import QuothError, error
@@ -57,14 +57,14 @@ _KEPT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class TransactionName:
     """What a transaction is known by. A plain value: whoever has it may stage, publish and abort."""
 
     topic: str
     application: str
     version: int
 
-    def checked(self) -> Name:
+    def checked(self) -> TransactionName:
         """The same. Raises `RequestError` ``bad_topic`` or ``bad_request`` for what names no transaction."""
         check_topic(self.topic)
         if not isinstance(self.application, str):
@@ -87,18 +87,18 @@ class _Sent:
 
     number: int
     payload: bytes
-    exchange: Exchange | None = None
+    exchange: RequestState | None = None
     leads: bool = False
     refused: bool = False
 
 
-class Staging:
+class PartStaging:
     """One attempt at one part. Belongs to whoever drives it.
 
     He asks what `leaving` gives, hands every answer to `take`, and stops for a while unless it `has_room`.
     """
 
-    def __init__(self, name: Name, part: int, payload_bytes_max: int, timeout: float) -> None:
+    def __init__(self, name: TransactionName, part: int, payload_bytes_max: int, timeout: float) -> None:
         """timeout: seconds for which each batch may be on its way. Raises `RequestError` ``bad_request``."""
         _check_whole(part, PART_MAX, "a part")
         deadline_in(timeout)
@@ -112,7 +112,7 @@ class Staging:
             "sequence": sequence_of(name.version),
             "flags": int(Flag.TRANSACTION),
         }
-        self._filling = Outgoing(0)
+        self._filling = ProducerBatch(0)
         self._unsettled: deque[_Sent] = deque()
         self._bytes = 0
         """Of those."""
@@ -126,7 +126,7 @@ class Staging:
         if self._problem is not None:
             raise self._problem
 
-    def sizes_of(self, columns: Columns) -> list[int]:
+    def sizes_of(self, columns: RecordColumns) -> list[int]:
         """What each record takes in a batch. Raises ``too_large`` for one that fits into none."""
         values, keys, headers = columns
         sizes = [RECORD_BYTES + len(value) for value in values]
@@ -138,7 +138,7 @@ class Staging:
             raise error("too_large", f"a record of {max(sizes)} bytes", "no record of this call was taken")
         return sizes
 
-    def put(self, columns: Columns, sizes: list[int]) -> Iterator[None]:
+    def put(self, columns: RecordColumns, sizes: list[int]) -> Iterator[None]:
         """Take records in; stops at each batch that is to be asked before more is taken."""
         values, keys, headers = columns
         batch_bytes = min(BATCH_BYTES, self._payload_bytes_max - OVERHEAD_BYTES)
@@ -167,7 +167,7 @@ class Staging:
 
     def seal(self) -> None:
         """Let the batch leave that is being filled."""
-        filling, self._filling = self._filling, Outgoing(0)
+        filling, self._filling = self._filling, ProducerBatch(0)
         if filling.values:
             self._add(filling.encoded(**self._identity), len(filling.values))
 
@@ -183,13 +183,13 @@ class Staging:
         """Is everything staged that has left?"""
         return not self._unsettled
 
-    def leaving(self) -> Iterator[Exchange]:
+    def leaving(self) -> Iterator[RequestState]:
         """What is to be asked now, in this order."""
         if self._unsettled and self._unsettled[0].exchange and any(one.refused for one in self._unsettled):
             return  # until the first one is staged, they would be refused again
         for one in self._unsettled:
             if one.exchange is None:
-                one.exchange = Exchange(
+                one.exchange = RequestState(
                     self._request(one.number),
                     self._name.topic,
                     one.payload,
@@ -199,7 +199,7 @@ class Staging:
                 one.leads, one.refused = one is self._unsettled[0], False
                 yield one.exchange
 
-    def take(self, exchange: Exchange, answer: Answer) -> None:
+    def take(self, exchange: RequestState, answer: Answer) -> None:
         """Take in what the broker says. Raises why the attempt has failed, if it has."""
         one = next((one for one in self._unsettled if one.exchange is exchange), None)
         if one is None:

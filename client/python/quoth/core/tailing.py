@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterable, Iterator
 
 from quoth.batch import Batch
-from quoth.core.request_state import Steps
+from quoth.core.request_state import ClientCall
 from quoth.cursor import Cursor, Position
 from quoth.message import Message, OnGap
-from quoth.reader import NEWEST, Reader
-from quoth.timestamps import Moment
+from quoth.reader import NEWEST, RecordReader
+from quoth.timestamps import Timestamp
 from quoth.timestamps import cursor as beginning_at
-from quothwire.closing import Closing
+from quothwire.closing import Closeable
 
 SAVE_S = 0.2
 """A cursor is saved no more often, since a save waits for the disk: a crash repeats the work of so long. When
@@ -28,7 +28,7 @@ CursorFile = Cursor | str | os.PathLike[str]
 """A cursor, or the file that keeps it."""
 
 
-class Tailing(Closing):
+class TailState(Closeable):
     """The reader of a tail, and its cursor if it has one. Belongs to one thread.
 
     cursor: where to go on, whatever `after` and `since` say. A topic that it does not know is read from its
@@ -40,7 +40,7 @@ class Tailing(Closing):
         self,
         topic: str,
         after: int | None,
-        since: Moment | None,
+        since: Timestamp | None,
         cursor: CursorFile | None,
         on_gap: OnGap | None,
     ) -> None:
@@ -49,7 +49,7 @@ class Tailing(Closing):
         self._cursor = cursor if isinstance(cursor, Cursor) else self._owned
         self._saved_at = -math.inf
         is_new = self._cursor is None or not self._cursor.topics
-        self.reader = Reader(topic, begin if is_new else 0, on_gap)
+        self.reader = RecordReader(topic, begin if is_new else 0, on_gap)
         self.reader.is_time = since is not None
         position = self._cursor.position(topic) if self._cursor is not None else None
         if position is not None:
@@ -66,7 +66,7 @@ class Tailing(Closing):
             reader = self.reader
             self._cursor.begin(reader.topic, Position(reader.after, reader.log_id, reader.ordinal))
 
-    def follow(self, timeout: float) -> Steps[Iterator[Batch]]:
+    def follow(self, timeout: float) -> ClientCall[Iterator[Batch]]:
         """See `Passage.follow`. With a cursor it goes on soon after what has come, to save that."""
         return self.reader.follow(timeout, math.inf if self._cursor is None else SAVE_S)
 

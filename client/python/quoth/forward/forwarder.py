@@ -3,7 +3,8 @@
 The batches go as they are, under a producer id of their log, numbered by their ordinals. So the broker takes
 them in order and recognises a retry, and what it holds tells how far the forwarding is: after anything that
 leaves that open, a crash of whoever forwards, of the source or of the broker, or a long silence, the topic is
-asked which of these batches it holds, and the next one is sent. A `Standing` that is saved now and then makes
+asked which of these batches it holds, and the next one is sent. A `ForwardingProgress` that is saved now and
+then makes
 that quick, and tells the source what it may let go of. One that turns out to be wrong is done without.
 
     resolve: what does the topic hold?  -->  a leg: batches on their way, in order, until something goes wrong
@@ -31,10 +32,10 @@ from xxhash import xxh3_64_intdigest
 
 from quoth.client import Client
 from quoth.connection.connection import Link
-from quoth.connection.send_loop import Delivery, Supply
-from quoth.core.adaptive_timeout import PAUSE_S, Patience, next_pause
-from quoth.core.inflight import Pipeline
-from quoth.core.outgoing import Failure, Parcel
+from quoth.connection.send_loop import BatchSupply, SendLoop
+from quoth.core.adaptive_timeout import PAUSE_S, AdaptiveTimeout, next_pause
+from quoth.core.inflight import Inflight
+from quoth.core.outgoing import Failure, OutgoingBatch
 from quoth.forward.stored import StoredSource
 from quoth.message import Ack
 from quothwire import batch
@@ -61,7 +62,7 @@ _LOST_TRACK = frozenset(("unknown_producer", "out_of_sequence", "sequence_reused
 """What a broker says whose topic is not where the forwarder thinks that it is."""
 
 
-class Standing(NamedTuple):
+class ForwardingProgress(NamedTuple):
     """How far a forwarding is.
 
     source: the id of the log that is forwarded. producer: under which id, the log's own unless the source has
@@ -78,7 +79,7 @@ class Standing(NamedTuple):
     target_log: int = 0
 
 
-class Source(Protocol):
+class ForwarderSource(Protocol):
     """Where the batches come from. Errors of its own end the forwarding, those that may pass let it wait."""
 
     @property
@@ -92,7 +93,7 @@ class Source(Protocol):
         """The next batches, none if there is nothing within so many seconds."""
 
 
-class Losses(NamedTuple):
+class LostRecords(NamedTuple):
     """Records that the source does not hold any more, so that nobody can forward them."""
 
     records: int
@@ -109,7 +110,7 @@ class Events(Protocol):
     def waits(self, problem: QuothError, seconds: float) -> None:
         """It goes on after so many seconds."""
 
-    def lost(self, losses: Losses) -> None:
+    def lost(self, losses: LostRecords) -> None:
         """The source does not hold some records any more."""
 
     def began_anew(self, text: str) -> None:
@@ -125,7 +126,7 @@ class _Known(NamedTuple):
 
 
 @dataclass(eq=False, kw_only=True)
-class _Parcel(Parcel):
+class _ForwardedBatch(OutgoingBatch):
     """A batch of the source. begins: the broker takes it whatever came before. acknowledged: the newest
     pointer that it got."""
 
@@ -144,17 +145,17 @@ class Forwarder:
 
     def __init__(
         self,
-        source: Source,
+        source: ForwarderSource,
         client: Client,
         topic: str,
         *,
-        standing: Standing | None,
-        save: Callable[[Standing], None],
+        standing: ForwardingProgress | None,
+        save: Callable[[ForwardingProgress], None],
         events: Events,
         rate: float = 0.0,
     ) -> None:
         self.topic = check_topic(topic)
-        self.standing = standing or Standing()
+        self.standing = standing or ForwardingProgress()
         self._source = source
         self._client = client
         self._save = save
@@ -170,9 +171,9 @@ class Forwarder:
         """The ordinal that the next batch should have, -1 if that is not known."""
         self._unknown = False
         """Does the broker know this producer no more?"""
-        self._ready: deque[_Parcel] = deque()
+        self._ready: deque[_ForwardedBatch] = deque()
         self._ready_bytes = 0
-        self._sent: deque[_Parcel] = deque()
+        self._sent: deque[_ForwardedBatch] = deque()
         self._problem: QuothError | None = None
         self._repairs = False
         """Are batches sent without what the broker refuses in a new one?"""
@@ -180,7 +181,7 @@ class Forwarder:
         self._saved_at = -math.inf
         self._free_at = -math.inf
         self._progressed = False
-        self._patience = Patience()
+        self._patience = AdaptiveTimeout()
 
     def run(self, *, until_end: bool = False) -> None:
         """Forward, through everything that may pass, for ever; until_end: until the source has nothing more.
@@ -269,9 +270,11 @@ class Forwarder:
         self._ready_bytes = 0
         patience = self._patience.seconds
         link = self._client._link(patience)
-        pipeline: Pipeline[_Parcel] = Pipeline(self.topic, Publish("synced"), self._settle, renumbers=False)
-        supply = Supply(self._take, self._leaves_at, self._began)
-        delivery = Delivery(link, pipeline, supply, patience, resends=False)
+        pipeline: Inflight[_ForwardedBatch] = Inflight(
+            self.topic, Publish("synced"), self._settle, renumbers=False
+        )
+        supply = BatchSupply(self._take, self._leaves_at, self._began)
+        delivery = SendLoop(link, pipeline, supply, patience, resends=False)
         lingering = 0.0 if until_end else IDLE_S
         moved_at = time.monotonic()
         try:
@@ -323,7 +326,9 @@ class Forwarder:
             return
         begins = self._unknown or self._expected < 0
         if 0 <= self._expected < header.ordinal:
-            self._events.lost(Losses(header.ordinal - self._expected, self.standing.pointer, header.base))
+            self._events.lost(
+                LostRecords(header.ordinal - self._expected, self.standing.pointer, header.base)
+            )
             begins = True
         flags = Flag.ORDINAL | (Flag.START if begins else 0)
         data = self._repaired(one) if self._repairs else one.data
@@ -331,7 +336,7 @@ class Forwarder:
         payload = batch.claimed(data, columns, self.standing.producer, header.ordinal + 1, int(flags))
         self._unknown = False
         self._expected = header.end_ordinal
-        self._ready.append(_Parcel(header=header, payload=payload, began=math.inf, begins=begins))
+        self._ready.append(_ForwardedBatch(header=header, payload=payload, began=math.inf, begins=begins))
         self._ready_bytes += len(payload)
 
     def _repaired(self, one: Stored) -> Bytes:
@@ -402,7 +407,7 @@ class Forwarder:
 
     # -- the supply of the delivery ---------------------------------------------------------------------
 
-    def _take(self, now: float, may_leave: Callable[[_Parcel], bool]) -> _Parcel | None:
+    def _take(self, now: float, may_leave: Callable[[_ForwardedBatch], bool]) -> _ForwardedBatch | None:
         if not self._ready or now < self._free_at or self._is_held() or not may_leave(self._ready[0]):
             return None
         if self._is_too_large(self._ready[0]):
@@ -425,7 +430,7 @@ class Forwarder:
         size = sum(len(one.payload) for one in self._sent) + len(head.payload)
         return head.begins or self._is_too_large(head) or size > self._patience.window
 
-    def _is_too_large(self, parcel: _Parcel) -> bool:
+    def _is_too_large(self, parcel: _ForwardedBatch) -> bool:
         return len(parcel.payload) > self._client._payload_bytes_max
 
     def _leaves_at(self) -> float:
@@ -436,7 +441,7 @@ class Forwarder:
 
     # -- what became of it ------------------------------------------------------------------------------
 
-    def _settle(self, parcel: _Parcel, outcome: Ack | Failure) -> None:
+    def _settle(self, parcel: _ForwardedBatch, outcome: Ack | Failure) -> None:
         if isinstance(outcome, Failure):
             self._problem = self._problem or self._judge(parcel, outcome.error)
             return
@@ -452,7 +457,7 @@ class Forwarder:
             )
             self._events.forwarded(header.records, len(done.payload))
 
-    def _judge(self, parcel: _Parcel, problem: QuothError) -> QuothError:
+    def _judge(self, parcel: _ForwardedBatch, problem: QuothError) -> QuothError:
         """What ends a leg, as an error that tells whether another one may succeed."""
         if problem.code == "bad_batch":
             self._repairs = True
@@ -465,7 +470,7 @@ class Forwarder:
         if not self._unknown and not self._progressed:
             if self.standing.target:
                 self._events.began_anew(f"topic {self.topic!r} is not as it was; all of it is looked through")
-                self.standing = Standing(self.standing.source, self.standing.producer)
+                self.standing = ForwardingProgress(self.standing.source, self.standing.producer)
             elif problem.code == "forgotten_sequence":
                 text = f"topic {self.topic!r} held records of this source, and does not tell any more which"
                 return error(problem.code, text, "go on with the state of before, or with another topic")

@@ -21,7 +21,7 @@ from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
-    from quoth.forward.forwarder import Losses, Source, Standing
+    from quoth.forward.forwarder import ForwarderSource, ForwardingProgress, LostRecords
     from quothwire.batch import Stored
 
 
@@ -153,15 +153,15 @@ class LogSource:
 
     @property
     def log_id(self) -> int:
-        """See `Source`."""
+        """See `ForwarderSource`."""
         return self._follower.log_id
 
     def seek(self, after: int) -> None:
-        """See `Source`."""
+        """See `ForwarderSource`."""
         self._follower.seek(after)
 
     def take(self, wait: float) -> list[Stored]:
-        """See `Source`."""
+        """See `ForwarderSource`."""
         return self._follower.wait(wait)
 
 
@@ -171,7 +171,7 @@ class _Keeper:
     def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: LogSource | None) -> None:
         from quothlog.reading import forwarding_progress
 
-        self.standing: Standing | None = None
+        self.standing: ForwardingProgress | None = None
         self._path = path
         self._about = {"from": source, "url": url, "topic": topic, "trim": trimmed is not None}
         self._trimmed = trimmed
@@ -182,7 +182,7 @@ class _Keeper:
                 raise error("bad_request", f"{path} belongs to {found.get('topic')} at {found.get('url')}")
             self.standing = _standing(path, found)
 
-    def save(self, standing: Standing) -> None:
+    def save(self, standing: ForwardingProgress) -> None:
         """Write it, and free what it releases."""
         from quothlog.reading import forwarding_progress
 
@@ -196,13 +196,13 @@ class _Keeper:
             self._path.unlink(missing_ok=True)
 
 
-def _standing(path: Path, found: dict[str, Any]) -> Standing:
-    from quoth.forward.forwarder import Standing
+def _standing(path: Path, found: dict[str, Any]) -> ForwardingProgress:
+    from quoth.forward.forwarder import ForwardingProgress
 
-    values = {name: found.get(name) for name in Standing._fields}
+    values = {name: found.get(name) for name in ForwardingProgress._fields}
     if not all(isinstance(value, int) for value in values.values()):
         raise error("damaged", f"{path} does not say how far the forwarding is", "remove it to look again")
-    return Standing(**values)  # type: ignore[arg-type]
+    return ForwardingProgress(**values)  # type: ignore[arg-type]
 
 
 class _Watch:
@@ -237,7 +237,7 @@ class _Watch:
             self._said = problem.code
             say(f"quoth: {problem.code}: {problem.text}; nothing is lost, it goes on by itself")
 
-    def lost(self, losses: Losses) -> None:
+    def lost(self, losses: LostRecords) -> None:
         """See `Events`."""
         self.lost_ones += losses.records
         say(
@@ -252,7 +252,7 @@ class _Watch:
 
 def _source(
     source: str, url: str, topic: str | None, origin: str | None, timeout: float | None, stack: ExitStack
-) -> tuple[Source, str, Path]:
+) -> tuple[ForwarderSource, str, Path]:
     """Where the records come from, the topic that gets them, and where it is kept how far it is."""
     from quoth.client import Client
     from quoth.forward.stored import StoredSource

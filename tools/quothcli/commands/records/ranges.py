@@ -14,7 +14,7 @@ from quothcli.printing.output import Printer, bytes_text, moment_text, records_t
 from quothwire.pointer import POINTER_MAX
 
 if TYPE_CHECKING:
-    from quoth.message import Stretch
+    from quoth.message import PointerRange
 
 
 def add(app: typer.Typer) -> None:
@@ -83,5 +83,5 @@ def split(
         printer.answer(_text(one), {"topic": topic, **one._asdict()}, f"{one.after} {one.until}")
 
 
-def _text(part: Stretch) -> str:
+def _text(part: PointerRange) -> str:
     return f"{part.after} {part.until}  {records_text(part.records)}, {bytes_text(part.bytes)}"

@@ -12,7 +12,7 @@ from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Manifest
 from quoth.spark.archive.naming import name_in, topic_folder, topic_in
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.atomic_files import local_path
-from quoth.timestamps import Moment, cursor
+from quoth.timestamps import Timestamp, cursor
 from quothwire.errors import error
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def archived_files(
     archive: str | Path,
     topics: str | Iterable[str] | None = None,
     *,
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
 ) -> list[str]:
     """The paths of the files with the records of some topics, each log's in the order of its pointers.
 
@@ -51,8 +51,8 @@ def read_archive(
     archive: str | Path,
     topics: str | Iterable[str] | None = None,
     *,
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
 ) -> DataFrame:
     """The archived records of some topics, with the columns of the Spark source, `ordinal` and `day`.
 
@@ -89,7 +89,7 @@ def logs_of(manifest: Manifest, topics: Selection) -> list[ArchivedLog]:
 
 
 def _chosen(
-    root: Path, topics: str | Iterable[str] | None, since: Moment | None, until: Moment | None
+    root: Path, topics: str | Iterable[str] | None, since: Timestamp | None, until: Timestamp | None
 ) -> list[tuple[str, ArchivedFile]]:
     """The files that are meant, each with its topic."""
     selection, manifest = Selection("*" if topics is None else topics), read_manifest(root)

@@ -22,7 +22,7 @@ from quoth.spark.archive.manifest import ArchivedLog, Manifest
 from quoth.spark.atomic_files import Draft, make_directory
 from quoth.timestamps import now
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX
-from quothwire.closing import Closing
+from quothwire.closing import Closeable
 from quothwire.errors import error
 
 STRAY_S = 3_600.0
@@ -35,7 +35,7 @@ def read_manifest(root: Path) -> Manifest:
     return manifests.decoded(path.read_bytes(), str(path))
 
 
-class ArchiveStore(Closing):
+class ArchiveStore(Closeable):
     """The one who goes on with an archive. Belongs to one thread; to be closed, or used as a context manager.
 
     root: its folder, which is made. Raises `Conflict` ``locked`` while another one goes on with it, `Damaged`

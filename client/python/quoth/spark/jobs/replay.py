@@ -29,7 +29,7 @@ from quoth.spark.replay.inputs import Stream, TableInput, Wish, input_of
 from quoth.spark.replay.rate_limit import LATE_S
 from quoth.spark.replay.replayer import Replayer, Told, newest_version
 from quoth.spark.workers import OnSpark
-from quoth.timestamps import Moment, as_pointer
+from quoth.timestamps import Timestamp, as_pointer
 from quothwire.errors import NotFound, error
 
 _COUNTS = ("chunks", "records", "bytes", "duplicates", "undecoded")
@@ -48,8 +48,8 @@ def job(
     path: str | Path,
     *,
     wish: Wish = Wish(),  # noqa: B008
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
     url: str = DEFAULT_URL,
     timeout: float = DEFAULT_TIMEOUT_S,
     limits: Limits = Limits(),  # noqa: B008
@@ -185,7 +185,7 @@ def _typed(typed: argparse.Namespace) -> session.Job | Summary:
     )
 
 
-def _check_moments(since: Moment | None, until: Moment | None) -> None:
+def _check_moments(since: Timestamp | None, until: Timestamp | None) -> None:
     """Raise ``bad_request`` for a time that is another one in every run."""
     for name, moment in (("since", since), ("until", until)):
         if isinstance(moment, str) and moment.strip().startswith(("-", "now")):

@@ -33,7 +33,7 @@ from quoth.spark.source.ranges import named
 from quoth.spark.statistics.following import Checkpoint, Follower
 from quoth.spark.statistics.survey import Row, Stretch, Survey, survey
 from quoth.spark.workers import OnSpark, until_next_look
-from quoth.timestamps import Moment, cursor, now
+from quoth.timestamps import Timestamp, cursor, now
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path
@@ -66,8 +66,8 @@ def job(
     url: str = DEFAULT_URL,
     timeout: float = DEFAULT_TIMEOUT_S,
     window: str = WINDOW,
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
     out: str | None = None,
     tell: Tell = _LOG.warning,
 ) -> session.Job:
@@ -102,7 +102,7 @@ def following(
     url: str = DEFAULT_URL,
     timeout: float = DEFAULT_TIMEOUT_S,
     window: str = WINDOW,
-    since: Moment | None = None,
+    since: Timestamp | None = None,
     out: str | None = None,
     show: Callable[[Survey], None],
     tell: Tell,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from quoth.message import Stretch
+from quoth.message import PointerRange
 from quoth.spark.options import EARLIEST, LATEST, Bound, Options, check_named
 from quoth.spark.source.data_loss import Lose, Loss
 from quoth.spark.source.offsets import Offset, Position, Positions
@@ -36,7 +36,7 @@ class Ranges(Protocol):
     ) -> Advance:
         """See `Client.advance`."""
 
-    def split(self, topic: str, after: int, until: int, parts: int) -> Sequence[Stretch]:
+    def split(self, topic: str, after: int, until: int, parts: int) -> Sequence[PointerRange]:
         """See `Client.split`."""
 
     def count(self, topic: str, after: int = 0, until: int | None = None) -> Count:

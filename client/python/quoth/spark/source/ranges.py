@@ -22,7 +22,7 @@ from quoth.spark.parallelism import context_of, parallelism
 from quoth.spark.source.offset_planner import Ranges, share
 from quoth.spark.source.partitioning import split
 from quoth.spark.source.range_reader import COLUMNS, Decode, TopicRange, check_decode, records_of
-from quoth.timestamps import Moment, cursor
+from quoth.timestamps import Timestamp, cursor
 from quothwire.errors import error
 from quothwire.protocol.messages import PARTS_MAX
 
@@ -41,8 +41,8 @@ def topic_ranges(
     *,
     url: str = DEFAULT_URL,
     after: int | None = None,
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
     parts: int | None = None,
     on_gap: OnGap | None = None,
 ) -> RDD[TopicRange]:
@@ -70,8 +70,8 @@ def topic_ranges_frame(
     *,
     url: str = DEFAULT_URL,
     after: int | None = None,
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
     parts: int | None = None,
     on_gap: OnGap | None = None,
 ) -> DataFrame:
@@ -149,8 +149,8 @@ def planned(
     topics: str | Iterable[str],
     *,
     after: int | None = None,
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
     parts: int,
     on_gap: OnGap | None = None,
 ) -> list[TopicRange]:

@@ -52,7 +52,7 @@ from quoth.spark.source.offset_planner import Progress
 from quoth.spark.source.offsets import Offset
 from quoth.spark.source.partitioning import extents_between, extents_now, partitions
 from quoth.spark.source.range_reader import RangeReader
-from quoth.timestamps import Moment, as_pointer
+from quoth.timestamps import Timestamp, as_pointer
 from quothwire.errors import QuothError, error
 
 COLUMNS: dict[str, DataType] = {
@@ -202,8 +202,8 @@ def read_topic(
     *,
     url: str = DEFAULT_URL,
     after: int | None = None,
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
     parts: int | None = None,
     columns: Sequence[str] | None = None,
     **options: str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from quoth.client import DEFAULT_URL, connect
 from quoth.spark.source.ranges import named
 from quoth.spark.source.source import read_topic
-from quoth.timestamps import Moment
+from quoth.timestamps import Timestamp
 from quothwire.errors import error
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def register_views(
     *,
     url: str = DEFAULT_URL,
     prefix: str = "",
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: Timestamp | None = None,
+    until: Timestamp | None = None,
     columns: Sequence[str] | None = None,
     **options: str,
 ) -> list[str]:

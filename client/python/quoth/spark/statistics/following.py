@@ -27,7 +27,7 @@ from quoth.spark.source.offsets import Offset, Position
 from quoth.spark.source.ranges import named
 from quoth.spark.statistics.survey import Stretch, Survey, survey
 from quoth.spark.workers import Workers
-from quothwire.closing import Closing
+from quothwire.closing import Closeable
 from quothwire.errors import error
 
 NAME = "_stats.json"
@@ -37,7 +37,7 @@ Keep = Callable[[int, Survey], None]
 """Gets the number of a look and what it found; the same number again replaces what was kept before."""
 
 
-class Checkpoint(Closing):
+class Checkpoint(Closeable):
     """How far topics were looked at, in a directory, which is made, or in memory only. To be closed.
 
     directory: None for memory. settings: what may not change from one run to the next. Raises `Conflict`
