@@ -16,6 +16,7 @@ from xxhash import xxh3_128_intdigest
 
 import quoth
 from kit.machine.processes import python_of
+from kit.spark.sparks import TESTS
 from quoth import Client, Gap
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.archiver import Archiver, Policy
@@ -79,7 +80,7 @@ def work(action: str, url: str, root: Path, *, die_at: int = 0) -> int:
     die_at: it is killed instead of its n-th change.
     """
     command = [*python_of("kit.spark.archives"), action, url, str(root), str(die_at)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (0, DIED), done.stderr
     return int(done.stdout) if done.returncode == 0 else DIED

@@ -20,6 +20,7 @@ import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import python_of
+from kit.spark.sparks import TESTS
 from quoth import Client
 from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.parquet import SCHEMA, ArchiveWriter, Lineage
@@ -121,7 +122,7 @@ def replay_and_die(url: str, root: Path, target: str, step: str, at: int, record
     is, 0 for never. records: that a chunk holds.
     """
     command = [*python_of("kit.spark.replays"), url, str(root), target, step, str(at), str(records)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (0, DIED), done.stderr
     return done.returncode

@@ -22,6 +22,7 @@ from kit.broker.peers import Context
 from kit.broker.proxies import Meddler, Wire
 from kit.deadlines import DEADLINE_S, eventually, pause
 from kit.spark.sinks import Spoil, register
+from kit.spark.sparks import TESTS
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Published
 
@@ -274,7 +275,7 @@ def kill_at_both_points(broker: BrokerProcess, folder: Path) -> None:
     its commit, and the other one behind its own."""
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(DRIVER), broker.url, str(folder)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

@@ -21,6 +21,7 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import flip, stored_batches, with_headers, zero
 from kit.machine.limits import file_bytes, needs_prlimit
 from kit.spark.archives import FILE_BYTES, account, files_in, of_archive, of_topic, publish, rows_of, turn
+from kit.spark.sparks import TESTS
 from quoth import Client
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.archiver import Archiver, Policy, Tally
@@ -530,7 +531,7 @@ with quoth.connect({broker.url!r}) as client:
     run("archive", client, Path({str(root)!r}), {topic!r})
 print("pandas" in sys.modules)
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "False\n", done.stderr
