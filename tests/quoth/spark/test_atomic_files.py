@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from quoth.spark.atomic_files import Draft
+from quoth.spark.atomic_files import AtomicFile
 from quothlog.storage.filesystem import PosixFile
 
 SIZE = 2**20
 
 
 def test_what_is_handed_over_leaves_memory_once_the_disk_has_it(tmp_path: Path) -> None:
-    with Draft(tmp_path, ".parquet") as draft:
+    with AtomicFile(tmp_path, ".parquet") as draft:
         draft.file.write(bytes(SIZE))
         (path,) = tmp_path.iterdir()
         written = PosixFile(path, os.O_RDONLY)
@@ -29,7 +29,7 @@ def test_what_is_handed_over_leaves_memory_once_the_disk_has_it(tmp_path: Path) 
 
 def test_draft_is_there_whole_under_its_name_or_not_at_all(tmp_path: Path) -> None:
     for number in range(2):
-        with Draft(tmp_path, ".parquet") as draft:
+        with AtomicFile(tmp_path, ".parquet") as draft:
             draft.file.write(b"first")
             draft.hand_over()
             draft.file.write(b", second")

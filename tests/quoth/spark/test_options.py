@@ -10,7 +10,7 @@ import pytest
 
 import quoth.spark
 from quoth import QuothError
-from quoth.spark.options import EARLIEST, LATEST, NAMES, Bound, parse
+from quoth.spark.options import EARLIEST, LATEST, NAMES, OffsetBound, parse
 from quothwire import pointer
 
 HERE = {"url": "tcp://127.0.0.1:5555", "subscribe": "a,b"}
@@ -28,8 +28,8 @@ def test_the_broker_is_named_as_a_url_or_as_kafka_names_it(name: str, address: s
 
 
 def test_a_stream_begins_at_the_latest_and_a_batch_query_at_the_earliest_offset() -> None:
-    assert parse(HERE, stream=True).starting.everywhere == Bound(LATEST)
-    assert parse(HERE, stream=False).starting.everywhere == Bound(EARLIEST)
+    assert parse(HERE, stream=True).starting.everywhere == OffsetBound(LATEST)
+    assert parse(HERE, stream=False).starting.everywhere == OffsetBound(EARLIEST)
 
 
 def test_a_pattern_means_whole_names() -> None:
@@ -43,20 +43,20 @@ def test_a_pattern_means_whole_names() -> None:
 def test_times_count_before_offsets_as_with_kafka() -> None:
     times = {"startingTimestamp": "1000", "startingOffsetsByTimestamp": '{"a": 2, "b": 3}'}
     options = parse({**HERE, **times, "startingOffsets": "latest"}, stream=True)
-    assert options.starting.everywhere == Bound(1_000_000, moment=True, strict=True)
+    assert options.starting.everywhere == OffsetBound(1_000_000, moment=True, strict=True)
 
 
 def test_a_moment_is_whatever_is_one_elsewhere() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     options = parse({**HERE, "since": "2026-01-02", "until": "2026-01-02T00:00:00.000005Z"}, stream=False)
-    assert options.starting.everywhere == Bound(pointer.from_datetime(at), moment=True)
-    assert options.ending.everywhere == Bound(pointer.from_datetime(at) + 5, moment=True)
+    assert options.starting.everywhere == OffsetBound(pointer.from_datetime(at), moment=True)
+    assert options.ending.everywhere == OffsetBound(pointer.from_datetime(at) + 5, moment=True)
 
 
 def test_options_travel_to_other_processes() -> None:
     options = parse({**HERE, "startingOffsets": '{"a": 5, "b": {"0": -2}}'}, stream=True)
     assert pickle.loads(pickle.dumps(options)) == options
-    assert options.starting.each == {"a": Bound(5), "b": Bound(EARLIEST)}
+    assert options.starting.each == {"a": OffsetBound(5), "b": OffsetBound(EARLIEST)}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S
 from quoth.spark import connections, workers
-from quoth.spark.workers import PAUSE_MAX_S, Here, OnSpark, perform, until_next_look
+from quoth.spark.workers import PAUSE_MAX_S, LocalWorkers, SparkWorkers, perform, until_next_look
 from quothwire.errors import CODES, Disconnected, RequestError, Unavailable, error
 
 WAIT_S = 1.0
@@ -47,11 +47,11 @@ def test_nobody_waits_again_for_a_broker_that_was_waited_for_in_vain(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
     work = partial(asks, broker.url, tmp_path)
-    assert perform(Here(), work, range(3), broker.url) == [0, 2, 4]
+    assert perform(LocalWorkers(), work, range(3), broker.url) == [0, 2, 4]
     broker.kill()
     for part in range(3, 3 + PARTS, 4):
         with pytest.raises(Disconnected, match="no broker answers"):
-            perform(Here(), work, range(part, part + 4), broker.url)
+            perform(LocalWorkers(), work, range(part, part + 4), broker.url)
     asked = {f"part {part}" for part in range(4)}
     assert {path.name for path in tmp_path.iterdir() if path.name.startswith("part")} == asked
 
@@ -63,12 +63,12 @@ def test_broker_that_was_given_up_is_asked_again_a_little_later(
     work = partial(asks, broker.url, tmp_path)
     broker.kill()
     with pytest.raises(Disconnected):
-        perform(Here(), work, [0], broker.url)
+        perform(LocalWorkers(), work, [0], broker.url)
     broker.restart()
     until = time.monotonic() + DEADLINE_S
     while True:
         try:
-            assert perform(Here(), work, [1, 2], broker.url) == [2, 4]
+            assert perform(LocalWorkers(), work, [1, 2], broker.url) == [2, 4]
             break
         except Disconnected:
             assert time.monotonic() < until
@@ -80,8 +80,8 @@ def test_other_brokers_are_waited_for(
     other = start_broker(directory=tmp_path / "other")
     broker.kill()
     with pytest.raises(Disconnected):
-        perform(Here(), partial(asks, broker.url, tmp_path), [0], broker.url)
-    assert perform(Here(), partial(asks, other.url, tmp_path), [1], other.url) == [2]
+        perform(LocalWorkers(), partial(asks, broker.url, tmp_path), [0], broker.url)
+    assert perform(LocalWorkers(), partial(asks, other.url, tmp_path), [1], other.url) == [2]
 
 
 def test_what_the_broker_could_not_do_just_then_is_tried_again_and_the_rest_is_not(
@@ -95,7 +95,7 @@ def test_what_the_broker_could_not_do_just_then_is_tried_again_and_the_rest_is_n
             raise error("busy", "a queue is full")
         return part
 
-    assert perform(Here(), work, range(3), broker.url) == [0, 1, 2]
+    assert perform(LocalWorkers(), work, range(3), broker.url) == [0, 1, 2]
     assert tried == [0, 1, 2, 1, 1]
 
 
@@ -125,7 +125,7 @@ def test_each_worker_of_spark_waits_once(
 ) -> None:
     broker.kill()
     with pytest.raises(Disconnected, match="no broker answers"):
-        perform(OnSpark(spark), partial(asks, broker.url, tmp_path), range(PARTS), broker.url)
+        perform(SparkWorkers(spark), partial(asks, broker.url, tmp_path), range(PARTS), broker.url)
     waited = [path.read_text() for path in tmp_path.glob("part *")]
     assert 0 < len(waited) < PARTS
     assert len(set(waited)) == len(waited)
@@ -140,13 +140,13 @@ def refuses(part: int) -> int:
 
 def test_an_error_of_a_task_names_its_host(spark: Any, by_value: None) -> None:
     with pytest.raises(OSError, match="Read-only file system") as met:
-        perform(OnSpark(spark), refuses, [0])
+        perform(SparkWorkers(spark), refuses, [0])
     assert (met.value.errno, met.value.filename) == (errno.EROFS, "/mnt/archive")
     assert met.value.strerror == f"Read-only file system (host {socket.gethostname()})"
     with pytest.raises(RequestError) as refused:
-        perform(OnSpark(spark), refuses, [1])
+        perform(SparkWorkers(spark), refuses, [1])
     assert refused.value.text == f"it cannot be (host {socket.gethostname()})"
     assert (refused.value.code, refused.value.hint) == ("bad_request", "do something else")
     with pytest.raises(RequestError) as here:
-        perform(Here(), refuses, [1])
+        perform(LocalWorkers(), refuses, [1])
     assert here.value.text == "it cannot be"

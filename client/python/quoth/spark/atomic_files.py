@@ -49,7 +49,7 @@ def refuse_existing(path: str | Path | None) -> None:
         raise FileExistsError(errno.EEXIST, "it exists already, and nothing was written", str(path))
 
 
-class Draft:
+class AtomicFile:
     """A file of which nobody knows until it is kept: `file` is what is written to.
 
     Its name begins with a dot, as readers of Parquet leave out, and is nobody else's, so that two who write

@@ -56,7 +56,7 @@ AHEAD_US = 60_000_000
 """How far the clocks of two machines may differ."""
 
 
-class Bound(NamedTuple):
+class OffsetBound(NamedTuple):
     """Where to begin or to end: `EARLIEST`, `LATEST` or a pointer.
 
     moment: the pointer is meant as a time, at which no record need lie. strict: it is an error if none lies
@@ -68,11 +68,11 @@ class Bound(NamedTuple):
     strict: bool = False
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """Where all topics begin or end; each of its own where `each` names it, and then it names all."""
 
-    everywhere: Bound
-    each: Mapping[str, Bound] = {}
+    everywhere: OffsetBound
+    each: Mapping[str, OffsetBound] = {}
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Options:
     url: str
     topics: tuple[str, ...]
     pattern: str | None
-    starting: Bounds
-    ending: Bounds
+    starting: OffsetBounds
+    ending: OffsetBounds
     records_max: int
     bytes_max: int
     records_min: int
@@ -110,14 +110,14 @@ def parse(options: Mapping[str, str], *, stream: bool) -> Options:
 
     Raises `RequestError` ``bad_request``, ``bad_topic`` or ``bad_pointer``, which names the option.
     """
-    given = Given(options)
+    given = GivenOptions(options)
     given.check_names(NAMES)
     if stream:
         given.refuse(BATCH_ONLY, "a stream has no end")
     else:
         given.refuse(STREAM_ONLY, "a batch query reads all up to its end; endingOffsets or until say where")
     topics, pattern = _topics(given)
-    starting = _starting(given, Bound(LATEST if stream else EARLIEST))
+    starting = _starting(given, OffsetBound(LATEST if stream else EARLIEST))
     ending = _ending(given)
     if not stream:
         _refuse_bound(given, starting, LATEST, "startingOffsets")
@@ -143,7 +143,7 @@ def parse(options: Mapping[str, str], *, stream: bool) -> Options:
     )
 
 
-def check_named(bounds: Bounds, topics: Iterable[str], what: str) -> None:
+def check_named(bounds: OffsetBounds, topics: Iterable[str], what: str) -> None:
     """Bounds that name topics name all that are read and no others, or raise ``bad_request``."""
     missing, unknown = sorted(set(topics) - set(bounds.each)), sorted(set(bounds.each) - set(topics))
     if missing:
@@ -152,7 +152,7 @@ def check_named(bounds: Bounds, topics: Iterable[str], what: str) -> None:
         raise error("bad_request", f"{what}: {', '.join(unknown)} is not read", "name topics that are read")
 
 
-class Given:
+class GivenOptions:
     """Options as they were given, texts by names whose case does not matter."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -263,7 +263,7 @@ def _of_option(name: str) -> Iterator[None]:
         raise error(problem.code, f"option {name}: {problem.text}", problem.hint) from None
 
 
-def url_of(given: Given) -> str:
+def url_of(given: GivenOptions) -> str:
     """Where the broker is; host:port, as one writes it for Kafka, means tcp. Raises ``bad_request``."""
     names = [name for name in ("url", "quoth.bootstrap.servers") if name in given]
     if len(names) != 1:
@@ -274,7 +274,7 @@ def url_of(given: Given) -> str:
     return text if "://" in text else f"tcp://{text}"
 
 
-def _topics(given: Given) -> tuple[tuple[str, ...], str | None]:
+def _topics(given: GivenOptions) -> tuple[tuple[str, ...], str | None]:
     if ("subscribe" in given) == ("subscribePattern" in given):
         raise error("bad_request", "which topics?", "set one of subscribe and subscribePattern")
     if "subscribe" in given:
@@ -288,7 +288,7 @@ def _topics(given: Given) -> tuple[tuple[str, ...], str | None]:
     return (), pattern
 
 
-def _starting(given: Given, default: Bound) -> Bounds:
+def _starting(given: GivenOptions, default: OffsetBound) -> OffsetBounds:
     found = [name for name in _STARTS if name in given]
     if "since" in found and len(found) > 1:
         raise error(
@@ -300,7 +300,7 @@ def _starting(given: Given, default: Bound) -> Bounds:
         if strategy not in ("error", "latest"):
             raise given.wrong("startingOffsetsByTimestampStrategy", "error or latest")
         strict = strategy == "error"
-    bounds = _bounds(given, found[0], strict) if found else Bounds(default)
+    bounds = _bounds(given, found[0], strict) if found else OffsetBounds(default)
     for bound in (bounds.everywhere, *bounds.each.values()):
         if bound.moment and bound.pointer > now() + AHEAD_US:
             text = f"option {found[0]}: {pointers.to_text(bound.pointer)} lies in the future"
@@ -308,41 +308,43 @@ def _starting(given: Given, default: Bound) -> Bounds:
     return bounds
 
 
-def _ending(given: Given) -> Bounds:
+def _ending(given: GivenOptions) -> OffsetBounds:
     found = [name for name in _ENDS if name in given]
     if "until" in found and len(found) > 1:
         raise error("bad_request", f"options {' and '.join(found)} both say where to end", "set one of them")
-    return _bounds(given, found[0], strict=False) if found else Bounds(Bound(LATEST))
+    return _bounds(given, found[0], strict=False) if found else OffsetBounds(OffsetBound(LATEST))
 
 
-def _bounds(given: Given, name: str, strict: bool) -> Bounds:
+def _bounds(given: GivenOptions, name: str, strict: bool) -> OffsetBounds:
     match name:
         case "since" | "until":
-            return Bounds(Bound(given.moment(name), moment=True))
+            return OffsetBounds(OffsetBound(given.moment(name), moment=True))
         case "startingTimestamp" | "endingTimestamp":
             text = given.text(name)
             number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
-            return Bounds(Bound(given.milliseconds(name, number), moment=True, strict=strict))
+            return OffsetBounds(OffsetBound(given.milliseconds(name, number), moment=True, strict=strict))
         case "startingOffsetsByTimestamp" | "endingOffsetsByTimestamp":
             times = given.each(name)
             bounds = {topic: given.milliseconds(name, number) for topic, number in times.items()}
-            return Bounds(Bound(LATEST), {topic: Bound(one, True, strict) for topic, one in bounds.items()})
+            return OffsetBounds(
+                OffsetBound(LATEST), {topic: OffsetBound(one, True, strict) for topic, one in bounds.items()}
+            )
         case _:
             return _offsets(given, name)
 
 
-def _offsets(given: Given, name: str) -> Bounds:
+def _offsets(given: GivenOptions, name: str) -> OffsetBounds:
     words = {"earliest": EARLIEST, "latest": LATEST}
     text = given.text(name).lower()
     if text in words:
-        return Bounds(Bound(words[text]))
+        return OffsetBounds(OffsetBound(words[text]))
     each = {}
     for topic, number in given.each(name).items():
         with _of_option(f"{name}, topic {topic!r}"):
-            each[topic] = Bound(number if number in words.values() else pointers.check_pointer(number))
-    return Bounds(Bound(LATEST), each)
+            each[topic] = OffsetBound(number if number in words.values() else pointers.check_pointer(number))
+    return OffsetBounds(OffsetBound(LATEST), each)
 
 
-def _refuse_bound(given: Given, bounds: Bounds, refused: int, name: str) -> None:
+def _refuse_bound(given: GivenOptions, bounds: OffsetBounds, refused: int, name: str) -> None:
     if any(bound.pointer == refused for bound in (bounds.each.values() or [bounds.everywhere])):
         raise given.wrong(name, "a batch query does not begin at the latest or end at the earliest offset")

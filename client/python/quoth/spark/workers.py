@@ -33,7 +33,7 @@ class Workers(Protocol):
         """What comes of each part, in their order. A part may be done more than once."""
 
 
-class Here:
+class LocalWorkers:
     """This process, one part after the other."""
 
     slots = 1
@@ -43,7 +43,7 @@ class Here:
         return list(map(work, parts))
 
 
-class OnSpark:
+class SparkWorkers:
     """The executors of a Spark session, a task for each part."""
 
     def __init__(self, spark: Any) -> None:

@@ -24,26 +24,26 @@ from kit.spark.archives import FILE_BYTES, account, files_in, of_archive, of_top
 from kit.spark.sparks import TESTS
 from quoth import Client
 from quoth.spark.archive import archived_files
-from quoth.spark.archive.archiver import Archiver, Policy, Tally
+from quoth.spark.archive.archiver import ArchiveTally, Policy, TopicArchiver
 from quoth.spark.archive.manifest import NAME, ArchivedLog
 from quoth.spark.archive.parquet import COLUMNS, SCHEMA, ArchiveWriter, Lineage
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 from quoth.spark.replay.tasks import with_pointer
-from quoth.spark.workers import Here
+from quoth.spark.workers import LocalWorkers
 from quothwire.batch import HEADER_BYTES
 from quothwire.errors import Conflict, Damaged, NotFound, RequestError
 from quothwire.headers import decode_headers, encode_headers
 
-Archive = Callable[..., Tally]
+Archive = Callable[..., ArchiveTally]
 
 
 @pytest.fixture
 def archive(client: Client, root: Path, topic: str, told: list[str]) -> Archive:
     """Runs an archiving of the test's topic: `archive(trim=True)`."""
 
-    def run(topics: Any = topic, **policy: Any) -> Tally:
-        archiver = Archiver(
-            client, root, Here(), topics, Policy(**{"file_bytes": FILE_BYTES, **policy}), told.append
+    def run(topics: Any = topic, **policy: Any) -> ArchiveTally:
+        archiver = TopicArchiver(
+            client, root, LocalWorkers(), topics, Policy(**{"file_bytes": FILE_BYTES, **policy}), told.append
         )
         archiver.run()
         return archiver.tally
@@ -103,7 +103,7 @@ def test_run_without_news_leaves_everything_as_it_is(
     publish(client, topic, [5])
     archive()
     before, files = read_manifest(root), files_in(root)
-    assert archive() == Tally(topics={topic})
+    assert archive() == ArchiveTally(topics={topic})
     assert (read_manifest(root), files_in(root)) == (before, files)
 
 
@@ -217,8 +217,8 @@ def test_damaged_records_are_counted_and_not_trimmed(
     broker.restart()
     with connect(broker) as client:
         with pytest.raises(Damaged):
-            Archiver(client, root, Here(), topic, Policy(fail_on_loss=True)).run()
-        archiver = Archiver(client, root, Here(), topic, Policy(trim=True))
+            TopicArchiver(client, root, LocalWorkers(), topic, Policy(fail_on_loss=True)).run()
+        archiver = TopicArchiver(client, root, LocalWorkers(), topic, Policy(trim=True))
         archiver.run()
         assert (archiver.tally.records, archiver.tally.lost, archiver.tally.trimmed) == (45, 20, 0)
         log = log_of(root, topic)
@@ -242,11 +242,11 @@ def test_damage_in_front_of_all_that_is_readable_is_not_trimmed_until_it_is_gone
     broker.restart()
     with connect(broker) as client:
         for _ in "ab":
-            archiver = Archiver(client, root, Here(), topic, Policy(trim=True))
+            archiver = TopicArchiver(client, root, LocalWorkers(), topic, Policy(trim=True))
             archiver.run()
             assert (archiver.tally.trimmed, client.topic(topic).count) == (0, 30)
         client.trim(topic, damaged.header.last + 1)
-        archiver = Archiver(client, root, Here(), topic, Policy(trim=True))
+        archiver = TopicArchiver(client, root, LocalWorkers(), topic, Policy(trim=True))
         archiver.run()
         assert (archiver.tally.trimmed, client.topic(topic).count) == (20, 0)
         assert log_of(root, topic).lost == 10
@@ -379,7 +379,9 @@ def test_following_goes_on_through_restarts_and_other_work_until_its_topic_is_de
     impatient: Client = connect(broker)
     impatient.timeout = 1.0
     publish(client, "orders", [5])
-    archiver = Archiver(impatient, root, Here(), "orders", Policy(file_bytes=FILE_BYTES), told.append)
+    archiver = TopicArchiver(
+        impatient, root, LocalWorkers(), "orders", Policy(file_bytes=FILE_BYTES), told.append
+    )
     following = pool.submit(archiver.follow, 0.01)
 
     def follows() -> None:
@@ -420,7 +422,9 @@ def test_following_a_pattern_goes_on_though_one_of_its_topics_is_deleted_meanwhi
         return asked(name, after, **limits)
 
     monkeypatch.setattr(client, "advance", advance)
-    archiver = Archiver(client, root, Here(), f"{topic}-*", Policy(file_bytes=FILE_BYTES), told.append)
+    archiver = TopicArchiver(
+        client, root, LocalWorkers(), f"{topic}-*", Policy(file_bytes=FILE_BYTES), told.append
+    )
     following = pool.submit(archiver.follow, 0.01)
     eventually(lambda: following.done() or archiver.tally.records == 6, "the others are archived")
     for name in (names[0], names[2]):

@@ -22,11 +22,11 @@ from kit.spark.archives import DIED, files_in, of_archive, of_topic, publish, ru
 from kit.spark.sparks import JOB_S
 from quoth import Client
 from quoth.spark.archive import archived_files, archiver, compaction, read_archive
-from quoth.spark.archive.archiver import KEEP_REPLACED_S, Archiver, Policy
+from quoth.spark.archive.archiver import KEEP_REPLACED_S, Policy, TopicArchiver
 from quoth.spark.archive.manifest import NAME
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.jobs import archive, compact
-from quoth.spark.workers import Here
+from quoth.spark.workers import LocalWorkers
 from quothcli.commands.pipeline import archive as typed_archive
 
 Connect = Callable[..., Client]
@@ -89,7 +89,7 @@ def test_archive_is_read_wherever_it_lies_and_topics_by_their_names(
     names = [f"{topic}-{'#' * 70}", f"{topic}-{':' * 80}", f"{topic} %41", "__HIVE_DEFAULT_PARTITION__"]
     for name in names:
         client.publish(name, name.encode())
-    Archiver(client, tmp_path / folder, Here(), names).run()
+    TopicArchiver(client, tmp_path / folder, LocalWorkers(), names).run()
     configuration = spark._jsc.hadoopConfiguration()
     usual = configuration.get("fs.defaultFS")
     configuration.set("fs.defaultFS", "hdfs://nowhere:8020")  # as on a cluster

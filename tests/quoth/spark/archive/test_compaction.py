@@ -18,13 +18,13 @@ from kit.spark.archives import FILE_BYTES, Account, files_in, of_archive, of_top
 from quoth import Client
 from quoth.selection import Selection
 from quoth.spark.archive import archived_files, naming
-from quoth.spark.archive.archiver import Archiver, Policy
+from quoth.spark.archive.archiver import Policy, TopicArchiver
 from quoth.spark.archive.compaction import Compacted, Compactor, merges_of
 from quoth.spark.archive.fingerprint import fingerprint
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
 from quoth.spark.archive.parquet import SCHEMA, ArchiveWriter, Lineage, read_file
 from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.workers import Here
+from quoth.spark.workers import LocalWorkers
 from quothwire.errors import Damaged
 
 MIDNIGHT = naming.DAY_US * 20_000
@@ -35,12 +35,12 @@ def archive(client: Client, root: Path, topic: str, runs: int = 3) -> None:
     """Archive in so many runs, each of several files."""
     for run in range(runs):
         publish(client, topic, [40, 40, 3], f"run {run}")
-        Archiver(client, root, Here(), topic, Policy(file_bytes=FILE_BYTES)).run()
+        TopicArchiver(client, root, LocalWorkers(), topic, Policy(file_bytes=FILE_BYTES)).run()
 
 
 def compact(root: Path, keep_replaced: float = 0, **options: Any) -> Compacted:
     with ArchiveStore(root) as store:
-        compactor = Compactor(store, Here(), keep_replaced=keep_replaced, **options)
+        compactor = Compactor(store, LocalWorkers(), keep_replaced=keep_replaced, **options)
         compactor.run()
     return compactor.done
 
@@ -239,7 +239,7 @@ def test_no_flipped_byte_gets_into_a_merged_file(
 def test_who_reads_meanwhile_sees_all_records_once(client: Client, tmp_path: Path, topic: str) -> None:
     """Runs add to the archive and compactions merge it, while somebody reads it again and again."""
     publish(client, topic, [40])
-    Archiver(client, tmp_path, Here(), topic, Policy(file_bytes=FILE_BYTES)).run()
+    TopicArchiver(client, tmp_path, LocalWorkers(), topic, Policy(file_bytes=FILE_BYTES)).run()
     seen: list[Account] = []
     over = threading.Event()
 
@@ -272,7 +272,7 @@ def test_replaced_files_stay_as_long_as_was_asked(client: Client, tmp_path: Path
     files = archived_files(tmp_path)
     compact(tmp_path, keep_replaced=3_600)
     assert set(files) < set(files_in(tmp_path))
-    Archiver(client, tmp_path, Here(), topic, Policy(keep_replaced=3_600)).run()
+    TopicArchiver(client, tmp_path, LocalWorkers(), topic, Policy(keep_replaced=3_600)).run()
     assert set(files) < set(files_in(tmp_path))
-    Archiver(client, tmp_path, Here(), topic, Policy(keep_replaced=0)).run()
+    TopicArchiver(client, tmp_path, LocalWorkers(), topic, Policy(keep_replaced=0)).run()
     assert files_in(tmp_path) == archived_files(tmp_path)

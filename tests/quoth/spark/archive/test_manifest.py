@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from quoth.spark.archive import manifest as manifests
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Loss, Manifest, Replaced, decoded
+from quoth.spark.archive.manifest import (
+    ArchivedFile,
+    ArchivedLog,
+    ArchivedLoss,
+    ArchiveManifest,
+    ReplacedFile,
+    decoded,
+)
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 from quoth.spark.atomic_files import local_path
 from quothwire.errors import Conflict, Damaged, RequestError
@@ -19,14 +26,13 @@ FILES = [
     for n in (0, 5, 10, 15)
 ]
 LOG = ArchivedLog("t", 2**64 - 1, 1).grown(19, 20, FILES, [])
-FULL = Manifest(1, (LOG, ArchivedLog("ü", 7, 2, until=3, losses=(Loss(0, 4, 3, "damaged"),), lost=3)), (
-    Replaced("topic=t/day=1970-01-01/x.parquet", 12),
-))  # fmt: skip
+_LOST = ArchivedLog("ü", 7, 2, until=3, losses=(ArchivedLoss(0, 4, 3, "damaged"),), lost=3)
+FULL = ArchiveManifest(1, (LOG, _LOST), (ReplacedFile("topic=t/day=1970-01-01/x.parquet", 12),))
 
 
 def test_what_is_written_is_read() -> None:
     assert decoded(FULL.encoded(1), "here") == FULL
-    assert decoded(Manifest().encoded(0), "here") == Manifest()
+    assert decoded(ArchiveManifest().encoded(0), "here") == ArchiveManifest()
 
 
 def test_one_changed_byte_is_noticed_or_changes_nothing(rng: random.Random) -> None:
@@ -75,7 +81,7 @@ def test_manifest_of_a_later_version_is_refused(tmp_path: Path) -> None:
 
 def test_manifest_from_before_the_freeze_is_refused_with_a_way_out(tmp_path: Path) -> None:
     wide = FILES[0]._replace(hash=0x2A276C6345F13496F0AB0C66AA566862)
-    (tmp_path / manifests.NAME).write_bytes(Manifest(1, (LOG.grown(19, 20, [wide], []),)).encoded(1))
+    (tmp_path / manifests.NAME).write_bytes(ArchiveManifest(1, (LOG.grown(19, 20, [wide], []),)).encoded(1))
     with pytest.raises(
         RequestError, match=r"unsupported_version.*128 bits.*archive anew, into another folder"
     ):
@@ -92,16 +98,16 @@ def test_commit_that_does_not_follow_the_one_it_began_with_is_refused(tmp_path: 
     """As it were on a file system that keeps no locks between machines."""
     with ArchiveStore(tmp_path) as store:
         store.commit(FULL)
-        (tmp_path / manifests.NAME).write_bytes(Manifest().encoded(2))  # somebody else's
+        (tmp_path / manifests.NAME).write_bytes(ArchiveManifest().encoded(2))  # somebody else's
         with pytest.raises(Conflict, match="changed by another program"):
             store.commit(FULL)
-    assert read_manifest(tmp_path) == Manifest(2)
+    assert read_manifest(tmp_path) == ArchiveManifest(2)
 
 
 def test_many_losses_are_all_counted_and_the_newest_are_kept() -> None:
     log = ArchivedLog("t", 1, 1)
     for n in range(manifests.LOSSES_MAX + 5):
-        log = log.grown(10 * n, n, [], [Loss(10 * n, 10 * n + 5, 2, "trimmed")])
+        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, "trimmed")])
     assert log.lost == 2 * (manifests.LOSSES_MAX + 5)
     assert len(log.losses) == manifests.LOSSES_MAX
     assert log.losses[-1].after == 10 * (manifests.LOSSES_MAX + 4)
@@ -110,13 +116,13 @@ def test_many_losses_are_all_counted_and_the_newest_are_kept() -> None:
 def test_where_the_oldest_damage_lies_is_kept_beside_any_number_of_losses() -> None:
     log = ArchivedLog("t", 1, 1)
     for n in range(1, 2 * manifests.LOSSES_MAX):
-        log = log.grown(10 * n, n, [], [Loss(10 * n, 10 * n + 5, 2, "damaged")])
+        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, "damaged")])
     first, *newest = log.losses
     assert (first.after, first.next, first.reason) == (10, 10 * manifests.LOSSES_MAX + 5, "damaged")
     assert sum(loss.records for loss in log.losses) == log.lost == 2 * (2 * manifests.LOSSES_MAX - 1)
     assert len(newest) == manifests.LOSSES_MAX - 1
     for n in range(300, 600):
-        log = log.grown(10 * n, n, [], [Loss(10 * n, 10 * n + 5, 2, "trimmed")])
+        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, "trimmed")])
     assert len(log.losses) == manifests.LOSSES_MAX
     assert log.losses[0].after == 10
     assert {loss.reason for loss in log.losses[1:]} == {"trimmed"}

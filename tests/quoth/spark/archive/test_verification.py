@@ -20,28 +20,28 @@ from kit.spark.sparks import JOB_S, starts_spark
 from quoth import Client, NotFound, RequestError
 from quoth.selection import Selection
 from quoth.spark.archive import archived_files, compaction, verification
-from quoth.spark.archive.archiver import Archiver, Policy
+from quoth.spark.archive.archiver import Policy, TopicArchiver
 from quoth.spark.archive.compaction import Compactor
 from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.parquet import check_footer
 from quoth.spark.archive.store import ArchiveStore, read_manifest
-from quoth.spark.archive.verification import Finding
+from quoth.spark.archive.verification import FileFinding
 from quoth.spark.jobs import archive as archiving
 from quoth.spark.jobs import compact, verify
-from quoth.spark.jobs.session import Summary
-from quoth.spark.workers import Here
+from quoth.spark.jobs.session import JobSummary
+from quoth.spark.workers import LocalWorkers
 
 
-def archive(client: Client, root: Path, topic: str, tell: Any = print) -> Archiver:
+def archive(client: Client, root: Path, topic: str, tell: Any = print) -> TopicArchiver:
     """Archive what a topic holds, in several files."""
-    archiver = Archiver(client, root, Here(), topic, Policy(file_bytes=FILE_BYTES), tell)
+    archiver = TopicArchiver(client, root, LocalWorkers(), topic, Policy(file_bytes=FILE_BYTES), tell)
     archiver.run()
     return archiver
 
 
-def verified(root: Path, topics: str = "*") -> list[Finding]:
+def verified(root: Path, topics: str = "*") -> list[FileFinding]:
     """What is found."""
-    return verify.verify(root, Here(), Selection(topics))[1]
+    return verify.verify(root, LocalWorkers(), Selection(topics))[1]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def files(client: Client, root: Path, topic: str) -> list[Path]:
 
 
 def test_a_whole_archive_is_found_whole(client: Client, root: Path, topic: str, files: list[Path]) -> None:
-    logs, found = verify.verify(root, Here(), Selection("*"))
+    logs, found = verify.verify(root, LocalWorkers(), Selection("*"))
     summary = verify.summary_of(root, logs, found, 1.0)
     assert (found, summary.good) == ([], True)
     assert summary.content["records"] == of_archive(root).records == 166
@@ -70,7 +70,7 @@ def test_a_merged_archive_of_a_trimmed_topic_is_found_whole(
     publish(client, topic, [40, 40])
     archive(client, root, topic)
     with ArchiveStore(root) as store:
-        Compactor(store, Here(), keep_replaced=0).run()
+        Compactor(store, LocalWorkers(), keep_replaced=0).run()
     assert verified(root) == []
 
 
@@ -84,7 +84,7 @@ def test_records_that_were_lost_are_no_damage_and_are_reported(
     publish(client, topic, [5])
     client.trim(topic, client.topic(topic).last - 4)
     archive(client, root, topic, tell=lambda _: None)
-    logs, found = verify.verify(root, Here(), Selection("*"))
+    logs, found = verify.verify(root, LocalWorkers(), Selection("*"))
     assert found == []
     assert (
         verify.summary_of(root, logs, found, 1.0)
@@ -134,7 +134,7 @@ def test_records_in_another_order_are_noticed(files: list[Path], root: Path) -> 
     [found] = verified(root)
     assert "do not rise" in found.text
     with ArchiveStore(root) as store:
-        compactor = Compactor(store, Here(), keep_replaced=0)
+        compactor = Compactor(store, LocalWorkers(), keep_replaced=0)
         compactor.run()
     assert compactor.done.findings == [found]
     assert list(map(Path, archived_files(root))) == files, "it is not merged"
@@ -158,10 +158,10 @@ def test_files_that_contradict_each_other_are_named(files: list[Path], root: Pat
 def test_files_that_are_merged_meanwhile_are_not_missing(
     files: list[Path], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Late(Here):
+    class Late(LocalWorkers):
         def each(self, work: Any, parts: Any) -> Any:
             with ArchiveStore(root) as store:
-                Compactor(store, Here(), keep_replaced=0).run()
+                Compactor(store, LocalWorkers(), keep_replaced=0).run()
             return super().each(work, parts)
 
     assert verify.verify(root, Late(), Selection("*"))[1] == []
@@ -171,7 +171,7 @@ def test_files_that_are_merged_meanwhile_are_not_missing(
 def merge_all(root: Path) -> Path:
     """Compact an archive and remove what was merged; returns the one file that is left."""
     with ArchiveStore(root) as store:
-        Compactor(store, Here(), keep_replaced=0).run()
+        Compactor(store, LocalWorkers(), keep_replaced=0).run()
     [path] = map(Path, archived_files(root))
     return path
 
@@ -185,7 +185,7 @@ def test_file_that_is_removed_between_two_looks_at_it_is_not_damaged(
         check_footer(*which)
 
     monkeypatch.setattr(verification, "check_footer", late)
-    logs, found = verify.verify(root, Here(), Selection("*"))
+    logs, found = verify.verify(root, LocalWorkers(), Selection("*"))
     assert found == []
     assert [root / file.name for log in logs for file in log.files] == list(map(Path, archived_files(root)))
 
@@ -193,7 +193,7 @@ def test_file_that_is_removed_between_two_looks_at_it_is_not_damaged(
 def test_files_that_a_compaction_makes_meanwhile_are_read_too(
     files: list[Path], root: Path, topic: str
 ) -> None:
-    class Late(Here):
+    class Late(LocalWorkers):
         def each(self, work: Any, parts: Any) -> Any:
             if files[0].exists():
                 path = merge_all(root)
@@ -206,7 +206,7 @@ def test_files_that_a_compaction_makes_meanwhile_are_read_too(
     assert (told["topic"], told["files"], told["records"], told["whole"]) == (topic, 1, 166, False)
 
 
-class Elsewhere(Here):
+class Elsewhere(LocalWorkers):
     """A worker to which the folder of an archive is not mounted."""
 
     def __init__(self, root: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_worker_without_the_folder_is_no_damage_of_the_archive(files: list[Pat
 def test_a_file_that_a_worker_writes_into_its_own_copy_of_the_folder_is_not_committed(
     files: list[Path], root: Path, tmp_path: Path
 ) -> None:
-    class Copied(Here):
+    class Copied(LocalWorkers):
         def each(self, work: Any, parts: Any) -> Any:
             copied = shutil.copytree(root, tmp_path / "copied")
             try:
@@ -260,7 +260,7 @@ def test_a_file_that_the_file_system_refuses_to_read_is_not_called_damaged(
         return opened(path, **options)
 
     monkeypatch.setattr(pq, "ParquetFile", fail)
-    logs, found = verify.verify(root, Here(), Selection("*"))
+    logs, found = verify.verify(root, LocalWorkers(), Selection("*"))
     assert [(one.kind, root / one.name) for one in found] == [("unreadable", files[0])]
     summary = verify.summary_of(root, logs, found, 1.0)
     assert (summary.good, summary.content["unreadable_files"], summary.content["damaged_files"]) == (
@@ -269,7 +269,7 @@ def test_a_file_that_the_file_system_refuses_to_read_is_not_called_damaged(
         0,
     )
     with ArchiveStore(root) as store:
-        compactor = Compactor(store, Here(), keep_replaced=0)
+        compactor = Compactor(store, LocalWorkers(), keep_replaced=0)
         compactor.run()
     assert compactor.done.findings == found
 
@@ -286,9 +286,9 @@ def test_archiving_and_compaction_name_what_they_met_and_fail(
     archiver.run()
     assert len(told) == 2, "once"
     with ArchiveStore(root) as store:
-        compactor = Compactor(store, Here(), keep_replaced=0)
+        compactor = Compactor(store, LocalWorkers(), keep_replaced=0)
         compactor.run()
-    summaries: list[Summary] = [
+    summaries: list[JobSummary] = [
         archiving.summary_of(archiver.tally, root, 1.0),
         compact.summary_of(compactor.done, root, 1.0),
     ]

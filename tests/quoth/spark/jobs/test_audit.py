@@ -25,9 +25,9 @@ from kit.disk.logs import boundaries, encoded, fill, put, segments
 from kit.scale import times
 from quoth import connect
 from quoth.spark.jobs import audit
-from quoth.spark.jobs.audit import Audit, Finding, logs_in
+from quoth.spark.jobs.audit import Audit, AuditFinding, logs_in
 from quoth.spark.jobs.runs import TASK_FILES_MIN
-from quoth.spark.jobs.session import Summary
+from quoth.spark.jobs.session import JobSummary
 from quothcli.application import run as run_command
 from quothlog import Log, LogOptions, file_format
 from quothlog.recovery.snapshot import listing
@@ -46,9 +46,9 @@ def done(spark: Any, directories: Iterable[Path], topic: str | None = None) -> A
     return audit.audit(spark, logs_in(directories, topic))
 
 
-def found(told: Audit) -> dict[str, list[Finding]]:
+def found(told: Audit) -> dict[str, list[AuditFinding]]:
     """The findings by directory, in the order of files and offsets."""
-    rows = [Finding(*row) for row in told.findings.orderBy("path", "start").collect()]
+    rows = [AuditFinding(*row) for row in told.findings.orderBy("path", "start").collect()]
     directories = [str(log.place.directory) for log in told.logs]
     return {directory: [row for row in rows if row.directory == directory] for directory in directories}
 
@@ -414,7 +414,7 @@ def timed(act: Callable[[], Result]) -> tuple[float, Result]:
     return time.monotonic() - began, result
 
 
-def audited(spark: Any, directory: Path) -> tuple[Audit, Summary]:
+def audited(spark: Any, directory: Path) -> tuple[Audit, JobSummary]:
     """Audit a directory and sum up what is found."""
     told = done(spark, [directory])
     return told, told.summary()

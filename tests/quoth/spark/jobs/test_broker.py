@@ -18,7 +18,7 @@ from quoth import Client
 from quoth.spark import connections
 from quoth.spark.jobs import broker as broker_of_job
 from quoth.spark.jobs.broker import awaited
-from quoth.spark.jobs.session import Job, Summary
+from quoth.spark.jobs.session import Job, JobSummary
 from quothwire.errors import Damaged, Disconnected, error
 
 
@@ -57,9 +57,9 @@ def test_broker_that_stands_still_is_silent_too(broker: BrokerProcess, told: lis
 def test_job_whose_broker_stays_away_says_what_is_kept(broker: BrokerProcess) -> None:
     patience = DEADLINE_S
 
-    def work(_: Any) -> Summary:
+    def work(_: Any) -> JobSummary:
         connections.client(broker.url, patience).ping()
-        return Summary([], {})
+        return JobSummary([], {})
 
     job = Job(work, "all of it: run it again")
     assert job(None).good  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def test_job_whose_broker_stays_away_says_what_is_kept(broker: BrokerProcess) ->
 
 
 def test_error_that_does_not_pass_does_not_say_run_it_again() -> None:
-    def work(_: Any) -> Summary:
+    def work(_: Any) -> JobSummary:
         raise error("damaged", "it is")
 
     with pytest.raises(Damaged) as told:

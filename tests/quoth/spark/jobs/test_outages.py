@@ -17,8 +17,8 @@ from kit.scale import times
 from kit.spark.archives import of_archive, of_topic
 from quoth import Client
 from quoth.spark.archive import archiver as archiver_module
-from quoth.spark.archive.archiver import Archiver, Policy
-from quoth.spark.workers import Here
+from quoth.spark.archive.archiver import Policy, TopicArchiver
+from quoth.spark.workers import LocalWorkers
 
 RESUMED_S = 2.0
 OUTAGE_S = times(3, 600)
@@ -48,7 +48,7 @@ def test_a_job_that_follows_goes_on_soon_though_it_looks_once_an_hour(
             raise InterruptedError
 
     monkeypatch.setattr(archiver_module, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
-    archiver = Archiver(impatient, tmp_path / "archive", Here(), "orders", Policy(), told.append)
+    archiver = TopicArchiver(impatient, tmp_path / "archive", LocalWorkers(), "orders", Policy(), told.append)
     with ThreadPoolExecutor() as pool:
         try:
             following = pool.submit(archiver.follow, 3_600.0)

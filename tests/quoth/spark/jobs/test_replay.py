@@ -33,28 +33,28 @@ from kit.spark.replays import (
 )
 from kit.spark.sparks import JOB_S
 from quoth import Client
-from quoth.spark.archive.archiver import Archiver, Policy
+from quoth.spark.archive.archiver import Policy, TopicArchiver
 from quoth.spark.jobs import replay
-from quoth.spark.jobs.session import Summary
-from quoth.spark.replay.chunking import Limits
-from quoth.spark.replay.inputs import Wish
-from quoth.spark.replay.rate_limit import Pace
-from quoth.spark.workers import OnSpark
+from quoth.spark.jobs.session import JobSummary
+from quoth.spark.replay.chunking import ChunkLimits
+from quoth.spark.replay.inputs import ReplayRequest
+from quoth.spark.replay.rate_limit import RateLimit
+from quoth.spark.workers import SparkWorkers
 from quothwire.errors import Damaged, QuothError
 
-SMALL = Limits(records=400)
+SMALL = ChunkLimits(records=400)
 
-Run = Callable[..., Summary]
+Run = Callable[..., JobSummary]
 
 
 @pytest.fixture
 def run(spark: Any, broker: BrokerProcess, root: Path, topic: str, told: list[str]) -> Run:
     """Runs the job that replays what lies at `root` into the topic of the test."""
 
-    def run_it(path: Path = root, *, to: Sequence[str] = (topic,), **options: Any) -> Summary:
+    def run_it(path: Path = root, *, to: Sequence[str] = (topic,), **options: Any) -> JobSummary:
         settings = {"url": broker.url, "limits": SMALL, "tell": told.append, **options}
-        job = replay.job(path, wish=Wish(to=tuple(to)), **settings)
-        return job if isinstance(job, Summary) else job(spark)
+        job = replay.job(path, wish=ReplayRequest(to=tuple(to)), **settings)
+        return job if isinstance(job, JobSummary) else job(spark)
 
     return run_it
 
@@ -63,7 +63,7 @@ def test_topic_goes_into_an_archive_and_back(
     spark: Any, client: Client, run: Run, root: Path, topic: str
 ) -> None:
     publish(client, f"{topic}.old", [500, 1, 300, 7, 1_000])
-    Archiver(client, root, OnSpark(spark), f"{topic}.old", Policy(file_bytes=FILE_BYTES)).run()
+    TopicArchiver(client, root, SparkWorkers(spark), f"{topic}.old", Policy(file_bytes=FILE_BYTES)).run()
     run()
     read = client.read(f"{topic}.old", limit=5_000)
     original = [Record(one.pointer, one.key, one.value, dict(one.headers)) for one in read]
@@ -102,7 +102,7 @@ def test_worker_that_is_killed_is_replaced(
     records = some_records(rng, 2_000)
     write_archive(root, "orders", parts_of(records, 20))
 
-    class Mortal(OnSpark):
+    class Mortal(SparkWorkers):
         """Two tasks kill their worker when they have done their work, before they can tell."""
 
         def each(self, work: Any, parts: Any) -> Any:
@@ -137,7 +137,7 @@ def test_broker_that_is_killed_meanwhile_is_waited_for(
     records = some_records(rng, 6_000)
     write_archive(root, "orders", parts_of(records, 40))
     run_through_kills(
-        replay_of(root, client, topic, OnSpark(spark), told.append, SMALL), broker, (1, 5), JOB_S
+        replay_of(root, client, topic, SparkWorkers(spark), told.append, SMALL), broker, (1, 5), JOB_S
     )
     assert replayed(client, topic) == records
 
@@ -172,13 +172,13 @@ def test_pace_is_that_of_the_records_times_the_speed(
     client: Client, run: Run, root: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began: list[float] = []
-    await_ = Pace.await_
+    await_ = RateLimit.await_
 
-    def note_and_await(pace: Pace, moment: int) -> None:
+    def note_and_await(pace: RateLimit, moment: int) -> None:
         began.append(time.time())
         await_(pace, moment)
 
-    monkeypatch.setattr(Pace, "await_", note_and_await)
+    monkeypatch.setattr(RateLimit, "await_", note_and_await)
     seconds = [0, 0, 1, 4, 4, 7, 8]
     records = [Record(BEGAN + 10**6 * at + row, None, b"%d" % at, {}) for row, at in enumerate(seconds)]
     others = [Record(BEGAN + 10**6 * 6 + row, None, b"other", {}) for row in range(3)]
@@ -233,6 +233,6 @@ def test_rows_are_cut_without_a_step_for_each(
 ) -> None:
     values = pa.array([b"x" * 100] * 200_000, pa.binary())
     pq.write_table(pa.table({"value": values}), tmp_path / "one.parquet", row_group_size=50_000)
-    done = run(tmp_path / "one.parquet", limits=Limits())
+    done = run(tmp_path / "one.parquet", limits=ChunkLimits())
     assert done.content["records"] == 200_000
     assert sum(len(batch) for batch in client.batches(topic)) == 200_000

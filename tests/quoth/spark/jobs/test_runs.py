@@ -6,21 +6,23 @@ import random
 
 import pytest
 
-from quoth.spark.jobs.runs import TASK_BYTES_MIN, TASK_FILES_MIN, Run, shares
+from quoth.spark.jobs.runs import TASK_BYTES_MIN, TASK_FILES_MIN, SegmentRun, shares
 
 
 def test_many_small_segments_are_few_tasks() -> None:
     assert list(shares([[1_000] * 20_000])) == [
-        [Run(0, start, start + TASK_FILES_MIN)] for start in range(0, 20_000, TASK_FILES_MIN)
+        [SegmentRun(0, start, start + TASK_FILES_MIN)] for start in range(0, 20_000, TASK_FILES_MIN)
     ]
 
 
 def test_small_logs_share_a_task() -> None:
-    assert list(shares([[10], [], [20, 30], [40]])) == [[Run(0, 0, 1), Run(2, 0, 2), Run(3, 0, 1)]]
+    assert list(shares([[10], [], [20, 30], [40]])) == [
+        [SegmentRun(0, 0, 1), SegmentRun(2, 0, 2), SegmentRun(3, 0, 1)]
+    ]
 
 
 def test_a_large_segment_is_a_task() -> None:
-    assert list(shares([[TASK_BYTES_MIN] * 3])) == [[Run(0, row, row + 1)] for row in range(3)]
+    assert list(shares([[TASK_BYTES_MIN] * 3])) == [[SegmentRun(0, row, row + 1)] for row in range(3)]
 
 
 def test_nothing_is_no_task() -> None:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quoth.spark.replay.chunking import Chunk, Group, Limits, Part, by_size, by_time
+from quoth.spark.replay.chunking import Chunk, ChunkLimits, ChunkPart, FileGroup, by_size, by_time
 
-LIMITS = Limits(records=40, bytes=4_000)
+LIMITS = ChunkLimits(records=40, bytes=4_000)
 
-Positions = dict[Group, list[int]]
+Positions = dict[FileGroup, list[int]]
 """The positions of the records of each group."""
 
 
@@ -30,7 +30,7 @@ def files(draw: st.DrawFn, *, dense: bool | None = None) -> Positions:
         steps = 1 if dense or (dense is None and draw(st.booleans())) else 7
         low = last + draw(st.integers(1, 1 if dense else 50))
         positions = list(range(low, low + rows * steps, steps))
-        group = Group(
+        group = FileGroup(
             f"file {number // 3}", number % 3, rows, draw(st.integers(0, 9_000)), low, positions[-1]
         )
         found[group] = positions
@@ -43,7 +43,7 @@ def records_of(chunks: Iterable[Chunk], files: Positions) -> list[list[int]]:
     return [[one for part in chunk.parts for one in records_in(part, files)] for chunk in chunks]
 
 
-def records_in(part: Part, files: Positions) -> list[int]:
+def records_in(part: ChunkPart, files: Positions) -> list[int]:
     return [one for group in part.groups for one in files[group] if part.after < one <= part.until]
 
 
@@ -135,7 +135,7 @@ def test_chunks_of_a_tick_hold_each_record_once_at_its_time(
 @settings(deadline=None)
 @given(files(dense=True), st.integers(1, 200))
 def test_rows_that_are_not_wanted_make_no_chunk(files: Positions, since: int) -> None:
-    def moments(group: Group) -> tuple[Any, Any]:
+    def moments(group: FileGroup) -> tuple[Any, Any]:
         positions = np.array(files[group])
         begin = bisect_right(files[group], since)
         return positions[begin:], positions[begin:]
@@ -151,7 +151,7 @@ def moments_of(files: Positions, times: dict[int, int]) -> Any:
 
 
 def test_large_group_with_numbered_rows_is_cut_evenly() -> None:
-    group = Group("a", 0, 100, 10_000, 1, 100)
+    group = FileGroup("a", 0, 100, 10_000, 1, 100)
     chunks = list(by_size([group], 0, 100, LIMITS))
     assert [(part.after, part.until) for chunk in chunks for part in chunk.parts] == [
         (at, at + 10) for at in range(0, 100, 10)
@@ -160,15 +160,15 @@ def test_large_group_with_numbered_rows_is_cut_evenly() -> None:
 
 
 def test_small_groups_share_a_part() -> None:
-    groups = [Group("a", number, 5, 10, 5 * number + 1, 5 * number + 5) for number in range(10)]
+    groups = [FileGroup("a", number, 5, 10, 5 * number + 1, 5 * number + 5) for number in range(10)]
     [chunk, rest] = by_size(groups, 0, 50, LIMITS)
     assert [len(part.groups) for part in chunk.parts] == [2, 2, 2, 2]
     assert (chunk.after, chunk.until, rest.after, rest.until) == (0, 40, 40, 50)
 
 
-@pytest.mark.parametrize("limits", [Limits(1, 1), Limits(3, 10**9), Limits(10**9, 3)])
-def test_the_smallest_limits_still_cut(limits: Limits) -> None:
-    files = {Group("a", 0, 7, 70, 1, 7): list(range(1, 8))}
+@pytest.mark.parametrize("limits", [ChunkLimits(1, 1), ChunkLimits(3, 10**9), ChunkLimits(10**9, 3)])
+def test_the_smallest_limits_still_cut(limits: ChunkLimits) -> None:
+    files = {FileGroup("a", 0, 7, 70, 1, 7): list(range(1, 8))}
     taken = records_of(by_size(files, 0, 7, limits), files)
     assert [one for chunk in taken for one in chunk] == list(range(1, 8))
     assert all(len(chunk) <= max(limits.records, 1) for chunk in taken)

@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 
 from kit.scale import times
 from kit.spark.replays import Record, some_records, write_archive
-from quoth.spark.replay.chunking import Limits
-from quoth.spark.replay.inputs import POINTER_HEADER, Stream, Wish, input_of
+from quoth.spark.replay.chunking import ChunkLimits
+from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, ReplayStream, input_of
 from quoth.spark.replay.tasks import rows_of, with_pointer
 from quothwire.errors import Damaged, NotFound, QuothError, RequestError
 from quothwire.headers import encode_headers
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SMALL = Limits(records=40)
+SMALL = ChunkLimits(records=40)
 
 
-def streams_of(path: Path, **wish: Any) -> list[Stream]:
-    return input_of(path, Wish(**wish)).streams()
+def streams_of(path: Path, **wish: Any) -> list[ReplayStream]:
+    return input_of(path, ReplayRequest(**wish)).streams()
 
 
-def read(stream: Stream, tick: int | None = None) -> Iterator[tuple[bytes | None, bytes, bytes]]:
+def read(stream: ReplayStream, tick: int | None = None) -> Iterator[tuple[bytes | None, bytes, bytes]]:
     """Key, value and encoded headers of all records that tasks would stage, in their order."""
     for chunk in stream.chunks(SMALL, tick):
         for part in chunk.parts:
@@ -262,7 +262,7 @@ def test_folder_without_files_and_path_without_anything_are_refused(tmp_path: Pa
     with pytest.raises(FileNotFoundError):
         streams_of(tmp_path / "nowhere", to=("t",))
     with pytest.raises(QuothError, match="is no path"):
-        input_of("s3://bucket/table", Wish(to=("t",)))
+        input_of("s3://bucket/table", ReplayRequest(to=("t",)))
 
 
 def test_empty_files_and_topics_have_nothing_to_replay(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quoth.spark.replay.rate_limit import Pace
+from quoth.spark.replay.rate_limit import RateLimit
 
 BEGAN = 1_767_323_045_000_000
 
@@ -19,8 +19,8 @@ class Clock:
     def pass_(self, seconds: float) -> None:
         self.now += seconds
 
-    def pace(self, speed: float) -> Pace:
-        return Pace(speed, self.told.append, lambda: self.now, self.pass_)
+    def pace(self, speed: float) -> RateLimit:
+        return RateLimit(speed, self.told.append, lambda: self.now, self.pass_)
 
 
 @pytest.fixture

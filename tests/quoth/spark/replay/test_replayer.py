@@ -33,27 +33,29 @@ from quoth.spark.archive.compaction import Compactor
 from quoth.spark.archive.parquet import COLUMNS
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 from quoth.spark.jobs.replay import summary_of
-from quoth.spark.replay.chunking import Limits
-from quoth.spark.replay.inputs import POINTER_HEADER, Wish, input_of
-from quoth.spark.replay.replayer import Replayer, Told
+from quoth.spark.replay.chunking import ChunkLimits
+from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, input_of
+from quoth.spark.replay.replayer import Replayer, StreamTally
 from quoth.spark.source.arrow import TYPES
-from quoth.spark.workers import Here
+from quoth.spark.workers import LocalWorkers
 from quothwire.errors import Conflict, Damaged, QuothError, RequestError
 from quothwire.headers import encode_headers
 
-SMALL = Limits(records=40)
+SMALL = ChunkLimits(records=40)
 """So that a few hundred records are several chunks."""
 
-Replay = Callable[..., Told]
+Replay = Callable[..., StreamTally]
 
 
 @pytest.fixture
 def replay(client: Client, root: Path, topic: str, told: list[str]) -> Replay:
     """Replays what lies at `root` into the topic of the test: `replay(since=5)`."""
 
-    def run(path: Path = root, *, limits: Limits = SMALL, workers: Any = None, **wish: Any) -> Told:
-        source = input_of(path, Wish(**{"to": (topic,), **wish}))
-        replayer = Replayer(client, source, workers or Here(), told.append, limits=limits)
+    def run(
+        path: Path = root, *, limits: ChunkLimits = SMALL, workers: Any = None, **wish: Any
+    ) -> StreamTally:
+        source = input_of(path, ReplayRequest(**{"to": (topic,), **wish}))
+        replayer = Replayer(client, source, workers or LocalWorkers(), told.append, limits=limits)
         replayer.run()
         [one] = replayer.tally.streams.values()
         return one
@@ -128,7 +130,7 @@ def test_archive_that_was_copied_grew_and_was_compacted_is_gone_on_with(
     replay()
     write_archive(root, "orders", parts_of(records[200:], 4))
     with ArchiveStore(root) as store:
-        Compactor(store, Here(), keep_replaced=0).run()
+        Compactor(store, LocalWorkers(), keep_replaced=0).run()
     elsewhere = root.rename(tmp_path / "elsewhere")
     assert replay(elsewhere).records == 100
     assert replayed(client, topic) == records
@@ -171,8 +173,8 @@ def test_topics_keep_their_names_unless_they_get_others(
     records = {name: some_records(rng, 30) for name in (f"{topic}.a", f"{topic}.b=c", f"{topic}.d")}
     for number, (name, some) in enumerate(records.items()):
         write_archive(root, name, [some], log=LOG + number)
-    wish = Wish(topics=(f"{topic}.[ab]*",), to=(f"{topic}.b=c={topic}.new",))
-    Replayer(client, input_of(root, wish), Here(), told.append).run()
+    wish = ReplayRequest(topics=(f"{topic}.[ab]*",), to=(f"{topic}.b=c={topic}.new",))
+    Replayer(client, input_of(root, wish), LocalWorkers(), told.append).run()
     assert replayed(client, f"{topic}.a") == records[f"{topic}.a"]
     assert replayed(client, f"{topic}.new") == records[f"{topic}.b=c"]
     assert {name for name in client.topics() if name.startswith(topic)} == {
@@ -187,7 +189,7 @@ def test_logs_of_a_topic_that_was_made_anew_follow_each_other(
     write_archive(root, "orders", [old])
     write_archive(root, "orders", [new], log=LOG + 1, generation=2)
     for _ in range(2):
-        replay_of(root, client, topic, Here(), print, SMALL).run()
+        replay_of(root, client, topic, LocalWorkers(), print, SMALL).run()
     assert replayed(client, topic) == old + new
 
 
@@ -232,7 +234,7 @@ def test_run_that_died_is_gone_on_with_in_chunks_of_another_size(
     records = some_records(rng, 300)
     write_archive(root, "orders", parts_of(records, 50))
     assert replay_and_die(broker.url, root, topic, "publish", 4, 40) == DIED
-    assert replay(limits=Limits(records=50)).began > 0
+    assert replay(limits=ChunkLimits(records=50)).began > 0
     assert replayed(client, topic) == records
 
 
@@ -243,7 +245,7 @@ def test_broker_that_is_killed_in_the_middle_is_waited_for(
     client = connect(broker)
     records = some_records(rng, 600)
     write_archive(root, "orders", parts_of(records, 10))
-    run_through_kills(replay_of(root, client, topic, Here(), told.append, SMALL), broker, (2, 5))
+    run_through_kills(replay_of(root, client, topic, LocalWorkers(), told.append, SMALL), broker, (2, 5))
     assert replayed(client, topic) == records
 
 
@@ -261,7 +263,8 @@ def test_runs_at_once_replay_once(
     records = some_records(rng, 400)
     write_archive(root, "orders", parts_of(records, 10))
     runs = [
-        replay_of(root, connect(broker), topic, Here(), told.append, Limits(records=size)) for size in chunks
+        replay_of(root, connect(broker), topic, LocalWorkers(), told.append, ChunkLimits(records=size))
+        for size in chunks
     ]
     threads = [threading.Thread(target=one.run) for one in runs]
     for thread in threads:
@@ -272,7 +275,7 @@ def test_runs_at_once_replay_once(
     assert replayed(client, topic) == records
 
 
-class Meanwhile(Here):
+class Meanwhile(LocalWorkers):
     """Workers that let something happen before they do their n-th work."""
 
     def __init__(self, number: int, act: Callable[[], object]) -> None:
@@ -294,7 +297,7 @@ def test_compaction_meanwhile_does_not_disturb(
 
     def compact() -> None:
         with ArchiveStore(root) as store:
-            Compactor(store, Here(), keep_replaced=0).run()
+            Compactor(store, LocalWorkers(), keep_replaced=0).run()
         with ArchiveStore(root) as store:
             store.sweep(keep_replaced=0)
 
@@ -309,7 +312,7 @@ def test_staged_chunk_that_is_gone_is_staged_again(
 ) -> None:
     records = some_records(rng, 300)
     write_archive(root, "orders", parts_of(records, 30))
-    stream = input_of(root, Wish(to=(topic,))).streams()[0]
+    stream = input_of(root, ReplayRequest(to=(topic,))).streams()[0]
     first = next(stream.chunks(SMALL))
 
     def abort() -> None:
@@ -344,13 +347,13 @@ def test_harmed_file_ends_the_run_before_its_chunk_and_names_it(
     else:
         paths[2].write_bytes(paths[1].read_bytes())
     with pytest.raises(Damaged) as raised:
-        replay(limits=Limits(records=50))
+        replay(limits=ChunkLimits(records=50))
     assert str(paths[2]) in raised.value.text
     there = replayed(client, topic)
     assert there == records[: len(there)]
     assert len(there) in (0, 50, 100)
     paths[2].write_bytes(kept)
-    replay(limits=Limits(records=50))
+    replay(limits=ChunkLimits(records=50))
     assert replayed(client, topic) == records
 
 
@@ -373,7 +376,7 @@ def test_rows_of_a_folder_come_file_by_file_and_only_those_that_count(
         write_table(root / ignored)
     (root / "_SUCCESS").touch()
     for _ in range(2):
-        replay(limits=Limits(records=20))
+        replay(limits=ChunkLimits(records=20))
     a, b0, b1 = (
         [f"{name} {row}".encode() for row in range(30)] for name in ("a.parquet", "0.parquet", "1.parquet")
     )
@@ -463,7 +466,7 @@ def test_file_that_changes_meanwhile_ends_the_run(
     paths = [write_table(root / f"{number}.parquet", rows=20, group=20) for number in range(10)]
     meanwhile = Meanwhile(4, lambda: write_table(paths[9], rows=5))
     with pytest.raises(QuothError, match=r"9.parquet.*changed since the replay began"):
-        replay(limits=Limits(records=20), workers=meanwhile)
+        replay(limits=ChunkLimits(records=20), workers=meanwhile)
     assert len(values(client, topic)) <= 180
 
 

@@ -13,13 +13,13 @@ from pyspark.sql import types
 
 from kit.broker.peers import refused
 from quoth.core.staging import BATCH_BYTES
-from quoth.spark.sink.columns import Gathering, Names, by_topic, names_of
+from quoth.spark.sink.columns import BatchBuilder, ColumnNames, by_topic, names_of
 from quothwire import batch
 from quothwire.columns import encode_columns
 from quothwire.errors import QuothError
 from quothwire.headers import decode_headers
 
-NAMES = Names("value", "key", "headers", "topic")
+NAMES = ColumnNames("value", "key", "headers", "topic")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 Row = tuple[bytes, bytes | None, dict[str, bytes]]
 
@@ -41,7 +41,7 @@ def arrow(rows: list[Row], text: pa.DataType) -> pa.RecordBatch:
     )
 
 
-def decoded(gathering: Gathering, *portions: pa.RecordBatch) -> list[batch.Batch]:
+def decoded(gathering: BatchBuilder, *portions: pa.RecordBatch) -> list[batch.Batch]:
     """The batches that portions become."""
     found = [one for portion in portions for one in gathering.put(portion)]
     found += gathering.rest()
@@ -80,7 +80,7 @@ rows = st.lists(
 def test_records_are_the_rows_in_their_order(portions: list[list[Row]], text: pa.DataType, skip: int) -> None:
     """Also of portions that are slices of others, whose bitmaps begin anywhere."""
     given_rows = [arrow(portion, text).slice(skip) for portion in portions]
-    found = records(decoded(Gathering(NAMES), *given_rows))
+    found = records(decoded(BatchBuilder(NAMES), *given_rows))
     assert found == [row for portion in portions for row in portion[skip:]]
 
 
@@ -90,7 +90,8 @@ def test_what_lies_under_a_null_is_not_written() -> None:
     offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 1, 3, 4)))
     keys = pa.Array.from_buffers(pa.binary(), 3, [bits, offsets, pa.py_buffer(b"aXXb")])
     (found,) = decoded(
-        Gathering(Names("value", "key", None, None)), rows_of({"value": ["1", "2", "3"], "key": keys})
+        BatchBuilder(ColumnNames("value", "key", None, None)),
+        rows_of({"value": ["1", "2", "3"], "key": keys}),
     )
     assert found.keys == [b"a", None, b"b"]
     assert b"XX" not in encode_columns(*next(iter(gathered(keys))))
@@ -98,22 +99,24 @@ def test_what_lies_under_a_null_is_not_written() -> None:
 
 def gathered(keys: Any) -> list[Any]:
     """The columns of one batch with these keys."""
-    gathering = Gathering(Names("value", "key", None, None))
+    gathering = BatchBuilder(ColumnNames("value", "key", None, None))
     assert list(gathering.put(rows_of({"value": ["1", "2", "3"], "key": keys}))) == []
     return list(gathering.rest())
 
 
 def test_columns_that_are_not_there_are_not_in_the_batch() -> None:
-    (found,) = decoded(Gathering(Names("value", None, None, None)), rows_of({"value": ["a", ""]}))
+    (found,) = decoded(BatchBuilder(ColumnNames("value", None, None, None)), rows_of({"value": ["a", ""]}))
     assert (found.values, found.keys, found.headers) == ([b"a", b""], None, None)
 
 
 def test_batches_have_a_mebibyte_whatever_the_portions_are(rng: random.Random, seed: int) -> None:
-    names = Names("value", None, None, None)
+    names = ColumnNames("value", None, None, None)
     values = [bytes(rng.choice((0, 50, 5_000, 200_000))) for _ in range(3_000)]
     cuts = sorted(rng.sample(range(1, 3_000), 40))
     portions = [values[a:b] for a, b in zip([0, *cuts], [*cuts, 3_000], strict=True)]
-    found = decoded(Gathering(names), *(rows_of({"value": pa.array(one, pa.binary())}) for one in portions))
+    found = decoded(
+        BatchBuilder(names), *(rows_of({"value": pa.array(one, pa.binary())}) for one in portions)
+    )
     assert records(found) == [(value, None, {}) for value in values], f"QUOTH_SEED={seed}"
     sizes = [one.header.body_bytes for one in found]
     assert max(sizes) <= BATCH_BYTES
@@ -123,13 +126,14 @@ def test_batches_have_a_mebibyte_whatever_the_portions_are(rng: random.Random, s
 def test_row_that_is_larger_is_a_batch_of_its_own() -> None:
     values = [b"a", bytes(5 * BATCH_BYTES), b"b"]
     found = decoded(
-        Gathering(Names("value", None, None, None)), rows_of({"value": pa.array(values, pa.binary())})
+        BatchBuilder(ColumnNames("value", None, None, None)),
+        rows_of({"value": pa.array(values, pa.binary())}),
     )
     assert [len(one.values) for one in found] == [1, 1, 1]
 
 
 def test_rows_go_where_their_topic_says() -> None:
-    names = Names("value", None, None, "topic")
+    names = ColumnNames("value", None, None, "topic")
     given_rows = rows_of({"topic": ["b", "a", "b"], "value": ["1", "2", "3"]})
     found = {topic: chosen.column("value").to_pylist() for topic, chosen in by_topic(given_rows, names, None)}
     assert found == {"a": ["2"], "b": ["1", "3"]}
@@ -151,13 +155,14 @@ def test_headers_that_a_record_cannot_hold_are_refused(name: str) -> None:
     column = pa.array([WRONG_HEADERS[name]], HEADERS)
     with refused("bad_request"):
         decoded(
-            Gathering(Names("value", None, "headers", None)), rows_of({"value": ["1"], "headers": column})
+            BatchBuilder(ColumnNames("value", None, "headers", None)),
+            rows_of({"value": ["1"], "headers": column}),
         )
 
 
 def test_null_value_is_refused() -> None:
     with refused("bad_request"):
-        decoded(Gathering(Names("value", None, None, None)), rows_of({"value": ["1", None]}))
+        decoded(BatchBuilder(ColumnNames("value", None, None, None)), rows_of({"value": ["1", None]}))
 
 
 # -- which columns ------------------------------------------------------------------------------------------
@@ -172,7 +177,7 @@ def headers_of(value: types.DataType) -> types.DataType:
     return types.ArrayType(types.StructType(pair))
 
 
-def names(*, topic_is_given: bool = True, **columns: types.DataType) -> Names:
+def names(*, topic_is_given: bool = True, **columns: types.DataType) -> ColumnNames:
     """The columns that are written of a DataFrame."""
     schema = types.StructType([types.StructField(name, kind) for name, kind in columns.items()])
     return names_of(schema, topic_is_given=topic_is_given)
@@ -190,12 +195,12 @@ def test_columns_of_a_reading_may_be_written_as_they_are() -> None:
         "headers": headers_of(BYTES),
         "ordinal": types.LongType(),
     }
-    assert names(topic_is_given=False, **columns) == Names("value", "key", "headers", "topic")
-    assert names(topic_is_given=True, **columns) == Names("value", "key", "headers", None)
+    assert names(topic_is_given=False, **columns) == ColumnNames("value", "key", "headers", "topic")
+    assert names(topic_is_given=True, **columns) == ColumnNames("value", "key", "headers", None)
 
 
 def test_case_of_a_column_does_not_matter() -> None:
-    assert names(VALUE=TEXT, Key=TEXT) == Names("VALUE", "Key", None, None)
+    assert names(VALUE=TEXT, Key=TEXT) == ColumnNames("VALUE", "Key", None, None)
 
 
 WRONG_COLUMNS: dict[str, tuple[dict[str, types.DataType], bool]] = {

@@ -11,8 +11,8 @@ from kit.broker.brokers import StartBroker
 from kit.disk.damage import Stored, stored_batches, zero
 from quoth import Client
 from quoth.spark.options import Options, parse
-from quoth.spark.source.data_loss import Loss
-from quoth.spark.source.offset_planner import Progress
+from quoth.spark.source.data_loss import DataLoss
+from quoth.spark.source.offset_planner import OffsetPlanner
 from quoth.spark.source.offsets import Offset
 from quoth.spark.source.partitioning import Extent, extents_between, extents_now, partitions
 from quoth.spark.source.range_reader import RangeReader
@@ -34,7 +34,7 @@ class Query:
         stream = "maxOffsetsPerTrigger" in given
         self.options: Options = parse({"url": client.url, "minPartitions": "3", **given}, stream=stream)
         self.read: list[int] = []
-        self.losses: list[Loss] = []
+        self.losses: list[DataLoss] = []
         self._client = client
 
     def table(self) -> Query:
@@ -43,7 +43,7 @@ class Query:
 
     def stream(self) -> Query:
         """Run it micro-batch by micro-batch, until there is nothing to do."""
-        progress = Progress(self._client, self.options, self.losses.append)
+        progress = OffsetPlanner(self._client, self.options, self.losses.append)
         start = progress.begin()
         while (end := progress.reach(start, capped=True)) is not start:
             self._run(extents_between(start, end))

@@ -20,7 +20,7 @@ from kit.spark.queries import Queries
 from quoth import Client
 from quoth.spark import QuothDataSource
 from quoth.spark.options import parse
-from quoth.spark.source.source import BatchReader, Reader, StreamReader
+from quoth.spark.source.source import BatchReader, StreamReader, TopicReader
 from quothwire.headers import encode_headers
 
 Spark = Any
@@ -42,7 +42,7 @@ class Mortal(QuothDataSource):
         return MortalStreamReader(parse(self.options, stream=True), schema)
 
 
-class MortalReader(Reader):
+class MortalReader(TopicReader):
     """Dies with its process behind the first table of the first attempt."""
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

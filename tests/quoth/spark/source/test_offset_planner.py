@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kit.broker.model import Ledgers
 from quoth import NotFound, RequestError
 from quoth.spark.options import Options, parse
-from quoth.spark.source.data_loss import Loss
-from quoth.spark.source.offset_planner import Progress
-from quoth.spark.source.offsets import Offset, Position
+from quoth.spark.source.data_loss import DataLoss
+from quoth.spark.source.offset_planner import OffsetPlanner
+from quoth.spark.source.offsets import Offset, TopicPosition
 from quoth.spark.source.partitioning import Extent, extents_between, partitions
 
 
@@ -31,7 +31,7 @@ class Stream:
         self.ledgers = ledgers
         starts = {} if any(name.startswith("starting") for name in given) else {"startingOffsets": "earliest"}
         self.options = options(**starts, **given)
-        self.losses: list[Loss] = []
+        self.losses: list[DataLoss] = []
         self.read: list[tuple[str, int]] = []
         self.batches: list[int] = []
         self.journal: list[str] = []
@@ -39,7 +39,7 @@ class Stream:
 
     def restart(self) -> None:
         """A new process with the same checkpoint."""
-        self.progress = Progress(self.ledgers, self.options, self.losses.append)
+        self.progress = OffsetPlanner(self.ledgers, self.options, self.losses.append)
         self.initial: Offset | None = None
 
     def begin(self) -> Offset:
@@ -242,7 +242,7 @@ def test_what_retention_took_before_it_was_planned_is_counted_in_the_offset() ->
     kept = ledgers.append("a", 5)
     ledgers.trim("a", 2)
     stream.drain()
-    assert stream.losses == [Loss("a", read[-1], kept[0], 4, "trimmed")]
+    assert stream.losses == [DataLoss("a", read[-1], kept[0], 4, "trimmed")]
     assert Offset.from_json(json.loads(stream.journal[-1])).topics["a"].lost == 4
     assert [pointer for _, pointer in stream.read] == read + kept
 
@@ -404,7 +404,7 @@ def test_offsets_in_a_checkpoint_stay_as_they_are() -> None:
         f'"_from": {{"orders": {{"next": 16, "ordinal": 1, "log": "{log}", "lost": 1}}}}, "_init": true}}'
     )
     found = Offset.from_json(json.loads(journalled))
-    topics, began = ({"orders": Position(*at, log=int(log, 16), lost=1)} for at in ((17, 2), (16, 1)))
+    topics, began = ({"orders": TopicPosition(*at, log=int(log, 16), lost=1)} for at in ((17, 2), (16, 1)))
     assert found == Offset(topics, began, initial=True)
     assert json.dumps(found.to_json()) == journalled
 

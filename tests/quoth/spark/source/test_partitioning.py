@@ -12,7 +12,7 @@ from kit.broker.model import Ledgers
 from quoth import NotFound, RequestError
 from quoth.spark.options import Options, parse
 from quoth.spark.source import partitioning
-from quoth.spark.source.data_loss import Loss
+from quoth.spark.source.data_loss import DataLoss
 from quoth.spark.source.partitioning import Extent, extents_now, partitions
 
 
@@ -22,14 +22,14 @@ def options(**given: str) -> Options:
     return parse({"url": "tcp://127.0.0.1:1", **topics, **given}, stream=False)
 
 
-def nothing_lost(loss: Loss) -> None:
+def nothing_lost(loss: DataLoss) -> None:
     """Whom to tell where there is nothing to tell."""
     raise AssertionError(loss)
 
 
 def pointers(ledgers: Ledgers, **given: str) -> dict[str, list[int]]:
     """What a batch query reads, and that nothing is lost."""
-    losses: list[Loss] = []
+    losses: list[DataLoss] = []
     chosen = options(**given)
     found: dict[str, list[int]] = {}
     for task in partitions(ledgers, extents_now(ledgers, chosen, losses.append), chosen, losses.append):
@@ -136,9 +136,9 @@ def test_a_pointer_below_what_is_kept_is_a_loss() -> None:
     first = ledgers.append("a", 4)[0]
     kept = ledgers.append("a", 4)
     ledgers.trim("a", 1)
-    losses: list[Loss] = []
+    losses: list[DataLoss] = []
     extents = extents_now(ledgers, options(subscribe="a", startingOffsets=f'{{"a": {first}}}'), losses.append)
-    assert losses == [Loss("a", first - 1, kept[0], 4, "trimmed")]
+    assert losses == [DataLoss("a", first - 1, kept[0], 4, "trimmed")]
     assert [(one.after, one.until) for one in extents] == [(first - 1, kept[-1])]
     assert pointers(ledgers, since=str(first)) == {"a": kept}, "from a time on it is none"
     assert pointers(ledgers) == {"a": kept}, "nor from the earliest on"
@@ -168,7 +168,7 @@ def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read() -
     ]
     del ledgers.ledgers["a"], ledgers.ledgers["b"]
     ledgers.append("b", 2)
-    losses: list[Loss] = []
+    losses: list[DataLoss] = []
     tasks = partitions(ledgers, extents, options(), losses.append)
     assert [one.topic for task in tasks for one in task] == ["c"]
     assert [(loss.topic, loss.records, loss.reason) for loss in losses] == [
@@ -183,7 +183,7 @@ def test_what_goes_between_counting_and_dividing_is_a_loss() -> None:
         ledgers.append("a", 5)
     (extent,) = extents_now(ledgers, options(), nothing_lost)
     ledgers.meanwhile = lambda: setattr(ledgers, "meanwhile", lambda: ledgers.trim("a", 1))
-    losses: list[Loss] = []
+    losses: list[DataLoss] = []
     tasks = partitions(ledgers, [extent], options(), losses.append)
     assert sum(one.records for task in tasks for one in task) == 10
     assert [loss.records for loss in losses] == [5]

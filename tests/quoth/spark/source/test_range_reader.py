@@ -10,7 +10,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.disk.damage import flip, stored_batches, with_headers
 from quoth import Ack, Client
-from quoth.spark.source.data_loss import Loss, into
+from quoth.spark.source.data_loss import DataLoss, into
 from quoth.spark.source.range_reader import RangeReader, TopicRange, records_of
 from quothwire.batch import HEADER_BYTES
 from quothwire.errors import Damaged, NotFound, QuothError
@@ -35,9 +35,9 @@ def range_of(url: str, client: Client, topic: str, after: int, until: int) -> To
     return TopicRange(url, topic, found.log, after, until, found.records, found.bytes)
 
 
-def read(one: TopicRange, shape: str) -> tuple[Pointers, list[Loss]]:
+def read(one: TopicRange, shape: str) -> tuple[Pointers, list[DataLoss]]:
     """What is read of a range, and what is lost of it."""
-    losses: list[Loss] = []
+    losses: list[DataLoss] = []
     return SHAPES[shape](RangeReader(one, losses.append)), losses
 
 
@@ -70,17 +70,17 @@ def test_damage_is_lost_as_far_as_it_lies_in_the_range(
     assert told == {
         "all": (
             pointers(first) + pointers(third),
-            [Loss(topic, first.last, second.last + 1, 10, "damaged")],
+            [DataLoss(topic, first.last, second.last + 1, 10, "damaged")],
         ),
         "its head": (
             pointers(first, 5),
-            [Loss(topic, first.last, second.first + 4, 4, "damaged")],
+            [DataLoss(topic, first.last, second.first + 4, 4, "damaged")],
         ),
         "its tail": (
             pointers(third, 0, 6),
-            [Loss(topic, second.first + 2, second.last + 1, 7, "damaged")],
+            [DataLoss(topic, second.first + 2, second.last + 1, 7, "damaged")],
         ),
-        "nothing else": ([], [Loss(topic, second.first + 2, second.first + 7, 4, "damaged")]),
+        "nothing else": ([], [DataLoss(topic, second.first + 2, second.first + 7, 4, "damaged")]),
     }
     with pytest.raises(Damaged, match="10 records after"):
         SHAPES[shape](RangeReader(ranges["all"]))
@@ -94,8 +94,8 @@ def test_what_retention_takes_is_lost(client: Client, broker: BrokerProcess, top
     ranges = [range_of(broker.url, client, topic, after, second.last) for after in (0, first.first + 2)]
     client.trim(topic, second.first)
     assert [read(one, shape) for one in ranges] == [
-        (pointers(second), [Loss(topic, 0, second.last + 1, 10, "trimmed")]),
-        (pointers(second), [Loss(topic, first.first + 2, second.first, 7, "trimmed")]),
+        (pointers(second), [DataLoss(topic, 0, second.last + 1, 10, "trimmed")]),
+        (pointers(second), [DataLoss(topic, first.first + 2, second.first, 7, "trimmed")]),
     ]
     with pytest.raises(NotFound, match=r"unknown_record.*7 records"):
         SHAPES[shape](RangeReader(ranges[1]))
@@ -114,8 +114,8 @@ def test_topic_that_is_gone_is_told_as_that(
     if "filled" in fate:
         client.publish(topic, [b"y"] * 3)
     reason = "deleted" if fate == "deleted" else "recreated"
-    assert read(one, shape) == ([], [Loss(topic, one.after, one.until + 1, 9, reason)])  # type: ignore[arg-type]
-    losses: list[Loss] = []
+    assert read(one, shape) == ([], [DataLoss(topic, one.after, one.until + 1, 9, reason)])  # type: ignore[arg-type]
+    losses: list[DataLoss] = []
     with pytest.raises(NotFound, match=r"unknown_topic.*9 records"):
         SHAPES[shape](RangeReader(one, into(losses)))
     assert losses == []
@@ -138,7 +138,7 @@ def test_broker_that_is_away_is_no_loss(start_broker: StartBroker, connect: Any,
         ack = client.publish(topic, [b"x"] * 3)
         one = range_of(broker.url, client, topic, 0, ack.last)
     broker.terminate()
-    losses: list[Loss] = []
+    losses: list[DataLoss] = []
     with pytest.raises(QuothError, match=r"disconnected|timed_out"):
         list(RangeReader(one, losses.append, 0.3).batches())
     assert losses == []

@@ -9,9 +9,9 @@ import pytest
 
 from kit.deadlines import eventually
 from quoth import Client
-from quoth.spark.statistics.following import NAME, Checkpoint, Follower
-from quoth.spark.statistics.survey import Row, Survey
-from quoth.spark.workers import Here
+from quoth.spark.statistics.following import NAME, Follower, StatsCheckpoint
+from quoth.spark.statistics.survey import Survey, WindowRow
+from quoth.spark.workers import LocalWorkers
 from quothwire.errors import Conflict, Damaged, NotFound, RequestError
 
 WIDTH = 1_000
@@ -35,12 +35,12 @@ class Kept:
 
     def look(self, topics: str, since: int = 0, looks: int = 1) -> list[Survey | None]:
         """A run of so many looks."""
-        with Checkpoint(self._directory, SETTINGS) as checkpoint:
-            follower = Follower(self._client, Here(), topics, WIDTH, checkpoint, self.keep, since)
+        with StatsCheckpoint(self._directory, SETTINGS) as checkpoint:
+            follower = Follower(self._client, LocalWorkers(), topics, WIDTH, checkpoint, self.keep, since)
             return [follower.look() for _ in range(looks)]
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[WindowRow]:
         """All windows that are kept."""
         return [row for number in sorted(self.looks) for row in self.looks[number].rows]
 
@@ -182,15 +182,15 @@ def test_without_a_checkpoint_nothing_is_remembered(client: Client, topic: str) 
 
 
 def test_a_checkpoint_is_for_one_at_a_time_and_for_its_settings(tmp_path: Path) -> None:
-    with Checkpoint(tmp_path, SETTINGS) as checkpoint:
+    with StatsCheckpoint(tmp_path, SETTINGS) as checkpoint:
         checkpoint.save()
         with pytest.raises(Conflict) as locked:
-            Checkpoint(tmp_path, SETTINGS)
+            StatsCheckpoint(tmp_path, SETTINGS)
         assert locked.value.code == "locked"
     for other in ({"width": 2, "out": None}, {"width": WIDTH, "out": "there"}):
         with pytest.raises(RequestError, match="was begun with"):
-            Checkpoint(tmp_path, other)
-    assert not Checkpoint(tmp_path, SETTINGS).is_new
+            StatsCheckpoint(tmp_path, other)
+    assert not StatsCheckpoint(tmp_path, SETTINGS).is_new
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_checkpoint_is_for_one_at_a_time_and_for_its_settings(tmp_path: Path) 
 def test_a_checkpoint_that_is_none_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
     (tmp_path / NAME).write_text(content)
     with pytest.raises(Damaged):
-        Checkpoint(tmp_path, SETTINGS)
+        StatsCheckpoint(tmp_path, SETTINGS)
     assert (tmp_path / NAME).read_text() == content
 
 
@@ -207,4 +207,4 @@ def test_a_checkpoint_of_another_source_is_refused(tmp_path: Path) -> None:
     content: Any = '{"stats": 1, "looks": 0, "offset": {"kafka": 1}}'
     (tmp_path / NAME).write_text(content)
     with pytest.raises(RequestError, match="another source"):
-        Checkpoint(tmp_path, SETTINGS)
+        StatsCheckpoint(tmp_path, SETTINGS)

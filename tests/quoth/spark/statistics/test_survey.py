@@ -14,8 +14,8 @@ from kit.scale import times
 from quoth import Client, Message
 from quoth.message import Gap
 from quoth.spark.jobs.stats import gap_line, summary_of
-from quoth.spark.statistics.survey import Row, Stretch, Survey, survey
-from quoth.spark.workers import Here
+from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
+from quoth.spark.workers import LocalWorkers
 from quoth.timestamps import now
 from quothwire.batch import HEADER_BYTES
 from quothwire.errors import NotFound
@@ -25,7 +25,7 @@ GIANT = POINTER_MAX
 MILLISECOND = 1_000
 
 
-class Workers(Here):
+class Workers(LocalWorkers):
     """This process, as so many."""
 
     def __init__(self, slots: int) -> None:
@@ -34,11 +34,11 @@ class Workers(Here):
 
 def look(client: Client, topic: str, width: int = GIANT, after: int = 0, slots: int = 3) -> Survey:
     """Survey all of a topic."""
-    stretch = Stretch(topic, after, max(now(), client.topic(topic).last))
+    stretch = SurveyRange(topic, after, max(now(), client.topic(topic).last))
     return survey(client, Workers(slots), [stretch], width)
 
 
-def told(rows: Iterable[Row]) -> list[tuple[int, ...]]:
+def told(rows: Iterable[WindowRow]) -> list[tuple[int, ...]]:
     """What does not depend on the clock, and the keys, which are few."""
     return [
         (
@@ -100,14 +100,14 @@ def test_rates_are_over_what_was_looked_at(client: Client, topic: str) -> None:
     first = client.publish(topic, [b"1234"] * 5_000, key=[b"k"] * 5_000).first
     inner = look(client, topic, MILLISECOND).rows[1]
     assert (inner.records, inner.records_per_s, inner.bytes_per_s) == (1_000, 1e6, 5e6)
-    (whole,) = survey(client, Workers(2), [Stretch(topic, first - 1, first + 1_999)], GIANT).rows
+    (whole,) = survey(client, Workers(2), [SurveyRange(topic, first - 1, first + 1_999)], GIANT).rows
     assert (whole.records, whole.records_per_s) == (2_000, 1e6)
 
 
 def test_topics_are_told_one_after_the_other(client: Client, topic: str) -> None:
     names = [f"{topic}-{letter}" for letter in "abc"]
     ends = [client.publish(name, [b"x"] * (100 * count)).last for count, name in enumerate(names, 1)]
-    stretches = [Stretch(name, 0, end) for name, end in zip(names, ends, strict=True)]
+    stretches = [SurveyRange(name, 0, end) for name, end in zip(names, ends, strict=True)]
     rows = survey(client, Workers(2), stretches, GIANT).rows
     assert [(row.topic, row.records) for row in rows] == list(zip(names, [100, 200, 300], strict=True))
 
@@ -164,7 +164,7 @@ def test_damaged_records_are_missing_in_their_window_and_the_others_count(
 
 def test_a_topic_that_is_gone_is_an_error(client: Client, topic: str) -> None:
     with pytest.raises(NotFound) as refused:
-        survey(client, Workers(1), [Stretch(topic, 0, 5)], GIANT)
+        survey(client, Workers(1), [SurveyRange(topic, 0, 5)], GIANT)
     assert refused.value.code == "unknown_topic"
 
 

@@ -24,12 +24,11 @@ from typing import NamedTuple
 
 from quoth.client import Client
 from quoth.core.deadline import as_seconds
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
-from quoth.spark.archive.manifest import Loss as ArchivedLoss
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchivedLoss
 from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage, require_footer
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.archive.verification import Finding, absent, check_written, named_files
-from quoth.spark.source.data_loss import Loss, into, refuse
+from quoth.spark.archive.verification import FileFinding, absent, check_written, named_files
+from quoth.spark.source.data_loss import DataLoss, into, refuse
 from quoth.spark.source.partitioning import split
 from quoth.spark.source.range_reader import RangeReader, TopicRange
 from quoth.spark.source.ranges import named
@@ -58,7 +57,7 @@ class Policy(NamedTuple):
 
 
 @dataclass
-class Tally:
+class ArchiveTally:
     """What was done: records, files and their bytes that were archived, records that were lost, files without
     a name in the manifest that were removed, records that topics let go of, commits. findings: files that
     were archived before and are missing or have another size."""
@@ -71,17 +70,17 @@ class Tally:
     removed: int = 0
     trimmed: int = 0
     commits: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[FileFinding] = field(default_factory=list)
 
 
-class Written(NamedTuple):
+class WrittenFiles(NamedTuple):
     """What a task has written, and what it could not."""
 
     files: list[ArchivedFile]
     losses: list[ArchivedLoss]
 
 
-class _Stretch(NamedTuple):
+class _Increment(NamedTuple):
     """What is to be archived of a log next: its ranges up to a pointer. ordinal: how many records the log had
     held by then. losses: what is gone already."""
 
@@ -92,7 +91,7 @@ class _Stretch(NamedTuple):
     losses: list[ArchivedLoss]
 
 
-class Archiver:
+class TopicArchiver:
     """Archives topics into a folder. Belongs to one thread. It needs no Spark if its workers are `Here`.
 
     root: the folder, as all workers and this process know it. topics: names, and patterns such as
@@ -111,7 +110,7 @@ class Archiver:
     ) -> None:
         if policy.file_bytes < 1:
             raise error("bad_request", f"files of {policy.file_bytes} bytes", "some millions are usual")
-        self.tally = Tally()
+        self.tally = ArchiveTally()
         self._broker = broker
         self._root = root
         self._workers = workers
@@ -180,10 +179,10 @@ class Archiver:
 
     # -- plan -------------------------------------------------------------------------------------------
 
-    def _plan(self, ends: dict[str, int]) -> list[_Stretch]:
+    def _plan(self, ends: dict[str, int]) -> list[_Increment]:
         """What the next commit shall hold, nothing if all is archived. ends: up to where each topic is."""
         room = self._policy.file_bytes * FILES_A_SLOT * self._workers.slots
-        found: list[_Stretch] = []
+        found: list[_Increment] = []
         for topic, end in ends.items():
             stretch = self._next(topic, end, room) if room > 0 else None
             if stretch is not None:
@@ -191,7 +190,7 @@ class Archiver:
                 room -= sum(one.bytes for one in stretch.ranges)
         return found
 
-    def _next(self, topic: str, end: int, room: int) -> _Stretch | None:
+    def _next(self, topic: str, end: int, room: int) -> _Increment | None:
         """What follows in a topic, about so many bytes of it; None if nothing does."""
         while True:  # until it was neither made anew nor trimmed between two of these questions
             log = self._store.log_of(topic, self._broker.topic(topic).log)
@@ -207,20 +206,20 @@ class Archiver:
         ranges = split(self._broker, topic, log.log, ahead.after, ahead.until, parts)
         gone += ahead.records - sum(one.records for one in ranges)
         losses = self._lost(log, gone, ranges[0].after if ranges else ahead.until)
-        return _Stretch(log, ahead.until, first + ahead.records, ranges, losses)
+        return _Increment(log, ahead.until, first + ahead.records, ranges, losses)
 
     def _lost(self, log: ArchivedLog, records: int, first: int) -> list[ArchivedLoss]:
         """Records that retention has removed before they could be archived."""
         if not records:
             return []
-        loss = Loss(log.topic, log.until, first + 1, records, "trimmed")
+        loss = DataLoss(log.topic, log.until, first + 1, records, "trimmed")
         if self._policy.fail_on_loss:
             refuse(loss)
         return [_archived(loss)]
 
     # -- write and commit -------------------------------------------------------------------------------
 
-    def _write(self, stretches: list[_Stretch]) -> None:
+    def _write(self, stretches: list[_Increment]) -> None:
         root, strict = str(self._store.root), self._policy.fail_on_loss
         ranges = [(one, stretch.log.generation) for stretch in stretches for one in stretch.ranges]
         work, url = partial(write_range, root, strict), self._broker.url
@@ -280,20 +279,20 @@ class Archiver:
             self.tally.trimmed += self._broker.trim(topic, safe + 1).records
 
 
-def write_range(root: str, strict: bool, part: tuple[TopicRange, int]) -> Written:
+def write_range(root: str, strict: bool, part: tuple[TopicRange, int]) -> WrittenFiles:
     """The work of a task: the records of a range as files. part: the range, and its log's generation.
 
     strict: raise if a record is not there any more.
     """
     one, generation = part
-    losses: list[Loss] = []
+    losses: list[DataLoss] = []
     reader = RangeReader(one, refuse if strict else into(losses))
     with ArchiveWriter(Path(root), Lineage(one.topic, one.log, generation)) as writer:
         for records in reader.arrow(COLUMNS):
             writer.write(records)
-    return Written(writer.written, list(map(_archived, losses)))
+    return WrittenFiles(writer.written, list(map(_archived, losses)))
 
 
-def _archived(loss: Loss) -> ArchivedLoss:
+def _archived(loss: DataLoss) -> ArchivedLoss:
     """A loss as the manifest has it."""
     return ArchivedLoss(loss.after, loss.next, loss.records, loss.reason)

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from quoth.selection import Selection
 from quoth.spark.archive.fingerprint import total
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Replaced
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ReplacedFile
 from quoth.spark.archive.naming import day_of
 from quoth.spark.archive.parquet import ArchiveWriter, Lineage
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.archive.verification import (
-    Bad,
-    Finding,
+    BadFile,
+    FileFinding,
     absent,
     check_shared,
     check_written,
@@ -40,7 +40,7 @@ MERGES_A_SLOT = 4
 """How many merges each slot of the workers does before a commit."""
 
 
-class Merge(NamedTuple):
+class FileMerge(NamedTuple):
     """Files of one log and day that become one, in the order of their pointers."""
 
     lineage: Lineage
@@ -60,7 +60,7 @@ class Compacted:
     records: int = 0
     bytes: int = 0
     removed: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[FileFinding] = field(default_factory=list)
 
 
 class Compactor:
@@ -105,24 +105,24 @@ class Compactor:
             keep_replaced=self._keep_replaced, keep_strays=self._keep_replaced
         )
 
-    def _merges(self, log: ArchivedLog) -> Iterator[Merge]:
+    def _merges(self, log: ArchivedLog) -> Iterator[FileMerge]:
         lineage = Lineage(log.topic, log.log, log.generation)
         for _, files in groupby(log.files, lambda file: day_of(file.first)):
             for several in merges_of(list(files), self._target_bytes):
-                yield Merge(lineage, tuple(several))
+                yield FileMerge(lineage, tuple(several))
 
-    def _replace(self, merges: list[Merge]) -> None:
+    def _replace(self, merges: list[FileMerge]) -> None:
         made = perform(self._workers, partial(merge, str(self._store.root)), merges)
-        check_shared(self._store.root, (one for one in made if isinstance(one, Finding)))
-        check_written(self._store.root, (one for one in made if not isinstance(one, Finding)))
+        check_shared(self._store.root, (one for one in made if isinstance(one, FileFinding)))
+        check_written(self._store.root, (one for one in made if not isinstance(one, FileFinding)))
         manifest, at = self._store.manifest, now()
         for one, file in zip(merges, made, strict=True):
-            if isinstance(file, Finding):
+            if isinstance(file, FileFinding):
                 self.done.findings.append(file)
                 continue
             lineage = one.lineage
             log = next(log for log in manifest.logs if (log.topic, log.log) == lineage[:2])
-            replaced = [Replaced(old.name, at) for old in one.files]
+            replaced = [ReplacedFile(old.name, at) for old in one.files]
             manifest = manifest.with_log(log.merged({file: one.files}))
             manifest = replace(manifest, replaced=(*manifest.replaced, *replaced))
             self.done.merged += len(one.files)
@@ -147,14 +147,14 @@ def merges_of(files: list[ArchivedFile], target_bytes: int) -> Iterator[list[Arc
         yield several
 
 
-def merge(root: str, part: Merge) -> ArchivedFile | Finding:
+def merge(root: str, part: FileMerge) -> ArchivedFile | FileFinding:
     """The work of a task: files as one, or the one of them that is not what the manifest says."""
     try:
         with ArchiveWriter(Path(root), part.lineage) as writer:
             for file in part.files:
                 for records in read_named(Path(root), part.lineage, file):
                     writer.write(records)
-    except Bad as bad:
+    except BadFile as bad:
         return bad.finding
     [made] = writer.written
     files = part.files

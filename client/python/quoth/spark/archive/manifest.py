@@ -61,7 +61,7 @@ class ArchivedFile(NamedTuple):
     hash: int
 
 
-class Loss(NamedTuple):
+class ArchivedLoss(NamedTuple):
     """Records behind the pointer `after` and before `next` that could not be archived: a `quoth.Gap`."""
 
     after: int
@@ -70,14 +70,14 @@ class Loss(NamedTuple):
     reason: str
 
 
-class Replaced(NamedTuple):
+class ReplacedFile(NamedTuple):
     """A file that is no part of the archive any more. at: since when, as a pointer."""
 
     name: str
     at: int
 
 
-T = TypeVar("T", ArchivedFile, Loss, Replaced)
+T = TypeVar("T", ArchivedFile, ArchivedLoss, ReplacedFile)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class ArchivedLog:
     until: int = 0
     ordinal: int = -1
     lost: int = 0
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[ArchivedLoss, ...] = ()
     files: tuple[ArchivedFile, ...] = ()
 
     @property
@@ -109,7 +109,7 @@ class ArchivedLog:
         return total(file.hash for file in self.files)
 
     def grown(
-        self, until: int, ordinal: int, files: Iterable[ArchivedFile], losses: Iterable[Loss]
+        self, until: int, ordinal: int, files: Iterable[ArchivedFile], losses: Iterable[ArchivedLoss]
     ) -> ArchivedLog:
         """The same log, archived up to a later pointer."""
         missing = tuple(losses)
@@ -130,12 +130,12 @@ class ArchivedLog:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ArchiveManifest:
     """An archive after one commit."""
 
     commit: int = 0
     logs: tuple[ArchivedLog, ...] = ()
-    replaced: tuple[Replaced, ...] = field(default=())
+    replaced: tuple[ReplacedFile, ...] = field(default=())
 
     def newest(self, topic: str) -> ArchivedLog | None:
         """The log of a topic that was archived last."""
@@ -145,7 +145,7 @@ class Manifest:
         """The files of those topics."""
         return [file for log in self.logs if topics(log.topic) for file in log.files]
 
-    def with_log(self, log: ArchivedLog) -> Manifest:
+    def with_log(self, log: ArchivedLog) -> ArchiveManifest:
         """The same with this in the place of what was known of the log."""
         same = (log.topic, log.generation)
         others = [one for one in self.logs if (one.topic, one.generation) != same]
@@ -160,7 +160,7 @@ class Manifest:
         return f'{{"checksum": "{_checksum(text)}",\n"manifest": {text}}}\n'.encode()
 
 
-def decoded(content: bytes, where: str) -> Manifest:
+def decoded(content: bytes, where: str) -> ArchiveManifest:
     """A manifest of a file's content; where: the file. Raises `Damaged`, or ``unsupported_version``."""
     try:
         said = json.loads(content)
@@ -173,7 +173,9 @@ def decoded(content: bytes, where: str) -> Manifest:
         logs = tuple(map(_log_of, body["logs"]))
         if any(file.hash >= MODULUS for log in logs for file in log.files):
             raise error("unsupported_version", f"{where} {_OLDER}", _OLDER_HINT)
-        return Manifest(int(body["commit"]), logs, tuple(_known(Replaced, one) for one in body["replaced"]))
+        return ArchiveManifest(
+            int(body["commit"]), logs, tuple(_known(ReplacedFile, one) for one in body["replaced"])
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise _no_manifest(where, f"{type(problem).__name__}: {problem}") from None
 
@@ -193,7 +195,7 @@ def _log_object(log: ArchivedLog) -> dict[str, Any]:
 
 def _log_of(said: dict[str, Any]) -> ArchivedLog:
     files = tuple(_known(ArchivedFile, {**one, "hash": int(one["hash"], 16)}) for one in said["files"])
-    losses = tuple(_known(Loss, one) for one in said["losses"])
+    losses = tuple(_known(ArchivedLoss, one) for one in said["losses"])
     rest = {name: said[name] for name in ("topic", "generation", "ordinal", "lost")}
     until = check_pointer(said["until"])
     return ArchivedLog(log=int(said["log"], 16), until=until, losses=losses, files=files, **rest)
@@ -221,7 +223,7 @@ def _no_manifest(where: str, why: str) -> QuothError:
     )
 
 
-def _kept(losses: Sequence[Loss]) -> tuple[Loss, ...]:
+def _kept(losses: Sequence[ArchivedLoss]) -> tuple[ArchivedLoss, ...]:
     """The newest ones, and in front of them older damage put together as one: there a trim has to stop."""
     if len(losses) <= LOSSES_MAX:
         return tuple(losses)
@@ -230,7 +232,7 @@ def _kept(losses: Sequence[Loss]) -> tuple[Loss, ...]:
     if not damaged:
         return (losses[-LOSSES_MAX], *newest)
     records = sum(loss.records for loss in damaged)
-    return (Loss(damaged[0].after, damaged[-1].next, records, "damaged"), *newest)
+    return (ArchivedLoss(damaged[0].after, damaged[-1].next, records, "damaged"), *newest)
 
 
 def _first(file: ArchivedFile) -> int:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from quoth.spark.archive import naming
 from quoth.spark.archive.fingerprint import MODULUS, fingerprint
 from quoth.spark.archive.manifest import ArchivedFile
-from quoth.spark.atomic_files import Draft, make_directory
+from quoth.spark.atomic_files import AtomicFile, make_directory
 from quoth.spark.sink.arrow_buffers import cells_of
 from quoth.spark.source.arrow import TYPES
 from quothwire.errors import QuothError, error
@@ -107,7 +107,7 @@ class _DayFile:
         folder = (root / self._name).parent
         for path in (folder.parent, folder):
             make_directory(path)
-        self._draft = Draft(folder, naming.SUFFIX)
+        self._draft = AtomicFile(folder, naming.SUFFIX)
         self._writer: pq.ParquetWriter | None = None
 
     @property
@@ -245,7 +245,7 @@ def _check_order(path: Path, records: pa.RecordBatch, last: int, ordinal: int) -
         raise _damaged(path, "a time is not that of its pointer")
 
 
-def _writer(draft: Draft, first: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:
+def _writer(draft: AtomicFile, first: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:
     """What writes a file. first: the first of its records."""
     return pq.ParquetWriter(
         draft.file,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quoth.core.calls import last_before
 from quoth.selection import Selection
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Manifest
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchiveManifest
 from quoth.spark.archive.naming import name_in, topic_folder, topic_in
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.atomic_files import local_path
@@ -70,7 +70,7 @@ def read_archive(
     return frame if until is None else frame.where(frame["offset"] <= last_before(until))
 
 
-def logs_of(manifest: Manifest, topics: Selection) -> list[ArchivedLog]:
+def logs_of(manifest: ArchiveManifest, topics: Selection) -> list[ArchivedLog]:
     """What is archived of some topics.
 
     Raises `NotFound` ``unknown_topic`` for a name that the archive does not have, and if no topic matches.

@@ -19,8 +19,8 @@ from quoth.core.deadline import as_seconds
 from quoth.filelock import FileLock
 from quoth.spark.archive import manifest as manifests
 from quoth.spark.archive import naming
-from quoth.spark.archive.manifest import ArchivedLog, Manifest
-from quoth.spark.atomic_files import Draft, make_directory
+from quoth.spark.archive.manifest import ArchivedLog, ArchiveManifest
+from quoth.spark.atomic_files import AtomicFile, make_directory
 from quoth.timestamps import now
 from quothlog.storage.filesystem import TEMPORARY_SUFFIX
 from quothwire.errors import error
@@ -29,7 +29,7 @@ STRAY_S = 3_600.0
 """How old a file is, that the manifest does not name, before a run removes it: nobody writes that long."""
 
 
-def read_manifest(root: Path) -> Manifest:
+def read_manifest(root: Path) -> ArchiveManifest:
     """What an archive consists of now. Raises FileNotFoundError if there is none, or `Damaged`."""
     path = root / manifests.NAME
     return manifests.decoded(path.read_bytes(), str(path))
@@ -60,7 +60,7 @@ class ArchiveStore(Closing):
             return newest
         return ArchivedLog(topic, log, 1 if newest is None else newest.generation + 1)
 
-    def commit(self, manifest: Manifest) -> None:
+    def commit(self, manifest: ArchiveManifest) -> None:
         """Put a manifest in the place of the one that is there, durably: then it is true.
 
         Raises `Conflict` ``locked`` if somebody else has replaced that meanwhile, or OSError; in both cases
@@ -74,7 +74,7 @@ class ArchiveStore(Closing):
                 "Let one program at a time go on with an archive",
             )
         number = self.manifest.commit + 1
-        with Draft(self.root, manifests.NAME) as draft:
+        with AtomicFile(self.root, manifests.NAME) as draft:
             draft.file.write(manifest.encoded(number))
             draft.keep(self.root / manifests.NAME)
         self.manifest = replace(manifest, commit=number)
@@ -93,11 +93,11 @@ class ArchiveStore(Closing):
         self.manifest = replace(self.manifest, replaced=kept)  # as the next commit says
         return removed
 
-    def _read(self) -> Manifest:
+    def _read(self) -> ArchiveManifest:
         try:
             return read_manifest(self.root)
         except FileNotFoundError:
-            return Manifest()
+            return ArchiveManifest()
 
     def _strays(self, seconds: float) -> Iterator[str]:
         """Files of ours that nothing knows of, unless they are younger than so many seconds."""

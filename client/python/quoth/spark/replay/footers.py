@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """Which columns of the files become a record; None for what it does not have.
 
     pointer: goes into a header. axis: holds the position of each record, pointers that rise; None if the
@@ -62,7 +62,7 @@ class RowGroup(NamedTuple):
     highest: Any
 
 
-class Footer(NamedTuple):
+class FileFooter(NamedTuple):
     """A file as its footer tells it. size: bytes of the file."""
 
     path: str
@@ -71,7 +71,7 @@ class Footer(NamedTuple):
     groups: tuple[RowGroup, ...]
 
 
-def read_footers(paths: Iterable[Path], columns: Columns, ranked: str | None) -> list[Footer]:
+def read_footers(paths: Iterable[Path], columns: RecordColumns, ranked: str | None) -> list[FileFooter]:
     """The footers of some files, in their order. ranked: the column whose statistics are told.
 
     Raises FileNotFoundError, `Damaged` for what is no Parquet file, or `RequestError` ``bad_request`` for a
@@ -111,7 +111,7 @@ def as_micros(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def check_columns(schema: pa.Schema, columns: Columns, path: str) -> None:
+def check_columns(schema: pa.Schema, columns: RecordColumns, path: str) -> None:
     """Raise ``bad_request`` unless a file has the columns, each of a type that a record can take."""
     for name, kind in (
         (columns.value, _TEXT),
@@ -185,12 +185,12 @@ _TIME = _Kind(
 )
 
 
-def _read_footer(path: Path, columns: Columns, ranked: str | None) -> Footer:
+def _read_footer(path: Path, columns: RecordColumns, ranked: str | None) -> FileFooter:
     with opened(str(path)) as file:
         check_columns(file.schema_arrow, columns, str(path))
         told, size = file.metadata, path.stat().st_size
     groups = tuple(_groups(told, columns.read, ranked))
-    return Footer(str(path), size, sum(group.rows for group in groups), groups)
+    return FileFooter(str(path), size, sum(group.rows for group in groups), groups)
 
 
 def _groups(told: pq.FileMetaData, names: list[str], ranked: str | None) -> Iterator[RowGroup]:

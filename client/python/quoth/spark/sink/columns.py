@@ -30,7 +30,7 @@ _IGNORED = frozenset(("partition", "offset", "timestamp", "timestamptype", "ordi
 """What a reading of Quoth, or of Kafka, has besides: where the row was stored before."""
 
 
-class Names(NamedTuple):
+class ColumnNames(NamedTuple):
     """What the columns are called that are written, None for those that are not there."""
 
     value: str
@@ -39,7 +39,7 @@ class Names(NamedTuple):
     topic: str | None
 
 
-class Batch(NamedTuple):
+class BatchColumns(NamedTuple):
     """The columns of one batch, as `quoth.PartWriter.append` takes them."""
 
     values: Column
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
     headers: Column | None
 
 
-def names_of(schema: StructType, *, topic_is_given: bool) -> Names:
+def names_of(schema: StructType, *, topic_is_given: bool) -> ColumnNames:
     """The columns of a DataFrame that are written, or raise ``bad_request`` for what cannot be.
 
     topic_is_given: an option names the topic, so a column does not count.
@@ -79,10 +79,12 @@ def names_of(schema: StructType, *, topic_is_given: bool) -> Names:
         raise error("bad_request", "which topic?", "set option topic, or have a column topic")
     named = {name: field.name for name, field in found.items()}
     topic = None if topic_is_given else named["topic"]
-    return Names(named["value"], named.get("key"), named.get("headers"), topic)
+    return ColumnNames(named["value"], named.get("key"), named.get("headers"), topic)
 
 
-def by_topic(rows: pa.RecordBatch, names: Names, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+def by_topic(
+    rows: pa.RecordBatch, names: ColumnNames, topic: str | None
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows for each topic. topic: that of all of them, None if a column says it."""
     if topic is not None:
         yield topic, rows
@@ -95,33 +97,33 @@ def by_topic(rows: pa.RecordBatch, names: Names, topic: str | None) -> Iterator[
         yield name, rows if len(topics) == 1 else rows.filter(pc.equal(column, name))
 
 
-class Gathering:
+class BatchBuilder:
     """Rows for one topic, until there are enough for a batch of a MiB or so."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: ColumnNames) -> None:
         self._names = names
-        self._waiting: list[Rows] = []
+        self._waiting: list[RowColumns] = []
         self._bytes = 0
 
-    def put(self, rows: pa.RecordBatch) -> Iterator[Batch]:
+    def put(self, rows: pa.RecordBatch) -> Iterator[BatchColumns]:
         """Take rows in; gives the batches that are full."""
-        yield from self.take(Rows.of(rows, self._names))
+        yield from self.take(RowColumns.of(rows, self._names))
 
-    def take(self, rows: Rows) -> Iterator[Batch]:
+    def take(self, rows: RowColumns) -> Iterator[BatchColumns]:
         """Take in rows whose headers are encoded already; gives the batches that are full."""
         self._waiting.append(rows)
         self._bytes += rows.size
         if self._bytes >= BATCH_BYTES:
             yield from self._cut(keep_bytes=BATCH_BYTES)
 
-    def rest(self) -> Iterator[Batch]:
+    def rest(self) -> Iterator[BatchColumns]:
         """What is left."""
         if self._waiting:
             yield from self._cut(keep_bytes=0)
 
-    def _cut(self, keep_bytes: int) -> Iterator[Batch]:
+    def _cut(self, keep_bytes: int) -> Iterator[BatchColumns]:
         """Batches of all rows, but for fewer bytes than that at the end."""
-        rows = Rows.joined(self._waiting)
+        rows = RowColumns.joined(self._waiting)
         ends = rows.ends()
         begin, count = 0, len(ends) - 1
         while begin < count and ends[-1] - ends[begin] >= max(1, keep_bytes):
@@ -134,7 +136,7 @@ class Gathering:
         self._bytes = left.size if begin < count else 0
 
 
-class Rows(NamedTuple):
+class RowColumns(NamedTuple):
     """Binary arrays, all of the same length; keys may be null, in which case they are empty besides."""
 
     values: Any
@@ -142,7 +144,7 @@ class Rows(NamedTuple):
     headers: Any
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, names: Names) -> Rows:
+    def of(cls, rows: pa.RecordBatch, names: ColumnNames) -> RowColumns:
         """The columns of some rows."""
         values = _binary(rows, names.value)
         if values.null_count:
@@ -152,7 +154,7 @@ class Rows(NamedTuple):
         return cls(values, keys, headers)
 
     @classmethod
-    def joined(cls, several: list[Rows]) -> Rows:
+    def joined(cls, several: list[RowColumns]) -> RowColumns:
         """All of them, one behind the other."""
         if len(several) == 1:
             return several[0]
@@ -164,9 +166,9 @@ class Rows(NamedTuple):
         """Bytes in a batch."""
         return int(self.ends()[-1])
 
-    def slice(self, begin: int, end: int) -> Rows:
+    def slice(self, begin: int, end: int) -> RowColumns:
         """Some of them, without a copy."""
-        return Rows(*(None if column is None else column[begin:end] for column in self))
+        return RowColumns(*(None if column is None else column[begin:end] for column in self))
 
     def ends(self) -> np.ndarray[Any, Any]:
         """How many bytes the rows take in a batch up to each of them, beginning with 0."""
@@ -174,12 +176,12 @@ class Rows(NamedTuple):
         columns = (cells_of(column)[0] for column in self if column is not None)
         return sum(columns, start=RECORD_BYTES * rows)
 
-    def batch(self, begin: int, end: int) -> Batch:
+    def batch(self, begin: int, end: int) -> BatchColumns:
         """Some of them as the columns of a batch."""
         columns: list[Any] = [
             None if column is None else _column(column) for column in self.slice(begin, end)
         ]
-        return Batch(*columns)
+        return BatchColumns(*columns)
 
 
 def _binary(rows: pa.RecordBatch, name: str) -> Any:

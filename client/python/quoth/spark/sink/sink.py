@@ -30,8 +30,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from quoth import Conflict, NotFound, PartWriter, QuothError, StagedPart
 from quoth.spark.connections import TIMEOUT_S, client
-from quoth.spark.options import Given, url_of
-from quoth.spark.sink.columns import Gathering, Names, by_topic, names_of
+from quoth.spark.options import GivenOptions, url_of
+from quoth.spark.sink.columns import BatchBuilder, ColumnNames, by_topic, names_of
 from quoth.transaction import PUBLISH_TIMEOUT_S
 from quothwire.errors import error
 from quothwire.protocol.transaction import ONCE, VERSION_MAX, check_application
@@ -53,7 +53,7 @@ _log = logging.getLogger("quoth.spark")
 
 
 @dataclass(frozen=True)
-class Target:
+class SinkTarget:
     """Where the rows go. topic: None if a column says it. application, version: None if they follow."""
 
     url: str
@@ -61,15 +61,15 @@ class Target:
     application: str | None
     version: int | None
     timeout: float
-    names: Names
+    names: ColumnNames
 
 
-def parse(options: Mapping[str, str], schema: StructType, *, stream: bool) -> Target:
+def parse(options: Mapping[str, str], schema: StructType, *, stream: bool) -> SinkTarget:
     """Read and check what a user set for a writing, and the columns to write.
 
     Raises `RequestError` ``bad_request`` or ``bad_topic``, which names the option or the column.
     """
-    given = Given(options)
+    given = GivenOptions(options)
     given.check_names((*NAMES, *_SPARKS))
     given.refuse(("path",), "a topic is no path")
     if stream:
@@ -79,7 +79,7 @@ def parse(options: Mapping[str, str], schema: StructType, *, stream: bool) -> Ta
             "bad_request", "options txnAppId and txnVersion name a write together", "set both or none"
         )
     topic = given.topic("topic")
-    return Target(
+    return SinkTarget(
         url=url_of(given),
         topic=topic,
         application=check_application(given.text("txnAppId")) if "txnAppId" in given else None,
@@ -102,7 +102,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 @dataclass(frozen=True)
-class Staged(WriterCommitMessage):
+class StagedRows(WriterCommitMessage):
     """What a task has staged: a part in each topic that it has rows for. published: those that have them."""
 
     application: str
@@ -114,12 +114,12 @@ class Staged(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of one job. The same one, as a value, is in the driver and in its tasks."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SinkTarget) -> None:
         self._target = target
         self._application = target.application or f"{ONCE}spark-{secrets.token_hex(16)}"
         self._version = target.version or 0
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage the rows of one task."""
         return stage(self._target, self._application, self._version, _partition(), iterator)
 
@@ -135,10 +135,10 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes micro-batches. Each is written by another copy than it is committed by."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SinkTarget) -> None:
         self._target = target
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage the rows of one task of a micro-batch."""
         application = self._target.application or _property("sql.streaming.queryId")
         version = int(_property("streaming.sql.batchId"))
@@ -157,14 +157,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         Otherwise it goes when the micro-batch is repeated, or after a day.
         """
         for message in messages:
-            if isinstance(message, Staged):
+            if isinstance(message, StagedRows):
                 abort(self._target, message.application, message.version, messages)
                 return
 
 
 def stage(
-    target: Target, application: str, version: int, part: int, rows: Iterator[pa.RecordBatch]
-) -> Staged:
+    target: SinkTarget, application: str, version: int, part: int, rows: Iterator[pa.RecordBatch]
+) -> StagedRows:
     """Stage the rows of one task, one part in each topic. Nothing is published if it fails."""
     outlets: dict[str, _Outlet] = {}
     with ExitStack() as stack:
@@ -184,12 +184,12 @@ def stage(
         parts = {topic: outlet.finish() for topic, outlet in outlets.items()}
     filled = {topic: part for topic, part in parts.items() if part is not None and part.batches}
     published = tuple(topic for topic, outlet in outlets.items() if outlet.is_published)
-    return Staged(application, version, filled, published)
+    return StagedRows(application, version, filled, published)
 
 
-def publish(target: Target, messages: Sequence[WriterCommitMessage | None]) -> None:
+def publish(target: SinkTarget, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Publish what the tasks have staged, in the order of their partitions, one topic after the other."""
-    staged = [message for message in messages if isinstance(message, Staged)]
+    staged = [message for message in messages if isinstance(message, StagedRows)]
     for topic in sorted({topic for message in staged for topic in message.parts}):
         parts = [message.parts[topic] for message in staged if topic in message.parts]
         application, version = staged[0].application, staged[0].version
@@ -202,10 +202,10 @@ def publish(target: Target, messages: Sequence[WriterCommitMessage | None]) -> N
 
 
 def abort(
-    target: Target, application: str, version: int, messages: Sequence[WriterCommitMessage | None]
+    target: SinkTarget, application: str, version: int, messages: Sequence[WriterCommitMessage | None]
 ) -> None:
     """Remove what is staged, in all topics that are known. What cannot be removed goes after a day."""
-    staged = [message for message in messages if isinstance(message, Staged)]
+    staged = [message for message in messages if isinstance(message, StagedRows)]
     topics = {target.topic} if target.topic else {topic for message in staged for topic in message.parts}
     for topic in sorted(topics):
         try:
@@ -216,7 +216,7 @@ def abort(
             _log.warning("topic %r: what was staged stays for a day: %s", topic, problem)
 
 
-def _check_newest(target: Target, topic: str, application: str, version: int) -> None:
+def _check_newest(target: SinkTarget, topic: str, application: str, version: int) -> None:
     """Raise `Conflict` where rows are no repetition: Spark repeats the newest micro-batch and no other."""
     transaction = client(target.url, target.timeout).transaction(topic, application, version)
     newest = transaction.status().newest_version
@@ -232,10 +232,10 @@ def _check_newest(target: Target, topic: str, application: str, version: int) ->
 class _Outlet:
     """Where the rows of one topic go."""
 
-    def __init__(self, writer: PartWriter, names: Names) -> None:
+    def __init__(self, writer: PartWriter, names: ColumnNames) -> None:
         self.is_published = False
         self._writer = writer
-        self._gathering = Gathering(names)
+        self._gathering = BatchBuilder(names)
 
     def put(self, rows: pa.RecordBatch) -> None:
         """Stage rows."""
@@ -271,7 +271,7 @@ def _check_mode(overwrite: bool) -> None:
         )
 
 
-def _version(given: Given) -> int | None:
+def _version(given: GivenOptions) -> int | None:
     if "txnVersion" not in given:
         return None
     text = given.text("txnVersion")

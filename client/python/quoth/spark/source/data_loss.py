@@ -29,7 +29,7 @@ _HINT = (
 )
 
 
-class Loss(NamedTuple):
+class DataLoss(NamedTuple):
     """Records of a topic after one pointer and before another. records: how many, -1 if nobody knows.
 
     next: 0 if nothing follows them yet.
@@ -47,19 +47,19 @@ class Loss(NamedTuple):
         return f"topic {self.topic!r}: {count} after {self.after}{end} {_WHY[self.reason][1]}"
 
 
-Lose = Callable[[Loss], None]
+Lose = Callable[[DataLoss], None]
 """What is done about a loss; it may raise."""
 
 
-def refuse(loss: Loss, hint: str = _PLANNED) -> NoReturn:
+def refuse(loss: DataLoss, hint: str = _PLANNED) -> NoReturn:
     """Raise what a loss is to who was promised its records: `NotFound` or `Damaged`."""
     raise error(_WHY[loss.reason][0], str(loss), hint)
 
 
-def into(losses: list[Loss]) -> Lose:
+def into(losses: list[DataLoss]) -> Lose:
     """What puts losses into a list, and raises `NotFound` for a topic that is gone as a whole."""
 
-    def lose(loss: Loss) -> None:
+    def lose(loss: DataLoss) -> None:
         if loss.reason in ("deleted", "recreated"):
             refuse(loss)
         losses.append(loss)
@@ -67,7 +67,7 @@ def into(losses: list[Loss]) -> Lose:
     return lose
 
 
-class Losses:
+class LossReporter:
     """What becomes of losses, by the options of a reading."""
 
     def __init__(self, options: Options, **where: str) -> None:
@@ -75,7 +75,7 @@ class Losses:
         self._options = options
         self._where = where
 
-    def tell(self, loss: Loss) -> None:
+    def tell(self, loss: DataLoss) -> None:
         """End the query with `NotFound` or `Damaged`; or warn, publish it in the loss topic, and go on.
 
         A task or a batch that is repeated tells it again.

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from quoth.message import Stretch
-from quoth.spark.options import EARLIEST, LATEST, Bound, Options, check_named
-from quoth.spark.source.data_loss import Lose, Loss
-from quoth.spark.source.offsets import Offset, Position, Positions
+from quoth.spark.options import EARLIEST, LATEST, OffsetBound, Options, check_named
+from quoth.spark.source.data_loss import DataLoss, Lose
+from quoth.spark.source.offsets import Offset, Positions, TopicPosition
 from quothwire.errors import NotFound, error
 from quothwire.protocol.messages import Advance, Count, TopicInfo
 
 
-class Ranges(Protocol):
+class RangeClient(Protocol):
     """What a `Client` tells of the ranges of topics."""
 
     @property
@@ -43,26 +43,26 @@ class Ranges(Protocol):
         """See `Client.count`."""
 
 
-def oldest(ranges: Ranges, info: TopicInfo) -> Position:
+def oldest(ranges: RangeClient, info: TopicInfo) -> TopicPosition:
     """In front of all that is kept. Damaged records may lie before the first one that tells its pointer."""
     if not info.count:
         return newest(info)
     found = ranges.count(info.name, max(0, info.first - 1))
     begins_whole = found.end - found.records == info.first_ordinal
-    return Position(max(1, info.first) if begins_whole else 1, info.first_ordinal, info.log)
+    return TopicPosition(max(1, info.first) if begins_whole else 1, info.first_ordinal, info.log)
 
 
-def newest(info: TopicInfo) -> Position:
+def newest(info: TopicInfo) -> TopicPosition:
     """Behind the newest record."""
-    return Position(info.last + 1, info.first_ordinal + info.count, info.log)
+    return TopicPosition(info.last + 1, info.first_ordinal + info.count, info.log)
 
 
-def selected(ranges: Ranges, options: Options) -> list[str]:
+def selected(ranges: RangeClient, options: Options) -> list[str]:
     """The topics that are read: those that are named, or all that match now."""
     return list(options.topics) or [name for name in ranges.topics() if options.means(name)]
 
 
-def position_at(ranges: Ranges, topic: str, bound: Bound, lose: Lose) -> Position:
+def position_at(ranges: RangeClient, topic: str, bound: OffsetBound, lose: Lose) -> TopicPosition:
     """Where to begin with a topic. Raises `NotFound`, or ``bad_pointer`` if there is nothing to begin at."""
     info = ranges.topic(topic)
     if bound.pointer in (EARLIEST, 0):
@@ -78,9 +78,9 @@ def position_at(ranges: Ranges, topic: str, bound: Bound, lose: Lose) -> Positio
             raise error("bad_pointer", text, "latest begins behind the newest one")
         return newest(info)
     found = ranges.count(topic, bound.pointer - 1)
-    begin = Position(bound.pointer, found.end - found.records, found.log)
+    begin = TopicPosition(bound.pointer, found.end - found.records, found.log)
     if found.gone and not bound.moment:
-        lose(Loss(topic, bound.pointer - 1, found.first, found.gone, "trimmed"))
+        lose(DataLoss(topic, bound.pointer - 1, found.first, found.gone, "trimmed"))
         return begin._replace(lost=found.gone)
     return begin
 
@@ -89,8 +89,8 @@ class Backlog(NamedTuple):
     """What may be read of a topic: from one position to another. bytes: all that the topic holds."""
 
     topic: str
-    begin: Position
-    end: Position
+    begin: TopicPosition
+    end: TopicPosition
     bytes: int
 
     @property
@@ -99,21 +99,21 @@ class Backlog(NamedTuple):
         return max(0, self.end.ordinal - self.begin.ordinal) if self.end.next > self.begin.next else 0
 
     @property
-    def reached(self) -> Position:
+    def reached(self) -> TopicPosition:
         """How far the topic is read once they have been."""
         return (
             self.begin._replace(next=self.end.next, ordinal=self.end.ordinal) if self.records else self.begin
         )
 
 
-class Progress:
+class OffsetPlanner:
     """How far a stream has come. latest: the ends of its topics when it looked last.
 
     Belongs to the one process that plans a query; what a restart needs is in the offsets.
     """
 
-    def __init__(self, ranges: Ranges, options: Options, lose: Lose) -> None:
-        self.latest: dict[str, Position] = {}
+    def __init__(self, ranges: RangeClient, options: Options, lose: Lose) -> None:
+        self.latest: dict[str, TopicPosition] = {}
         self._ranges = ranges
         self._options = options
         self._lose = lose
@@ -167,12 +167,12 @@ class Progress:
             except NotFound:
                 position = (known or {}).get(name)
                 if position is not None and name not in self._missing:
-                    self._lose(Loss(name, position.next - 1, 0, -1, "deleted"))
+                    self._lose(DataLoss(name, position.next - 1, 0, -1, "deleted"))
                     self._missing.add(name)
         self.latest = {info.name: newest(info) for info in infos}
         return infos
 
-    def _backlog(self, info: TopicInfo, known: Position | None) -> Backlog:
+    def _backlog(self, info: TopicInfo, known: TopicPosition | None) -> Backlog:
         begin = self._begin(info, known)
         end = newest(info)
         if self._goal is not None:
@@ -180,16 +180,16 @@ class Progress:
             end = min(goal, end) if goal.log == info.log else begin
         return Backlog(info.name, begin, end, info.bytes)
 
-    def _begin(self, info: TopicInfo, known: Position | None) -> Position:
+    def _begin(self, info: TopicInfo, known: TopicPosition | None) -> TopicPosition:
         """Where to go on, behind what has been lost."""
         if known is None:
             return oldest(self._ranges, info)
         if known.log != info.log:
-            self._lose(Loss(info.name, known.next - 1, info.first, -1, "recreated"))
+            self._lose(DataLoss(info.name, known.next - 1, info.first, -1, "recreated"))
             return oldest(self._ranges, info)._replace(lost=known.lost)
         if known.ordinal < info.first_ordinal:
             records = info.first_ordinal - known.ordinal
-            self._lose(Loss(info.name, known.next - 1, info.first, records, "trimmed"))
+            self._lose(DataLoss(info.name, known.next - 1, info.first, records, "trimmed"))
             first = oldest(self._ranges, info)
             return first._replace(next=max(first.next, known.next), lost=known.lost + records)
         if info.last >= known.next and newest(info).ordinal <= known.ordinal:
@@ -221,7 +221,7 @@ class Progress:
             if again.begin != one.begin:
                 return self._cut(again, records, size)
         next_, ordinal = min(found.until + 1, one.end.next), one.begin.ordinal + found.records
-        return one._replace(end=Position(next_, ordinal, one.end.log))
+        return one._replace(end=TopicPosition(next_, ordinal, one.end.log))
 
 
 def share(whole: int, records: int, total: int) -> int:

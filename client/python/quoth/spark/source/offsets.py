@@ -24,7 +24,7 @@ from quothwire.errors import error
 VERSION = 1
 
 
-class Position(NamedTuple):
+class TopicPosition(NamedTuple):
     """How far a topic is read. next: the pointer to go on with. log: its log's id. lost: records so far."""
 
     next: int
@@ -37,7 +37,7 @@ class Position(NamedTuple):
         return {"next": self.next, "ordinal": self.ordinal, "log": f"{self.log:016x}", "lost": self.lost}
 
 
-Positions = Mapping[str, Position]
+Positions = Mapping[str, TopicPosition]
 
 
 class Offset(NamedTuple):
@@ -74,8 +74,8 @@ def _to_json(positions: Positions) -> dict[str, Any]:
     return {topic: positions[topic].to_json() for topic in sorted(positions)}
 
 
-def _from_json(found: Mapping[str, Any]) -> dict[str, Position]:
+def _from_json(found: Mapping[str, Any]) -> dict[str, TopicPosition]:
     return {
-        topic: Position(int(one["next"]), int(one["ordinal"]), int(one["log"], 16), int(one["lost"]))
+        topic: TopicPosition(int(one["next"]), int(one["ordinal"]), int(one["log"], 16), int(one["lost"]))
         for topic, one in found.items()
     }

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from quoth.spark.options import LATEST, Options, check_named
-from quoth.spark.source.data_loss import Lose, Loss
-from quoth.spark.source.offset_planner import Ranges, position_at, selected, share
-from quoth.spark.source.offsets import Offset, Position
+from quoth.spark.source.data_loss import DataLoss, Lose
+from quoth.spark.source.offset_planner import RangeClient, position_at, selected, share
+from quoth.spark.source.offsets import Offset, TopicPosition
 from quoth.spark.source.range_reader import TopicRange
 from quothwire.errors import NotFound
 from quothwire.protocol.messages import PARTS_MAX
@@ -36,14 +36,14 @@ def extents_between(start: Offset, end: Offset) -> list[Extent]:
     """What a micro-batch reads."""
     extents = []
     for topic, position in end.topics.items():
-        begin: Position = end.began.get(topic) or start.topics[topic]
+        begin: TopicPosition = end.began.get(topic) or start.topics[topic]
         if begin.next < position.next:
             records = max(0, position.ordinal - begin.ordinal)
             extents.append(Extent(topic, position.log, begin.next - 1, position.next - 1, records))
     return extents
 
 
-def extents_now(ranges: Ranges, options: Options, lose: Lose) -> list[Extent]:
+def extents_now(ranges: RangeClient, options: Options, lose: Lose) -> list[Extent]:
     """What a batch query reads. Raises `NotFound` for a topic that does not exist."""
     extents = []
     names = selected(ranges, options)
@@ -60,7 +60,7 @@ def extents_now(ranges: Ranges, options: Options, lose: Lose) -> list[Extent]:
 
 
 def partitions(
-    ranges: Ranges, extents: Iterable[Extent], options: Options, lose: Lose
+    ranges: RangeClient, extents: Iterable[Extent], options: Options, lose: Lose
 ) -> list[tuple[TopicRange, ...]]:
     """What each task reads, in the order of the topics. What is missing of an extent is told as a loss."""
     counted = list(_counted(ranges, extents, lose))
@@ -80,7 +80,7 @@ def partitions(
     return list(_together(found, min(max(1, records // wanted), options.partition_records or records)))
 
 
-def split(ranges: Ranges, topic: str, log: int, after: int, until: int, parts: int) -> list[TopicRange]:
+def split(ranges: RangeClient, topic: str, log: int, after: int, until: int, parts: int) -> list[TopicRange]:
     """A stretch of a topic's log, of this id, as about so many ranges, none of them empty."""
     cut = ranges.split(topic, after, until, min(parts, PARTS_MAX))
     return [TopicRange(ranges.url, topic, log, *stretch) for stretch in cut]
@@ -91,16 +91,16 @@ def tasks_for(size: int, slots: int) -> int:
     return max(slots, -(-size // PARTITION_BYTES))
 
 
-def _counted(ranges: Ranges, extents: Iterable[Extent], lose: Lose) -> Iterator[tuple[Extent, int]]:
+def _counted(ranges: RangeClient, extents: Iterable[Extent], lose: Lose) -> Iterator[tuple[Extent, int]]:
     """Those in which there is something, with what is there: records and stored bytes."""
     for extent in extents:
         try:
             found = ranges.count(extent.topic, extent.after, extent.until)
         except NotFound:
-            lose(Loss(extent.topic, extent.after, extent.until + 1, extent.records, "deleted"))
+            lose(DataLoss(extent.topic, extent.after, extent.until + 1, extent.records, "deleted"))
             continue
         if found.log != extent.log:
-            lose(Loss(extent.topic, extent.after, extent.until + 1, extent.records, "recreated"))
+            lose(DataLoss(extent.topic, extent.after, extent.until + 1, extent.records, "recreated"))
             continue
         _compare(extent, found.records, lose)
         if found.records:
@@ -110,7 +110,7 @@ def _counted(ranges: Ranges, extents: Iterable[Extent], lose: Lose) -> Iterator[
 def _compare(extent: Extent, records: int, lose: Lose) -> None:
     if records < extent.records:
         missing = extent.records - records
-        lose(Loss(extent.topic, extent.after, extent.until + 1, missing, "trimmed"))
+        lose(DataLoss(extent.topic, extent.after, extent.until + 1, missing, "trimmed"))
 
 
 def _together(ranges: Iterable[TopicRange], records: int) -> Iterator[tuple[TopicRange, ...]]:

@@ -12,7 +12,7 @@ from quoth.batch import Batch, StoredBatch
 from quoth.message import Gap, Message
 from quoth.spark.connections import TIMEOUT_S, client
 from quoth.spark.source.arrow import record_batches
-from quoth.spark.source.data_loss import Lose, Loss, Reason, refuse
+from quoth.spark.source.data_loss import DataLoss, Lose, Reason, refuse
 from quothwire import batch as wire
 from quothwire.errors import NotFound, error
 
@@ -122,7 +122,7 @@ class RangeReader:
         if lost > 0:
             self._missing -= lost
             begin, end = max(after, self._range.after), min(next_, self._range.until + 1)
-            self._lose(Loss(self._range.topic, begin, end, lost, reason))
+            self._lose(DataLoss(self._range.topic, begin, end, lost, reason))
 
     def _looked_up(self) -> Reason:
         """Why records are missing, by what the broker has of the range now."""

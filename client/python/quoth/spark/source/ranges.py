@@ -19,7 +19,7 @@ from quoth.message import Gap, OnGap
 from quoth.reader import log_gap
 from quoth.selection import Selection
 from quoth.spark.parallelism import context_of, parallelism
-from quoth.spark.source.offset_planner import Ranges, share
+from quoth.spark.source.offset_planner import RangeClient, share
 from quoth.spark.source.partitioning import split
 from quoth.spark.source.range_reader import COLUMNS, Decode, TopicRange, check_decode, records_of
 from quoth.timestamps import Moment, cursor
@@ -145,7 +145,7 @@ def map_in_arrow(
 
 
 def planned(
-    broker: Ranges,
+    broker: RangeClient,
     topics: str | Iterable[str],
     *,
     after: int | None = None,
@@ -178,7 +178,7 @@ def _ranges_in(frames: Iterable[pa.RecordBatch]) -> Iterator[TopicRange]:
             yield TopicRange(**{**row, "log": int(row["log"], 16)})
 
 
-def named(broker: Ranges, topics: str | Iterable[str]) -> list[str]:
+def named(broker: RangeClient, topics: str | Iterable[str]) -> list[str]:
     """The topics that are meant, those of patterns as they are now.
 
     Raises `NotFound` ``unknown_topic`` for a name that is no topic's, and if no topic matches.

@@ -43,12 +43,12 @@ from pyspark.sql.types import (
 
 from quoth.client import DEFAULT_URL
 from quoth.spark import connections
-from quoth.spark.options import NAMES, Given, Options, parse
+from quoth.spark.options import NAMES, GivenOptions, Options, parse
 from quoth.spark.parallelism import context_of
 from quoth.spark.sink import sink
 from quoth.spark.source.arrow import TYPES
-from quoth.spark.source.data_loss import Losses
-from quoth.spark.source.offset_planner import Progress
+from quoth.spark.source.data_loss import LossReporter
+from quoth.spark.source.offset_planner import OffsetPlanner
 from quoth.spark.source.offsets import Offset
 from quoth.spark.source.partitioning import extents_between, extents_now, partitions
 from quoth.spark.source.range_reader import RangeReader
@@ -83,7 +83,7 @@ class QuothDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, unless the user names some. Raises ``bad_request`` for options that do not exist."""
-        given = Given(self.options)
+        given = GivenOptions(self.options)
         given.check_names(NAMES)
         names = USUAL + (("headers",) if given.flag("includeHeaders", False) else ())
         return StructType([StructField(name, COLUMNS[name]) for name in names])
@@ -105,7 +105,7 @@ class QuothDataSource(DataSource):
         return sink.stream_writer(self.options, schema, overwrite)
 
 
-class Reader:
+class TopicReader:
     """What both readers are: options, columns, and how a task reads its ranges."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -115,22 +115,22 @@ class Reader:
         self.columns = pa.schema([pa.field(one.name, TYPES[one.name], one.nullable) for one in schema])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of a task's ranges. Raises `NotFound` or `Damaged` for lost ones, see `Losses`."""
+        """The records of a task's ranges. Raises `NotFound` or `Damaged` for lost ones."""
         for one in partition.value or ():
             reader = RangeReader(one, self.losses.tell, self.options.timeout)
             for records in reader.arrow(self.columns.names):
                 yield pa.RecordBatch.from_arrays(records.columns, schema=self.columns)
 
     @property
-    def losses(self) -> Losses:
+    def losses(self) -> LossReporter:
         """Whom to tell of losses, and that it was this task."""
         task = TaskContext.get()
         names = {"query": "sql.streaming.queryId", "batch": "streaming.sql.batchId"}
         found = {key: task and task.getLocalProperty(name) for key, name in names.items()}
-        return Losses(self.options, **{key: text for key, text in found.items() if text})
+        return LossReporter(self.options, **{key: text for key, text in found.items() if text})
 
 
-class BatchReader(Reader, DataSourceReader):
+class BatchReader(TopicReader, DataSourceReader):
     """Reads what is there when the query is planned."""
 
     def partitions(self) -> list[InputPartition]:
@@ -141,13 +141,13 @@ class BatchReader(Reader, DataSourceReader):
         return [InputPartition(one) for one in partitions(client, extents, self.options, tell)]
 
 
-class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what comes, in micro-batches."""
 
     @cached_property
-    def _progress(self) -> Progress:
+    def _progress(self) -> OffsetPlanner:
         client = connections.client(self.options.url, self.options.timeout)
-        return Progress(client, self.options, self.losses.tell)
+        return OffsetPlanner(client, self.options, self.losses.tell)
 
     @cached_property
     def _begin(self) -> dict[str, Any]:

@@ -23,10 +23,10 @@ from quoth.client import Client
 from quoth.connection.closing import Closing
 from quoth.filelock import FileLock
 from quoth.message import Gap
-from quoth.spark.atomic_files import Draft, make_directory
-from quoth.spark.source.offsets import Offset, Position
+from quoth.spark.atomic_files import AtomicFile, make_directory
+from quoth.spark.source.offsets import Offset, TopicPosition
 from quoth.spark.source.ranges import named
-from quoth.spark.statistics.survey import Stretch, Survey, survey
+from quoth.spark.statistics.survey import Survey, SurveyRange, survey
 from quoth.spark.workers import Workers
 from quothwire.errors import error
 
@@ -37,7 +37,7 @@ Keep = Callable[[int, Survey], None]
 """Gets the number of a look and what it found; the same number again replaces what was kept before."""
 
 
-class Checkpoint(Closing):
+class StatsCheckpoint(Closing):
     """How far topics were looked at, in a directory, which is made, or in memory only. To be closed.
 
     directory: None for memory. settings: what may not change from one run to the next. Raises `Conflict`
@@ -47,7 +47,7 @@ class Checkpoint(Closing):
 
     def __init__(self, directory: Path | None, settings: dict[str, Any]) -> None:
         self.looks = 0
-        self.positions: dict[str, Position] = {}
+        self.positions: dict[str, TopicPosition] = {}
         self.is_new = True
         self._path = directory / NAME if directory else None
         self._settings = settings
@@ -68,7 +68,7 @@ class Checkpoint(Closing):
         if self._path is not None:
             content = {"stats": VERSION, "looks": self.looks, **self._settings}
             content["offset"] = Offset(self.positions).to_json()
-            with Draft(self._path.parent, NAME) as draft:
+            with AtomicFile(self._path.parent, NAME) as draft:
                 draft.file.write(json.dumps(content).encode())
                 draft.keep(self._path)
         self.is_new = False
@@ -105,7 +105,7 @@ class Follower:
         workers: Workers,
         topics: str | Iterable[str],
         width: int,
-        checkpoint: Checkpoint,
+        checkpoint: StatsCheckpoint,
         keep: Keep,
         since: int = 0,
     ) -> None:
@@ -133,7 +133,7 @@ class Follower:
         self._checkpoint.save()
         return seen
 
-    def _ended(self) -> tuple[list[Stretch], list[Gap]]:
+    def _ended(self) -> tuple[list[SurveyRange], list[Gap]]:
         """The stretches whose windows are over, and the topics that are not those that they were."""
         stretches, gaps = [], []
         for topic in named(self._broker, self._topics):
@@ -145,7 +145,7 @@ class Follower:
                 after, ordinal = (known.next - 1, known.ordinal) if same else (0, 0)
             until = info.last // self._width * self._width - 1
             if until > after:
-                stretches.append(Stretch(topic, after, until, ordinal))
+                stretches.append(SurveyRange(topic, after, until, ordinal))
                 if known is not None and known.log != info.log:
                     gaps.append(Gap(topic, known.next - 1, info.first, -1, "recreated"))
         return stretches, gaps

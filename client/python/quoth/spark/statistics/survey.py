@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from quoth.client import Client
 from quoth.message import Gap
 from quoth.spark.source.offset_planner import share
-from quoth.spark.source.offsets import Position
+from quoth.spark.source.offsets import TopicPosition
 from quoth.spark.source.partitioning import split, tasks_for
 from quoth.spark.source.range_reader import TopicRange
 from quoth.spark.statistics.windows import Window, windows_in
@@ -23,7 +23,7 @@ from quoth.timestamps import now
 from quothwire.protocol.messages import Count
 
 
-class Stretch(NamedTuple):
+class SurveyRange(NamedTuple):
     """What is looked at of a topic: the records behind the pointer `after`, up to `until`, which is included.
 
     ordinal: how many records the topic had held by `after`, -1 if nobody has counted.
@@ -35,7 +35,7 @@ class Stretch(NamedTuple):
     ordinal: int = -1
 
 
-class Row(NamedTuple):
+class WindowRow(NamedTuple):
     """A window as it is told; see `Window` for what is not explained here.
 
     start, end: as pointers, the end is not included. bytes: of keys and values. records_per_s, bytes_per_s:
@@ -70,15 +70,15 @@ class Survey(NamedTuple):
     most so many if the stretch begins at a time. reached: how far each topic has been looked at.
     """
 
-    rows: list[Row]
+    rows: list[WindowRow]
     gaps: list[Gap]
-    reached: dict[str, Position]
+    reached: dict[str, TopicPosition]
 
 
 class _Plan(NamedTuple):
     """A stretch with what there is to read. there: all that is kept behind its beginning."""
 
-    stretch: Stretch
+    stretch: SurveyRange
     there: Count
     records: int
     ranges: list[TopicRange]
@@ -97,12 +97,12 @@ class _Plan(NamedTuple):
             begin = max(self.there.first, self.ranges[0].after + 1 if self.ranges else 0)
             yield Gap(topic, after, begin or until + 1, gone, "trimmed", ordinal)
 
-    def reached(self) -> Position:
+    def reached(self) -> TopicPosition:
         """How far the topic is looked at after that."""
-        return Position(self.stretch.until + 1, self.first + self.records, self.there.log)
+        return TopicPosition(self.stretch.until + 1, self.first + self.records, self.there.log)
 
 
-def survey(broker: Client, workers: Workers, stretches: Sequence[Stretch], width: int) -> Survey:
+def survey(broker: Client, workers: Workers, stretches: Sequence[SurveyRange], width: int) -> Survey:
     """Look at stretches of topics, at most one of each. width: of a window, in microseconds.
 
     What is damaged or removed is told, not raised. Raises `NotFound` ``unknown_topic`` for topics that do not
@@ -132,7 +132,7 @@ def joined(windows: Iterable[Window]) -> list[Window]:
     return found
 
 
-def _planned(broker: Client, stretches: Sequence[Stretch], slots: int) -> Iterator[_Plan]:
+def _planned(broker: Client, stretches: Sequence[SurveyRange], slots: int) -> Iterator[_Plan]:
     counted = [_counted(broker, stretch) for stretch in stretches]
     records = sum(found.records for _, found in counted)
     tasks = tasks_for(sum(found.bytes for _, found in counted), slots)
@@ -142,7 +142,7 @@ def _planned(broker: Client, stretches: Sequence[Stretch], slots: int) -> Iterat
         yield _Plan(stretch, there, found.records, ranges)
 
 
-def _counted(broker: Client, stretch: Stretch) -> tuple[Count, Count]:
+def _counted(broker: Client, stretch: SurveyRange) -> tuple[Count, Count]:
     """What is kept behind the beginning of a stretch, and of that in the stretch."""
     while True:  # until it was neither made anew nor trimmed between the two questions
         there = broker.count(stretch.topic, stretch.after)
@@ -151,12 +151,14 @@ def _counted(broker: Client, stretch: Stretch) -> tuple[Count, Count]:
             return there, found
 
 
-def _row(window: Window, plan: _Plan, width: int, at: int) -> Row:
-    content: dict[str, Any] = {name: value for name, value in window._asdict().items() if name in Row._fields}
+def _row(window: Window, plan: _Plan, width: int, at: int) -> WindowRow:
+    content: dict[str, Any] = {
+        name: value for name, value in window._asdict().items() if name in WindowRow._fields
+    }
     end = window.start + width
     covered = min(end, plan.stretch.until + 1) - max(window.start, plan.stretch.after + 1)
     seconds = (covered if covered > 0 else width) / 1e6
-    return Row(
+    return WindowRow(
         **content,
         end=end,
         records_per_s=window.records / seconds,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quoth.message import Gap, Reason
-from quoth.spark.source.data_loss import Loss, into
+from quoth.spark.source.data_loss import DataLoss, into
 from quoth.spark.source.range_reader import RangeReader, TopicRange
 from quoth.spark.statistics import distinct
 from quoth.spark.statistics.distinct import EMPTY, Sketch
@@ -73,19 +73,19 @@ class Window(NamedTuple):
         )
 
 
-class Told(NamedTuple):
+class RangeWindows(NamedTuple):
     """What a task has found: its windows in order, and what it could not read."""
 
     windows: list[Window]
     gaps: list[Gap]
 
 
-def windows_in(width: int, range_: TopicRange) -> Told:
+def windows_in(width: int, range_: TopicRange) -> RangeWindows:
     """The work of a task: the windows of a range. width: of a window, in microseconds.
 
     Only the first and the last one may go on in another range, so only these keep their sketches.
     """
-    losses: list[Loss] = []
+    losses: list[DataLoss] = []
     reader = RangeReader(range_, into(losses))
     found: list[Window] = []
     for batch in reader.arrow(COLUMNS):
@@ -101,10 +101,10 @@ def windows_in(width: int, range_: TopicRange) -> Told:
         start = min(loss.next, range_.until) // width * width
         window = starts.get(start, Window(range_.topic, start))
         starts[start] = window._replace(missing=window.missing + loss.records)
-    return Told([starts[start] for start in sorted(starts)], list(map(_gap, losses)))
+    return RangeWindows([starts[start] for start in sorted(starts)], list(map(_gap, losses)))
 
 
-def _gap(loss: Loss) -> Gap:
+def _gap(loss: DataLoss) -> Gap:
     return Gap(loss.topic, loss.after, loss.next, loss.records, cast(Reason, loss.reason))  # see `into`
 
 
