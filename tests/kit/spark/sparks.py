@@ -81,6 +81,7 @@ def session(master: str, directory: Path, **settings: str) -> Iterator[Any]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory),
+        "spark.python.daemon.module": "kit.spark.daemon",
         "spark.executorEnv.PYTHONPATH": str(TESTS),  # for what workers get from here
         **settings,
     }

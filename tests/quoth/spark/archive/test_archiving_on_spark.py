@@ -17,7 +17,7 @@ from kit.broker.brokers import StartBroker
 from kit.deadlines import eventually
 from kit.machine.commands import Command
 from kit.machine.processes import children, python_of, runs
-from kit.scale import times
+from kit.scale import long_form
 from kit.spark.archives import DIED, files_in, of_archive, of_topic, publish, run
 from kit.spark.sparks import JOB_S
 from quoth import Client
@@ -194,8 +194,9 @@ ArchiveStore.commit = lambda *_: time.sleep(3_600)
 """Lets a driver that would commit wait until it is killed."""
 
 
+@long_form
 @pytest.mark.timeout(2 * JOB_S)
-@pytest.mark.parametrize("moment", ["a file is finished", "the manifest is there"][: times(1, 2)])
+@pytest.mark.parametrize("moment", ["a file is finished", "the manifest is there"])
 def test_driver_that_is_killed_is_followed_by_one_that_goes_on(
     start_driver: Callable[..., subprocess.Popen[bytes]],
     client: Client,
@@ -227,6 +228,7 @@ def test_driver_that_is_killed_is_followed_by_one_that_goes_on(
     assert files_in(tmp_path) == archived_files(tmp_path)
 
 
+@long_form
 @pytest.mark.timeout(2 * JOB_S)
 def test_command_archives_and_compacts(
     spark: Any, command: Command, client: Client, tmp_path: Path, topic: str

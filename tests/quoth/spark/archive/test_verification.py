@@ -14,9 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kit.machine.commands import Command
 from kit.spark.archives import FILE_BYTES, of_archive, publish, turn
-from kit.spark.sparks import JOB_S, starts_spark
 from quoth import Client, NotFound, RequestError
 from quoth.selection import Selection
 from quoth.spark.archive import archived_files, compaction, verification
@@ -306,11 +304,10 @@ def test_what_is_no_archive_or_not_in_it_is_refused(files: list[Path], root: Pat
         verify.job(root, ["other"])
 
 
-@starts_spark
-def test_the_command_names_damage_and_fails(command: Command, files: list[Path], root: Path) -> None:
+def test_job_on_spark_names_the_missing_file(spark: Any, files: list[Path], root: Path) -> None:
     files[1].unlink()
-    told = command("pipeline", "verify", str(root), "--master", "local[1]", "--format", "json", seconds=JOB_S)
-    assert told.status == 1, told.err
-    [summary] = told.objects
+    done = verify.job(root)(spark)
+    assert not done.good
+    summary = done.content
     assert (summary["whole"], summary["missing_files"], summary["damaged_files"]) == (False, 1, 0)
     assert [Path(one["name"]).name for one in summary["findings"]] == [files[1].name]

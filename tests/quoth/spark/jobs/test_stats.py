@@ -13,6 +13,7 @@ from kit.broker.brokers import StartBroker
 from kit.deadlines import eventually
 from kit.machine.commands import Command
 from kit.machine.processes import children, runs
+from kit.scale import LONG
 from kit.spark.sparks import JOB_S
 from quoth import Client
 from quoth.spark.jobs import stats
@@ -122,32 +123,37 @@ def publish_behind(client: Client, topic: str) -> int:
     return edge
 
 
-@pytest.mark.timeout(2 * JOB_S)
-def test_followed_through_kills_each_window_is_kept_once(
-    spark: Any, command: Command, client: Client, topic: str, tmp_path: Path
-) -> None:
-    publish(client, topic)
-    out = tmp_path / "out"
-    typed = (
+def follow_and_die(command: Command, client: Client, topic: str, folder: Path) -> None:
+    """Follow by a command, and kill it when it has shown a window that it has kept."""
+    following = command.start(
         "pipeline", "stats", topic, "--window", "1ms", "--follow", "0.1", "--format", "json",
-        "--master", "local[2]", "--conf", f"spark.local.dir={tmp_path}",
-        "--checkpoint", str(tmp_path / "checkpoint"), "--out", str(out),
+        "--master", "local[2]", "--conf", f"spark.local.dir={folder}",
+        "--checkpoint", str(folder / "checkpoint"), "--out", str(folder / "out"),
     )  # fmt: skip
-    following = command.start(*typed)
     edge = publish_behind(client, topic)
     while pointers.parse(json.loads(following.line())["window"]["end"], 0) < edge:
         pass
     of_driver = [one for child in children(following.process.pid) for one in (child, *children(child))]
     following.process.kill()
     eventually(lambda: not any(map(runs, of_driver)), "its Java and its workers have ended", JOB_S)
-    where: dict[str, Any] = {"checkpoint": str(tmp_path / "checkpoint"), "out": str(out)}
+
+
+@pytest.mark.timeout(2 * JOB_S)
+def test_each_window_is_kept_once_through_crashes_of_the_driver(
+    spark: Any, command: Command, client: Client, topic: str, tmp_path: Path
+) -> None:
+    publish(client, topic)
+    checkpoint, out = str(tmp_path / "checkpoint"), tmp_path / "out"
+    if LONG:
+        follow_and_die(command, client, topic, tmp_path)
     for _ in range(2):
         show = crash_behind(publish_behind(client, topic))
-        again = stats.following(
-            topic, every=0.1, url=client.url, window="1ms", show=show, tell=print, **where
-        )
+        following = stats.following(
+            topic, every=0.1, url=client.url, window="1ms", show=show, tell=print,
+            checkpoint=checkpoint, out=str(out),
+        )  # fmt: skip
         with pytest.raises(Crashed):
-            again(spark)
+            following(spark)
     rows = kept(spark, out)
     starts = [row["start"] for row in rows]
     assert starts == sorted(set(starts))
