@@ -31,16 +31,18 @@ from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.atomic_files import local_path
 from quoth.spark.replay.chunking import Chunk, ChunkLimits, FileGroup, by_size, by_time
-from quoth.spark.replay.footers import (
+from quoth.spark.replay.parquet import (
     READERS,
     FileFooter,
     RecordColumns,
     as_micros,
+    damaged,
     micros,
+    opened,
+    read_column,
     read_footers,
     schema_of,
 )
-from quoth.spark.replay.parquet import damaged, opened, read_column
 from quothwire import pointer as pointers
 from quothwire.errors import error
 from quothwire.protocol.transaction import check_application

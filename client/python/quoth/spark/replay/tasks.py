@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 from quoth import PartWriter, RequestError, StagedPart
 from quoth.spark.connections import client
 from quoth.spark.replay.chunking import ChunkPart, FileGroup
-from quoth.spark.replay.footers import RecordColumns, micros
 from quoth.spark.replay.inputs import POINTER_HEADER
-from quoth.spark.replay.parquet import damaged, opened, read_column, too_few
+from quoth.spark.replay.parquet import RecordColumns, damaged, micros, opened, read_column, too_few
 from quoth.spark.sink.columns import BatchBuilder, BatchColumns, ColumnNames, RowColumns
 from quoth.spark.sink.headers import encode_header_column, without_undecoded
 from quoth.spark.source.arrow import TYPES
