@@ -43,14 +43,14 @@ def test_a_pattern_means_whole_names() -> None:
 def test_times_count_before_offsets_as_with_kafka() -> None:
     times = {"startingTimestamp": "1000", "startingOffsetsByTimestamp": '{"a": 2, "b": 3}'}
     options = parse({**HERE, **times, "startingOffsets": "latest"}, stream=True)
-    assert options.starting.everywhere == OffsetBound(1_000_000, moment=True, strict=True)
+    assert options.starting.everywhere == OffsetBound(1_000_000, is_time=True, strict=True)
 
 
 def test_a_moment_is_whatever_is_one_elsewhere() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     options = parse({**HERE, "since": "2026-01-02", "until": "2026-01-02T00:00:00.000005Z"}, stream=False)
-    assert options.starting.everywhere == OffsetBound(pointer.from_datetime(at), moment=True)
-    assert options.ending.everywhere == OffsetBound(pointer.from_datetime(at) + 5, moment=True)
+    assert options.starting.everywhere == OffsetBound(pointer.from_datetime(at), is_time=True)
+    assert options.ending.everywhere == OffsetBound(pointer.from_datetime(at) + 5, is_time=True)
 
 
 def test_options_travel_to_other_processes() -> None:

@@ -1,7 +1,7 @@
-"""Verifies the files of an archive against its manifest: are they there, and do they hold what it says.
+"""Verifies the files of an archive against its manifest.
 
-Two depths: `absent` asks the file system for names and sizes, which each archiving and compaction does first;
-`verified` reads every byte. Nothing is locked and nothing is changed.
+`absent` compares names and sizes, which each archiving and compaction does first. `verified` reads every
+byte. Neither locks or changes anything.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ ONE_FOLDER = "all workers and the driver need the same folder: use a shared file
 
 
 class FileFinding(NamedTuple):
-    """A file that is not what the manifest says, or two that contradict each other.
+    """A file that differs from the manifest, or two files that contradict each other.
 
     kind: ``missing``, ``damaged``, ``unreadable`` (the file system refuses to read it) or ``manifest``. rows:
-    how many records the manifest says that it holds.
+    the number of its records in the manifest.
     """
 
     topic: str
@@ -36,7 +36,7 @@ class FileFinding(NamedTuple):
 
 
 class BadFile(Exception):
-    """Raised by `read_named`: the file is not what the manifest says. finding: why."""
+    """Raised by `read_named` for a file that differs from the manifest."""
 
     def __init__(self, finding: FileFinding) -> None:
         super().__init__(finding.text)
@@ -58,13 +58,13 @@ def absent(root: Path, files: Iterable[Named]) -> list[FileFinding]:
 
 
 def verified(root: str, files: Iterable[Named]) -> list[FileFinding]:
-    """Read files whole; returns those that are missing, unreadable or damaged. It is the work of a task."""
+    """Read files whole, in a worker; returns those that are missing, unreadable or damaged."""
     found = (_verified(Path(root), lineage, file) for lineage, file in files)
     return [one for one in found if one is not None]
 
 
 def read_named(root: Path, lineage: Lineage, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
-    """The records of a file, in the order of their pointers. Raises `BadFile`."""
+    """Read the records of a file, in the order of their pointers. Raises `BadFile`."""
     try:
         yield from read_file(root, file)
     except (OSError, Damaged) as problem:
@@ -96,7 +96,7 @@ def overlaps(log: ArchivedLog) -> Iterator[FileFinding]:
 
 
 def contradictions(log: ArchivedLog) -> Iterator[FileFinding]:
-    """What cannot be true of a log's files together: overlaps, more missing records than were lost."""
+    """Contradictions among the files of a log: overlaps, and more missing records than were lost."""
     if not log.files:
         return
     yield from overlaps(log)

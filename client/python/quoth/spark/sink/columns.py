@@ -1,11 +1,11 @@
-"""Rows of Spark as the columns of batches, with no step in Python for each of them.
+"""Converts rows of Spark to the columns of batches, with no step in Python for each row.
 
     value     string or binary, never null
     key       string or binary, null where there is none                 may be left out
     headers   array<struct<key: string, value: binary>>, as Kafka's      may be left out
     topic     string, never null                                         needed unless an option names it
 
-A record's headers are encoded, which headers.py does for many rows at once.
+headers.py encodes the headers of many rows at once.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 
 from quoth.core.outgoing import RECORD_BYTES
 from quoth.core.staging import BATCH_BYTES
-from quoth.spark.sink.arrow_buffers import cells_of
+from quoth.spark.sink.arrow_buffers import buffers_of
 from quoth.spark.sink.headers import encode_header_column
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _IGNORED = frozenset(("partition", "offset", "timestamp", "timestamptype", "ordinal"))
-"""What a reading of Quoth, or of Kafka, has besides: where the row was stored before."""
+"""Columns of a Quoth or Kafka source that say where the row was stored before."""
 
 
 class ColumnNames(NamedTuple):
-    """What the columns are called that are written, None for those that are not there."""
+    """The names of the columns to write, None for those that are absent."""
 
     value: str
     key: str | None
@@ -48,9 +48,9 @@ class BatchColumns(NamedTuple):
 
 
 def names_of(schema: StructType, *, topic_is_given: bool) -> ColumnNames:
-    """The columns of a DataFrame that are written, or raise ``bad_request`` for what cannot be.
+    """Select the columns of a DataFrame to write. Raises ``bad_request`` for others, and for wrong types.
 
-    topic_is_given: an option names the topic, so a column does not count.
+    topic_is_given: an option names the topic, so that a column topic is ignored.
     """
     found = {field.name.lower(): field for field in schema.fields}
     for field in schema.fields:
@@ -85,7 +85,7 @@ def names_of(schema: StructType, *, topic_is_given: bool) -> ColumnNames:
 def by_topic(
     rows: pa.RecordBatch, names: ColumnNames, topic: str | None
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows for each topic. topic: that of all of them, None if a column says it."""
+    """Divide rows by topic. topic: the one of all rows, None if a column names it."""
     if topic is not None:
         yield topic, rows
         return
@@ -98,32 +98,32 @@ def by_topic(
 
 
 class BatchBuilder:
-    """Rows for one topic, until there are enough for a batch of a MiB or so."""
+    """Joins the rows of one topic to batches of about a MiB."""
 
     def __init__(self, names: ColumnNames) -> None:
         self._names = names
-        self._waiting: list[RowColumns] = []
+        self._pending: list[RowColumns] = []
         self._bytes = 0
 
     def put(self, rows: pa.RecordBatch) -> Iterator[BatchColumns]:
-        """Take rows in; gives the batches that are full."""
+        """Add rows; yields full batches."""
         yield from self.take(RowColumns.of(rows, self._names))
 
     def take(self, rows: RowColumns) -> Iterator[BatchColumns]:
-        """Take in rows whose headers are encoded already; gives the batches that are full."""
-        self._waiting.append(rows)
+        """Add rows with encoded headers; yields full batches."""
+        self._pending.append(rows)
         self._bytes += rows.size
         if self._bytes >= BATCH_BYTES:
             yield from self._cut(keep_bytes=BATCH_BYTES)
 
     def rest(self) -> Iterator[BatchColumns]:
-        """What is left."""
-        if self._waiting:
+        """Yield the batches of the rows that are left."""
+        if self._pending:
             yield from self._cut(keep_bytes=0)
 
     def _cut(self, keep_bytes: int) -> Iterator[BatchColumns]:
-        """Batches of all rows, but for fewer bytes than that at the end."""
-        rows = RowColumns.joined(self._waiting)
+        """Yield batches of all rows, but for fewer bytes than `keep_bytes` at the end."""
+        rows = RowColumns.joined(self._pending)
         ends = rows.ends()
         begin, count = 0, len(ends) - 1
         while begin < count and ends[-1] - ends[begin] >= max(1, keep_bytes):
@@ -132,12 +132,12 @@ class BatchBuilder:
             yield rows.batch(begin, end)
             begin = end
         left = rows.slice(begin, count)
-        self._waiting = [left] if begin < count else []
+        self._pending = [left] if begin < count else []
         self._bytes = left.size if begin < count else 0
 
 
 class RowColumns(NamedTuple):
-    """Binary arrays, all of the same length; keys may be null, in which case they are empty besides."""
+    """Binary arrays of the same length. Only keys may be null; there their bytes are empty."""
 
     values: Any
     keys: Any
@@ -145,7 +145,7 @@ class RowColumns(NamedTuple):
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, names: ColumnNames) -> RowColumns:
-        """The columns of some rows."""
+        """Convert rows. Raises ``bad_request`` for a null value, and as `encode_header_column`."""
         values = _binary(rows, names.value)
         if values.null_count:
             raise _null("value", "leave such rows out, or coalesce(value, '')")
@@ -155,7 +155,7 @@ class RowColumns(NamedTuple):
 
     @classmethod
     def joined(cls, several: list[RowColumns]) -> RowColumns:
-        """All of them, one behind the other."""
+        """Concatenate rows."""
         if len(several) == 1:
             return several[0]
         columns = zip(*several, strict=True)
@@ -163,21 +163,21 @@ class RowColumns(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes in a batch."""
+        """The bytes of the rows in a batch."""
         return int(self.ends()[-1])
 
     def slice(self, begin: int, end: int) -> RowColumns:
-        """Some of them, without a copy."""
+        """Return some rows, without a copy."""
         return RowColumns(*(None if column is None else column[begin:end] for column in self))
 
     def ends(self) -> np.ndarray[Any, Any]:
-        """How many bytes the rows take in a batch up to each of them, beginning with 0."""
+        """The offset of each row in the bytes of a batch, from 0 on, and the end of the last one."""
         rows = np.arange(len(self.values) + 1, dtype=np.int64)
-        columns = (cells_of(column)[0] for column in self if column is not None)
+        columns = (buffers_of(column)[0] for column in self if column is not None)
         return sum(columns, start=RECORD_BYTES * rows)
 
     def batch(self, begin: int, end: int) -> BatchColumns:
-        """Some of them as the columns of a batch."""
+        """Convert some rows to the columns of a batch."""
         columns: list[Any] = [
             None if column is None else _column(column) for column in self.slice(begin, end)
         ]
@@ -185,15 +185,11 @@ class RowColumns(NamedTuple):
 
 
 def _binary(rows: pa.RecordBatch, name: str) -> Any:
-    """A column of text or bytes as bytes, and nothing where it is null."""
+    """Convert a column of text or bytes to bytes. A null has no bytes in a batch; Arrow allows any."""
     column = rows.column(rows.schema.get_field_index(name)).cast(pa.binary())
-    return column if not column.null_count else _emptied(column)
-
-
-def _emptied(column: Any) -> Any:
-    """Arrow does not say what lies where there is null; a batch does: nothing."""
-    filled = pc.fill_null(column, b"")
-    return pc.if_else(column.is_valid(), filled, None)
+    if not column.null_count:
+        return column
+    return pc.if_else(column.is_valid(), pc.fill_null(column, b""), None)
 
 
 def _headers(rows: pa.RecordBatch, name: str) -> Any:
@@ -201,11 +197,11 @@ def _headers(rows: pa.RecordBatch, name: str) -> Any:
 
 
 def _column(array: Any) -> Column:
-    ends, content = cells_of(array)
+    ends, content = buffers_of(array)
     validity = b""
     if array.null_count:
-        there = array.is_valid().to_numpy(zero_copy_only=False)
-        validity = np.packbits(there, bitorder="little").tobytes()
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        validity = np.packbits(valid, bitorder="little").tobytes()
     return Column(ends.astype("<i4").tobytes(), content, validity)
 
 
@@ -217,5 +213,5 @@ _TEXTS: tuple[DataType, ...] = (StringType(), BinaryType())
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Are they the same, whatever may be null in them?"""
+    """True if two types are equal but for nullability."""
     return one.simpleString() == other.simpleString()

@@ -74,13 +74,13 @@ def position_at(ranges: RangeClient, topic: str, bound: OffsetBound, lose: Lose)
         if bound.strict:
             hint = "startingOffsetsByTimestampStrategy=latest begins behind the newest one"
             raise error("bad_pointer", f"topic {topic!r} has no record at that time or later", hint)
-        if not bound.moment and bound.pointer > info.last + 1:
+        if not bound.is_time and bound.pointer > info.last + 1:
             text = f"topic {topic!r}: {bound.pointer} lies behind the newest record, {info.last}"
             raise error("bad_pointer", text, "latest begins behind the newest one")
         return newest(info)
     found = ranges.count(topic, bound.pointer - 1)
     begin = TopicPosition(bound.pointer, found.end - found.records, found.log)
-    if found.gone and not bound.moment:
+    if found.gone and not bound.is_time:
         lose(DataLoss(topic, bound.pointer - 1, found.first, found.gone, "trimmed"))
         return begin._replace(lost=found.gone)
     return begin
