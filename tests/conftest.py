@@ -20,7 +20,7 @@ from kit.broker.peers import Context, Peers
 from kit.deadlines import DEADLINE_S
 from kit.machine.commands import Running
 from kit.machine.processes import hear_interrupts
-from kit.spark.sparks import DRIVER_OPTIONS, java_is_there, spark_home
+from kit.spark.sparks import DRIVER_OPTIONS, JAVA_OPTIONS, java_is_there, spark_home
 
 SEPARATE = frozenset(("alone", "spark", "system"))
 """Marks of tests that are run by themselves. A file with such a test holds the word."""
@@ -115,6 +115,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SPARK_HOME", str(spark_home(tmp_path_factory.mktemp("java"))))
         environment.setenv("SPARK_SUBMIT_OPTS", DRIVER_OPTIONS)
+        environment.setenv("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
         yield
 
 

@@ -106,6 +106,7 @@ def test_audit_in_executors_that_are_processes_of_their_own(directory: Path, tmp
 # -- what Spark breaks off ----------------------------------------------------------------------------------
 
 
+@long_form
 @starts_spark
 def test_a_replay_whose_workers_fail_names_their_error_and_says_what_there_is_of_it(
     alone: Command, broker: BrokerProcess, topic: str, tmp_path: Path
@@ -184,7 +185,8 @@ def test_without_pyspark(alone: Command, directory: Path, tmp_path: Path) -> Non
     assert "pip install 'quoth[spark]'" in hint
 
 
-@pytest.mark.parametrize("job", ["archive", pytest.param("compact", marks=long_form)])
+@pytest.mark.parametrize("job", ["archive", "compact", "verify"])
+@long_form
 @starts_spark
 def test_a_job_fails_where_a_file_of_the_manifest_is_missing_or_damaged(
     quoth: Command, topic: str, tmp_path: Path, job: str

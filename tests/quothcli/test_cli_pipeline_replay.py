@@ -17,8 +17,8 @@ from kit.machine.commands import Ended
 from kit.spark.replays import BEGAN, LOG, Record, replay_and_die, write_archive
 from quoth import connect
 from quoth.spark.jobs.replay import summary_of
-from quoth.spark.replay.inputs import Wish, input_of
-from quoth.spark.replay.replayer import Told
+from quoth.spark.replay.inputs import ReplayRequest, input_of
+from quoth.spark.replay.replayer import StreamTally
 from quothcli.application import run as run_command
 
 RECORDS = [Record(BEGAN + row, b"k", b"%d" % row, {}) for row in range(100)]
@@ -127,8 +127,8 @@ def test_broker_that_is_not_there_is_told(typed: Typed) -> None:
 
 
 def test_summary_tells_a_pace_that_was_not_kept(archive: Path) -> None:
-    [stream, _] = input_of(archive, Wish()).streams()
-    told = [Told(stream, 0, chunks=2, records=100, bytes=5_000)]
+    [stream, _] = input_of(archive, ReplayRequest()).streams()
+    told = [StreamTally(stream, 0, chunks=2, records=100, bytes=5_000)]
     late = summary_of(told, 4.0, 3.5)
     assert late.content["behind_s"] == 3.5
     assert late.lines[-1] == "it could not keep up: 3.5 s late"

@@ -1,6 +1,6 @@
-"""Where Spark finds `format("quoth")`: of every package named `pyspark_*` it takes the `DefaultSource`.
+"""Registers `format("quoth")`: Spark imports every package named `pyspark_*` and takes its `DefaultSource`.
 
-One that fails takes all others with it, so nothing of Quoth is imported before it is used.
+A package that fails breaks the lookup of all formats, so this one imports nothing of Quoth before it is used.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from pyspark.sql.datasource import DataSource
 
 
 class DefaultSource(DataSource):
-    """Becomes a `quoth.spark.QuothDataSource` when it is made."""
+    """A `quoth.spark.QuothDataSource`, which is imported when it is constructed."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format`."""
+        """The name of the format."""
         return "quoth"
 
     def __new__(cls, options: dict[str, str]) -> DataSource:  # type: ignore[misc]  # Spark takes any DataSource
-        """The real one."""
+        """Construct the source."""
         from quoth.spark.source.source import QuothDataSource
 
         return QuothDataSource(options)

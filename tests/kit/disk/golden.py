@@ -34,8 +34,8 @@ from kit.disk.doubles import Died, FaultyDisk
 from kit.disk.logs import boundaries, segments
 from quoth.forward.forwarder import ForwardingProgress
 from quoth.spark import connections
-from quoth.spark.archive.archiver import Archiver
-from quoth.spark.workers import Here
+from quoth.spark.archive.archiver import TopicArchiver
+from quoth.spark.workers import LocalWorkers
 from quothd.config.config import Config
 from quothd.datadir import catalog
 from quothd.datadir.backup import backup
@@ -313,7 +313,7 @@ class Recorder:
             broker = BrokerProcess(Path(beside) / "data", **FOREVER)
             try:
                 with quoth.connect(broker.start().url) as client:
-                    Archiver(client, self.root / "archive", Here(), names).run()
+                    TopicArchiver(client, self.root / "archive", LocalWorkers(), names).run()
             finally:
                 for at in [at for at in connections._clients if broker.url in at]:
                     connections._clients.pop(at).close()

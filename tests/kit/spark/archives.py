@@ -16,12 +16,13 @@ from xxhash import xxh3_128_intdigest
 
 import quoth
 from kit.machine.processes import python_of
+from kit.spark.sparks import TESTS
 from quoth import Client, Gap
 from quoth.spark.archive import archived_files
-from quoth.spark.archive.archiver import Archiver, Policy
+from quoth.spark.archive.archiver import Policy, TopicArchiver
 from quoth.spark.archive.compaction import Compactor
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.workers import Here
+from quoth.spark.workers import LocalWorkers
 
 DIED = -signal.SIGKILL
 FILE_BYTES = 1_500
@@ -79,7 +80,7 @@ def work(action: str, url: str, root: Path, *, die_at: int = 0) -> int:
     die_at: it is killed instead of its n-th change.
     """
     command = [*python_of("kit.spark.archives"), action, url, str(root), str(die_at)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (0, DIED), done.stderr
     return int(done.stdout) if done.returncode == 0 else DIED
@@ -89,10 +90,10 @@ def run(action: str, client: Client, root: Path, topics: str = "*") -> None:
     """Work on an archive in this process. action: ``archive``, ``trim`` or ``compact``."""
     if action == "compact":
         with ArchiveStore(root) as store:
-            Compactor(store, Here(), keep_replaced=0).run()
+            Compactor(store, LocalWorkers(), keep_replaced=0).run()
     else:
         policy = Policy(trim=action == "trim", file_bytes=FILE_BYTES)
-        Archiver(client, root, Here(), topics, policy).run()
+        TopicArchiver(client, root, LocalWorkers(), topics, policy).run()
 
 
 def main() -> None:

@@ -20,14 +20,15 @@ import quoth
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.processes import python_of
+from kit.spark.sparks import TESTS
 from quoth import Client
 from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.parquet import SCHEMA, ArchiveWriter, Lineage
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.replay.chunking import Limits
-from quoth.spark.replay.inputs import POINTER_HEADER, Wish, input_of
+from quoth.spark.replay.chunking import ChunkLimits
+from quoth.spark.replay.inputs import POINTER_HEADER, ReplayRequest, input_of
 from quoth.spark.replay.replayer import Replayer, Tell
-from quoth.spark.workers import Here
+from quoth.spark.workers import LocalWorkers
 
 DIED = -signal.SIGKILL
 BEGAN = 1_767_323_045_000_000
@@ -95,9 +96,11 @@ def parts_of(records: Sequence[Record], count: int) -> list[Sequence[Record]]:
     return [records[begin:end] for begin, end in pairwise(bounds)]
 
 
-def replay_of(root: Path, client: Client, topic: str, workers: Any, tell: Tell, limits: Limits) -> Replayer:
+def replay_of(
+    root: Path, client: Client, topic: str, workers: Any, tell: Tell, limits: ChunkLimits
+) -> Replayer:
     """The replay of all that lies at a place into one topic."""
-    return Replayer(client, input_of(root, Wish(to=(topic,))), workers, tell, limits=limits)
+    return Replayer(client, input_of(root, ReplayRequest(to=(topic,))), workers, tell, limits=limits)
 
 
 def run_through_kills(
@@ -121,7 +124,7 @@ def replay_and_die(url: str, root: Path, target: str, step: str, at: int, record
     is, 0 for never. records: that a chunk holds.
     """
     command = [*python_of("kit.spark.replays"), url, str(root), target, step, str(at), str(records)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (0, DIED), done.stderr
     return done.returncode
@@ -132,7 +135,9 @@ def main() -> None:
     url, root, target, step, at, records = sys.argv[1:]
     _die_at(step, int(at))
     with quoth.connect(url) as client:
-        replay_of(Path(root), client, target, Here(), _silent, Limits(records=int(records))).run()
+        replay_of(
+            Path(root), client, target, LocalWorkers(), _silent, ChunkLimits(records=int(records))
+        ).run()
     print(json.dumps("done"))
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 JAVA_MIN = 17
+TESTS = Path(__file__).resolve().parents[2]
+"""Folder from which processes of a test import `kit`."""
 HEAP = "1g"
 JOB_S = 240.0
 """In which a process has started Spark, done a small job and ended, beside ten others that do the like."""
@@ -79,7 +81,8 @@ def session(master: str, directory: Path, **settings: str) -> Iterator[Any]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory),
-        "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),  # for what workers get from here
+        "spark.python.daemon.module": "kit.spark.daemon",
+        "spark.executorEnv.PYTHONPATH": str(TESTS),  # for what workers get from here
         **settings,
     }
     for name, value in options.items():

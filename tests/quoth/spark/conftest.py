@@ -40,9 +40,9 @@ def connections_end() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The Spark session: two tasks at a time, four attempts each."""
+    """The Spark session: two tasks at a time, three attempts each."""
     directory = tmp_path_factory.mktemp("spark")
-    with session("local[2,4]", directory) as spark:
+    with session("local[2,3]", directory) as spark:
         yield spark
     shutil.rmtree(directory, ignore_errors=True)
 

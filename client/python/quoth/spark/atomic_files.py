@@ -1,4 +1,4 @@
-"""Files that a job keeps: whole under their names, or not there, whatever dies while they are written."""
+"""Files that are written under a temporary name and renamed: whole under their names, or absent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DISK = PosixFileSystem()
 
 
 def local_path(folder: str | Path) -> Path:
-    """The folder of an archive or a checkpoint. Raises `RequestError` ``bad_request`` for what is no path."""
+    """Return the folder of an archive or a checkpoint. Raises ``bad_request`` for what is not a path."""
     text = os.fspath(folder).removeprefix("file://")
     if "://" in text:
         raise error(
@@ -36,28 +36,26 @@ def make_directory(path: Path) -> None:
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
-    with suppress(PermissionError):  # always: who made it may have died before this; not us, if we may not
+    with suppress(PermissionError):  # even if it exists: a process that died may have made it without this
         sync_directory(_DISK, path.parent)
 
 
 def refuse_existing(path: str | Path | None) -> None:
-    """Raise FileExistsError for what a job would write over, ``bad_setting`` for an empty path.
-
-    None: the job keeps nothing.
-    """
+    """Raise FileExistsError for a path that exists, ``bad_setting`` for an empty one. None is no output."""
     if path is not None and os.path.exists(given_path(path, "the output")):
         raise FileExistsError(errno.EEXIST, "it exists already, and nothing was written", str(path))
 
 
-class Draft:
-    """A file of which nobody knows until it is kept: `file` is what is written to.
+class AtomicFile:
+    """A temporary file that `keep` renames; the context manager removes it otherwise. `file` is open to
+    write.
 
-    Its name begins with a dot, as readers of Parquet leave out, and is nobody else's, so that two who write
-    the same do not disturb each other. Left without being kept, it is removed.
+    Its name begins with a dot, so that readers of Parquet ignore it, and is random, so that two processes
+    that write the same file do not disturb each other.
     """
 
     def __init__(self, folder: Path, kind: str) -> None:
-        """kind: what its name ends in, before what tells that it is a draft."""
+        """Create it. kind: the end of its name, in front of the suffix of temporary files."""
         self._path = folder / f".{secrets.token_hex(8)}{kind}{TEMPORARY_SUFFIX}"
         self.file = self._path.open("xb")
 
@@ -70,9 +68,9 @@ class Draft:
         self.drop()
 
     def hand_over(self) -> None:
-        """Let the disk begin to write what there is, and memory forget what has been written by now.
+        """Start writing to the disk, and drop from the page cache what is written.
 
-        Then keeping it waits for little; and what nobody reads here does not take the memory of what is read.
+        The sync of `keep` waits for less then, and records that consumers read stay in memory.
         """
         self.file.flush()
         if sys.platform != "darwin":
@@ -80,7 +78,7 @@ class Draft:
                 os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def keep(self, path: Path) -> int:
-        """Put it in place, in its folder, so that it survives a loss of power; returns its bytes."""
+        """Sync it, rename it to a path in its folder, and sync that; returns its bytes."""
         self.file.flush()
         os.fsync(self.file.fileno())
         size = self.file.tell()

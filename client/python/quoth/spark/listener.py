@@ -1,4 +1,4 @@
-"""How far streaming queries are behind: told for each topic whenever Spark reports progress."""
+"""Reports the lag of streaming queries, by topic, whenever Spark reports progress."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ log = logging.getLogger("quoth.spark")
 
 
 class Lag(NamedTuple):
-    """How far a query is behind in a topic after a micro-batch.
+    """The lag of a query in a topic after a micro-batch.
 
-    query: its name, or its id if it has none. records: not read yet when it looked last. seconds: between the
-    newest record and the last one read. lost: records since the query began, see `failOnDataLoss`.
+    query: its name, or its id if it has none. records: not read yet. seconds: between the newest record and
+    the last one read. lost: records that were lost since the query began, see `failOnDataLoss`.
     """
 
     query: str
@@ -36,7 +36,7 @@ class Lag(NamedTuple):
 
 
 def log_lag(lag: Lag) -> None:
-    """What happens to a lag unless the application says otherwise: a line in the log."""
+    """Write a lag to the log."""
     log.info(
         "query=%s batch=%d topic=%r behind_records=%d behind_seconds=%.3f lost=%d",
         lag.query, lag.batch, lag.topic, lag.records, lag.seconds, lag.lost,
@@ -44,45 +44,43 @@ def log_lag(lag: Lag) -> None:
 
 
 class LagListener(StreamingQueryListener):
-    """Tells the lag of each topic that queries of a session read: `spark.streams.addListener(LagListener())`.
+    """Reports the lag of the queries of a session: `spark.streams.addListener(LagListener())`.
 
-    tell: is called in a thread of Spark's for each topic after each micro-batch. What it raises is logged;
-    the query goes on.
+    tell: called for each topic after each micro-batch, in a thread of Spark. Its exceptions are logged and do
+    not end the query.
     """
 
     def __init__(self, tell: Callable[[Lag], None] = log_lag) -> None:
         self._tell = tell
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A micro-batch is done."""
+        """Report the lags after a micro-batch."""
         try:
             for lag in lags(event.progress):
                 self._tell(lag)
         except Exception:
-            log.exception("the lag of a query could not be told")
+            log.exception("the lag of a query could not be reported")
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing to tell."""
+        """Do nothing."""
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing has changed."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Nothing to tell."""
+        """Do nothing."""
 
 
 def lags(progress: Any) -> Iterator[Lag]:
-    """The lags that a progress report tells, of those of its sources that are topics.
-
-    progress: a `StreamingQueryProgress`, as of `query.lastProgress`.
-    """
+    """The lags in a `StreamingQueryProgress`, such as `query.lastProgress`; sources of other formats have
+    none."""
     for source in progress.sources:
         try:
             end, latest = (
                 Offset.from_json(json.loads(one)) for one in (source.endOffset, source.latestOffset)
             )
         except (QuothError, TypeError, ValueError):
-            continue  # of another format
+            continue  # another format
         for topic, newest in latest.topics.items():
             if topic not in end.topics:
                 continue

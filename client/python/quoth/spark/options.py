@@ -1,7 +1,6 @@
-"""What a user sets on `format("quoth")`, read and checked once: names and meanings of Spark's Kafka source.
+"""Parses the options of `format("quoth")`, which have the names and meanings of Spark's Kafka source.
 
-An option that does not exist is an error, because one that is passed over silently reads other records than
-were meant.
+An unknown option is an error, because ignoring it would read other records than the user meant.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from quothwire.text.quantity import is_span, parse_span
 from quothwire.topic import check_topic
 
 EARLIEST, LATEST = -2, -1
-"""As offsets, like Kafka's."""
+"""Kafka's numbers for these offsets."""
 RECORDS_MAX, BYTES_MAX = 5_000_000, 2**30
-"""Of a micro-batch, unless the user says otherwise. One that is too large is planned again as it was, so it
-fails for ever."""
+"""The default limits of a micro-batch. One that is too large would fail for ever: Spark repeats it
+unchanged."""
 TRIGGER_DELAY = "15m"
 
 STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -36,7 +35,7 @@ NAMES = (
     *STREAM_ONLY, "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "lossTopic",
     "timeout",
 )  # fmt: skip
-_INSTEAD = {
+_SYNONYMS = {
     "path": "subscribe",
     "topic": "subscribe",
     "assign": "subscribe",
@@ -45,51 +44,52 @@ _INSTEAD = {
     "fetchoffset.retryintervalms": "timeout",
     "kafkaconsumer.polltimeoutms": "timeout",
 }
-"""What others call it."""
+"""The options of other sources, and ours."""
 _OF_TABLE = "option."
-"""How Spark calls the options of CREATE TABLE once, and when the table is used it has none of them."""
+"""Spark's prefix for the options of CREATE TABLE. When the table is used, they are missing."""
 _VIEW = "CREATE TEMPORARY VIEW ... USING quoth OPTIONS (...) can be read and written in SQL"
 _STARTS = ("since", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("until", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-"""The first that is given counts, as with Kafka."""
+"""The first one that is given applies, as with Kafka."""
 AHEAD_US = 60_000_000
-"""How far the clocks of two machines may differ."""
+"""The largest accepted difference between the clocks of two machines."""
 
 
-class Bound(NamedTuple):
-    """Where to begin or to end: `EARLIEST`, `LATEST` or a pointer.
+class OffsetBound(NamedTuple):
+    """The beginning or the end of a reading: `EARLIEST`, `LATEST` or a pointer.
 
-    moment: the pointer is meant as a time, at which no record need lie. strict: it is an error if none lies
-    behind it.
+    is_time: the pointer is a time, which need not be that of a record. strict: it is an error if no record
+    lies behind it.
     """
 
     pointer: int
-    moment: bool = False
+    is_time: bool = False
     strict: bool = False
 
 
-class Bounds(NamedTuple):
-    """Where all topics begin or end; each of its own where `each` names it, and then it names all."""
+class OffsetBounds(NamedTuple):
+    """The bound of all topics, or of each topic in `each`, which then names all of them."""
 
-    everywhere: Bound
-    each: Mapping[str, Bound] = {}
+    everywhere: OffsetBound
+    each: Mapping[str, OffsetBound] = {}
 
 
 @dataclass(frozen=True)
 class Options:
-    """All options of a reading.
+    """The options of a reading.
 
-    topics: names, none with a pattern. records_max, bytes_max: of a micro-batch. records_min: what is worth
-    one before `delay` seconds are over. partitions_min: tasks, None: as many as there are processors, or more
-    for much. partition_records: what a task reads at most, about. loss_topic: where losses are published.
-    timeout: seconds that a broker may be away.
+    topics: names; empty with a pattern. records_max, bytes_max: limits of a micro-batch. records_min: a
+    micro-batch waits for so many records, at most `delay` seconds. partitions_min: about the number of tasks;
+    None for a task for each processor, or more for large ranges. partition_records: about the largest number
+    of records of a task. loss_topic: where losses are published. timeout: seconds that a broker may be
+    unreachable.
     """
 
     url: str
     topics: tuple[str, ...]
     pattern: str | None
-    starting: Bounds
-    ending: Bounds
+    starting: OffsetBounds
+    ending: OffsetBounds
     records_max: int
     bytes_max: int
     records_min: int
@@ -101,23 +101,23 @@ class Options:
     timeout: float
 
     def means(self, name: str) -> bool:
-        """Is this topic to be read?"""
+        """True if the topic of this name is read."""
         return name in self.topics if self.pattern is None else bool(re.fullmatch(self.pattern, name))
 
 
 def parse(options: Mapping[str, str], *, stream: bool) -> Options:
-    """Read and check what a user set for a reading. Names are taken whatever their case.
+    """Parse the options of a reading. The case of names does not matter.
 
     Raises `RequestError` ``bad_request``, ``bad_topic`` or ``bad_pointer``, which names the option.
     """
-    given = Given(options)
+    given = GivenOptions(options)
     given.check_names(NAMES)
     if stream:
         given.refuse(BATCH_ONLY, "a stream has no end")
     else:
         given.refuse(STREAM_ONLY, "a batch query reads all up to its end; endingOffsets or until say where")
     topics, pattern = _topics(given)
-    starting = _starting(given, Bound(LATEST if stream else EARLIEST))
+    starting = _starting(given, OffsetBound(LATEST if stream else EARLIEST))
     ending = _ending(given)
     if not stream:
         _refuse_bound(given, starting, LATEST, "startingOffsets")
@@ -143,8 +143,8 @@ def parse(options: Mapping[str, str], *, stream: bool) -> Options:
     )
 
 
-def check_named(bounds: Bounds, topics: Iterable[str], what: str) -> None:
-    """Bounds that name topics name all that are read and no others, or raise ``bad_request``."""
+def check_named(bounds: OffsetBounds, topics: Iterable[str], what: str) -> None:
+    """Raise ``bad_request`` unless bounds for single topics name all topics that are read, and no others."""
     missing, unknown = sorted(set(topics) - set(bounds.each)), sorted(set(bounds.each) - set(topics))
     if missing:
         raise error("bad_request", f"{what}: nothing is said of {', '.join(missing)}", "name every topic")
@@ -152,8 +152,8 @@ def check_named(bounds: Bounds, topics: Iterable[str], what: str) -> None:
         raise error("bad_request", f"{what}: {', '.join(unknown)} is not read", "name topics that are read")
 
 
-class Given:
-    """Options as they were given, texts by names whose case does not matter."""
+class GivenOptions:
+    """The texts of options by their names, whose case does not matter."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._texts = {name.lower(): text for name, text in options.items()}
@@ -162,35 +162,34 @@ class Given:
         return name.lower() in self._texts
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Refuse what is none of these."""
+        """Raise ``bad_request`` for an option with another name."""
         known = {name.lower(): name for name in names}
         for name in sorted(self._texts.keys() - known.keys()):
             if name.startswith(_OF_TABLE):
                 raise error(
                     "bad_request", "no table of a catalog can be a topic: its options are lost", _VIEW
                 )
-            close = [one for one in (_INSTEAD.get(name),) if one in known] or get_close_matches(
-                name, known, 1
-            )
+            synonym = _SYNONYMS.get(name)
+            close = [synonym] if synonym in known else get_close_matches(name, known, 1)
             hint = f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(known.values())}"
             raise error("bad_request", f"there is no option {name!r}", hint)
 
     def refuse(self, names: Iterable[str], why: str) -> None:
-        """Refuse some that exist but mean nothing here."""
+        """Raise ``bad_request`` for options that have no meaning here."""
         for name in names:
             if name in self:
                 raise error("bad_request", f"option {name}: {why}", "leave it out")
 
     def text(self, name: str) -> str:
-        """What was given."""
+        """The text of an option."""
         return self._texts[name.lower()].strip()
 
     def wrong(self, name: str, hint: str) -> QuothError:
-        """The error of what was given."""
+        """The error for the text of an option."""
         return error("bad_request", f"option {name}: {self.text(name)!r}", hint)
 
     def number(self, name: str, default: int) -> int:
-        """A number from 1 on."""
+        """Parse a number from 1 on."""
         if name not in self:
             return default
         text = self.text(name)
@@ -199,7 +198,7 @@ class Given:
         return int(text)
 
     def flag(self, name: str, default: bool) -> bool:
-        """true or false."""
+        """Parse true or false."""
         if name not in self:
             return default
         found = {"true": True, "false": False}.get(self.text(name).lower())
@@ -208,35 +207,35 @@ class Given:
         return found
 
     def seconds(self, name: str, default: str) -> float:
-        """A span of time with its units: a bare number is milliseconds to Spark, seconds to Quoth."""
+        """Parse a span of time with units: a bare number would be milliseconds in Spark, seconds in Quoth."""
         text = self.text(name) if name in self else default
         if not is_span(text):
             raise self.wrong(name, "a span of time like 30s, 15m or 1h30m")
         return parse_span(text)
 
     def topic(self, name: str) -> str | None:
-        """A topic's name, None if none was given."""
+        """Parse a topic's name; None if the option is not set."""
         return self.checked(name, self.text(name)) if name in self else None
 
     def checked(self, name: str, topic: str) -> str:
-        """A topic's name that is in this option."""
+        """Check a topic's name that is in this option."""
         with _of_option(name):
             return check_topic(topic)
 
-    def moment(self, name: str) -> int:
-        """A moment as a pointer."""
+    def timestamp(self, name: str) -> int:
+        """Parse a time, or a pointer, to a pointer."""
         with _of_option(name):
             return pointers.parse(self.text(name), now())
 
     def milliseconds(self, name: str, number: Any) -> int:
-        """Milliseconds since 1970 as a pointer."""
+        """Convert milliseconds since 1970 to a pointer."""
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise self.wrong(name, "milliseconds since 1970, like 1767323045000")
         with _of_option(name):
             return pointers.check_pointer(number * 1_000)
 
     def each(self, name: str) -> dict[str, Any]:
-        """A number for each topic, from JSON: {"topic": 5} or, as Kafka has it, {"topic": {"0": 5}}."""
+        """Parse a number for each topic from JSON: {"topic": 5}, or Kafka's {"topic": {"0": 5}}."""
         hint = 'JSON with a number for each topic, like {"orders": 1767323045000001}'
         try:
             found = json.loads(self.text(name))
@@ -256,15 +255,15 @@ class Given:
 
 @contextmanager
 def _of_option(name: str) -> Iterator[None]:
-    """What is wrong inside is told with the option's name."""
+    """Add the option's name to errors inside."""
     try:
         yield
     except QuothError as problem:
         raise error(problem.code, f"option {name}: {problem.text}", problem.hint) from None
 
 
-def url_of(given: Given) -> str:
-    """Where the broker is; host:port, as one writes it for Kafka, means tcp. Raises ``bad_request``."""
+def url_of(given: GivenOptions) -> str:
+    """The URL of the broker; host:port, as for Kafka, is tcp. Raises ``bad_request``."""
     names = [name for name in ("url", "quoth.bootstrap.servers") if name in given]
     if len(names) != 1:
         raise error("bad_request", "where is the broker?", "set one of url and quoth.bootstrap.servers")
@@ -274,7 +273,7 @@ def url_of(given: Given) -> str:
     return text if "://" in text else f"tcp://{text}"
 
 
-def _topics(given: Given) -> tuple[tuple[str, ...], str | None]:
+def _topics(given: GivenOptions) -> tuple[tuple[str, ...], str | None]:
     if ("subscribe" in given) == ("subscribePattern" in given):
         raise error("bad_request", "which topics?", "set one of subscribe and subscribePattern")
     if "subscribe" in given:
@@ -288,7 +287,7 @@ def _topics(given: Given) -> tuple[tuple[str, ...], str | None]:
     return (), pattern
 
 
-def _starting(given: Given, default: Bound) -> Bounds:
+def _starting(given: GivenOptions, default: OffsetBound) -> OffsetBounds:
     found = [name for name in _STARTS if name in given]
     if "since" in found and len(found) > 1:
         raise error(
@@ -300,49 +299,51 @@ def _starting(given: Given, default: Bound) -> Bounds:
         if strategy not in ("error", "latest"):
             raise given.wrong("startingOffsetsByTimestampStrategy", "error or latest")
         strict = strategy == "error"
-    bounds = _bounds(given, found[0], strict) if found else Bounds(default)
+    bounds = _bounds(given, found[0], strict) if found else OffsetBounds(default)
     for bound in (bounds.everywhere, *bounds.each.values()):
-        if bound.moment and bound.pointer > now() + AHEAD_US:
+        if bound.is_time and bound.pointer > now() + AHEAD_US:
             text = f"option {found[0]}: {pointers.to_text(bound.pointer)} lies in the future"
             raise error("bad_pointer", text, "like -15m or now")
     return bounds
 
 
-def _ending(given: Given) -> Bounds:
+def _ending(given: GivenOptions) -> OffsetBounds:
     found = [name for name in _ENDS if name in given]
     if "until" in found and len(found) > 1:
         raise error("bad_request", f"options {' and '.join(found)} both say where to end", "set one of them")
-    return _bounds(given, found[0], strict=False) if found else Bounds(Bound(LATEST))
+    return _bounds(given, found[0], strict=False) if found else OffsetBounds(OffsetBound(LATEST))
 
 
-def _bounds(given: Given, name: str, strict: bool) -> Bounds:
+def _bounds(given: GivenOptions, name: str, strict: bool) -> OffsetBounds:
     match name:
         case "since" | "until":
-            return Bounds(Bound(given.moment(name), moment=True))
+            return OffsetBounds(OffsetBound(given.timestamp(name), is_time=True))
         case "startingTimestamp" | "endingTimestamp":
             text = given.text(name)
             number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
-            return Bounds(Bound(given.milliseconds(name, number), moment=True, strict=strict))
+            return OffsetBounds(OffsetBound(given.milliseconds(name, number), is_time=True, strict=strict))
         case "startingOffsetsByTimestamp" | "endingOffsetsByTimestamp":
             times = given.each(name)
             bounds = {topic: given.milliseconds(name, number) for topic, number in times.items()}
-            return Bounds(Bound(LATEST), {topic: Bound(one, True, strict) for topic, one in bounds.items()})
+            return OffsetBounds(
+                OffsetBound(LATEST), {topic: OffsetBound(one, True, strict) for topic, one in bounds.items()}
+            )
         case _:
             return _offsets(given, name)
 
 
-def _offsets(given: Given, name: str) -> Bounds:
+def _offsets(given: GivenOptions, name: str) -> OffsetBounds:
     words = {"earliest": EARLIEST, "latest": LATEST}
     text = given.text(name).lower()
     if text in words:
-        return Bounds(Bound(words[text]))
+        return OffsetBounds(OffsetBound(words[text]))
     each = {}
     for topic, number in given.each(name).items():
         with _of_option(f"{name}, topic {topic!r}"):
-            each[topic] = Bound(number if number in words.values() else pointers.check_pointer(number))
-    return Bounds(Bound(LATEST), each)
+            each[topic] = OffsetBound(number if number in words.values() else pointers.check_pointer(number))
+    return OffsetBounds(OffsetBound(LATEST), each)
 
 
-def _refuse_bound(given: Given, bounds: Bounds, refused: int, name: str) -> None:
+def _refuse_bound(given: GivenOptions, bounds: OffsetBounds, refused: int, name: str) -> None:
     if any(bound.pointer == refused for bound in (bounds.each.values() or [bounds.everywhere])):
         raise given.wrong(name, "a batch query does not begin at the latest or end at the earliest offset")

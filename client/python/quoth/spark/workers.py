@@ -1,4 +1,4 @@
-"""Who does the work of a job: the tasks of Spark, or this process."""
+"""Runs the parts of a job in parallel: as tasks of Spark, or one by one in this process."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from quothwire.errors import Disconnected, QuothError
 Part = TypeVar("Part")
 Done = TypeVar("Done")
 
-PATIENCE_S = 60.0
-"""For how long parts are tried again that the broker could not do just then, unless others succeed."""
+RETRY_S = 60.0
+"""Seconds for which parts with retryable errors are tried again while no other part succeeds."""
 PAUSE_S, PAUSE_MAX_S = 0.2, 1.0
 GIVEN_UP_S = 2.0
-"""For how long nobody else waits for a broker that has been waited for in vain."""
+"""Seconds for which a process does not wait again for a broker that did not answer in time."""
 
 
 class Workers(Protocol):
-    """They do parts of a work, several at a time."""
+    """Executes the parts of a job."""
 
     @property
     def slots(self) -> int:
-        """How many at a time."""
+        """The number of parts that run at the same time."""
 
     def each(self, work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
-        """What comes of each part, in their order. A part may be done more than once."""
+        """Return the result of each part, in their order. A part may run more than once."""
 
 
-class Here:
-    """This process, one part after the other."""
+class LocalWorkers:
+    """Runs parts in this process, one after the other."""
 
     slots = 1
 
@@ -43,8 +43,8 @@ class Here:
         return list(map(work, parts))
 
 
-class OnSpark:
-    """The executors of a Spark session, a task for each part."""
+class SparkWorkers:
+    """Runs parts on the executors of a Spark session, a task for each part."""
 
     def __init__(self, spark: Any) -> None:
         self._context = spark.sparkContext
@@ -55,7 +55,7 @@ class OnSpark:
         return int(self._context.defaultParallelism)
 
     def each(self, work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
-        """See `Workers.each`. A task that died is tried again as often as Spark is told to."""
+        """See `Workers.each`. Spark repeats failed tasks as configured."""
         done: list[Done] = self._context.parallelize(parts, len(parts)).map(work).collect()
         return done
 
@@ -63,15 +63,15 @@ class OnSpark:
 def perform(
     workers: Workers, work: Callable[[Part], Done], parts: Sequence[Part], url: str | None = None
 ) -> list[Done]:
-    """What comes of each part, in their order, through everything that may pass by itself.
+    """Return the result of each part, in their order; parts with retryable errors are repeated.
 
-    url: the broker that all parts need. When one of them has waited for it in vain, those that come after it
-    in the same process do not: else they would wait one after the other.
+    url: the broker that all parts need. After a part has waited for it in vain, later parts in the same
+    process fail at once: else they would wait one after the other.
 
-    Raises the first error of a part that will not pass, as it was raised in the worker.
+    Raises the first error that is not retryable, as it was raised in the worker.
     """
     done: dict[int, Done] = {}
-    pause, until = PAUSE_S, time.monotonic() + PATIENCE_S
+    pause, until = PAUSE_S, time.monotonic() + RETRY_S
     while left := [number for number in range(len(parts)) if number not in done]:
         problem: QuothError | None = None
         for number, outcome in zip(
@@ -84,7 +84,7 @@ def perform(
                     raise outcome
                 case _:
                     done[number] = outcome
-                    until = time.monotonic() + PATIENCE_S
+                    until = time.monotonic() + RETRY_S
         if problem is not None:
             if time.monotonic() > until:
                 raise problem
@@ -94,21 +94,22 @@ def perform(
 
 
 def until_next_look(began: float, every: float, problem: QuothError | None) -> float:
-    """Seconds until the next look of a job that looks every so many seconds; began: when the last one did.
+    """Seconds until the next round of a job with an interval of `every` seconds; began: time of the last
+    round.
 
-    A second at most after an error that passes soon: the job goes on as soon as the broker is back, however
-    long it is between two looks else.
+    At most a second after an error that passes soon, so that a job goes on when the broker is back, however
+    long its interval is.
     """
     rest = max(0.0, began + every - time.monotonic())
     return min(rest, PAUSE_MAX_S) if passes_soon(problem) else rest
 
 
 _in_vain: dict[str | None, tuple[float, Disconnected]] = {}
-"""Until when this process does not wait for a broker again, and what it was told when it did."""
+"""For each broker that did not answer: the time until which it is not waited for, and the error."""
 
 
 def _attempt(work: Callable[[Part], Done], url: str | None, part: Part) -> Done | QuothError | OSError:
-    """An error that is told to a person comes as it is, and not as Spark's account of it."""
+    """Run a part; returns its errors, because Spark would wrap them in its own."""
     until, problem = _in_vain.get(url, (0.0, None))
     if problem is None or time.monotonic() > until:
         try:
@@ -122,7 +123,7 @@ def _attempt(work: Callable[[Part], Done], url: str | None, part: Part) -> Done 
 
 
 def _with_host(problem: QuothError | OSError) -> QuothError | OSError:
-    """The error with the name of this host if it is that of a Spark task, else as it is."""
+    """Return the error, with the name of this host if it comes from a Spark task."""
     pyspark = sys.modules.get("pyspark")
     if pyspark is None or pyspark.TaskContext.get() is None:
         return problem

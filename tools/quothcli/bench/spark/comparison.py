@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
 from quoth import Client
-from quoth.spark.jobs.session import Job, Summary
+from quoth.spark.jobs.session import Job, JobSummary
 from quothcli.bench.figures import Goal, Spread, rotate
 from quothcli.bench.rates import Payload
 from quothcli.bench.report import Column, Report, count, factor, goal_columns, spread
@@ -119,7 +119,7 @@ class Bench:
             (topic,) = topics.make(1)
             fill(self._client, topic, self._plan.count(size), size)
 
-            def job(spark: Any) -> Summary:
+            def job(spark: Any) -> JobSummary:
                 spark.dataSource.register(TupleSource)
                 rows = kept_as_parquet(spark, self._client, topic, folder, max(way.tasks for way in ways))
                 meter = Meter(spark, self._broker, topics, folder)
@@ -130,7 +130,7 @@ class Bench:
                 rounds.extend(
                     dict(zip(ways, samples, strict=True)) for samples in rotate(measures, self._plan.rounds)
                 )
-                return Summary([], {})
+                return JobSummary([], {})
 
             settings = [("spark.local.dir", str(folder)), ("spark.sql.warehouse.dir", str(folder))]
             performed(

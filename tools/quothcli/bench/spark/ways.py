@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from quoth import Client
 from quoth.spark import read_topic
-from quoth.spark.archive.archiver import Archiver, Policy
+from quoth.spark.archive.archiver import Policy, TopicArchiver
 from quoth.spark.archive.parquet import COLUMNS
 from quoth.spark.source.range_reader import TopicRange
 from quoth.spark.source.ranges import foreach_partition, topic_ranges
-from quoth.spark.workers import OnSpark
+from quoth.spark.workers import SparkWorkers
 from quothcli.bench.processes import cpu_seconds, family
 from quothcli.bench.spark.rows import Rows
 from quothcli.bench.spark.tuples import TupleSource
@@ -78,7 +78,7 @@ def parquet_write(scene: Scene, place: Place) -> None:
 def archive(scene: Scene, place: Place) -> None:
     """The topic into an archive."""
     policy = Policy(fail_on_loss=True, file_bytes=scene.rows.bytes // scene.tasks + 1)
-    done = Archiver(scene.client, place.folder, OnSpark(scene.spark), scene.rows.topic, policy)
+    done = TopicArchiver(scene.client, place.folder, SparkWorkers(scene.spark), scene.rows.topic, policy)
     done.run()
     scene.rows.check(done.tally.records, "the archive")
 

@@ -14,7 +14,7 @@ from quothcli.cli.session import chosen
 from quothcli.commands.pipeline.running import OF_SPARK, run
 
 if TYPE_CHECKING:
-    from quoth.spark.jobs.session import Job, Summary
+    from quoth.spark.jobs.session import Job, JobSummary
 
 
 def _column(name: str, text: str) -> Any:
@@ -134,18 +134,18 @@ def replay(
     asked = chosen(context, url, timeout, spark["form"])
     wish |= {name: tuple(wish[name] or ()) for name in ("topics", "to")}
 
-    def prepare() -> Job | Summary:
+    def prepare() -> Job | JobSummary:
         from quoth.spark.jobs import replay
-        from quoth.spark.replay.chunking import Limits
-        from quoth.spark.replay.inputs import Wish
+        from quoth.spark.replay.chunking import ChunkLimits
+        from quoth.spark.replay.inputs import ReplayRequest
 
         return replay.job(
             path,
-            wish=Wish(**wish),
+            wish=ReplayRequest(**wish),
             **bounds,
             url=asked.address,
             timeout=asked.patience,
-            limits=Limits(bytes=chunk_bytes),
+            limits=ChunkLimits(bytes=chunk_bytes),
             speed=how["speed"],
             same_topic=bool(how["same_topic"]),
             dry_run=bool(how["dry_run"]),

@@ -16,7 +16,7 @@ from quothcli.printing.formats import Format
 from quothcli.printing.output import Printer
 
 if TYPE_CHECKING:
-    from quoth.spark.jobs.session import Job, Summary
+    from quoth.spark.jobs.session import Job, JobSummary
 
 Master = Annotated[
     str | None,
@@ -37,7 +37,7 @@ _NEEDED = ("pyspark", "pyarrow", "pandas", "py4j")
 def run(
     context: typer.Context,
     what: str,
-    prepare: Callable[[], Job | Summary],
+    prepare: Callable[[], Job | JobSummary],
     *,
     master: str | None,
     conf: list[str] | None,
@@ -64,8 +64,8 @@ def run(
 
 
 def performed(
-    what: str, job: Job | Summary, master: str | None, settings: Sequence[tuple[str, str]] = ()
-) -> Summary:
+    what: str, job: Job | JobSummary, master: str | None, settings: Sequence[tuple[str, str]] = ()
+) -> JobSummary:
     """Run a job; returns what it tells. settings: of Spark. Raises as `run`."""
     from quoth.spark.jobs import session
 

@@ -1,7 +1,7 @@
-"""An archive: topics as Parquet files, for whoever looks at more of them than a broker keeps.
+"""An archive: topics as Parquet files, for records that a broker does not keep.
 
-Written by `quoth pipeline archive` (archiver.py), its small files merged by compaction.py. What belongs to it
-the manifest says (manifest.py); read it by that, with `read_archive` or `archived_files`.
+archiver.py writes it (`quoth pipeline archive`), compaction.py merges its small files. The manifest
+(manifest.py) names its files: `read_archive` and `archived_files` read it by that.
 """
 
 from quoth.spark.archive.reading import archived_files, read_archive

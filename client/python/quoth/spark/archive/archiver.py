@@ -1,14 +1,13 @@
-"""Archiving: what topics hold goes into Parquet files, commit by commit, each record once.
+"""Archives topics to Parquet files, commit by commit, each record once.
 
-    plan      where the manifest says that the archive ends, the next stretch of each topic begins: as much of
-              them as one commit shall hold, cut into a range for each task
-    write     a task writes the records of its range into files, durably; nobody knows of them yet
-    commit    the manifest is replaced by one that names them: from then on they are archived
-    trim      if that is wanted: the topic lets go of what is archived, once the files' footers say so too
+    plan      take the records behind the end that the manifest has for each topic, as many as a commit holds,
+              and divide them into a range for each task
+    write     each task writes the records of its range to files, and syncs them
+    commit    replace the manifest by one that names these files: from now on they are archived
+    trim      optionally, trim the topics up to the end of the archive, after reading the footers of its files
 
-Whatever dies in between, the manifest tells where to go on: the next run writes the same records again, and
-files that were never named are removed. So a run may be killed at any moment and be started again, by hand
-or by cron; there is nothing else that it has to remember.
+A run may be killed at any moment. The next run reads the manifest, writes the same records again, and removes
+files that no manifest names. There is no other state.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ from typing import NamedTuple
 
 from quoth.client import Client
 from quoth.core.deadline import as_seconds
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog
-from quoth.spark.archive.manifest import Loss as ArchivedLoss
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchivedLoss
 from quoth.spark.archive.parquet import COLUMNS, ArchiveWriter, Lineage, require_footer
 from quoth.spark.archive.store import ArchiveStore
-from quoth.spark.archive.verification import Finding, absent, check_written, named_files
-from quoth.spark.source.data_loss import Loss, into, refuse
+from quoth.spark.archive.verification import FileFinding, absent, check_written, named_files
+from quoth.spark.source.data_loss import DataLoss, into, refuse
 from quoth.spark.source.partitioning import split
 from quoth.spark.source.range_reader import RangeReader, TopicRange
 from quoth.spark.source.ranges import named
@@ -37,19 +35,22 @@ from quoth.spark.workers import Workers, perform, until_next_look
 from quothwire.errors import QuothError, error
 
 FILE_BYTES = 128 * 2**20
-"""Stored bytes for one file: what a reader of Parquet likes, and what a task does in seconds."""
+"""Stored bytes for one file: a usual size for readers of Parquet, and some seconds of work for a task."""
 FILES_A_SLOT = 4
-"""How many of those each slot of the workers writes before a commit."""
+"""Files that each slot of the workers writes before a commit."""
 KEEP_REPLACED_S = 900.0
-"""How long files stay that compaction has replaced: for readers that have begun with the manifest before."""
+"""Seconds that files replaced by compaction stay, for readers that began with an older manifest."""
 
 _LOG = logging.getLogger("quoth")
 Tell = Callable[[str], None]
 
 
 class Policy(NamedTuple):
-    """How to archive. fail_on_loss: end when records are gone, instead of counting them. trim: let topics go
-    of what is archived. file_bytes: stored bytes for one file. keep_replaced: see `ArchiveStore.sweep`."""
+    """The policy of an archiving.
+
+    fail_on_loss: raise for records that are gone, instead of counting them. trim: trim topics up to the end
+    of the archive. file_bytes: stored bytes for one file. keep_replaced: see `ArchiveStore.sweep`.
+    """
 
     fail_on_loss: bool = False
     trim: bool = False
@@ -58,10 +59,12 @@ class Policy(NamedTuple):
 
 
 @dataclass
-class Tally:
-    """What was done: records, files and their bytes that were archived, records that were lost, files without
-    a name in the manifest that were removed, records that topics let go of, commits. findings: files that
-    were archived before and are missing or have another size."""
+class ArchiveTally:
+    """The counts of an archiving.
+
+    records, files, bytes: archived. lost: records. removed: files that no manifest named. trimmed: records.
+    findings: files of earlier runs that are missing or have another size.
+    """
 
     topics: set[str] = field(default_factory=set)
     records: int = 0
@@ -71,19 +74,21 @@ class Tally:
     removed: int = 0
     trimmed: int = 0
     commits: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[FileFinding] = field(default_factory=list)
 
 
-class Written(NamedTuple):
-    """What a task has written, and what it could not."""
+class WrittenFiles(NamedTuple):
+    """The files that a task has written, and the records that it could not read."""
 
     files: list[ArchivedFile]
     losses: list[ArchivedLoss]
 
 
-class _Stretch(NamedTuple):
-    """What is to be archived of a log next: its ranges up to a pointer. ordinal: how many records the log had
-    held by then. losses: what is gone already."""
+class _Increment(NamedTuple):
+    """The next records of a log to archive: its ranges up to a pointer.
+
+    ordinal: the number of records that the log held up to there. losses: records that are gone already.
+    """
 
     log: ArchivedLog
     until: int
@@ -92,12 +97,12 @@ class _Stretch(NamedTuple):
     losses: list[ArchivedLoss]
 
 
-class Archiver:
-    """Archives topics into a folder. Belongs to one thread. It needs no Spark if its workers are `Here`.
+class TopicArchiver:
+    """Archives topics to a folder. Belongs to one thread. `LocalWorkers` need no Spark.
 
-    root: the folder, as all workers and this process know it. topics: names, and patterns such as
-    ``orders.*``. tell: gets what a person should know, line by line. Raises ``bad_request`` for a policy of
-    files without bytes.
+    root: the folder, under its path for all workers and this process. topics: names, and patterns such as
+    ``orders.*``. tell: called with each line for the user. Raises ``bad_request`` for a policy with
+    file_bytes below 1.
     """
 
     def __init__(
@@ -111,7 +116,7 @@ class Archiver:
     ) -> None:
         if policy.file_bytes < 1:
             raise error("bad_request", f"files of {policy.file_bytes} bytes", "some millions are usual")
-        self.tally = Tally()
+        self.tally = ArchiveTally()
         self._broker = broker
         self._root = root
         self._workers = workers
@@ -120,28 +125,28 @@ class Archiver:
         self._tell = tell
 
     def run(self) -> None:
-        """Archive what is there by now.
+        """Archive the present records.
 
-        Raises `NotFound` for a topic that does not exist or was made anew meanwhile, `Disconnected`,
-        `Damaged` for a manifest, or files before a trim, that do not check, `Conflict` ``locked`` while
-        another one goes on with the archive, OSError, and for lost records, if the policy says so, `NotFound`
-        ``unknown_record`` or `Damaged`. What was committed before stays.
+        Raises `NotFound` for a topic that does not exist or was created again meanwhile, `Disconnected`,
+        `Damaged` for a damaged manifest, or damaged files before a trim, `Conflict` ``locked`` while another
+        program works on the archive, OSError, and for lost records, if the policy says so, `NotFound`
+        ``unknown_record`` or `Damaged`. Earlier commits stay.
         """
         with ArchiveStore(self._root) as store:
             self._store = store
             self.tally.removed += store.sweep(keep_replaced=self._policy.keep_replaced)
             names = named(self._broker, self._topics)
-            self._look_at_files(set(names) - self.tally.topics)
+            self._check_files(set(names) - self.tally.topics)
             self.tally.topics.update(names)
-            ends = {name: self._broker.topic(name).last for name in names}  # producers may go on for ever
-            while stretches := self._plan(ends):
-                self._write(stretches)
+            ends = {name: self._broker.topic(name).last for name in names}  # producers may never stop
+            while increments := self._plan(ends):
+                self._write(increments)
             if self._policy.trim:
                 for name in names:
                     self._trim(name)
 
-    def _look_at_files(self, topics: set[str]) -> None:
-        """Report which files of these topics are missing or have another size: once in the life of this."""
+    def _check_files(self, topics: set[str]) -> None:
+        """Report files of these topics that are missing or have another size, once for each archiver."""
         logs = [log for log in self._store.manifest.logs if log.topic in topics]
         found = absent(self._store.root, named_files(logs))
         self.tally.findings += found
@@ -149,11 +154,10 @@ class Archiver:
             self._tell(f"{one.kind}: {one.text}")
 
     def follow(self, interval: float) -> None:
-        """Archive what comes, for ever: looks every so many seconds, and goes on when the broker was away.
+        """Run for ever, once in `interval` seconds, also through outages of the broker.
 
-        It ends as `run` does when a topic that is named is deleted, or the last one of the patterns.
-
-        Between two looks the archive is free, for a compaction above all.
+        Raises as `run` does when a named topic is deleted, or the last one that matches a pattern. Between
+        two runs the archive is unlocked, for a compaction.
         """
         seconds = as_seconds(interval, "follow")
         while True:
@@ -166,12 +170,12 @@ class Archiver:
             time.sleep(until_next_look(began, seconds, failed))
 
     def _outlook(self, problem: QuothError) -> str:
-        """How following goes on. Raises the problem, or another one, if it does not."""
+        """Describe how `follow` continues after an error. Raises the error, or another one, if it cannot."""
         if problem.retryable or problem.code == "locked":
             return "nothing is lost, it goes on by itself"
         if problem.code != "unknown_topic":
             raise problem
-        try:  # one of a pattern's topics may have been deleted, or made anew
+        try:  # one of a pattern's topics may have been deleted, or created again
             named(self._broker, self._topics)
         except QuothError as other:
             if not other.retryable:
@@ -180,23 +184,23 @@ class Archiver:
 
     # -- plan -------------------------------------------------------------------------------------------
 
-    def _plan(self, ends: dict[str, int]) -> list[_Stretch]:
-        """What the next commit shall hold, nothing if all is archived. ends: up to where each topic is."""
-        room = self._policy.file_bytes * FILES_A_SLOT * self._workers.slots
-        found: list[_Stretch] = []
+    def _plan(self, ends: dict[str, int]) -> list[_Increment]:
+        """Plan the next commit; empty if all is archived. ends: the last pointer of each topic."""
+        size = self._policy.file_bytes * FILES_A_SLOT * self._workers.slots
+        found: list[_Increment] = []
         for topic, end in ends.items():
-            stretch = self._next(topic, end, room) if room > 0 else None
-            if stretch is not None:
-                found.append(stretch)
-                room -= sum(one.bytes for one in stretch.ranges)
+            increment = self._next(topic, end, size) if size > 0 else None
+            if increment is not None:
+                found.append(increment)
+                size -= sum(one.bytes for one in increment.ranges)
         return found
 
-    def _next(self, topic: str, end: int, room: int) -> _Stretch | None:
-        """What follows in a topic, about so many bytes of it; None if nothing does."""
-        while True:  # until it was neither made anew nor trimmed between two of these questions
+    def _next(self, topic: str, end: int, size: int) -> _Increment | None:
+        """Plan the next records of a topic, about so many bytes; None if there are none."""
+        while True:  # until the topic was neither created again nor trimmed between two requests
             log = self._store.log_of(topic, self._broker.topic(topic).log)
             there = self._broker.count(topic, log.until)
-            ahead = self._broker.advance(topic, log.until, max_bytes=room)
+            ahead = self._broker.advance(topic, log.until, max_bytes=size)
             if log.log == there.log == ahead.log and there.gone == ahead.gone:
                 break
         first = there.end - there.records  # the ordinal of the oldest one that is there
@@ -207,38 +211,38 @@ class Archiver:
         ranges = split(self._broker, topic, log.log, ahead.after, ahead.until, parts)
         gone += ahead.records - sum(one.records for one in ranges)
         losses = self._lost(log, gone, ranges[0].after if ranges else ahead.until)
-        return _Stretch(log, ahead.until, first + ahead.records, ranges, losses)
+        return _Increment(log, ahead.until, first + ahead.records, ranges, losses)
 
     def _lost(self, log: ArchivedLog, records: int, first: int) -> list[ArchivedLoss]:
-        """Records that retention has removed before they could be archived."""
+        """The loss of records that retention removed before they could be archived."""
         if not records:
             return []
-        loss = Loss(log.topic, log.until, first + 1, records, "trimmed")
+        loss = DataLoss(log.topic, log.until, first + 1, records, "trimmed")
         if self._policy.fail_on_loss:
             refuse(loss)
         return [_archived(loss)]
 
     # -- write and commit -------------------------------------------------------------------------------
 
-    def _write(self, stretches: list[_Stretch]) -> None:
+    def _write(self, increments: list[_Increment]) -> None:
         root, strict = str(self._store.root), self._policy.fail_on_loss
-        ranges = [(one, stretch.log.generation) for stretch in stretches for one in stretch.ranges]
+        ranges = [(one, increment.log.generation) for increment in increments for one in increment.ranges]
         work, url = partial(write_range, root, strict), self._broker.url
         outcomes = iter(perform(self._workers, work, ranges, url) if ranges else ())
         manifest = self._store.manifest
-        for stretch in stretches:
-            written = [next(outcomes) for _ in stretch.ranges]
+        for log, until, ordinal, parts, lost in increments:
+            written = [next(outcomes) for _ in parts]
             files = [file for one in written for file in one.files]
-            losses = [*stretch.losses, *(loss for one in written for loss in one.losses)]
+            losses = [*lost, *(loss for one in written for loss in one.losses)]
             check_written(self._store.root, files)
-            grown = stretch.log.grown(stretch.until, stretch.ordinal, files, losses)
+            grown = log.grown(until, ordinal, files, losses)
             manifest = manifest.with_log(grown)
             self._count(grown, files, losses)
         self._store.commit(manifest)
         self.tally.commits += 1
         if self._policy.trim:
-            for stretch in stretches:
-                self._trim(stretch.log.topic)
+            for increment in increments:
+                self._trim(increment.log.topic)
 
     def _count(self, log: ArchivedLog, files: list[ArchivedFile], losses: list[ArchivedLoss]) -> None:
         self.tally.records += sum(file.rows for file in files)
@@ -259,10 +263,10 @@ class Archiver:
     # -- trim -------------------------------------------------------------------------------------------
 
     def _trim(self, topic: str) -> None:
-        """Let the topic go of what is archived, as far as the files that hold it say so themselves.
+        """Trim a topic up to the end of its archive, after the footers of the files have confirmed it.
 
-        What is damaged there and so is not in the archive stays, with all behind it: it may be mended. Raises
-        `Damaged` for a file that holds some of it and is not what the manifest says.
+        Damaged records, which are not in the archive, stay with all records behind them: they may be
+        repaired. Raises `Damaged` for a file with records of the topic that differs from the manifest.
         """
         log, info = self._store.manifest.newest(topic), self._broker.topic(topic)
         if log is None or info.log != log.log or not info.first:
@@ -280,20 +284,20 @@ class Archiver:
             self.tally.trimmed += self._broker.trim(topic, safe + 1).records
 
 
-def write_range(root: str, strict: bool, part: tuple[TopicRange, int]) -> Written:
-    """The work of a task: the records of a range as files. part: the range, and its log's generation.
+def write_range(root: str, strict: bool, part: tuple[TopicRange, int]) -> WrittenFiles:
+    """Write the records of a range to files, in a worker. part: the range, and its log's generation.
 
-    strict: raise if a record is not there any more.
+    strict: raise for missing records.
     """
     one, generation = part
-    losses: list[Loss] = []
+    losses: list[DataLoss] = []
     reader = RangeReader(one, refuse if strict else into(losses))
     with ArchiveWriter(Path(root), Lineage(one.topic, one.log, generation)) as writer:
         for records in reader.arrow(COLUMNS):
             writer.write(records)
-    return Written(writer.written, list(map(_archived, losses)))
+    return WrittenFiles(writer.written, list(map(_archived, losses)))
 
 
-def _archived(loss: Loss) -> ArchivedLoss:
-    """A loss as the manifest has it."""
+def _archived(loss: DataLoss) -> ArchivedLoss:
+    """Convert a loss to that of the manifest."""
     return ArchivedLoss(loss.after, loss.next, loss.records, loss.reason)

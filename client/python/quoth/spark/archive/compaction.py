@@ -1,9 +1,9 @@
-"""Compaction: the small files of a day become few large ones, with the same records.
+"""Compaction: merges the small files of a day into few large ones, with the same records.
 
-What is merged is read whole on the way, and its order and its fingerprint have to be what the manifest says.
-Files that are missing, unreadable, damaged or overlapping stay as they are, with their neighbours, and are
-reported. One commit puts the new files in the place of the old ones; those stay for a while, for readers that
-have begun by the manifest before.
+It reads merged files whole and compares their order and their fingerprint with the manifest. Files that are
+missing, unreadable, damaged or overlapping stay unchanged, with their neighbours, and are reported. One
+commit replaces the old files by the new ones. The old ones stay for a while, for readers that began with an
+older manifest.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from quoth.selection import Selection
 from quoth.spark.archive.fingerprint import total
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Replaced
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ReplacedFile
 from quoth.spark.archive.naming import day_of
 from quoth.spark.archive.parquet import ArchiveWriter, Lineage
 from quoth.spark.archive.store import ArchiveStore
 from quoth.spark.archive.verification import (
-    Bad,
-    Finding,
+    BadFile,
+    FileFinding,
     absent,
     check_shared,
     check_written,
@@ -37,11 +37,11 @@ from quothwire.errors import error
 
 TARGET_BYTES = 128 * 2**20
 MERGES_A_SLOT = 4
-"""How many merges each slot of the workers does before a commit."""
+"""Merges that each slot of the workers does before a commit."""
 
 
-class Merge(NamedTuple):
-    """Files of one log and day that become one, in the order of their pointers."""
+class FileMerge(NamedTuple):
+    """Files of one log and day to be merged, in the order of their pointers."""
 
     lineage: Lineage
     files: tuple[ArchivedFile, ...]
@@ -49,10 +49,10 @@ class Merge(NamedTuple):
 
 @dataclass
 class Compacted:
-    """What was done: files that were merged, those that they became with their bytes, records in them, files
-    that were no part of the archive any more and were removed.
+    """The counts of a compaction.
 
-    findings: files that are missing, unreadable, damaged or overlapping.
+    merged: old files. files, records, bytes: of the new files. removed: files that do not belong to the
+    archive. findings: files that are missing, unreadable, damaged or overlapping.
     """
 
     merged: int = 0
@@ -60,14 +60,14 @@ class Compacted:
     records: int = 0
     bytes: int = 0
     removed: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[FileFinding] = field(default_factory=list)
 
 
 class Compactor:
     """Compacts an archive. Belongs to one thread.
 
-    target_bytes: a file of this size is left alone, and smaller ones are merged until they have it.
-    keep_replaced: seconds that the merged files stay, and that strays of killed runs do.
+    target_bytes: smaller files are merged until they have this size. keep_replaced: seconds that merged files
+    stay, and unnamed files of killed runs.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class Compactor:
         self._keep_replaced = keep_replaced
 
     def run(self) -> None:
-        """Merge what can be merged. Raises OSError; commits before that stay.
+        """Merge files. `done.findings` has those that are missing or wrong; only merged files are read for
+        that.
 
-        Raises ``bad_request`` if a worker has another folder. What is wrong is in `done.findings`. Only files
-        that are merged are read for that; of all others the presence and the size are looked at.
+        Raises OSError, or ``bad_request`` if a worker has another folder. Earlier commits stay.
         """
         logs = [log for log in self._store.manifest.logs if self._topics.means(log.topic)]
         self.done.findings += absent(self._store.root, named_files(logs))
@@ -105,24 +105,24 @@ class Compactor:
             keep_replaced=self._keep_replaced, keep_strays=self._keep_replaced
         )
 
-    def _merges(self, log: ArchivedLog) -> Iterator[Merge]:
+    def _merges(self, log: ArchivedLog) -> Iterator[FileMerge]:
         lineage = Lineage(log.topic, log.log, log.generation)
         for _, files in groupby(log.files, lambda file: day_of(file.first)):
             for several in merges_of(list(files), self._target_bytes):
-                yield Merge(lineage, tuple(several))
+                yield FileMerge(lineage, tuple(several))
 
-    def _replace(self, merges: list[Merge]) -> None:
+    def _replace(self, merges: list[FileMerge]) -> None:
         made = perform(self._workers, partial(merge, str(self._store.root)), merges)
-        check_shared(self._store.root, (one for one in made if isinstance(one, Finding)))
-        check_written(self._store.root, (one for one in made if not isinstance(one, Finding)))
+        check_shared(self._store.root, (one for one in made if isinstance(one, FileFinding)))
+        check_written(self._store.root, (one for one in made if not isinstance(one, FileFinding)))
         manifest, at = self._store.manifest, now()
         for one, file in zip(merges, made, strict=True):
-            if isinstance(file, Finding):
+            if isinstance(file, FileFinding):
                 self.done.findings.append(file)
                 continue
             lineage = one.lineage
             log = next(log for log in manifest.logs if (log.topic, log.log) == lineage[:2])
-            replaced = [Replaced(old.name, at) for old in one.files]
+            replaced = [ReplacedFile(old.name, at) for old in one.files]
             manifest = manifest.with_log(log.merged({file: one.files}))
             manifest = replace(manifest, replaced=(*manifest.replaced, *replaced))
             self.done.merged += len(one.files)
@@ -134,7 +134,7 @@ class Compactor:
 
 
 def merges_of(files: list[ArchivedFile], target_bytes: int) -> Iterator[list[ArchivedFile]]:
-    """Which files of a day become one: neighbours, until they have so many bytes together."""
+    """Group the files of a day: neighbours, until they have so many bytes together."""
     several: list[ArchivedFile] = []
     for file in files:
         if file.bytes < target_bytes:
@@ -147,23 +147,18 @@ def merges_of(files: list[ArchivedFile], target_bytes: int) -> Iterator[list[Arc
         yield several
 
 
-def merge(root: str, part: Merge) -> ArchivedFile | Finding:
-    """The work of a task: files as one, or the one of them that is not what the manifest says."""
+def merge(root: str, part: FileMerge) -> ArchivedFile | FileFinding:
+    """Merge files in a worker; returns the new file, or a finding if one differs from the manifest."""
     try:
         with ArchiveWriter(Path(root), part.lineage) as writer:
             for file in part.files:
                 for records in read_named(Path(root), part.lineage, file):
                     writer.write(records)
-    except Bad as bad:
+    except BadFile as bad:
         return bad.finding
     [made] = writer.written
     files = part.files
-    expected = (
-        files[0].first,
-        files[-1].last,
-        sum(one.rows for one in files),
-        total(one.hash for one in files),
-    )
-    if (made.first, made.last, made.rows, made.hash) != expected:
+    expected = sum(one.rows for one in files), total(one.hash for one in files)
+    if (made.first, made.last, made.rows, made.hash) != (files[0].first, files[-1].last, *expected):
         raise error("damaged", f"{made.name} is not what its {len(files)} files were", "nothing was changed")
     return made

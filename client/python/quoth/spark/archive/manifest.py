@@ -1,4 +1,4 @@
-"""The manifest of an archive: which files belong to it, and up to where each topic is in them.
+"""The manifest of an archive: its files, and the pointer up to which each topic is archived.
 
     _manifest.json
     {
@@ -14,13 +14,12 @@
           "files": [{"name": "topic=orders/day=...", "first": ..., "last": ..., "rows": ..., "bytes": ...,
                      "ordinal": ..., "hash": "..."}]
         }],
-        "replaced": [{"name": ..., "at": ...}]       files that compaction has merged, kept for who reads them
+        "replaced": [{"name": ..., "at": ...}]       files that compaction has merged, kept for their readers
       }
     }
 
-It is the only truth: a file that it does not name is no part of the archive, whatever it holds. It is
-replaced atomically, so every reader sees the archive after one commit or another, and never a mixture. Keys
-that are not known here are passed over, and are gone with the next commit.
+A file that it does not name does not belong to the archive. It is replaced atomically, so that every reader
+sees the archive after one commit or another. Unknown keys are ignored, and dropped by the next commit.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from quothwire.pointer import check_pointer
 NAME = "_manifest.json"
 VERSION = 1
 LOSSES_MAX = 100
-"""Losses of a log that are kept; all of them are counted. The oldest one may stand for more, see `_kept`."""
+"""Losses of a log that are kept; all of them are counted. The oldest one may sum up several, see `_kept`."""
 
 _OLDER = "has fingerprints of 128 bits: a program has made it from before this format was frozen"
 _OLDER_HINT = (
@@ -49,8 +48,8 @@ _OLDER_HINT = (
 
 
 class ArchivedFile(NamedTuple):
-    """A file: the pointers of its first and last record, its rows and bytes, the ordinal of its first record,
-    the fingerprint of its records."""
+    """A file: pointers of its first and last record, rows, bytes, ordinal of its first record,
+    fingerprint."""
 
     name: str
     first: int
@@ -61,8 +60,8 @@ class ArchivedFile(NamedTuple):
     hash: int
 
 
-class Loss(NamedTuple):
-    """Records behind the pointer `after` and before `next` that could not be archived: a `quoth.Gap`."""
+class ArchivedLoss(NamedTuple):
+    """Records behind the pointer `after` and before `next` that could not be archived, see `quoth.Gap`."""
 
     after: int
     next: int
@@ -70,23 +69,23 @@ class Loss(NamedTuple):
     reason: str
 
 
-class Replaced(NamedTuple):
-    """A file that is no part of the archive any more. at: since when, as a pointer."""
+class ReplacedFile(NamedTuple):
+    """A file that was replaced by a compaction. at: when, as a pointer."""
 
     name: str
     at: int
 
 
-T = TypeVar("T", ArchivedFile, Loss, Replaced)
+T = TypeVar("T", ArchivedFile, ArchivedLoss, ReplacedFile)
 
 
 @dataclass(frozen=True)
 class ArchivedLog:
-    """One log of a topic, as far as it is archived: a topic that is deleted and made anew has another one.
+    """The archived part of one log of a topic. A topic that is deleted and created again has another log.
 
-    log: its id. generation: 1 for the first log of the topic, 2 for the next. until: all of it up to this
-    pointer is archived or lost. ordinal: how many records it had held by then, -1 if nothing is known of it.
-    files: in the order of their pointers.
+    log: its id. generation: 1 for the first log of the topic, 2 for the next. until: all records up to this
+    pointer are archived or lost. ordinal: the number of records up to there, -1 if it is unknown. files: in
+    the order of their pointers.
     """
 
     topic: str
@@ -95,23 +94,23 @@ class ArchivedLog:
     until: int = 0
     ordinal: int = -1
     lost: int = 0
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[ArchivedLoss, ...] = ()
     files: tuple[ArchivedFile, ...] = ()
 
     @property
     def rows(self) -> int:
-        """Records that are archived."""
+        """The number of archived records."""
         return sum(file.rows for file in self.files)
 
     @property
     def hash(self) -> int:
-        """Their fingerprint."""
+        """The fingerprint of the archived records."""
         return total(file.hash for file in self.files)
 
     def grown(
-        self, until: int, ordinal: int, files: Iterable[ArchivedFile], losses: Iterable[Loss]
+        self, until: int, ordinal: int, files: Iterable[ArchivedFile], losses: Iterable[ArchivedLoss]
     ) -> ArchivedLog:
-        """The same log, archived up to a later pointer."""
+        """Return the log, archived up to a later pointer."""
         missing = tuple(losses)
         return replace(
             self,
@@ -123,36 +122,36 @@ class ArchivedLog:
         )
 
     def merged(self, merged: Mapping[ArchivedFile, Sequence[ArchivedFile]]) -> ArchivedLog:
-        """The same log with new files, each in the place of several old ones."""
+        """Return the log with each new file in place of several old ones."""
         gone = {old for several in merged.values() for old in several}
         kept = [file for file in self.files if file not in gone]
         return replace(self, files=tuple(sorted([*kept, *merged], key=_first)))
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ArchiveManifest:
     """An archive after one commit."""
 
     commit: int = 0
     logs: tuple[ArchivedLog, ...] = ()
-    replaced: tuple[Replaced, ...] = field(default=())
+    replaced: tuple[ReplacedFile, ...] = field(default=())
 
     def newest(self, topic: str) -> ArchivedLog | None:
-        """The log of a topic that was archived last."""
+        """The newest log of a topic."""
         return max((log for log in self.logs if log.topic == topic), key=_generation, default=None)
 
     def files(self, topics: Callable[[str], bool]) -> list[ArchivedFile]:
-        """The files of those topics."""
+        """The files of the topics that match."""
         return [file for log in self.logs if topics(log.topic) for file in log.files]
 
-    def with_log(self, log: ArchivedLog) -> Manifest:
-        """The same with this in the place of what was known of the log."""
+    def with_log(self, log: ArchivedLog) -> ArchiveManifest:
+        """Return the manifest with this state of a log."""
         same = (log.topic, log.generation)
         others = [one for one in self.logs if (one.topic, one.generation) != same]
-        return replace(self, logs=tuple(sorted([*others, log], key=_place)))
+        return replace(self, logs=tuple(sorted([*others, log], key=_log_key)))
 
     def encoded(self, commit: int) -> bytes:
-        """The content of the file, as the commit of this number writes it."""
+        """The content of the file for the commit of this number."""
         logs = [_log_object(log) for log in self.logs]
         replaced = [one._asdict() for one in self.replaced]
         content = {"archive": VERSION, "commit": commit, "logs": logs, "replaced": replaced}
@@ -160,8 +159,8 @@ class Manifest:
         return f'{{"checksum": "{_checksum(text)}",\n"manifest": {text}}}\n'.encode()
 
 
-def decoded(content: bytes, where: str) -> Manifest:
-    """A manifest of a file's content; where: the file. Raises `Damaged`, or ``unsupported_version``."""
+def decoded(content: bytes, where: str) -> ArchiveManifest:
+    """Decode the content of a file; where: its path. Raises `Damaged`, or ``unsupported_version``."""
     try:
         said = json.loads(content)
         body = said["manifest"]
@@ -173,7 +172,9 @@ def decoded(content: bytes, where: str) -> Manifest:
         logs = tuple(map(_log_of, body["logs"]))
         if any(file.hash >= MODULUS for log in logs for file in log.files):
             raise error("unsupported_version", f"{where} {_OLDER}", _OLDER_HINT)
-        return Manifest(int(body["commit"]), logs, tuple(_known(Replaced, one) for one in body["replaced"]))
+        return ArchiveManifest(
+            int(body["commit"]), logs, tuple(_known(ReplacedFile, one) for one in body["replaced"])
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise _no_manifest(where, f"{type(problem).__name__}: {problem}") from None
 
@@ -193,14 +194,14 @@ def _log_object(log: ArchivedLog) -> dict[str, Any]:
 
 def _log_of(said: dict[str, Any]) -> ArchivedLog:
     files = tuple(_known(ArchivedFile, {**one, "hash": int(one["hash"], 16)}) for one in said["files"])
-    losses = tuple(_known(Loss, one) for one in said["losses"])
+    losses = tuple(_known(ArchivedLoss, one) for one in said["losses"])
     rest = {name: said[name] for name in ("topic", "generation", "ordinal", "lost")}
     until = check_pointer(said["until"])
     return ArchivedLog(log=int(said["log"], 16), until=until, losses=losses, files=files, **rest)
 
 
 def _known(kind: type[T], said: Mapping[str, Any]) -> T:
-    """What an object says, without the keys of a later program."""
+    """Make a tuple of an object; ignores keys of later versions."""
     return kind(**{name: said[name] for name in kind._fields})
 
 
@@ -221,8 +222,8 @@ def _no_manifest(where: str, why: str) -> QuothError:
     )
 
 
-def _kept(losses: Sequence[Loss]) -> tuple[Loss, ...]:
-    """The newest ones, and in front of them older damage put together as one: there a trim has to stop."""
+def _kept(losses: Sequence[ArchivedLoss]) -> tuple[ArchivedLoss, ...]:
+    """The newest losses, and in front of them one for all older damage, where a trim has to stop."""
     if len(losses) <= LOSSES_MAX:
         return tuple(losses)
     newest = losses[1 - LOSSES_MAX :]
@@ -230,7 +231,7 @@ def _kept(losses: Sequence[Loss]) -> tuple[Loss, ...]:
     if not damaged:
         return (losses[-LOSSES_MAX], *newest)
     records = sum(loss.records for loss in damaged)
-    return (Loss(damaged[0].after, damaged[-1].next, records, "damaged"), *newest)
+    return (ArchivedLoss(damaged[0].after, damaged[-1].next, records, "damaged"), *newest)
 
 
 def _first(file: ArchivedFile) -> int:
@@ -241,5 +242,5 @@ def _generation(log: ArchivedLog) -> int:
     return log.generation
 
 
-def _place(log: ArchivedLog) -> tuple[str, int]:
+def _log_key(log: ArchivedLog) -> tuple[str, int]:
     return log.topic, log.generation

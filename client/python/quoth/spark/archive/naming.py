@@ -1,12 +1,11 @@
-"""The names in an archive, laid out as Hive lays out partitions, so that others find their way without us.
+"""Paths in an archive, with folders as Hive names partitions, so that other programs can read them.
 
     topic=orders/day=2026-01-02/01767312000000000-01767398399999999.parquet
 
-A file is named by the pointers of its first and its last record; those of a topic that was made anew have the
-number of its generation behind that. What would disturb a path or a reader of partitions is written in a
-topic's name as %XX, as Hive, Spark and pyarrow do. A name that becomes too long for a folder so is cut and
-ends in ~ and its hash: then the manifest and each file's footer tell it. So does the one name that means
-"no value" to them.
+The name of a file has the pointers of its first and its last record, and the generation of a topic that was
+created again. Characters that are special in paths or for readers of partitions are written as %XX, as Hive,
+Spark and pyarrow do. A name that would be too long for a folder is cut and ends in ~ and its hash; the
+manifest and the footers have the whole name. The same holds for the name that readers take for "no value".
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ SUFFIX = ".parquet"
 _TOPIC, _DAY = "topic=", "day="
 _SPECIAL = frozenset("\"#%'*/:=?\\{}[]^~<>|\x7f")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-"""What readers of partitions take for no value at all."""
+"""The name that readers of partitions take for null."""
 _FOLDER_BYTES_MAX = 240
-"""Of the 255 that file systems have for a name."""
+"""Of the 255 bytes that file systems allow for a name."""
 _CUT_BYTES = 200
 _FILE = re.compile(
     r"topic=[^/]+/day=\d{4}-\d\d-\d\d/(\d{17}-\d{17}(\.\d+)?\.parquet|\.[0-9a-f]{16}\.parquet\.tmp)"
     r"|\.[0-9a-f]{16}_manifest\.json\.tmp"
 )
-"""What an archive makes beside its manifest."""
+"""The paths of files and temporary files of an archive, but for its manifest."""
 
 
 def topic_folder(topic: str) -> str:
@@ -42,29 +41,29 @@ def topic_folder(topic: str) -> str:
 
 
 def topic_in(folder: str) -> str | None:
-    """The topic of a folder; None if its name could not be that of one."""
+    """The topic of a folder; None if the folder's name was cut."""
     return None if "~" in folder else name_in(folder)
 
 
 def name_in(folder: str) -> str:
-    """What readers of partitions take for the topic of a folder."""
+    """The name that readers of partitions see for the topic of a folder."""
     return unquote(folder.removeprefix(_TOPIC))
 
 
 def day_of(pointer: int) -> int:
-    """The day of a pointer, UTC, counted from 1970."""
+    """The day of a pointer, UTC, as a number of days since 1970."""
     return pointer // DAY_US
 
 
 def file_name(topic: str, first: int, last: int, generation: int) -> str:
-    """Where a file with the records from one pointer to another lies, both of the same day."""
+    """The path of a file with the records from one pointer to another, both of the same day."""
     day = datetime.fromtimestamp(day_of(first) * 86_400, UTC).strftime("%Y-%m-%d")
     number = f".{generation}" if generation > 1 else ""
     return f"{topic_folder(topic)}/{_DAY}{day}/{first:017d}-{last:017d}{number}{SUFFIX}"
 
 
 def is_ours(name: str) -> bool:
-    """Is a file of this name, seen from the archive's folder, one that an archive has made?"""
+    """True if an archive makes files of this path, relative to the archive's folder."""
     return _FILE.fullmatch(name) is not None
 
 
@@ -73,7 +72,7 @@ def _escaped(character: str) -> str:
 
 
 def _cut(topic: str) -> str:
-    """As much of the beginning as fits."""
+    """The escaped beginning of a name, of at most `_CUT_BYTES`."""
     kept = ""
     for character in map(_escaped, topic):
         if len((kept + character).encode()) > _CUT_BYTES:

@@ -1,7 +1,7 @@
 """The Parquet files of an archive: written in workers, in the order of pointers, a file for each day.
 
-The columns are those that the Spark source has, and the ordinal: how many records the topic had ever held
-before this one. Each footer says of which topic and log the records are, and their fingerprint.
+The columns are those of the Spark source, and the ordinal: the number of records that the topic held before
+this one. Each footer has the topic, the log and the fingerprint of the records.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from quoth.spark.archive import naming
 from quoth.spark.archive.fingerprint import MODULUS, fingerprint
 from quoth.spark.archive.manifest import ArchivedFile
-from quoth.spark.atomic_files import Draft, make_directory
-from quoth.spark.sink.arrow_buffers import cells_of
+from quoth.spark.atomic_files import AtomicFile, make_directory
+from quoth.spark.sink.arrow_buffers import buffers_of
 from quoth.spark.source.arrow import TYPES
 from quothwire.errors import QuothError, error
 
@@ -33,21 +33,22 @@ COMPRESSION = "zstd"
 _COMPRESSED = [name for name in COLUMNS if name not in ("value", "headers")] + [
     f"headers.list.element.{name}" for name in ("key", "value")
 ]
-"""Always; values where that shrinks them."""
+"""The columns that are always compressed; values are if that shrinks them."""
 SAMPLES, SAMPLE_BYTES = 16, 16 * 2**10
-"""By how many stretches of a file's first row group that is found out, and how long they are."""
+"""The number and the size of samples of a file's first row group that decide on the compression of values."""
 SHRUNK = 0.95
-"""What zstd makes of them has to be a smaller part of them than this."""
+"""Values are compressed if zstd makes the samples smaller than this part of them."""
 ROW_GROUP_BYTES = 32 * 2**20
-"""Before encoding: what a writer holds in memory, and a reader has to read at once."""
-_PLACES = ["offset", "timestamp", "ordinal"]
-"""The columns by which a query is helped to leave something out."""
-_ENCODINGS = {**dict.fromkeys(_PLACES, "DELTA_BINARY_PACKED"), "value": "DELTA_LENGTH_BYTE_ARRAY"}
-"""Lengths apart from the bytes: what does not shrink is found out at once, in two thirds of the time."""
+"""Bytes before encoding: a writer holds so many in memory, and a reader reads so many at once."""
+_RISING = ["offset", "timestamp", "ordinal"]
+"""The columns with statistics, by which a query can skip row groups."""
+_ENCODINGS = {**dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"), "value": "DELTA_LENGTH_BYTE_ARRAY"}
+"""DELTA_LENGTH_BYTE_ARRAY keeps lengths apart from bytes: incompressible values take two thirds of the
+time."""
 
 
 class Lineage(NamedTuple):
-    """Of which log some records are. generation: the number of that log among those of its topic."""
+    """The log of some records. generation: the number of the log among those of its topic."""
 
     topic: str
     log: int
@@ -55,9 +56,9 @@ class Lineage(NamedTuple):
 
 
 class ArchiveWriter:
-    """Writes records of one log into an archive's folder. Left with an error, the last file is not there.
+    """Writes records of one log to an archive's folder. After an error, the unfinished file is removed.
 
-    written: the files that are finished, each durable under its name.
+    written: the finished files, each synced under its name.
     """
 
     def __init__(self, root: Path, lineage: Lineage) -> None:
@@ -79,7 +80,7 @@ class ArchiveWriter:
                 self._file.drop()
 
     def write(self, records: pa.RecordBatch) -> None:
-        """Write records that lie behind those before, with the columns of `COLUMNS`, in their order."""
+        """Write records with the columns of `COLUMNS`, behind the records before."""
         for part in _days(records):
             day = naming.day_of(part.column("offset")[0].as_py())
             if self._file is not None and self._file.day != day:
@@ -94,7 +95,7 @@ class ArchiveWriter:
 
 
 class _DayFile:
-    """One file while it is written. first: the first of its records."""
+    """A file while it is written. first: its first records."""
 
     def __init__(self, root: Path, lineage: Lineage, first: pa.RecordBatch) -> None:
         self._root = root
@@ -102,12 +103,12 @@ class _DayFile:
         self._first = self._last = first.column("offset")[0].as_py()
         self._ordinal = first.column("ordinal")[0].as_py()
         self.day = naming.day_of(self._first)
-        self._rows = self._hash = self._waiting_bytes = 0
-        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._hash = self._pending_bytes = 0
+        self._pending: list[pa.RecordBatch] = []
         folder = (root / self._name).parent
         for path in (folder.parent, folder):
             make_directory(path)
-        self._draft = Draft(folder, naming.SUFFIX)
+        self._file = AtomicFile(folder, naming.SUFFIX)
         self._writer: pq.ParquetWriter | None = None
 
     @property
@@ -115,43 +116,43 @@ class _DayFile:
         return naming.file_name(self._lineage.topic, self._first, self._last, self._lineage.generation)
 
     def write(self, records: pa.RecordBatch) -> None:
-        """Take records; what waits is encoded once it is enough for a row group."""
+        """Take records; encodes them once they are enough for a row group."""
         self._rows += records.num_rows
         self._hash = (self._hash + fingerprint(records)) % MODULUS
         self._last = records.column("offset")[-1].as_py()
-        self._waiting.append(pa.RecordBatch.from_arrays(records.columns, schema=SCHEMA))
-        self._waiting_bytes += records.nbytes
-        if self._waiting_bytes >= ROW_GROUP_BYTES:
+        self._pending.append(pa.RecordBatch.from_arrays(records.columns, schema=SCHEMA))
+        self._pending_bytes += records.nbytes
+        if self._pending_bytes >= ROW_GROUP_BYTES:
             self._encode()
 
     def finish(self) -> ArchivedFile:
-        """Put it in place, durably."""
+        """Encode pending records, write the footer, and put the file in place."""
         try:
             self._encode()
             assert self._writer is not None, "there is no file without records"
             self._writer.add_key_value_metadata(self._footer())
             self._writer.close()
-            size = self._draft.keep(self._root / self._name)
+            size = self._file.keep(self._root / self._name)
         except BaseException:
             self.drop()
             raise
         return ArchivedFile(self._name, self._first, self._last, self._rows, size, self._ordinal, self._hash)
 
     def drop(self) -> None:
-        """Let nothing of it be left."""
+        """Remove the unfinished file."""
         if self._writer is not None:
-            with suppress(OSError, ValueError, pa.ArrowException):  # it writes what it still has
+            with suppress(OSError, ValueError, pa.ArrowException):  # close() writes the rest
                 self._writer.close()
-        self._draft.drop()
+        self._file.drop()
 
     def _encode(self) -> None:
-        if self._waiting:
-            self._writer = self._writer or _writer(self._draft, self._waiting)
-            table = pa.Table.from_batches(self._waiting, SCHEMA)
+        if self._pending:
+            self._writer = self._writer or _writer(self._file, self._pending)
+            table = pa.Table.from_batches(self._pending, SCHEMA)
             self._writer.write_table(table, row_group_size=table.num_rows)
-            self._draft.hand_over()
-            self._waiting.clear()
-            self._waiting_bytes = 0
+            self._file.hand_over()
+            self._pending.clear()
+            self._pending_bytes = 0
 
     def _footer(self) -> dict[str, str]:
         topic, log, generation = self._lineage
@@ -169,7 +170,7 @@ class _DayFile:
 
 
 def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
-    """See whether a file is there and says of itself what the manifest says.
+    """Compare a file's footer with the manifest.
 
     Raises `Damaged`; FileNotFoundError or another OSError if the file cannot be read.
     """
@@ -189,7 +190,7 @@ def check_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
 
 
 def require_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
-    """As `check_footer`, but raises `Damaged` for a missing file, too."""
+    """Compare a file's footer with the manifest; raises `Damaged` for a missing file, too."""
     try:
         check_footer(root, lineage, file)
     except FileNotFoundError:
@@ -197,17 +198,17 @@ def require_footer(root: Path, lineage: Lineage, file: ArchivedFile) -> None:
 
 
 def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
-    """The records of a file, in the order of their pointers.
+    """Read the records of a file, in the order of their pointers.
 
-    Raises `Damaged`, at the end if they are others than the manifest says; FileNotFoundError or another
-    OSError if the file cannot be read.
+    Raises `Damaged`, at the end if they differ from the manifest; FileNotFoundError or another OSError if the
+    file cannot be read.
     """
     path = root / file.name
     rows, hashed, last, ordinal = 0, 0, file.first - 1, file.ordinal - 1
     with _damage_of(path), pq.ParquetFile(path, page_checksum_verification=True) as opened:
         if not opened.schema_arrow.equals(SCHEMA):
             raise _damaged(path, "its columns are not those of an archive")
-        for number in range(opened.num_row_groups):  # one at a time: that is what bounds the memory
+        for number in range(opened.num_row_groups):  # one at a time, which bounds the memory
             for records in opened.read_row_group(number, list(COLUMNS)).to_batches():
                 _check_order(path, records, last, ordinal)
                 last, ordinal = (records.column(name)[-1].as_py() for name in ("offset", "ordinal"))
@@ -224,7 +225,7 @@ def read_file(root: Path, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _damage_of(path: Path) -> Iterator[None]:
-    """Raise `Damaged` for what is no valid Parquet file, and leave errors of the file system as they are."""
+    """Raise `Damaged` for an invalid Parquet file; errors of the file system pass unchanged."""
     try:
         yield
     except (OSError, ValueError, pa.ArrowException) as problem:
@@ -234,7 +235,7 @@ def _damage_of(path: Path) -> Iterator[None]:
 
 
 def _check_order(path: Path, records: pa.RecordBatch, last: int, ordinal: int) -> None:
-    """Raise `Damaged` if records do not follow a pointer and an ordinal in their order."""
+    """Raise `Damaged` unless pointers and ordinals rise from the last ones before."""
     offsets, ordinals = (np.from_dlpack(records.column(name)) for name in ("offset", "ordinal"))
     times = np.from_dlpack(records.column("timestamp").cast(pa.int64()))
     if (np.diff(offsets, prepend=last) <= 0).any():
@@ -245,30 +246,30 @@ def _check_order(path: Path, records: pa.RecordBatch, last: int, ordinal: int) -
         raise _damaged(path, "a time is not that of its pointer")
 
 
-def _writer(draft: Draft, first: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:
-    """What writes a file. first: the first of its records."""
+def _writer(file: AtomicFile, first: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:
+    """Open a Parquet writer. first: the first records, which decide on the compression."""
     return pq.ParquetWriter(
-        draft.file,
+        file.file,
         SCHEMA,
         compression=dict.fromkeys(_COMPRESSED, COMPRESSION) | {"value": _compression(first)},
         use_dictionary=["key"],
         column_encoding=_ENCODINGS,
-        write_statistics=_PLACES,
+        write_statistics=_RISING,
         write_page_checksum=True,
     )
 
 
 def _compression(records: Sequence[pa.RecordBatch]) -> str:
-    """How values like these are stored: random or compressed ones as they are, for zstd finds nothing in them
-    and takes a twentieth of an archive's time for that."""
+    """Choose the compression of values: none for random or compressed ones, which zstd cannot shrink and
+    would spend a twentieth of an archive's time on."""
     some = records[:: math.ceil(len(records) / SAMPLES)]
-    sample = b"".join(cells_of(one.column("value"))[1][:SAMPLE_BYTES] for one in some)
+    sample = b"".join(buffers_of(one.column("value"))[1][:SAMPLE_BYTES] for one in some)
     shrinks = len(pa.Codec(COMPRESSION).compress(sample)) < SHRUNK * len(sample)
     return COMPRESSION if shrinks else "none"
 
 
 def _days(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The records of each day by themselves."""
+    """Divide records by day."""
     offsets = np.from_dlpack(records.column("offset"))
     start, end = 0, records.num_rows
     while start < end:

@@ -1,4 +1,4 @@
-"""Reading an archive by its manifest: as it was after one commit, whatever is written or merged meanwhile."""
+"""Reads an archive by its manifest: as it was after one commit, through writes and merges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quoth.core.calls import last_before
 from quoth.selection import Selection
-from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Manifest
+from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, ArchiveManifest
 from quoth.spark.archive.naming import name_in, topic_folder, topic_in
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.atomic_files import local_path
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LOCAL = "file://"
-"""A cluster's usual file system may be another one."""
+"""The scheme of paths for Spark, because a cluster may have another default file system."""
 _GLOB = "__globPaths__"
-"""Spark's own word: are there patterns in the paths?"""
+"""Spark's option for patterns in paths."""
 SPARK_SCHEMA = (
     "offset long, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key: string, value: binary>>, ordinal long, topic string, day date"
@@ -38,12 +38,12 @@ def archived_files(
     """The paths of the files with the records of some topics, each log's in the order of its pointers.
 
     archive: its folder. topics: names and patterns, all by default. since, until: only files that may hold
-    records of that time. The files stay for as long as compaction was told to keep what it replaces, a
-    quarter of an hour by default. Raises FileNotFoundError if there is no archive, `NotFound`
-    ``unknown_topic`` for a name that it does not have, ``unsupported_version`` or `Damaged`.
+    records of that time. Replaced files stay for the keep_replaced of compactions, a quarter of an hour by
+    default. Raises FileNotFoundError if there is no archive, `NotFound` ``unknown_topic`` for a name that it
+    does not have, ``unsupported_version`` or `Damaged`.
     """
     root = local_path(archive)
-    return [str(root / file.name) for _, file in _chosen(root, topics, since, until)]
+    return [str(root / file.name) for _, file in _selected(root, topics, since, until)]
 
 
 def read_archive(
@@ -54,24 +54,24 @@ def read_archive(
     since: Timestamp | None = None,
     until: Timestamp | None = None,
 ) -> DataFrame:
-    """The archived records of some topics, with the columns of the Spark source, `ordinal` and `day`.
+    """Read the archived records of some topics, with the columns of the Spark source, `ordinal` and `day`.
 
     since is included, until is not. Other arguments and errors as for `archived_files`.
     """
     root = local_path(archive)
-    chosen = _chosen(root, topics, since, until)
-    if not chosen:
+    selected = _selected(root, topics, since, until)
+    if not selected:
         return spark.createDataFrame([], SPARK_SCHEMA)
     reader = spark.read.schema(SPARK_SCHEMA).option("basePath", f"{_LOCAL}{root}").option(_GLOB, "false")
-    frame = reader.parquet(*(f"{_LOCAL}{root / file.name}" for _, file in chosen))
-    frame = _named(frame, {topic for topic, _ in chosen})
+    frame = reader.parquet(*(f"{_LOCAL}{root / file.name}" for _, file in selected))
+    frame = _named(frame, {topic for topic, _ in selected})
     if since is not None:
         frame = frame.where(frame["offset"] > cursor(None, since, 0))
     return frame if until is None else frame.where(frame["offset"] <= last_before(until))
 
 
-def logs_of(manifest: Manifest, topics: Selection) -> list[ArchivedLog]:
-    """What is archived of some topics.
+def logs_of(manifest: ArchiveManifest, topics: Selection) -> list[ArchivedLog]:
+    """Select the logs of some topics.
 
     Raises `NotFound` ``unknown_topic`` for a name that the archive does not have, and if no topic matches.
     """
@@ -88,10 +88,10 @@ def logs_of(manifest: Manifest, topics: Selection) -> list[ArchivedLog]:
     return logs
 
 
-def _chosen(
+def _selected(
     root: Path, topics: str | Iterable[str] | None, since: Timestamp | None, until: Timestamp | None
 ) -> list[tuple[str, ArchivedFile]]:
-    """The files that are meant, each with its topic."""
+    """The selected files, each with its topic."""
     selection, manifest = Selection("*" if topics is None else topics), read_manifest(root)
     logs = logs_of(manifest, selection) if selection.names else manifest.logs
     after, last = cursor(None, since, 0), last_before(until)
@@ -105,7 +105,7 @@ def _chosen(
 
 
 def _named(frame: DataFrame, topics: Iterable[str]) -> DataFrame:
-    """The same with the names of topics that cannot be those of folders."""
+    """Replace names that were cut for a folder by those of their topics."""
     folders = {topic_folder(topic): topic for topic in topics}
     cut = {name_in(folder): topic for folder, topic in folders.items() if topic_in(folder) is None}
     if not cut:

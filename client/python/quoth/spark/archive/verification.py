@@ -1,7 +1,7 @@
-"""Verifies the files of an archive against its manifest: are they there, and do they hold what it says.
+"""Verifies the files of an archive against its manifest.
 
-Two depths: `absent` asks the file system for names and sizes, which each archiving and compaction does first;
-`verified` reads every byte. Nothing is locked and nothing is changed.
+`absent` compares names and sizes, which each archiving and compaction does first. `verified` reads every
+byte. Neither locks or changes anything.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from quothwire.errors import Damaged, error
 ONE_FOLDER = "all workers and the driver need the same folder: use a shared file system"
 
 
-class Finding(NamedTuple):
-    """A file that is not what the manifest says, or two that contradict each other.
+class FileFinding(NamedTuple):
+    """A file that differs from the manifest, or two files that contradict each other.
 
     kind: ``missing``, ``damaged``, ``unreadable`` (the file system refuses to read it) or ``manifest``. rows:
-    how many records the manifest says that it holds.
+    the number of its records in the manifest.
     """
 
     topic: str
@@ -35,10 +35,10 @@ class Finding(NamedTuple):
     text: str
 
 
-class Bad(Exception):
-    """Raised by `read_named`: the file is not what the manifest says. finding: why."""
+class BadFile(Exception):
+    """Raised by `read_named` for a file that differs from the manifest."""
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: FileFinding) -> None:
         super().__init__(finding.text)
         self.finding = finding
 
@@ -52,26 +52,26 @@ def named_files(logs: Iterable[ArchivedLog]) -> list[Named]:
     return [(Lineage(log.topic, log.log, log.generation), file) for log in logs for file in log.files]
 
 
-def absent(root: Path, files: Iterable[Named]) -> list[Finding]:
+def absent(root: Path, files: Iterable[Named]) -> list[FileFinding]:
     """The files that are missing, unreadable, or of another size than the manifest says."""
     return [found for lineage, file in files if (found := _absent(root, lineage, file)) is not None]
 
 
-def verified(root: str, files: Iterable[Named]) -> list[Finding]:
-    """Read files whole; returns those that are missing, unreadable or damaged. It is the work of a task."""
+def verified(root: str, files: Iterable[Named]) -> list[FileFinding]:
+    """Read files whole, in a worker; returns those that are missing, unreadable or damaged."""
     found = (_verified(Path(root), lineage, file) for lineage, file in files)
     return [one for one in found if one is not None]
 
 
 def read_named(root: Path, lineage: Lineage, file: ArchivedFile) -> Iterator[pa.RecordBatch]:
-    """The records of a file, in the order of their pointers. Raises `Bad`."""
+    """Read the records of a file, in the order of their pointers. Raises `BadFile`."""
     try:
         yield from read_file(root, file)
     except (OSError, Damaged) as problem:
-        raise Bad(_finding(root, lineage, file, problem)) from None
+        raise BadFile(_finding(root, lineage, file, problem)) from None
 
 
-def check_shared(root: Path, findings: Iterable[Finding]) -> None:
+def check_shared(root: Path, findings: Iterable[FileFinding]) -> None:
     """Raise ``bad_request`` if this process sees a file that a worker reports as missing."""
     for one in findings:
         if one.kind == "missing" and (root / one.name).is_file():
@@ -87,16 +87,16 @@ def check_written(root: Path, files: Iterable[ArchivedFile]) -> None:
             raise error("bad_request", what, ONE_FOLDER)
 
 
-def overlaps(log: ArchivedLog) -> Iterator[Finding]:
+def overlaps(log: ArchivedLog) -> Iterator[FileFinding]:
     """The files of a log whose records do not lie before those of the next file."""
     for one, other in pairwise(log.files):
         if one.last >= other.first or other.ordinal < one.ordinal + one.rows:
             text = f"{one.name} overlaps {other.name}"
-            yield Finding(log.topic, "manifest", one.name, one.rows, text)
+            yield FileFinding(log.topic, "manifest", one.name, one.rows, text)
 
 
-def contradictions(log: ArchivedLog) -> Iterator[Finding]:
-    """What cannot be true of a log's files together: overlaps, more missing records than were lost."""
+def contradictions(log: ArchivedLog) -> Iterator[FileFinding]:
+    """Contradictions among the files of a log: overlaps, and more missing records than were lost."""
     if not log.files:
         return
     yield from overlaps(log)
@@ -105,10 +105,10 @@ def contradictions(log: ArchivedLog) -> Iterator[Finding]:
     missing += sum(max(0, other.ordinal - one.ordinal - one.rows) for one, other in pairwise(log.files))
     if missing > log.lost:
         text = f"{missing:,} records of {log.topic!r} are in no file, and {log.lost:,} were lost"
-        yield Finding(log.topic, "manifest", newest.name, missing - log.lost, text)
+        yield FileFinding(log.topic, "manifest", newest.name, missing - log.lost, text)
 
 
-def _finding(root: Path, lineage: Lineage, file: ArchivedFile, problem: OSError | Damaged) -> Finding:
+def _finding(root: Path, lineage: Lineage, file: ArchivedFile, problem: OSError | Damaged) -> FileFinding:
     """The finding for a file that an error was raised for."""
     path = root / file.name
     match problem:
@@ -118,10 +118,10 @@ def _finding(root: Path, lineage: Lineage, file: ArchivedFile, problem: OSError 
             kind, text = "unreadable", f"{path}: {os.strerror(problem.errno or 0)}"
         case _:
             kind, text = "damaged", problem.text
-    return Finding(lineage.topic, kind, file.name, file.rows, text)
+    return FileFinding(lineage.topic, kind, file.name, file.rows, text)
 
 
-def _absent(root: Path, lineage: Lineage, file: ArchivedFile) -> Finding | None:
+def _absent(root: Path, lineage: Lineage, file: ArchivedFile) -> FileFinding | None:
     path = root / file.name
     try:
         size = path.stat().st_size
@@ -129,11 +129,11 @@ def _absent(root: Path, lineage: Lineage, file: ArchivedFile) -> Finding | None:
         return _finding(root, lineage, file, problem)
     if size != file.bytes:
         text = f"{path}: {size:,} bytes instead of {file.bytes:,}"
-        return Finding(lineage.topic, "damaged", file.name, file.rows, text)
+        return FileFinding(lineage.topic, "damaged", file.name, file.rows, text)
     return None
 
 
-def _verified(root: Path, lineage: Lineage, file: ArchivedFile) -> Finding | None:
+def _verified(root: Path, lineage: Lineage, file: ArchivedFile) -> FileFinding | None:
     found = _absent(root, lineage, file)
     if found is not None:
         return found
@@ -143,6 +143,6 @@ def _verified(root: Path, lineage: Lineage, file: ArchivedFile) -> Finding | Non
             pass
     except (OSError, Damaged) as problem:
         return _finding(root, lineage, file, problem)
-    except Bad as bad:
+    except BadFile as bad:
         return bad.finding
     return None

@@ -18,15 +18,15 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
-from quoth.spark.archive.archiver import FILE_BYTES, KEEP_REPLACED_S, Archiver, Policy, Tally
+from quoth.spark.archive.archiver import FILE_BYTES, KEEP_REPLACED_S, ArchiveTally, Policy, TopicArchiver
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.atomic_files import local_path
 from quoth.spark.jobs import session
 from quoth.spark.jobs.broker import awaited
-from quoth.spark.jobs.session import Summary
+from quoth.spark.jobs.session import JobSummary
 from quoth.spark.jobs.verify import findings_lines
 from quoth.spark.source.ranges import named
-from quoth.spark.workers import OnSpark
+from quoth.spark.workers import SparkWorkers
 
 
 def job(
@@ -44,7 +44,7 @@ def job(
     timeout: seconds that the broker may take for an answer, more once the job has begun. tell: gets what a
     person should know meanwhile. Raises `RequestError` for an archive that is no path or of another version
     and a bad selection, `Damaged` for its manifest, OSError, `NotFound` for topics that do not exist,
-    `Disconnected`. The job raises as `Archiver.run`.
+    `Disconnected`. The job raises as `TopicArchiver.run`.
     """
     root, selection = local_path(archive), [topics] if isinstance(topics, str) else list(topics)
     with suppress(FileNotFoundError):
@@ -52,10 +52,10 @@ def job(
     with Client(url, None, timeout) as broker:
         named(broker, selection)
 
-    def run(spark: SparkSession) -> Summary:
+    def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
         with awaited(url, timeout, tell) as broker:
-            archiver = Archiver(broker, root, OnSpark(spark), selection, policy, tell)
+            archiver = TopicArchiver(broker, root, SparkWorkers(spark), selection, policy, tell)
             if follow is None:
                 archiver.run()
             else:
@@ -65,7 +65,7 @@ def job(
     return session.Job(run, "what was committed is archived: run it again to go on behind that")
 
 
-def summary_of(tally: Tally, root: Path, seconds: float) -> Summary:
+def summary_of(tally: ArchiveTally, root: Path, seconds: float) -> JobSummary:
     """What was done. It is good if no record was lost, and the files of runs before are there."""
     rate = tally.records / seconds if seconds else 0.0
     lines = [
@@ -91,7 +91,7 @@ def summary_of(tally: Tally, root: Path, seconds: float) -> Summary:
         "commits": tally.commits,
         "findings": [one._asdict() for one in tally.findings],
     }
-    return Summary(lines, content, good=not tally.lost and not tally.findings)
+    return JobSummary(lines, content, good=not tally.lost and not tally.findings)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

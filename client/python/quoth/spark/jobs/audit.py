@@ -25,8 +25,8 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from quoth.spark.atomic_files import refuse_existing
 from quoth.spark.jobs import session
-from quoth.spark.jobs.runs import Run, shares
-from quoth.spark.jobs.session import Summary, printable
+from quoth.spark.jobs.runs import SegmentRun, shares
+from quoth.spark.jobs.session import JobSummary, printable
 from quothlog import file_format
 from quothlog.datadir import topic_file
 from quothlog.datadir.discovery import FoundLog, places
@@ -39,7 +39,7 @@ FOUND_MAX = 1_000
 """Findings that a summary tells one by one; `Audit.findings` has all of them."""
 
 
-class Finding(NamedTuple):
+class AuditFinding(NamedTuple):
     """Something that is not as it should be.
 
     kind: one of `inspection.Wrong`, or what `KINDS` explains. damage: does it make the verdict? start, end:
@@ -81,20 +81,20 @@ _SEGMENT = (
 _AMOUNTS = ("batches", "records", "bytes")
 
 
-class Log(NamedTuple):
+class AuditedLog(NamedTuple):
     """A log as its directory tells it: its segments, the bytes of each, and what is wrong beside them."""
 
     place: FoundLog
     listed: Listing
     sizes: list[int]
-    found: list[Finding]
+    found: list[AuditFinding]
 
 
 @dataclass(frozen=True)
 class Audit:
     """What was looked at, and what was found: a row for each segment, and one for each finding."""
 
-    logs: list[Log]
+    logs: list[AuditedLog]
     segments: DataFrame
     findings: DataFrame
 
@@ -103,7 +103,7 @@ class Audit:
         self.segments.write.parquet(f"{directory}/segments")
         self.findings.write.parquet(f"{directory}/findings")
 
-    def summary(self) -> Summary:
+    def summary(self) -> JobSummary:
         """What was looked at and what was found, with a verdict: good if nothing is damaged."""
         sums = [functions.sum(name).alias(name) for name in _AMOUNTS]
         amounts = self.segments.groupBy("directory").agg(functions.count("*").alias("segments"), *sums)
@@ -112,12 +112,12 @@ class Audit:
             functions.sum(functions.greatest("records", functions.lit(0))).alias("missing"),
         )
         first = self.findings.orderBy("directory", "path", "start").limit(FOUND_MAX)
-        found = [Finding(*row) for row in first.collect()]
+        found = [AuditFinding(*row) for row in first.collect()]
         seen = {row["directory"]: row.asDict() for row in amounts.collect()}
         return _summary(self.logs, seen, [row.asDict() for row in counts.collect()], found)
 
 
-def logs_in(directories: Iterable[str | Path], topic: str | None = None) -> list[Log]:
+def logs_in(directories: Iterable[str | Path], topic: str | None = None) -> list[AuditedLog]:
     """List all logs in some directories. topic: only this one.
 
     Raises FileNotFoundError for a directory that is not there or holds no log, `NotFound` if none holds the
@@ -127,7 +127,7 @@ def logs_in(directories: Iterable[str | Path], topic: str | None = None) -> list
     return [_look(place, named=place.directory in named) for place in _places(named, topic)]
 
 
-def audit(spark: SparkSession, logs: list[Log]) -> Audit:
+def audit(spark: SparkSession, logs: list[AuditedLog]) -> Audit:
     """Look at all segments of some logs."""
     tasks = list(shares([log.sizes for log in logs]))
     listed = spark.sparkContext.broadcast([(log.place.topic, log.listed) for log in logs])
@@ -151,7 +151,7 @@ def job(
     refuse_existing(out)
     logs = logs_in(directories, topic)
 
-    def run(spark: SparkSession) -> Summary:
+    def run(spark: SparkSession) -> JobSummary:
         done = audit(spark, logs)
         if out is not None:
             done.save(out)
@@ -189,7 +189,7 @@ def _places(directories: Iterable[Path], topic: str | None) -> list[FoundLog]:
     return list(found.values())
 
 
-def _look(place: FoundLog, *, named: bool) -> Log:
+def _look(place: FoundLog, *, named: bool) -> AuditedLog:
     """List a directory. named: a log is expected there; one of a broker's may be deleted at any moment.
 
     Raises FileNotFoundError.
@@ -216,10 +216,10 @@ def _look(place: FoundLog, *, named: bool) -> Log:
                     sizes[floor] = entry.stat().st_size
                 else:
                     found += _stray(place, entry)
-    return Log(place, listed, [sizes.get(floor, 0) for floor in listed.floors], found)
+    return AuditedLog(place, listed, [sizes.get(floor, 0) for floor in listed.floors], found)
 
 
-def _stray(place: FoundLog, entry: os.DirEntry[str]) -> Iterator[Finding]:
+def _stray(place: FoundLog, entry: os.DirEntry[str]) -> Iterator[AuditFinding]:
     """What there is to say of a file that is no segment."""
     if file_format.is_quarantined(entry.name):
         size = entry.stat(follow_symlinks=False).st_size
@@ -230,17 +230,17 @@ def _stray(place: FoundLog, entry: os.DirEntry[str]) -> Iterator[Finding]:
         yield _beside(place, entry.name, "foreign", "no file of a log")
 
 
-def _beside(place: FoundLog, name: str, kind: str, text: str, *, damage: bool = False) -> Finding:
+def _beside(place: FoundLog, name: str, kind: str, text: str, *, damage: bool = False) -> AuditFinding:
     """Something about a whole file, or about the directory."""
     directory = str(place.directory)
     path = os.path.join(directory, name) if name else directory
-    return Finding(place.topic, directory, kind, damage, path, 0, 0, 0, 0, -1, 0, text)
+    return AuditFinding(place.topic, directory, kind, damage, path, 0, 0, 0, 0, -1, 0, text)
 
 
 # -- in the executors ---------------------------------------------------------------------------------------
 
 
-def _inspected(share: list[Run], logs: list[tuple[str, Listing]]) -> Iterator[tuple[Any, ...]]:
+def _inspected(share: list[SegmentRun], logs: list[tuple[str, Listing]]) -> Iterator[tuple[Any, ...]]:
     """A row for each segment of a task, and one without a path for each run that was broken off."""
     for run in share:
         topic, listed = logs[run.log]
@@ -251,7 +251,7 @@ def _inspected(share: list[Run], logs: list[tuple[str, Listing]]) -> Iterator[tu
                 last = one.last
         except (QuothError, OSError) as problem:
             text = f"{problem}; what lies behind was not looked at"
-            told = Finding(
+            told = AuditFinding(
                 topic, directory, "unreadable", True, directory, 0, 0, last, 0, -1, -1, text
             )  # fmt: skip
             yield (topic, directory, *[None] * 11, [told])
@@ -265,7 +265,7 @@ def _row(topic: str, directory: str, one: verify.Summary) -> tuple[Any, ...]:
             "no whole batch: it is being written, or a crash has torn it",
         )
         found.append(
-            Finding(
+            AuditFinding(
                 topic,
                 directory,
                 "unfinished",
@@ -283,17 +283,17 @@ def _row(topic: str, directory: str, one: verify.Summary) -> tuple[Any, ...]:
     if one.sealed and not one.indexed:
         path = one.path.with_suffix(file_format.INDEX_SUFFIX)
         text = "no index that agrees: readers do without, `quoth log repair` makes it anew"
-        found.append(Finding(topic, directory, "index", False, str(path), 0, 0, 0, 0, -1, 0, text))
+        found.append(AuditFinding(topic, directory, "index", False, str(path), 0, 0, 0, 0, -1, 0, text))
     return (
         topic, directory, str(one.path), f"{one.log_id:016x}", one.floor, one.first, one.last,
         one.ordinal, one.batches, one.records, one.bytes, one.sealed, one.indexed, found,
     )  # fmt: skip
 
 
-def _of_damage(topic: str, directory: str, damage: Damage) -> Finding:
+def _of_damage(topic: str, directory: str, damage: Damage) -> AuditFinding:
     text = f"{damage.text}, for good" if damage.closed else damage.text
     is_damage = not damage.closed and not damage.is_derived
-    return Finding(
+    return AuditFinding(
         topic, directory, damage.kind.value, is_damage, str(damage.path), damage.start, damage.end,
         damage.after, damage.next, damage.ordinal, damage.records, text,
     )  # fmt: skip
@@ -303,8 +303,11 @@ def _of_damage(topic: str, directory: str, damage: Damage) -> Finding:
 
 
 def _summary(
-    logs: list[Log], seen: dict[str, dict[str, Any]], counts: list[dict[str, Any]], found: list[Finding]
-) -> Summary:
+    logs: list[AuditedLog],
+    seen: dict[str, dict[str, Any]],
+    counts: list[dict[str, Any]],
+    found: list[AuditFinding],
+) -> JobSummary:
     """seen: the amounts of each log by its directory. counts: of findings by directory and kind."""
     told = [_told(log.place, seen, counts) for log in logs]
     totals = {name: sum(one[name] for one in told) for name in ("segments", *_AMOUNTS, "damaged", "missing")}
@@ -324,7 +327,7 @@ def _summary(
         "logs": told,
         "findings": [one._asdict() for one in found],
     }
-    return Summary(lines, content, not totals["damaged"])
+    return JobSummary(lines, content, not totals["damaged"])
 
 
 def _told(place: FoundLog, seen: dict[str, dict[str, Any]], counts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -349,7 +352,7 @@ def _amounts(one: dict[str, Any]) -> str:
     )
 
 
-def _line(one: Finding) -> str:
+def _line(one: AuditFinding) -> str:
     """A finding for people."""
     where = f"bytes {one.start} to {one.end}: " if one.end > one.start else ""
     lost = ""

@@ -25,9 +25,9 @@ from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 from quoth.spark.atomic_files import local_path
 from quoth.spark.jobs import session
-from quoth.spark.jobs.session import Summary, printable
+from quoth.spark.jobs.session import JobSummary, printable
 from quoth.spark.jobs.verify import findings_lines
-from quoth.spark.workers import OnSpark
+from quoth.spark.workers import SparkWorkers
 from quothwire.errors import error
 
 
@@ -51,12 +51,12 @@ def job(
     if topics:
         logs_of(there, selection)
 
-    def run(spark: SparkSession) -> Summary:
+    def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
         with ArchiveStore(root) as store:
             compactor = Compactor(
                 store,
-                OnSpark(spark),
+                SparkWorkers(spark),
                 topics=selection,
                 target_bytes=target_bytes,
                 keep_replaced=keep_replaced,
@@ -67,7 +67,7 @@ def job(
     return session.Job(run, "what was committed is merged, the rest is as it was: run it again to go on")
 
 
-def summary_of(done: Compacted, root: Path, seconds: float) -> Summary:
+def summary_of(done: Compacted, root: Path, seconds: float) -> JobSummary:
     """What was done. It is good if no file was found missing or damaged."""
     line = (
         f"merged {done.merged:,} files into {done.files:,}, {done.records:,} records, {done.bytes:,} bytes, "
@@ -84,7 +84,7 @@ def summary_of(done: Compacted, root: Path, seconds: float) -> Summary:
         "findings": [one._asdict() for one in done.findings],
     }
     found = [f"{one.kind}: {printable(one.text)}" for one in done.findings]
-    return Summary([*found, line, *findings_lines(done.findings)], content, not done.findings)
+    return JobSummary([*found, line, *findings_lines(done.findings)], content, not done.findings)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

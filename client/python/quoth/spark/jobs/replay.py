@@ -23,23 +23,23 @@ from pyspark.sql import SparkSession
 from quoth.client import DEFAULT_TIMEOUT_S, DEFAULT_URL, Client
 from quoth.spark.jobs import session
 from quoth.spark.jobs.broker import awaited
-from quoth.spark.jobs.session import Summary, tell
-from quoth.spark.replay.chunking import Chunk, Limits
-from quoth.spark.replay.inputs import Stream, TableInput, Wish, input_of
+from quoth.spark.jobs.session import JobSummary, tell
+from quoth.spark.replay.chunking import Chunk, ChunkLimits
+from quoth.spark.replay.inputs import ReplayRequest, ReplayStream, TableInput, input_of
 from quoth.spark.replay.rate_limit import LATE_S
-from quoth.spark.replay.replayer import Replayer, Told, newest_version
-from quoth.spark.workers import OnSpark
+from quoth.spark.replay.replayer import Replayer, StreamTally, newest_version
+from quoth.spark.workers import SparkWorkers
 from quoth.timestamps import Timestamp, as_pointer
 from quothwire.errors import NotFound, error
 
 _COUNTS = ("chunks", "records", "bytes", "duplicates", "undecoded")
-"""Of `Told`, in a summary."""
+"""Of `StreamTally`, in a summary."""
 
 
-class Left(NamedTuple):
+class Remaining(NamedTuple):
     """What of a stream is not replayed yet. began: the position that an earlier run has come to."""
 
-    stream: Stream
+    stream: ReplayStream
     began: int
     chunks: list[Chunk]
 
@@ -47,17 +47,17 @@ class Left(NamedTuple):
 def job(
     path: str | Path,
     *,
-    wish: Wish = Wish(),  # noqa: B008
+    wish: ReplayRequest = ReplayRequest(),  # noqa: B008
     since: Timestamp | None = None,
     until: Timestamp | None = None,
     url: str = DEFAULT_URL,
     timeout: float = DEFAULT_TIMEOUT_S,
-    limits: Limits = Limits(),  # noqa: B008
+    limits: ChunkLimits = ChunkLimits(),  # noqa: B008
     speed: float | None = None,
     same_topic: bool = False,
     dry_run: bool = False,
     tell: Callable[[str], None],
-) -> session.Job | Summary:
+) -> session.Job | JobSummary:
     """The job that replays what lies at a path; or what there is to tell, if nothing is left to do.
 
     wish: what of it, and where to; since, until: what of it by its time, the one included and the other not.
@@ -86,12 +86,12 @@ def job(
     if dry_run:
         return _outline(left, speed)
     if not any(one.chunks for one in left):
-        return summary_of([Told(one.stream, one.began) for one in left], 0.0)
+        return summary_of([StreamTally(one.stream, one.began) for one in left], 0.0)
 
-    def run(spark: SparkSession) -> Summary:
+    def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
         with awaited(url, timeout, tell) as broker:
-            replayer = Replayer(broker, source, OnSpark(spark), tell, limits=limits, speed=speed)
+            replayer = Replayer(broker, source, SparkWorkers(spark), tell, limits=limits, speed=speed)
             try:
                 replayer.run(streams)
             except BaseException:
@@ -105,7 +105,7 @@ def job(
     return session.Job(run, "chunks that were published are whole: run it again to go on behind them")
 
 
-def summary_of(told: list[Told], seconds: float, behind: float | None = None) -> Summary:
+def summary_of(told: list[StreamTally], seconds: float, behind: float | None = None) -> JobSummary:
     """What was done with each stream. behind: the most seconds that it was late, None without a pace."""
     records = sum(one.records for one in told)
     rate = round(records / seconds) if seconds else 0
@@ -122,7 +122,7 @@ def summary_of(told: list[Told], seconds: float, behind: float | None = None) ->
     }
     if behind is not None:
         content["behind_s"] = round(behind, 3)
-    return Summary(lines, content)
+    return JobSummary(lines, content)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ):
         parser.add_argument(name, metavar=metavar, help=text)
     parser.add_argument("--speed", metavar="X", type=float, help="X seconds of original time in one")
-    parser.add_argument("--chunk-bytes", metavar="SIZE", type=session.size, default=Limits().bytes)
+    parser.add_argument("--chunk-bytes", metavar="SIZE", type=session.size, default=ChunkLimits().bytes)
     parser.add_argument("--same-topic", action="store_true", help="even into what it was archived from")
     parser.add_argument("--dry-run", action="store_true", help="tell what would be done")
     parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
@@ -158,9 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 # -- what can be refused without Spark ----------------------------------------------------------------------
 
 
-def _typed(typed: argparse.Namespace) -> session.Job | Summary:
+def _typed(typed: argparse.Namespace) -> session.Job | JobSummary:
     """The job of what was typed."""
-    wish = Wish(
+    wish = ReplayRequest(
         topics=tuple(typed.topic),
         to=tuple(typed.to),
         value=typed.value_column,
@@ -177,7 +177,7 @@ def _typed(typed: argparse.Namespace) -> session.Job | Summary:
         until=typed.until,
         url=typed.url,
         timeout=typed.timeout,
-        limits=Limits(bytes=typed.chunk_bytes),
+        limits=ChunkLimits(bytes=typed.chunk_bytes),
         speed=typed.speed,
         same_topic=typed.same_topic,
         dry_run=typed.dry_run,
@@ -202,7 +202,7 @@ def _check_speed(speed: float | None) -> None:
         raise error("bad_request", f"--speed {speed} is no speed", "a number above 0: 1 is the original one")
 
 
-def _check_elsewhere(broker: Client, streams: list[Stream]) -> None:
+def _check_elsewhere(broker: Client, streams: list[ReplayStream]) -> None:
     """Raise ``bad_request`` for records that would go into the log that they come from."""
     for stream in streams:
         try:
@@ -218,17 +218,17 @@ def _check_elsewhere(broker: Client, streams: list[Stream]) -> None:
             )
 
 
-def _left(broker: Client, stream: Stream, limits: Limits) -> Left:
+def _left(broker: Client, stream: ReplayStream, limits: ChunkLimits) -> Remaining:
     """What of a stream is not replayed yet."""
     began = stream.position(newest_version(broker, stream))
     found = (chunk.behind(began) for chunk in stream.chunks(limits))
-    return Left(stream, began, [chunk for chunk in found if chunk is not None])
+    return Remaining(stream, began, [chunk for chunk in found if chunk is not None])
 
 
 # -- what is told -------------------------------------------------------------------------------------------
 
 
-def _outline(left: list[Left], speed: float | None) -> Summary:
+def _outline(left: list[Remaining], speed: float | None) -> JobSummary:
     """What would be done."""
     lines, topics = [], []
     for stream, began, chunks in left:
@@ -240,10 +240,10 @@ def _outline(left: list[Left], speed: float | None) -> Summary:
         topics.append({**_of(stream, began), **sums})
     lines.append("nothing was replayed")
     totals = {name: sum(one[name] for one in topics) for name in ("chunks", "records")}
-    return Summary(lines, {"dry_run": True, "topics": topics, **totals, "speed": speed})
+    return JobSummary(lines, {"dry_run": True, "topics": topics, **totals, "speed": speed})
 
 
-def _line(told: Told) -> str:
+def _line(told: StreamTally) -> str:
     where = f"{told.stream.origin} -> {told.stream.target}: "
     if not told.chunks and told.began:
         return f"{where}nothing is left to replay{_behind(told.stream, told.began)}"
@@ -251,26 +251,26 @@ def _line(told: Told) -> str:
     return f"{where}{told.records:,} records{bare}{_behind(told.stream, told.began)}"
 
 
-def _behind(stream: Stream, began: int) -> str:
+def _behind(stream: ReplayStream, began: int) -> str:
     """Where an earlier run has come to."""
     if not began:
         return ""
     return f", all up to {stream.place(began)} was replayed before"
 
 
-def _of(stream: Stream, began: int) -> dict[str, Any]:
+def _of(stream: ReplayStream, began: int) -> dict[str, Any]:
     return {"from": stream.origin, "to": stream.target, "application": stream.application, "before": began}
 
 
-def _content(told: Told) -> dict[str, Any]:
+def _content(told: StreamTally) -> dict[str, Any]:
     return {**_of(told.stream, told.began), **_sums([told])}
 
 
-def _sums(told: list[Told]) -> dict[str, int]:
+def _sums(told: list[StreamTally]) -> dict[str, int]:
     return {name: sum(getattr(one, name) for one in told) for name in _COUNTS}
 
 
-def _amounts(told: list[Told]) -> str:
+def _amounts(told: list[StreamTally]) -> str:
     sums = _sums(told)
     return f"{sums['records']:,} records in {sums['chunks']:,} chunks, {sums['bytes']:,} bytes"
 

@@ -13,7 +13,7 @@ TASK_BYTES_MIN = 64 * 2**20
 TASK_FILES_MIN = 1_000
 
 
-class Run(NamedTuple):
+class SegmentRun(NamedTuple):
     """Neighbouring segments: which log, by its number, and the rows of its listing from `start` to `stop`."""
 
     log: int
@@ -21,21 +21,21 @@ class Run(NamedTuple):
     stop: int
 
 
-def shares(logs: Sequence[Sequence[int]]) -> Iterator[list[Run]]:
+def shares(logs: Sequence[Sequence[int]]) -> Iterator[list[SegmentRun]]:
     """What each task looks at: at least `TASK_BYTES_MIN` or `TASK_FILES_MIN`, unless it is the last one.
 
     logs: of each log the bytes of its segments, oldest first.
     """
-    share: list[Run] = []
+    share: list[SegmentRun] = []
     size = count = 0
     for log, sizes in enumerate(logs):
         start = 0
         for stop, one in enumerate(sizes, 1):
             size, count = size + one, count + 1
             if size >= TASK_BYTES_MIN or count >= TASK_FILES_MIN:
-                yield [*share, Run(log, start, stop)]
+                yield [*share, SegmentRun(log, start, stop)]
                 share, size, count, start = [], 0, 0, stop
         if start < len(sizes):
-            share.append(Run(log, start, len(sizes)))
+            share.append(SegmentRun(log, start, len(sizes)))
     if share:
         yield share

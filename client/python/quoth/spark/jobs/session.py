@@ -38,7 +38,7 @@ _LOOK_S = 0.25
 _CLEAR = "\r\033[K"
 
 
-class Summary(NamedTuple):
+class JobSummary(NamedTuple):
     """What a job tells at its end.
 
     lines: for people. content: the same as one object of JSON. good: is all as it should be? If not, the exit
@@ -63,10 +63,10 @@ class Job:
     """What is left of a job for Spark. work: gets a session. kept: what there is of it, and what to do, if
     Spark or an absent broker breaks it off."""
 
-    work: Callable[[SparkSession], Summary]
+    work: Callable[[SparkSession], JobSummary]
     kept: str
 
-    def __call__(self, spark: SparkSession) -> Summary:
+    def __call__(self, spark: SparkSession) -> JobSummary:
         """Do it in a session. Raises what it raises; what may pass, with a hint that says what is kept."""
         try:
             return self.work(spark)
@@ -76,7 +76,7 @@ class Job:
             raise error(problem.code, problem.text, f"{problem.hint}; {self.kept}") from problem
 
 
-def looking(work: Callable[[SparkSession], Summary], out: str | None) -> Job:
+def looking(work: Callable[[SparkSession], JobSummary], out: str | None) -> Job:
     """A job that changes nothing, and keeps what it finds in a folder, if there is to be one."""
     return Job(work, "run it again" if out is None else f"{out} may not be whole: delete it, run it again")
 
@@ -85,13 +85,13 @@ Settings = Iterable[tuple[str, str]]
 """Settings of Spark, each as name and value."""
 
 
-def perform(what: str, job: Job | Summary, master: str | None = None, conf: Settings = ()) -> Summary:
+def perform(what: str, job: Job | JobSummary, master: str | None = None, conf: Settings = ()) -> JobSummary:
     """Run a job in a session of its own and show on stderr, if that is a terminal, how far it is.
 
     what: what is being done, in a word or two. job: or its summary, if there was nothing left for Spark.
     master, conf: see `session`. Raises `SparkFailed`, and what the job raises.
     """
-    if isinstance(job, Summary):
+    if isinstance(job, JobSummary):
         return job
     logging.getLogger().addHandler(logging.NullHandler())  # or py4j tells of Ctrl-C with a traceback
     with session(f"quoth {what}", master, conf) as spark, progress(spark, what):
@@ -198,7 +198,7 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
-def run(what: str, prepare: Callable[[], Job | Summary], typed: argparse.Namespace) -> NoReturn:
+def run(what: str, prepare: Callable[[], Job | JobSummary], typed: argparse.Namespace) -> NoReturn:
     """Run a job that was started as a module: print its summary and exit as the command does.
 
     prepare: makes the job, and refuses what can be refused without Spark.

@@ -28,11 +28,11 @@ from quoth.message import Gap
 from quoth.spark.atomic_files import local_path, refuse_existing
 from quoth.spark.jobs import session
 from quoth.spark.jobs.broker import awaited
-from quoth.spark.jobs.session import Summary, printable, tell
+from quoth.spark.jobs.session import JobSummary, printable, tell
 from quoth.spark.source.ranges import named
-from quoth.spark.statistics.following import Checkpoint, Follower
-from quoth.spark.statistics.survey import Row, Stretch, Survey, survey
-from quoth.spark.workers import OnSpark, until_next_look
+from quoth.spark.statistics.following import Follower, StatsCheckpoint
+from quoth.spark.statistics.survey import Survey, SurveyRange, WindowRow, survey
+from quoth.spark.workers import SparkWorkers, until_next_look
 from quoth.timestamps import Timestamp, cursor, now
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
@@ -81,12 +81,12 @@ def job(
     refuse_existing(out)
     selection = _selected(topics, url, timeout)
 
-    def run(spark: SparkSession) -> Summary:
+    def run(spark: SparkSession) -> JobSummary:
         with awaited(url, timeout, tell) as broker:
             names = named(broker, selection)
             ends = {name: min(end, max(now(), broker.topic(name).last)) for name in names}
-            stretches = [Stretch(name, after, ends[name]) for name in names if after < ends[name]]
-            seen = survey(broker, OnSpark(spark), stretches, width)
+            stretches = [SurveyRange(name, after, ends[name]) for name in names if after < ends[name]]
+            seen = survey(broker, SparkWorkers(spark), stretches, width)
         if out is not None:
             save(spark, seen, out)
         return summary_of(names, seen)
@@ -112,7 +112,7 @@ def following(
     checkpoint: the directory that remembers how far this is; without one it begins anew each time. since:
     where it begins if nothing is remembered, else at the oldest record. out: keeps what was found in a folder
     for each look, and needs a checkpoint. show: gets what was found; after a crash once more what was not
-    remembered. tell: gets what else a person should know. Raises as `job` and `Checkpoint`.
+    remembered. tell: gets what else a person should know. Raises as `job` and `StatsCheckpoint`.
     """
     width, begin = window_us(window), cursor(None, since, 0) + 1
     selection = _selected(topics, url, timeout)
@@ -122,11 +122,11 @@ def following(
     directory = None if checkpoint is None else local_path(checkpoint)
     if out is not None:
         given_path(out, "--out")
-    with Checkpoint(directory, {"width": width, "out": out}) as begun:
+    with StatsCheckpoint(directory, {"width": width, "out": out}) as begun:
         if begun.is_new:
             refuse_existing(out)
 
-    def run(spark: SparkSession) -> Summary:
+    def run(spark: SparkSession) -> JobSummary:
         def keep(number: int, seen: Survey) -> None:
             if out is not None:
                 save(spark, seen, out, number)
@@ -134,11 +134,11 @@ def following(
 
         with (
             awaited(url, timeout, tell) as broker,
-            Checkpoint(directory, {"width": width, "out": out}) as remembered,
+            StatsCheckpoint(directory, {"width": width, "out": out}) as remembered,
         ):
             if remembered.is_new:
                 remembered.save()
-            follower = Follower(broker, OnSpark(spark), selection, width, remembered, keep, begin)
+            follower = Follower(broker, SparkWorkers(spark), selection, width, remembered, keep, begin)
             while True:
                 began, failed = time.monotonic(), None
                 try:
@@ -179,9 +179,9 @@ def save(spark: SparkSession, seen: Survey, out: str, number: int | None = None)
             frame.write.mode("overwrite").parquet(f"{out}/{kind}/look={number:09d}")
 
 
-def summary_of(topics: Iterable[str], seen: Survey) -> Summary:
+def summary_of(topics: Iterable[str], seen: Survey) -> JobSummary:
     """What was found: a line for each window, each gap and each topic. Good if nothing is damaged."""
-    rows: dict[str, list[Row]] = {topic: [] for topic in topics}
+    rows: dict[str, list[WindowRow]] = {topic: [] for topic in topics}
     gaps: dict[str, list[Gap]] = {topic: [] for topic in rows}
     for row in seen.rows:
         rows[row.topic].append(row)
@@ -201,10 +201,10 @@ def summary_of(topics: Iterable[str], seen: Survey) -> Summary:
         "windows_left_out": left_out,
         "gaps": list(map(asdict, seen.gaps)),
     }
-    return Summary(lines, content, not any(gap.reason == "damaged" for gap in seen.gaps))
+    return JobSummary(lines, content, not any(gap.reason == "damaged" for gap in seen.gaps))
 
 
-def line(row: Row) -> str:
+def line(row: WindowRow) -> str:
     """A window for people."""
     behind = "-" if row.behind_records is None else f"{row.behind_records:,}"
     start = pointers.to_text(row.start)
@@ -229,7 +229,7 @@ def gap_line(gap: Gap) -> str:
     return f"{printable(gap.topic)}: {count} missing {after}before {gap.next}: {gap.reason}"
 
 
-def content_of(row: Row) -> dict[str, Any]:
+def content_of(row: WindowRow) -> dict[str, Any]:
     """A window as an object of JSON; its start and its end as times."""
     content = row._asdict()
     return content | {name: pointers.to_text(content[name]) for name in ("start", "end")}
@@ -302,7 +302,7 @@ def _frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str) ->
     return spark.createDataFrame(list(rows), schema).coalesce(1)
 
 
-def _of_topic(topic: str, rows: list[Row], gaps: list[Gap]) -> dict[str, Any]:
+def _of_topic(topic: str, rows: list[WindowRow], gaps: list[Gap]) -> dict[str, Any]:
     """What there is to say of a topic as a whole."""
     with_records = [row for row in rows if row.records]
     return {

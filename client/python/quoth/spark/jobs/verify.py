@@ -24,7 +24,7 @@ from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.archive.verification import (
-    Finding,
+    FileFinding,
     Named,
     check_shared,
     contradictions,
@@ -34,8 +34,8 @@ from quoth.spark.archive.verification import (
 from quoth.spark.atomic_files import local_path
 from quoth.spark.jobs import session
 from quoth.spark.jobs.runs import shares
-from quoth.spark.jobs.session import Summary, printable
-from quoth.spark.workers import OnSpark, Workers, perform
+from quoth.spark.jobs.session import JobSummary, printable
+from quoth.spark.workers import SparkWorkers, Workers, perform
 from quothwire.errors import error
 
 
@@ -50,9 +50,9 @@ def job(archive: str | Path, topics: Sequence[str] = ()) -> session.Job:
         raise error("bad_request", f"{root} holds no archive", "`quoth pipeline archive` makes one")
     chosen(root, selection)
 
-    def run(spark: SparkSession) -> Summary:
+    def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
-        logs, findings = verify(root, OnSpark(spark), selection)
+        logs, findings = verify(root, SparkWorkers(spark), selection)
         return summary_of(root, logs, findings, time.monotonic() - began)
 
     return session.Job(run, "nothing was changed: run it again")
@@ -64,14 +64,14 @@ def chosen(root: Path, selection: Selection) -> list[ArchivedLog]:
     return logs_of(there, selection) if there.logs or selection.names else []
 
 
-def verify(root: Path, workers: Workers, selection: Selection) -> tuple[list[ArchivedLog], list[Finding]]:
+def verify(root: Path, workers: Workers, selection: Selection) -> tuple[list[ArchivedLog], list[FileFinding]]:
     """Verify the files of some topics; returns their logs and what is wrong, in the order of the files.
 
     If a compaction has replaced files meanwhile that could not be read, the logs are those of the manifest
     after it, and its new files are verified, too. Raises ``bad_request`` if a worker has another folder.
     """
     logs = chosen(root, selection)
-    outcomes: dict[Named, Finding | None] = {}
+    outcomes: dict[Named, FileFinding | None] = {}
     while True:
         left = [[one for one in named_files([log]) if one not in outcomes] for log in logs]
         found = {one.name: one for one in _findings(root, workers, left)}
@@ -83,7 +83,7 @@ def verify(root: Path, workers: Workers, selection: Selection) -> tuple[list[Arc
         logs = there
 
 
-def _findings(root: Path, workers: Workers, files: Sequence[Sequence[Named]]) -> list[Finding]:
+def _findings(root: Path, workers: Workers, files: Sequence[Sequence[Named]]) -> list[FileFinding]:
     """Read files, listed log by log, and return what is wrong with them."""
     parts = [
         [one for run in share for one in files[run.log][run.start : run.stop]]
@@ -95,8 +95,8 @@ def _findings(root: Path, workers: Workers, files: Sequence[Sequence[Named]]) ->
 
 
 def summary_of(
-    root: Path, logs: Sequence[ArchivedLog], findings: Sequence[Finding], seconds: float
-) -> Summary:
+    root: Path, logs: Sequence[ArchivedLog], findings: Sequence[FileFinding], seconds: float
+) -> JobSummary:
     """What was verified, and what was found. It is good if nothing was."""
     lines = [f"{one.kind:<10}  {printable(one.text)}" for one in findings]
     told = []
@@ -127,10 +127,10 @@ def summary_of(
         "seconds": round(seconds, 3),
         "whole": not findings,
     }
-    return Summary(lines, content, not findings)
+    return JobSummary(lines, content, not findings)
 
 
-def findings_lines(findings: Sequence[Finding]) -> list[str]:
+def findings_lines(findings: Sequence[FileFinding]) -> list[str]:
     """What a job says at its end that has met some of these, each named before; nothing for none."""
     if not findings:
         return []
@@ -141,11 +141,11 @@ def findings_lines(findings: Sequence[Finding]) -> list[str]:
     ]
 
 
-def _count(findings: Sequence[Finding], kind: str) -> int:
+def _count(findings: Sequence[FileFinding], kind: str) -> int:
     return sum(one.kind == kind for one in findings)
 
 
-def _counts(findings: Sequence[Finding]) -> list[str]:
+def _counts(findings: Sequence[FileFinding]) -> list[str]:
     """How many of each kind, and how many records that concerns."""
     kinds = [
         f"{count:,} {kind}"

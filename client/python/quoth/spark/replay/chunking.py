@@ -19,19 +19,19 @@ PARTS_A_CHUNK = 4
 """So many tasks stage a chunk, if it is full."""
 
 
-class Limits(NamedTuple):
+class ChunkLimits(NamedTuple):
     """What a chunk holds at most, unless a single row group has more that cannot be cut. bytes: before they
     become batches, as the footers tell them."""
 
     records: int = 4_000_000
     bytes: int = 256 * 2**20
 
-    def of_part(self) -> Limits:
+    def of_part(self) -> ChunkLimits:
         """Those of one task."""
-        return Limits(max(1, self.records // PARTS_A_CHUNK), max(1, self.bytes // PARTS_A_CHUNK))
+        return ChunkLimits(max(1, self.records // PARTS_A_CHUNK), max(1, self.bytes // PARTS_A_CHUNK))
 
 
-class Group(NamedTuple):
+class FileGroup(NamedTuple):
     """A row group of a file. low, high: the positions of its first and its last record."""
 
     path: str
@@ -42,7 +42,7 @@ class Group(NamedTuple):
     high: int
 
 
-class Part(NamedTuple):
+class ChunkPart(NamedTuple):
     """The work of one task: what lies behind `after` and not behind `until` in some neighbouring groups.
 
     records, bytes: how much that is at most. time: when it belongs into the topic, in original microseconds;
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
     after: int
     until: int
-    groups: tuple[Group, ...]
+    groups: tuple[FileGroup, ...]
     records: int
     bytes: int
     time: int = 0
@@ -60,7 +60,7 @@ class Part(NamedTuple):
 class Chunk(NamedTuple):
     """What is published at once. Its parts follow each other, all of one time."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ChunkPart, ...]
 
     @property
     def after(self) -> int:
@@ -74,7 +74,7 @@ class Chunk(NamedTuple):
 
     @property
     def time(self) -> int:
-        """See `Part.time`."""
+        """See `ChunkPart.time`."""
         return self.parts[0].time
 
     @property
@@ -93,32 +93,32 @@ class Chunk(NamedTuple):
         return Chunk(tuple(left)) if left else None
 
 
-Moments = Callable[[Group], tuple[Any, Any]]
+Moments = Callable[[FileGroup], tuple[Any, Any]]
 """The positions of a group's records and their times in microseconds, as arrays of int64 of one length: those
 records of the group that are wanted. Times do not fall."""
 
 
-def by_size(groups: Iterable[Group], after: int, until: int, limits: Limits) -> Iterator[Chunk]:
+def by_size(groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLimits) -> Iterator[Chunk]:
     """Cut the stretch from one position to another. groups: in the order of their positions."""
     return _packed(_pieces(groups, after, until, limits.of_part()), limits)
 
 
 def by_time(
-    groups: Iterable[Group], after: int, until: int, limits: Limits, tick: int, moments: Moments
+    groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLimits, tick: int, moments: Moments
 ) -> Iterator[Chunk]:
     """The same, so that each chunk holds records of one tick: so many microseconds of original time."""
     return _packed(_ticked(groups, after, until, limits.of_part(), tick, moments), limits)
 
 
-def _packed(pieces: Iterable[Part], limits: Limits) -> Iterator[Chunk]:
+def _packed(pieces: Iterable[ChunkPart], limits: ChunkLimits) -> Iterator[Chunk]:
     """Pieces joined to parts, and these to chunks."""
     parts = (_joined(run) for run in _runs(pieces, limits.of_part()))
     return (Chunk(tuple(run)) for run in _runs(parts, limits))
 
 
-def _runs(parts: Iterable[Part], limits: Limits) -> Iterator[list[Part]]:
+def _runs(parts: Iterable[ChunkPart], limits: ChunkLimits) -> Iterator[list[ChunkPart]]:
     """Neighbours of the same time, as many as the limits allow."""
-    run: list[Part] = []
+    run: list[ChunkPart] = []
     records = size = 0
     for part in parts:
         records, size = records + part.records, size + part.bytes
@@ -130,23 +130,23 @@ def _runs(parts: Iterable[Part], limits: Limits) -> Iterator[list[Part]]:
         yield run
 
 
-def _joined(run: list[Part]) -> Part:
+def _joined(run: list[ChunkPart]) -> ChunkPart:
     groups = tuple(dict.fromkeys(group for part in run for group in part.groups))
     records, size = sum(part.records for part in run), sum(part.bytes for part in run)
-    return Part(run[0].after, run[-1].until, groups, records, size, run[0].time)
+    return ChunkPart(run[0].after, run[-1].until, groups, records, size, run[0].time)
 
 
-def _pieces(groups: Iterable[Group], after: int, until: int, limits: Limits) -> Iterator[Part]:
+def _pieces(groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLimits) -> Iterator[ChunkPart]:
     """The groups that hold something of a stretch, one after the other, large ones in several pieces."""
     last = after
     for group in groups:
         for end, records, size in _slices(group, limits):
             if end > after and group.low <= until and last < until:
-                yield Part(last, min(end, until), (group,), records, size)
+                yield ChunkPart(last, min(end, until), (group,), records, size)
                 last = min(end, until)
 
 
-def _slices(group: Group, limits: Limits) -> Iterator[tuple[int, int, int]]:
+def _slices(group: FileGroup, limits: ChunkLimits) -> Iterator[tuple[int, int, int]]:
     """Where each piece of a group ends, with its records and bytes."""
     is_dense = group.high - group.low + 1 == group.rows
     count = _count(group.rows, group.bytes, limits) if is_dense else 1
@@ -159,8 +159,8 @@ def _slices(group: Group, limits: Limits) -> Iterator[tuple[int, int, int]]:
 
 
 def _ticked(
-    groups: Iterable[Group], after: int, until: int, limits: Limits, tick: int, moments: Moments
-) -> Iterator[Part]:
+    groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLimits, tick: int, moments: Moments
+) -> Iterator[ChunkPart]:
     """The records of each group and tick, large ones in several pieces."""
     last = after
     for group in groups:
@@ -177,16 +177,16 @@ def _ticked(
             for first, stop in pairwise(ends):
                 if first < stop:
                     position, rows = int(positions[stop - 1]), stop - first
-                    yield Part(last, position, (group,), rows, rows * width, int(ticks[first]) * tick)
+                    yield ChunkPart(last, position, (group,), rows, rows * width, int(ticks[first]) * tick)
                     last = position
 
 
-def _count(records: int, size: int, limits: Limits) -> int:
+def _count(records: int, size: int, limits: ChunkLimits) -> int:
     """Into how many pieces so much is cut."""
     wanted = max(math.ceil(records / limits.records), math.ceil(size / limits.bytes), 1)
     return min(wanted, max(1, records))
 
 
-def _behind(part: Part, position: int) -> Part:
+def _behind(part: ChunkPart, position: int) -> ChunkPart:
     groups = tuple(group for group in part.groups if group.high > position)
     return part._replace(after=max(part.after, position), groups=groups)

@@ -30,9 +30,19 @@ from quoth.spark.archive.parquet import Lineage, require_footer
 from quoth.spark.archive.reading import logs_of
 from quoth.spark.archive.store import read_manifest
 from quoth.spark.atomic_files import local_path
-from quoth.spark.replay.chunking import Chunk, Group, Limits, by_size, by_time
-from quoth.spark.replay.footers import READERS, Columns, Footer, as_micros, micros, read_footers, schema_of
-from quoth.spark.replay.parquet import damaged, opened, read_column
+from quoth.spark.replay.chunking import Chunk, ChunkLimits, FileGroup, by_size, by_time
+from quoth.spark.replay.parquet import (
+    READERS,
+    FileFooter,
+    RecordColumns,
+    as_micros,
+    damaged,
+    micros,
+    opened,
+    read_column,
+    read_footers,
+    schema_of,
+)
 from quothwire import pointer as pointers
 from quothwire.errors import error
 from quothwire.protocol.transaction import check_application
@@ -45,7 +55,7 @@ _OTHERS = ("_delta_log", "_spark_metadata", "metadata/*.metadata.json")
 """Where other formats say which files count: whoever does not look there reads too many."""
 
 
-class Wish(NamedTuple):
+class ReplayRequest(NamedTuple):
     """What is asked for. topics: of an archive, names and patterns. to: a topic's name, or OLD=NEW.
 
     since, until: pointers, the one included and the other not. value and so on: the columns of a table; None
@@ -71,7 +81,7 @@ class Wish(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stream:
+class ReplayStream:
     """Records of one origin on their way into one topic.
 
     origin: a topic's name, or a path. log: the id of the log that was archived, 0 for a table. groups: in the
@@ -83,8 +93,8 @@ class Stream:
     log: int
     target: str
     application: str
-    columns: Columns
-    groups: tuple[Group, ...]
+    columns: RecordColumns
+    groups: tuple[FileGroup, ...]
     after: int
     until: int
     check: int = 0
@@ -115,17 +125,17 @@ class Stream:
         """A position as a person reads it: its time, or the number of the row."""
         return pointers.to_text(position) if self.log else f"row {position:,}"
 
-    def chunks(self, limits: Limits, tick: int | None = None) -> Iterator[Chunk]:
+    def chunks(self, limits: ChunkLimits, tick: int | None = None) -> Iterator[Chunk]:
         """What is wanted, cut. tick: so that each chunk is of one time, of so many microseconds."""
         if tick is None:
             return by_size(self.groups, self.after, self.until, limits)
         return by_time(self.groups, self.after, self.until, limits, tick, _Moments(self.columns))
 
 
-class Input(Protocol):
+class ReplayInput(Protocol):
     """Something that can be replayed."""
 
-    def streams(self) -> list[Stream]:
+    def streams(self) -> list[ReplayStream]:
         """What of it is replayed, as it is now; those into one topic follow each other."""
 
 
@@ -135,7 +145,7 @@ class ArchiveInput:
     Raises `RequestError` for a wish that does not go with an archive.
     """
 
-    def __init__(self, root: Path, wish: Wish) -> None:
+    def __init__(self, root: Path, wish: ReplayRequest) -> None:
         self._root = root
         self._wish = wish
         for name in ("value", "key", "headers", "time", "pointer"):
@@ -146,8 +156,8 @@ class ArchiveInput:
                 )
         self._selection = Selection(wish.topics or "*")
 
-    def streams(self) -> list[Stream]:
-        """See `Input.streams`.
+    def streams(self) -> list[ReplayStream]:
+        """See `ReplayInput.streams`.
 
         Raises `Damaged` or FileNotFoundError for files that are not what the manifest says, and as `logs_of`.
         """
@@ -170,7 +180,7 @@ class ArchiveInput:
             )
         return targets
 
-    def _stream(self, log: ArchivedLog, target: str) -> Stream:
+    def _stream(self, log: ArchivedLog, target: str) -> ReplayStream:
         wish = self._wish
         since = None if wish.name else wish.since
         after = max(0, (wish.since or 0) - 1)
@@ -186,7 +196,7 @@ class ArchiveInput:
             if following.low <= one.high:
                 raise damaged(following.path, ValueError("its pointers do not lie behind those before"))
         application = wish.application("archive", f"{log.log:016x}", since)
-        return Stream(log.topic, log.log, target, application, _ARCHIVED, groups, after, until)
+        return ReplayStream(log.topic, log.log, target, application, _ARCHIVED, groups, after, until)
 
 
 class TableInput:
@@ -195,7 +205,7 @@ class TableInput:
     Raises `RequestError` for a wish that does not go with a table, FileNotFoundError.
     """
 
-    def __init__(self, root: Path, wish: Wish) -> None:
+    def __init__(self, root: Path, wish: ReplayRequest) -> None:
         self._root = root
         self._wish = wish
         root.stat()
@@ -207,15 +217,15 @@ class TableInput:
         if (wish.since, wish.until) != (None, None) and not wish.time:
             raise error("bad_request", f"{root}: which column has the time?", "--time-column NAME")
 
-    def streams(self) -> list[Stream]:
-        """See `Input.streams`. Raises `Damaged` or `RequestError`, which name the file."""
+    def streams(self) -> list[ReplayStream]:
+        """See `ReplayInput.streams`. Raises `Damaged` or `RequestError`, which name the file."""
         wish, paths = self._wish, files_of(self._root)
         columns = self._columns(paths[0])
         footers = read_footers(paths, columns, columns.time)
         kept = (columns.value, columns.key, columns.headers, columns.pointer)
         identity = ("table", str(self._root), kept, wish.since, wish.until)
         return [
-            Stream(
+            ReplayStream(
                 origin=str(self._root),
                 log=0,
                 target=wish.to[0],
@@ -229,14 +239,14 @@ class TableInput:
             )
         ]
 
-    def _columns(self, path: Path) -> Columns:
+    def _columns(self, path: Path) -> RecordColumns:
         """Which columns are meant: those that are named, or the usual ones if the first file has them."""
         wish, there = self._wish, schema_of(path).names
 
         def named(name: str | None, usual: str) -> str | None:
             return (usual if usual in there else None) if name is None else name or None
 
-        return Columns(
+        return RecordColumns(
             wish.value or "value",
             named(wish.key, "key"),
             named(wish.headers, "headers"),
@@ -248,7 +258,7 @@ class TableInput:
         )
 
 
-def input_of(path: str | Path, wish: Wish) -> Input:
+def input_of(path: str | Path, wish: ReplayRequest) -> ReplayInput:
     """What lies there: an archive if it has a manifest, else a table. Raises as these do."""
     root = local_path(path)
     return ArchiveInput(root, wish) if (root / manifests.NAME).exists() else TableInput(root, wish)
@@ -277,19 +287,19 @@ def files_of(root: Path) -> list[Path]:
 
 # -- inside -------------------------------------------------------------------------------------------------
 
-_ARCHIVED = Columns("value", "key", "headers", pointer="offset", axis="offset", time="offset")
+_ARCHIVED = RecordColumns("value", "key", "headers", pointer="offset", axis="offset", time="offset")
 
 
 class _Moments:
     """The times of a row group's records that are wanted; raises ``bad_request`` if they fall."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: RecordColumns) -> None:
         assert columns.time is not None
         self._columns = columns
         self._time = columns.time
         self._latest = -sys.maxsize
 
-    def __call__(self, group: Group) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def __call__(self, group: FileGroup) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         times = self._read(group)
         if len(times) and (times[0] < self._latest or bool(np.any(np.diff(times) < 0))):
             raise error(
@@ -305,7 +315,7 @@ class _Moments:
         end = len(times) if until is None else int(np.searchsorted(times, until))
         return np.arange(group.low, group.high + 1)[begin:end], times[begin:end]
 
-    def _read(self, group: Group) -> np.ndarray[Any, Any]:
+    def _read(self, group: FileGroup) -> np.ndarray[Any, Any]:
         with opened(group.path) as file:
             column = read_column(file, group.path, group.number, group.rows, self._time)
         return micros(column, self._time, group.path)
@@ -325,14 +335,14 @@ def _renaming(text: str, topics: list[str]) -> tuple[str, str]:
     )
 
 
-def _by_pointer(footer: Footer) -> Iterator[Group]:
+def _by_pointer(footer: FileFooter) -> Iterator[FileGroup]:
     for one in footer.groups:
         if one.lowest is None or one.highest is None:
             raise damaged(footer.path, ValueError("its footer does not tell the pointers of its row groups"))
-        yield Group(footer.path, one.number, one.rows, one.bytes, one.lowest, one.highest)
+        yield FileGroup(footer.path, one.number, one.rows, one.bytes, one.lowest, one.highest)
 
 
-def _by_row(footers: Iterable[Footer], columns: Columns) -> Iterator[Group]:
+def _by_row(footers: Iterable[FileFooter], columns: RecordColumns) -> Iterator[FileGroup]:
     """The groups that may hold something of the time that is wanted. Rows are counted from 1 on."""
     groups = [(footer.path, one) for footer in footers for one in footer.groups]
     ends = list(accumulate(one.rows for _, one in groups))
@@ -341,10 +351,10 @@ def _by_row(footers: Iterable[Footer], columns: Columns) -> Iterator[Group]:
         too_early = columns.since is not None and last is not None and last < columns.since
         too_late = columns.until is not None and first is not None and first >= columns.until
         if not (too_early or too_late):
-            yield Group(path, one.number, one.rows, one.bytes, end - one.rows + 1, end)
+            yield FileGroup(path, one.number, one.rows, one.bytes, end - one.rows + 1, end)
 
 
-def _check(footers: list[Footer], root: Path) -> int:
+def _check(footers: list[FileFooter], root: Path) -> int:
     facts = [(Path(footer.path).relative_to(root).as_posix(), footer.size, footer.rows) for footer in footers]
     return xxh3_64_intdigest(repr(facts).encode()) & ((1 << _CHECK_BITS) - 1)
 

@@ -1,13 +1,134 @@
-"""Parquet files as a replay reads them: what is wrong with one is told with its name, and costs its chunk."""
+"""The Parquet files that a replay reads: footers, row groups, columns, and the errors that name the file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quothwire.errors import QuothError, error
 
-LEFT_OUT = "nothing of its chunk was published; put a copy of the file back and run it again"
+_HINT = "nothing of its chunk was published; put a copy of the file back and run it again"
+READERS = 8
+"""Footers that are read at the same time: a shared file system takes its time for each."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class RecordColumns(NamedTuple):
+    """Which columns of the files become a record; None for what it does not have.
+
+    pointer: goes into a header. axis: holds the position of each record, pointers that rise; None if the
+    numbers of the rows are the positions. time: by which rows are chosen, from since on and before until, in
+    microseconds, and paced.
+    """
+
+    value: str
+    key: str | None = None
+    headers: str | None = None
+    pointer: str | None = None
+    axis: str | None = None
+    time: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def read(self) -> list[str]:
+        """The columns that a task has to read."""
+        time = self.time if self.since is not None or self.until is not None else None
+        names = (self.value, self.key, self.headers, self.pointer, time)
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+    @property
+    def named(self) -> list[str]:
+        """All of them."""
+        return list(dict.fromkeys(filter(None, (*self.read, self.axis, self.time))))
+
+
+class RowGroup(NamedTuple):
+    """A row group. bytes: of the columns that are read, before they were compressed. lowest, highest: what
+    the statistics of a column say of its values, None if they say nothing."""
+
+    number: int
+    rows: int
+    bytes: int
+    lowest: Any
+    highest: Any
+
+
+class FileFooter(NamedTuple):
+    """A file as its footer tells it. size: bytes of the file."""
+
+    path: str
+    size: int
+    rows: int
+    groups: tuple[RowGroup, ...]
+
+
+def read_footers(paths: Iterable[Path], columns: RecordColumns, ranked: str | None) -> list[FileFooter]:
+    """The footers of some files, in their order. ranked: the column whose statistics are told.
+
+    Raises FileNotFoundError, `Damaged` for what is no Parquet file, or `RequestError` ``bad_request`` for a
+    file without the columns or with other types; each names the file.
+    """
+    with ThreadPoolExecutor(READERS) as pool:
+        return list(pool.map(lambda path: _read_footer(path, columns, ranked), paths))
+
+
+def schema_of(path: Path) -> pa.Schema:
+    """The columns of a file. Raises FileNotFoundError or `Damaged`."""
+    with opened(str(path)) as file:
+        return file.schema_arrow
+
+
+def micros(column: pa.Array | pa.ChunkedArray, name: str, path: str) -> np.ndarray[Any, Any]:
+    """A column of times, or of whole numbers that are microseconds since 1970, as int64.
+
+    Raises ``bad_request`` where one is null.
+    """
+    if column.null_count:
+        raise error(
+            "bad_request",
+            f"{path}: column {name!r} is null in {column.null_count} rows, which so have no time",
+            "give these a time or leave them out; nothing of this chunk was published",
+        )
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    return np.asarray(column.cast(pa.int64()))
+
+
+def as_micros(value: Any) -> int | None:
+    """The same for a value from the statistics; None if nothing can be made of it."""
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return (aware - _EPOCH) // _MICROSECOND
+    return value if isinstance(value, int) else None
+
+
+def check_columns(schema: pa.Schema, columns: RecordColumns, path: str) -> None:
+    """Raise ``bad_request`` unless a file has the columns, each of a type that a record can take."""
+    for name, kind in (
+        (columns.value, _TEXT),
+        (columns.key, _TEXT),
+        (columns.headers, _HEADERS),
+        (columns.pointer, _WHOLE),
+        (columns.axis, _WHOLE),
+        (columns.time, _TIME),
+    ):
+        if name is None:
+            continue
+        if schema.get_all_field_indices(name) == []:
+            there = ", ".join(schema.names)
+            raise error("bad_request", f"{path} has no column {name!r}", f"its columns: {there}"[:500])
+        found = schema.field(name).type
+        if not kind.takes(found):
+            raise error("bad_request", f"{path}: column {name!r} is {found}, not {kind.wanted}", kind.hint)
 
 
 def opened(path: str) -> pq.ParquetFile:
@@ -42,4 +163,85 @@ def too_few(number: int, found: int, rows: int) -> ValueError:
 
 def damaged(path: str, problem: Exception) -> QuothError:
     """The error of a file that cannot be read."""
-    return error("damaged", f"{path}: {problem}", LEFT_OUT)
+    return error("damaged", f"{path}: {problem}", _HINT)
+
+
+# -- inside -------------------------------------------------------------------------------------------------
+
+
+class _Kind(NamedTuple):
+    """Types that a column may have."""
+
+    takes: Callable[[pa.DataType], bool]
+    wanted: str
+    hint: str
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_string,
+            pa.types.is_binary,
+            pa.types.is_large_string,
+            pa.types.is_large_binary,
+        )
+    )
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)):
+        return False
+    pair = {field.name: field.type for field in kind.value_type}
+    return pair.keys() == {"key", "value"} and pa.types.is_string(pair["key"]) and _is_text(pair["value"])
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_int64(kind))
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return _is_whole(kind) or pa.types.is_timestamp(kind)
+
+
+_TEXT = _Kind(_is_text, "text or bytes", "write the table with it as text or bytes, or name another column")
+_HEADERS = _Kind(
+    _is_headers,
+    "a list of structs of key: text and value: bytes",
+    "write the table with such headers, or leave them out: --headers-column ''",
+)
+_WHOLE = _Kind(_is_whole, "int64", "a pointer is a whole number; name another column")
+_TIME = _Kind(
+    _is_time,
+    "a timestamp, or int64 of microseconds since 1970",
+    "write the table with it so, or name another",
+)
+
+
+def _read_footer(path: Path, columns: RecordColumns, ranked: str | None) -> FileFooter:
+    with opened(str(path)) as file:
+        check_columns(file.schema_arrow, columns, str(path))
+        told, size = file.metadata, path.stat().st_size
+    groups = tuple(_groups(told, columns.read, ranked))
+    return FileFooter(str(path), size, sum(group.rows for group in groups), groups)
+
+
+def _groups(told: pq.FileMetaData, names: list[str], ranked: str | None) -> Iterator[RowGroup]:
+    leaves = [told.schema.column(number).path for number in range(told.num_columns)]
+    wanted = [number for number, leaf in enumerate(leaves) if leaf.partition(".")[0] in names]
+    rank = leaves.index(ranked) if ranked in leaves else None
+    for number in range(told.num_row_groups):
+        group = told.row_group(number)
+        if not group.num_rows:
+            continue
+        size = sum(group.column(leaf).total_uncompressed_size for leaf in wanted)
+        lowest, highest = _extremes(group, rank)
+        yield RowGroup(number, group.num_rows, size, lowest, highest)
+
+
+def _extremes(group: pq.RowGroupMetaData, rank: int | None) -> tuple[Any, Any]:
+    """What the statistics of a column say."""
+    found = None if rank is None else group.column(rank).statistics
+    return (found.min, found.max) if found is not None and found.has_min_max else (None, None)

@@ -9,7 +9,7 @@ LATE_S = 2.0
 """How far behind a replay may be before that is told."""
 
 
-class Pace:
+class RateLimit:
     """Says when something is due: its clock starts with the first that it is asked about.
 
     speed: seconds of original time that pass in one second. tell: hears when it cannot be kept, and when it

@@ -23,10 +23,10 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from quoth.client import Client
-from quoth.spark.replay.chunking import PARTS_A_CHUNK, Chunk, Limits
-from quoth.spark.replay.inputs import Input, Stream
-from quoth.spark.replay.rate_limit import Pace
-from quoth.spark.replay.tasks import Destination, Staged, stage
+from quoth.spark.replay.chunking import PARTS_A_CHUNK, Chunk, ChunkLimits
+from quoth.spark.replay.inputs import ReplayInput, ReplayStream
+from quoth.spark.replay.rate_limit import RateLimit
+from quoth.spark.replay.tasks import Destination, StagedChunkPart, stage
 from quoth.spark.workers import Workers, perform
 from quoth.transaction import Transaction
 from quothwire.errors import Conflict, Disconnected, NotFound, QuothError
@@ -44,12 +44,12 @@ Tell = Callable[[str], None]
 
 
 @dataclass
-class Told:
+class StreamTally:
     """What was done with the records of one stream. began: the position behind which this run began, 0 if
     nothing was replayed before. duplicates: records that were stored already when they were published.
     undecoded: records that were stored without their headers, because their topic could not decode these."""
 
-    stream: Stream
+    stream: ReplayStream
     began: int = 0
     chunks: int = 0
     records: int = 0
@@ -59,10 +59,10 @@ class Told:
 
 
 @dataclass
-class Tally:
+class ReplayTally:
     """What was done. behind: the most seconds that it was late."""
 
-    streams: dict[str, Told] = field(default_factory=dict)
+    streams: dict[str, StreamTally] = field(default_factory=dict)
     behind: float = 0.0
 
     @property
@@ -70,17 +70,17 @@ class Tally:
         """Chunks that were published."""
         return sum(one.chunks for one in self.streams.values())
 
-    def of(self, stream: Stream, began: int) -> Told:
+    def of(self, stream: ReplayStream, began: int) -> StreamTally:
         """That of a stream; began counts if it is a new one."""
-        return self.streams.setdefault(stream.application, Told(stream, began))
+        return self.streams.setdefault(stream.application, StreamTally(stream, began))
 
 
-class Ready(NamedTuple):
+class StagedChunk(NamedTuple):
     """A chunk that is being staged."""
 
-    stream: Stream
+    stream: ReplayStream
     chunk: Chunk
-    staged: Future[list[Staged]]
+    staged: Future[list[StagedChunkPart]]
 
     @property
     def version(self) -> int:
@@ -92,30 +92,30 @@ class Replayer:
     """Replays an input into topics of a broker. Belongs to one thread.
 
     broker: tasks have its url and its timeout, too. tell: gets what a person should know, line by line.
-    speed: see `Pace`; None for as fast as it goes.
+    speed: see `RateLimit`; None for as fast as it goes.
     """
 
     def __init__(
         self,
         broker: Client,
-        source: Input,
+        source: ReplayInput,
         workers: Workers,
         tell: Tell,
         *,
-        limits: Limits = Limits(),  # noqa: B008
+        limits: ChunkLimits = ChunkLimits(),  # noqa: B008
         speed: float | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.tally = ReplayTally()
         self._broker = broker
         self._source = source
         self._workers = workers
         self._tell = tell
         self._limits = limits
-        self._pace = None if speed is None else Pace(speed, tell)
+        self._pace = None if speed is None else RateLimit(speed, tell)
         self._newest: dict[str, int] = {}
         self._next_word = time.monotonic() + PROGRESS_S
 
-    def run(self, streams: list[Stream] | None = None) -> None:
+    def run(self, streams: list[ReplayStream] | None = None) -> None:
         """Replay what is not in the topics yet. streams: the input's, if they are known already.
 
         Raises as the input's `streams`, `Disconnected`, `BrokerFailure`, `Unavailable`, and as `tasks.stage`.
@@ -133,7 +133,7 @@ class Replayer:
                     raise problem.__cause__ or problem from None
                 self._tell(f"{problem}; it goes on behind what is there")
 
-    def _pass(self, streams: list[Stream]) -> None:
+    def _pass(self, streams: list[ReplayStream]) -> None:
         """One time through all that is left."""
         with _Ahead(self._broker, self._workers) as ahead:
             for stream, chunk in self._left(streams):
@@ -143,14 +143,14 @@ class Replayer:
             while ahead.ready:
                 self._publish(ahead)
 
-    def _left(self, streams: list[Stream]) -> Iterator[tuple[Stream, Chunk]]:
+    def _left(self, streams: list[ReplayStream]) -> Iterator[tuple[ReplayStream, Chunk]]:
         """The chunks that are not published, in the order in which they are due."""
         lines = [self._in_order(list(same)) for _, same in groupby(streams, lambda one: one.origin)]
         if self._pace is None:
             return (item for line in lines for item in line)
         return heapq.merge(*lines, key=lambda item: item[1].time)
 
-    def _in_order(self, streams: list[Stream]) -> Iterator[tuple[Stream, Chunk]]:
+    def _in_order(self, streams: list[ReplayStream]) -> Iterator[tuple[ReplayStream, Chunk]]:
         tick = None if self._pace is None else self._pace.tick
         for stream in streams:
             newest = newest_version(self._broker, stream)
@@ -162,7 +162,7 @@ class Replayer:
                 if left is not None:
                     yield stream, left
 
-    def _stage(self, stream: Stream, chunk: Chunk) -> list[Staged]:
+    def _stage(self, stream: ReplayStream, chunk: Chunk) -> list[StagedChunkPart]:
         destination = Destination(
             self._broker.url,
             self._broker.timeout,
@@ -205,7 +205,7 @@ class Replayer:
             self._pace.await_(chunk.time)
             self.tally.behind = self._pace.behind
 
-    def _tell_progress(self, told: Told, chunk: Chunk) -> None:
+    def _tell_progress(self, told: StreamTally, chunk: Chunk) -> None:
         """Say now and then how far it is."""
         if time.monotonic() >= self._next_word:
             self._next_word = time.monotonic() + PROGRESS_S
@@ -213,7 +213,7 @@ class Replayer:
             self._tell(f"{stream.target}: {told.records:,} records, up to {stream.place(chunk.until)}")
 
 
-def newest_version(broker: Client, stream: Stream) -> int:
+def newest_version(broker: Client, stream: ReplayStream) -> int:
     """The newest version that is published of a stream, -1 if there is none."""
     asked = broker.transaction(stream.target, stream.application, VERSION_MAX)  # of others it may not tell
     try:
@@ -222,7 +222,7 @@ def newest_version(broker: Client, stream: Stream) -> int:
         return NEVER
 
 
-def transaction_of(broker: Client, ready: Ready) -> Transaction:
+def transaction_of(broker: Client, ready: StagedChunk) -> Transaction:
     """The transaction that a chunk is."""
     stream = ready.stream
     return broker.transaction(stream.target, stream.application, ready.version)
@@ -240,7 +240,7 @@ class _Ahead:
     """
 
     def __init__(self, broker: Client, workers: Workers) -> None:
-        self.ready: deque[Ready] = deque()
+        self.ready: deque[StagedChunk] = deque()
         self._broker = broker
         self._room = min(workers.slots // PARTS_A_CHUNK + 2, CHUNKS_AHEAD_MAX)
         self._pool = ThreadPoolExecutor(self._room, "quoth-staging")
@@ -263,6 +263,6 @@ class _Ahead:
         """Is as much staged ahead as may be?"""
         return len(self.ready) >= self._room
 
-    def put(self, stream: Stream, chunk: Chunk, work: Callable[[], list[Staged]]) -> None:
+    def put(self, stream: ReplayStream, chunk: Chunk, work: Callable[[], list[StagedChunkPart]]) -> None:
         """Let a chunk be staged behind the others."""
-        self.ready.append(Ready(stream, chunk, self._pool.submit(work)))
+        self.ready.append(StagedChunk(stream, chunk, self._pool.submit(work)))

@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 
 from quoth import PartWriter, RequestError, StagedPart
 from quoth.spark.connections import client
-from quoth.spark.replay.chunking import Group, Part
-from quoth.spark.replay.footers import Columns, micros
+from quoth.spark.replay.chunking import ChunkPart, FileGroup
 from quoth.spark.replay.inputs import POINTER_HEADER
-from quoth.spark.replay.parquet import damaged, opened, read_column, too_few
-from quoth.spark.sink.columns import Batch, Gathering, Names, Rows
+from quoth.spark.replay.parquet import RecordColumns, damaged, micros, opened, read_column, too_few
+from quoth.spark.sink.columns import BatchBuilder, BatchColumns, ColumnNames, RowColumns
 from quoth.spark.sink.headers import encode_header_column, without_undecoded
 from quoth.spark.source.arrow import TYPES
 from quothwire.errors import QuothError, error
@@ -44,10 +43,10 @@ class Destination(NamedTuple):
     topic: str
     application: str
     version: int
-    columns: Columns
+    columns: RecordColumns
 
 
-class Staged(NamedTuple):
+class StagedChunkPart(NamedTuple):
     """What a task has staged. bytes: of keys, values and headers. undecoded: records without their headers,
     because their topic could not decode these."""
 
@@ -56,14 +55,14 @@ class Staged(NamedTuple):
     undecoded: int
 
 
-def stage(destination: Destination, numbered: tuple[int, Part]) -> Staged:
+def stage(destination: Destination, numbered: tuple[int, ChunkPart]) -> StagedChunkPart:
     """Stage a part of a chunk.
 
     Raises `Damaged` or `RequestError`, which name the file, FileNotFoundError, and as `quoth.PartWriter`.
     """
     number, part = numbered
     url, timeout, topic, application, version, columns = destination
-    gathering, size = Gathering(Names(columns.value, None, None, None)), 0
+    gathering, size = BatchBuilder(ColumnNames(columns.value, None, None, None)), 0
     undecoded: list[int] = []
     transaction = client(url, timeout).transaction(topic, application, version)
     with transaction.part(number, timeout=timeout) as writer:
@@ -71,10 +70,10 @@ def stage(destination: Destination, numbered: tuple[int, Part]) -> Staged:
             size += sum(_bytes(column) for column in rows if column is not None)
             _append(writer, gathering.take(rows), part)
         _append(writer, gathering.rest(), part)
-        return Staged(writer.finish(), size, sum(undecoded))
+        return StagedChunkPart(writer.finish(), size, sum(undecoded))
 
 
-def rows_of(part: Part, columns: Columns, count: Count = _ignore) -> Iterator[Rows]:
+def rows_of(part: ChunkPart, columns: RecordColumns, count: Count = _ignore) -> Iterator[RowColumns]:
     """The records of a part. count: as for `with_pointer`. Raises as `stage`."""
     for group in part.groups:
         with opened(group.path) as file:
@@ -109,7 +108,7 @@ def with_pointer(headers: Any | None, pointers: pa.Array, count: Count = _ignore
 # -- inside -------------------------------------------------------------------------------------------------
 
 
-def _append(writer: PartWriter, batches: Iterable[Batch], part: Part) -> None:
+def _append(writer: PartWriter, batches: Iterable[BatchColumns], part: ChunkPart) -> None:
     try:
         for batch in batches:
             writer.append(*batch)
@@ -122,7 +121,9 @@ def _bytes(column: Any) -> int:
     return int(pc.sum(pc.binary_length(column)).as_py() or 0)
 
 
-def _read(file: pq.ParquetFile, group: Group, part: Part, columns: Columns) -> Iterator[pa.RecordBatch]:
+def _read(
+    file: pq.ParquetFile, group: FileGroup, part: ChunkPart, columns: RecordColumns
+) -> Iterator[pa.RecordBatch]:
     """The rows of a group that lie in the stretch of the part."""
     begin, end = _rows_between(file, group, part, columns)
     width = max(1, group.bytes // group.rows)
@@ -140,7 +141,9 @@ def _read(file: pq.ParquetFile, group: Group, part: Part, columns: Columns) -> I
     raise damaged(group.path, too_few(group.number, at, group.rows))
 
 
-def _rows_between(file: pq.ParquetFile, group: Group, part: Part, columns: Columns) -> tuple[int, int]:
+def _rows_between(
+    file: pq.ParquetFile, group: FileGroup, part: ChunkPart, columns: RecordColumns
+) -> tuple[int, int]:
     """Which rows of a group those are."""
     if file.metadata.num_row_groups <= group.number or (
         file.metadata.row_group(group.number).num_rows != group.rows
@@ -155,7 +158,7 @@ def _rows_between(file: pq.ParquetFile, group: Group, part: Part, columns: Colum
     return begin, end
 
 
-def _within(records: pa.RecordBatch, columns: Columns, path: str) -> pa.RecordBatch:
+def _within(records: pa.RecordBatch, columns: RecordColumns, path: str) -> pa.RecordBatch:
     """Those of the time that is wanted."""
     if columns.time is None or (columns.since, columns.until) == (None, None):
         return records
@@ -168,15 +171,15 @@ def _within(records: pa.RecordBatch, columns: Columns, path: str) -> pa.RecordBa
     return records if wanted.all() else records.filter(pa.array(wanted))
 
 
-def _rows(records: pa.RecordBatch, columns: Columns, count: Count) -> Rows:
-    names = Names(columns.value, columns.key, columns.headers, None)
+def _rows(records: pa.RecordBatch, columns: RecordColumns, count: Count) -> RowColumns:
+    names = ColumnNames(columns.value, columns.key, columns.headers, None)
     if columns.pointer is None:
-        return Rows.of(records, names)
+        return RowColumns.of(records, names)
     pointers = records.column(columns.pointer)
     if pointers.null_count:
         raise error("bad_request", f"column {columns.pointer!r} is null in {pointers.null_count} rows")
     headers = None if columns.headers is None else records.column(columns.headers)
-    plain = Rows.of(records, names._replace(headers=None))
+    plain = RowColumns.of(records, names._replace(headers=None))
     return plain._replace(headers=with_pointer(headers, pointers, count))
 
 

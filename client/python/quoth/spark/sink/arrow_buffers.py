@@ -1,4 +1,4 @@
-"""The bytes in the cells of Arrow's arrays, where they lie."""
+"""The Arrow buffers of arrays of bytes and text, without a copy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 
-def cells_of(array: pa.Array) -> tuple[NDArray[np.int32], memoryview]:
-    """Where each cell of a binary or string array ends, beginning with 0, and their bytes, not copied.
+def buffers_of(array: pa.Array) -> tuple[NDArray[np.int32], memoryview]:
+    """The offsets of the values of a binary or string array, from 0 on, and their bytes, not copied.
 
-    What lies in a cell that is null Arrow does not say.
+    A null may have any bytes.
     """
     _, offsets, content = array.buffers()
     ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]

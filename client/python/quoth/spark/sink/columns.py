@@ -1,11 +1,11 @@
-"""Rows of Spark as the columns of batches, with no step in Python for each of them.
+"""Converts rows of Spark to the columns of batches, with no step in Python for each row.
 
     value     string or binary, never null
     key       string or binary, null where there is none                 may be left out
     headers   array<struct<key: string, value: binary>>, as Kafka's      may be left out
     topic     string, never null                                         needed unless an option names it
 
-A record's headers are encoded, which headers.py does for many rows at once.
+headers.py encodes the headers of many rows at once.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 
 from quoth.core.outgoing import RECORD_BYTES
 from quoth.core.staging import BATCH_BYTES
-from quoth.spark.sink.arrow_buffers import cells_of
+from quoth.spark.sink.arrow_buffers import buffers_of
 from quoth.spark.sink.headers import encode_header_column
 from quothwire.columns import Column
 from quothwire.errors import QuothError, error
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _IGNORED = frozenset(("partition", "offset", "timestamp", "timestamptype", "ordinal"))
-"""What a reading of Quoth, or of Kafka, has besides: where the row was stored before."""
+"""Columns of a Quoth or Kafka source that say where the row was stored before."""
 
 
-class Names(NamedTuple):
-    """What the columns are called that are written, None for those that are not there."""
+class ColumnNames(NamedTuple):
+    """The names of the columns to write, None for those that are absent."""
 
     value: str
     key: str | None
@@ -39,7 +39,7 @@ class Names(NamedTuple):
     topic: str | None
 
 
-class Batch(NamedTuple):
+class BatchColumns(NamedTuple):
     """The columns of one batch, as `quoth.PartWriter.append` takes them."""
 
     values: Column
@@ -47,10 +47,10 @@ class Batch(NamedTuple):
     headers: Column | None
 
 
-def names_of(schema: StructType, *, topic_is_given: bool) -> Names:
-    """The columns of a DataFrame that are written, or raise ``bad_request`` for what cannot be.
+def names_of(schema: StructType, *, topic_is_given: bool) -> ColumnNames:
+    """Select the columns of a DataFrame to write. Raises ``bad_request`` for others, and for wrong types.
 
-    topic_is_given: an option names the topic, so a column does not count.
+    topic_is_given: an option names the topic, so that a column topic is ignored.
     """
     found = {field.name.lower(): field for field in schema.fields}
     for field in schema.fields:
@@ -79,11 +79,13 @@ def names_of(schema: StructType, *, topic_is_given: bool) -> Names:
         raise error("bad_request", "which topic?", "set option topic, or have a column topic")
     named = {name: field.name for name, field in found.items()}
     topic = None if topic_is_given else named["topic"]
-    return Names(named["value"], named.get("key"), named.get("headers"), topic)
+    return ColumnNames(named["value"], named.get("key"), named.get("headers"), topic)
 
 
-def by_topic(rows: pa.RecordBatch, names: Names, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows for each topic. topic: that of all of them, None if a column says it."""
+def by_topic(
+    rows: pa.RecordBatch, names: ColumnNames, topic: str | None
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Divide rows by topic. topic: the one of all rows, None if a column names it."""
     if topic is not None:
         yield topic, rows
         return
@@ -95,33 +97,33 @@ def by_topic(rows: pa.RecordBatch, names: Names, topic: str | None) -> Iterator[
         yield name, rows if len(topics) == 1 else rows.filter(pc.equal(column, name))
 
 
-class Gathering:
-    """Rows for one topic, until there are enough for a batch of a MiB or so."""
+class BatchBuilder:
+    """Joins the rows of one topic to batches of about a MiB."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: ColumnNames) -> None:
         self._names = names
-        self._waiting: list[Rows] = []
+        self._pending: list[RowColumns] = []
         self._bytes = 0
 
-    def put(self, rows: pa.RecordBatch) -> Iterator[Batch]:
-        """Take rows in; gives the batches that are full."""
-        yield from self.take(Rows.of(rows, self._names))
+    def put(self, rows: pa.RecordBatch) -> Iterator[BatchColumns]:
+        """Add rows; yields full batches."""
+        yield from self.take(RowColumns.of(rows, self._names))
 
-    def take(self, rows: Rows) -> Iterator[Batch]:
-        """Take in rows whose headers are encoded already; gives the batches that are full."""
-        self._waiting.append(rows)
+    def take(self, rows: RowColumns) -> Iterator[BatchColumns]:
+        """Add rows with encoded headers; yields full batches."""
+        self._pending.append(rows)
         self._bytes += rows.size
         if self._bytes >= BATCH_BYTES:
             yield from self._cut(keep_bytes=BATCH_BYTES)
 
-    def rest(self) -> Iterator[Batch]:
-        """What is left."""
-        if self._waiting:
+    def rest(self) -> Iterator[BatchColumns]:
+        """Yield the batches of the rows that are left."""
+        if self._pending:
             yield from self._cut(keep_bytes=0)
 
-    def _cut(self, keep_bytes: int) -> Iterator[Batch]:
-        """Batches of all rows, but for fewer bytes than that at the end."""
-        rows = Rows.joined(self._waiting)
+    def _cut(self, keep_bytes: int) -> Iterator[BatchColumns]:
+        """Yield batches of all rows, but for fewer bytes than `keep_bytes` at the end."""
+        rows = RowColumns.joined(self._pending)
         ends = rows.ends()
         begin, count = 0, len(ends) - 1
         while begin < count and ends[-1] - ends[begin] >= max(1, keep_bytes):
@@ -130,20 +132,20 @@ class Gathering:
             yield rows.batch(begin, end)
             begin = end
         left = rows.slice(begin, count)
-        self._waiting = [left] if begin < count else []
+        self._pending = [left] if begin < count else []
         self._bytes = left.size if begin < count else 0
 
 
-class Rows(NamedTuple):
-    """Binary arrays, all of the same length; keys may be null, in which case they are empty besides."""
+class RowColumns(NamedTuple):
+    """Binary arrays of the same length. Only keys may be null; there their bytes are empty."""
 
     values: Any
     keys: Any
     headers: Any
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, names: Names) -> Rows:
-        """The columns of some rows."""
+    def of(cls, rows: pa.RecordBatch, names: ColumnNames) -> RowColumns:
+        """Convert rows. Raises ``bad_request`` for a null value, and as `encode_header_column`."""
         values = _binary(rows, names.value)
         if values.null_count:
             raise _null("value", "leave such rows out, or coalesce(value, '')")
@@ -152,8 +154,8 @@ class Rows(NamedTuple):
         return cls(values, keys, headers)
 
     @classmethod
-    def joined(cls, several: list[Rows]) -> Rows:
-        """All of them, one behind the other."""
+    def joined(cls, several: list[RowColumns]) -> RowColumns:
+        """Concatenate rows."""
         if len(several) == 1:
             return several[0]
         columns = zip(*several, strict=True)
@@ -161,37 +163,33 @@ class Rows(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes in a batch."""
+        """The bytes of the rows in a batch."""
         return int(self.ends()[-1])
 
-    def slice(self, begin: int, end: int) -> Rows:
-        """Some of them, without a copy."""
-        return Rows(*(None if column is None else column[begin:end] for column in self))
+    def slice(self, begin: int, end: int) -> RowColumns:
+        """Return some rows, without a copy."""
+        return RowColumns(*(None if column is None else column[begin:end] for column in self))
 
     def ends(self) -> np.ndarray[Any, Any]:
-        """How many bytes the rows take in a batch up to each of them, beginning with 0."""
+        """The offset of each row in the bytes of a batch, from 0 on, and the end of the last one."""
         rows = np.arange(len(self.values) + 1, dtype=np.int64)
-        columns = (cells_of(column)[0] for column in self if column is not None)
+        columns = (buffers_of(column)[0] for column in self if column is not None)
         return sum(columns, start=RECORD_BYTES * rows)
 
-    def batch(self, begin: int, end: int) -> Batch:
-        """Some of them as the columns of a batch."""
+    def batch(self, begin: int, end: int) -> BatchColumns:
+        """Convert some rows to the columns of a batch."""
         columns: list[Any] = [
             None if column is None else _column(column) for column in self.slice(begin, end)
         ]
-        return Batch(*columns)
+        return BatchColumns(*columns)
 
 
 def _binary(rows: pa.RecordBatch, name: str) -> Any:
-    """A column of text or bytes as bytes, and nothing where it is null."""
+    """Convert a column of text or bytes to bytes. A null has no bytes in a batch; Arrow allows any."""
     column = rows.column(rows.schema.get_field_index(name)).cast(pa.binary())
-    return column if not column.null_count else _emptied(column)
-
-
-def _emptied(column: Any) -> Any:
-    """Arrow does not say what lies where there is null; a batch does: nothing."""
-    filled = pc.fill_null(column, b"")
-    return pc.if_else(column.is_valid(), filled, None)
+    if not column.null_count:
+        return column
+    return pc.if_else(column.is_valid(), pc.fill_null(column, b""), None)
 
 
 def _headers(rows: pa.RecordBatch, name: str) -> Any:
@@ -199,11 +197,11 @@ def _headers(rows: pa.RecordBatch, name: str) -> Any:
 
 
 def _column(array: Any) -> Column:
-    ends, content = cells_of(array)
+    ends, content = buffers_of(array)
     validity = b""
     if array.null_count:
-        there = array.is_valid().to_numpy(zero_copy_only=False)
-        validity = np.packbits(there, bitorder="little").tobytes()
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        validity = np.packbits(valid, bitorder="little").tobytes()
     return Column(ends.astype("<i4").tobytes(), content, validity)
 
 
@@ -215,5 +213,5 @@ _TEXTS: tuple[DataType, ...] = (StringType(), BinaryType())
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Are they the same, whatever may be null in them?"""
+    """True if two types are equal but for nullability."""
     return one.simpleString() == other.simpleString()

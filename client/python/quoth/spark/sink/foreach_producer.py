@@ -1,18 +1,17 @@
-"""Producing from `foreachPartition`, where there is no driver that publishes what all tasks have staged.
+"""Publishes the rows of a partition from `foreachPartition`, without a driver that publishes for all tasks.
 
     def produce(rows):
         write_partition(rows, "orders", url="tcp://broker:5555", application="etl/orders", version=7)
 
     rdd.foreachPartition(produce)
 
-Each partition is a transaction of its own, under the name APPLICATION/PARTITION and the version. So it is in
-the topic whole or not at all, and once, however often Spark runs the task: retries, speculation, a stage that
-is run again, a job that is started again with the same name and version.
+Each partition is a transaction with the name APPLICATION/PARTITION and the version. So the topic has all of
+its rows or none, and has them once, however often Spark runs the task: retries, speculation, a repeated
+stage, a job that is started again with the same name and version.
 
-What is not: a job that fails in the middle has written some partitions and not the others, until it is
-started again. And a partition is known by its name, not by what is in it: where a repetition may cut the
-rows otherwise, let `partition` say what they are, like the range of pointers that they were made of. What
-has to be in the topic all together goes through `df.write.format("quoth")`.
+A job that fails has written some partitions and not others, until it is started again. A partition is known
+by its name, not by its rows: if a repetition may divide the rows differently, pass a `partition` that
+identifies them, such as their range of pointers. Use `df.write.format("quoth")` to publish all rows at once.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from quoth.spark.connections import TIMEOUT_S, client
 from quothwire.errors import error
 
 ROWS = 1_000
-"""Taken together, so that little is done for each."""
+"""Rows that are written at once."""
 
 Row = bytes | tuple[bytes] | tuple[bytes, bytes | None] | tuple[bytes, bytes | None, Mapping[str, bytes]]
 """A value, or a value and a key, or a value, a key and headers."""
@@ -44,16 +43,16 @@ def write_partition(
     partition: str | int | None = None,
     timeout: float = TIMEOUT_S,
 ) -> Ack:
-    """Write the rows of a partition to a topic, whole and once; returns where they are, count 0 for none.
+    """Write the rows of a partition to a topic, whole and once; returns their pointers, count 0 for no rows.
 
-    rows: values, or tuples of value, of value and key, or of value, key and headers. application: whose rows
-    they are. url: the broker, as all workers reach it. version: rises with whatever else is written under
-    that name. partition: which rows they are, the number of the task's partition unless it is given.
-    Application and partition together are a name that the topic remembers, and it remembers 1,000 a week:
-    write few large partitions. timeout: seconds that the broker may be away.
+    rows: values, or tuples of value, of value and key, or of value, key and headers. application: the name of
+    the job. url: the broker, as all workers reach it. version: rises with each other write under that name.
+    partition: identifies the rows; by default the number of the task's partition. Application and partition
+    together are a name that the topic keeps, at most 1,000 a week: write few large partitions. timeout:
+    seconds that the broker may be unreachable.
 
-    Raises `RequestError` for rows that are none, else what `PartWriter` and `Transaction.publish` of `quoth`
-    raise: then the task fails, and the next attempt begins anew.
+    Raises `RequestError` for invalid rows, else as `PartWriter` and `Transaction.publish` of `quoth`; then
+    the task fails, and the next attempt writes all rows.
     """
     name = f"{application}/{_partition() if partition is None else partition}"
     transaction = client(url, timeout).transaction(topic, name, version)
@@ -71,8 +70,8 @@ def write_partition(
 
 def _write(writer: PartWriter, rows: Iterable[Row]) -> None:
     remaining = iter(rows)
-    while cells := [_cells(row) for row in islice(remaining, ROWS)]:
-        values, keys, headers = (list(column) for column in zip(*cells, strict=True))
+    while block := [_fields(row) for row in islice(remaining, ROWS)]:
+        values, keys, headers = (list(column) for column in zip(*block, strict=True))
         writer.write(
             values,
             key=None if all(key is None for key in keys) else keys,
@@ -80,8 +79,8 @@ def _write(writer: PartWriter, rows: Iterable[Row]) -> None:
         )
 
 
-def _cells(row: Row) -> tuple[bytes, bytes | None, Mapping[str, bytes]]:
-    """Value, key and headers of a row; what is wrong with them the writer says."""
+def _fields(row: Row) -> tuple[bytes, bytes | None, Mapping[str, bytes]]:
+    """Value, key and headers of a row; the writer checks their types."""
     match row:
         case (value,):
             return value, None, {}

@@ -1,19 +1,19 @@
-"""The sink of `format("quoth")`: what a job or a micro-batch writes is in the topic whole, and once.
+"""The sink of `format("quoth")`: writes the rows of a job or a micro-batch to a topic, all or none, and once.
 
-Tasks stage their rows as parts of a transaction, the driver publishes the parts of those attempts that Spark
-counts. The transaction has a name that a repetition has, too, so publishing twice is publishing once:
+Tasks stage their rows as parts of a transaction. The driver publishes the parts of the attempts that Spark
+commits. A repetition has the same name of the transaction, so that publishing it twice has no effect:
 
-    df.write          txnAppId and txnVersion, as Delta has them; without them a random name: a job that is
+    df.write          txnAppId and txnVersion, as in Delta; without them a random name, so that a job that is
                       started again writes again
     df.writeStream    the query's id, which its checkpoint keeps, and the number of the micro-batch
 
-    task --stage--> broker             attempts that were killed, failed or lost the race leave nothing
+    task --stage--> broker             attempts that were killed, failed or were superseded leave nothing
     task --stage--> broker
-       +-- message --> driver --publish--> broker           asked again until the answer is known
+       +-- message --> driver --publish--> broker           repeated until the answer is known
 
-A driver that dies in front of publish has written nothing, one that dies behind it everything; Spark repeats
-the micro-batch then, and its tasks are told that it is published. Rows for several topics are a transaction
-in each, published one after the other: each is whole and once, not all of them together.
+A driver that dies before publish has written nothing, one that dies after it everything. Spark repeats the
+micro-batch then, and its tasks learn that it is published. Rows for several topics are a transaction in each
+topic, published one after the other: each is whole and once, but they do not become visible together.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from quoth import Conflict, NotFound, PartWriter, QuothError, StagedPart
 from quoth.spark.connections import TIMEOUT_S, client
-from quoth.spark.options import Given, url_of
-from quoth.spark.sink.columns import Gathering, Names, by_topic, names_of
+from quoth.spark.options import GivenOptions, url_of
+from quoth.spark.sink.columns import BatchBuilder, ColumnNames, by_topic, names_of
 from quoth.transaction import PUBLISH_TIMEOUT_S
 from quothwire.errors import error
 from quothwire.protocol.transaction import ONCE, VERSION_MAX, check_application
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 NAMES = ("url", "quoth.bootstrap.servers", "topic", "txnAppId", "txnVersion", "timeout")
 _SPARKS = ("checkpointLocation", "path", "queryName")
-"""Options of Spark's own, which it hands on."""
+"""Options of Spark, which it passes on."""
 TOPICS_MAX = 64
-"""In one task: each has a connection and up to 16 MiB on its way."""
+"""Topics of one task: each has a connection and up to 16 MiB in flight."""
 _SPREAD = (
     "repartition(N, 'topic'), one N for 32 topics; without a number Spark puts small ones together again"
 )
@@ -53,23 +53,24 @@ _log = logging.getLogger("quoth.spark")
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where the rows go. topic: None if a column says it. application, version: None if they follow."""
+class SinkTarget:
+    """The parsed options of a sink. topic: None if a column names it. application, version: None by
+    default."""
 
     url: str
     topic: str | None
     application: str | None
     version: int | None
     timeout: float
-    names: Names
+    names: ColumnNames
 
 
-def parse(options: Mapping[str, str], schema: StructType, *, stream: bool) -> Target:
-    """Read and check what a user set for a writing, and the columns to write.
+def parse(options: Mapping[str, str], schema: StructType, *, stream: bool) -> SinkTarget:
+    """Parse the options of a sink, and the columns to write.
 
     Raises `RequestError` ``bad_request`` or ``bad_topic``, which names the option or the column.
     """
-    given = Given(options)
+    given = GivenOptions(options)
     given.check_names((*NAMES, *_SPARKS))
     given.refuse(("path",), "a topic is no path")
     if stream:
@@ -79,7 +80,7 @@ def parse(options: Mapping[str, str], schema: StructType, *, stream: bool) -> Ta
             "bad_request", "options txnAppId and txnVersion name a write together", "set both or none"
         )
     topic = given.topic("topic")
-    return Target(
+    return SinkTarget(
         url=url_of(given),
         topic=topic,
         application=check_application(given.text("txnAppId")) if "txnAppId" in given else None,
@@ -90,20 +91,20 @@ def parse(options: Mapping[str, str], schema: StructType, *, stream: bool) -> Ta
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """What `DataSource.writer` returns. Raises as `parse` does, and for a mode other than append."""
+    """Make the writer of a batch query. Raises as `parse`, and for a mode other than append."""
     _check_mode(overwrite)
     return BatchWriter(parse(options, schema, stream=False))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """What `DataSource.streamWriter` returns. Raises as `parse` does, and for the output mode complete."""
+    """Make the writer of a stream. Raises as `parse`, and for the output mode complete."""
     _check_mode(overwrite)
     return StreamWriter(parse(options, schema, stream=True))
 
 
 @dataclass(frozen=True)
-class Staged(WriterCommitMessage):
-    """What a task has staged: a part in each topic that it has rows for. published: those that have them."""
+class StagedRows(WriterCommitMessage):
+    """The parts that a task has staged, by topic. published: topics in which the transaction is published."""
 
     application: str
     version: int
@@ -112,33 +113,33 @@ class Staged(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the rows of one job. The same one, as a value, is in the driver and in its tasks."""
+    """Writes the rows of one job. The driver and its tasks have copies of the same writer."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SinkTarget) -> None:
         self._target = target
         self._application = target.application or f"{ONCE}spark-{secrets.token_hex(16)}"
         self._version = target.version or 0
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage the rows of one task."""
         return stage(self._target, self._application, self._version, _partition(), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish what the tasks have staged."""
+        """Publish the staged parts."""
         publish(self._target, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what the tasks have staged."""
+        """Remove the staged parts."""
         abort(self._target, self._application, self._version, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches. Each is written by another copy than it is committed by."""
+    """Writes micro-batches. The copy that commits a micro-batch is not the one that writes it."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SinkTarget) -> None:
         self._target = target
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage the rows of one task of a micro-batch."""
         application = self._target.application or _property("sql.streaming.queryId")
         version = int(_property("streaming.sql.batchId"))
@@ -148,23 +149,23 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return staged
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], _batch: int) -> None:
-        """Publish what the tasks have staged."""
+        """Publish the staged parts."""
         publish(self._target, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], _batch: int) -> None:
-        """Remove what the tasks have staged, as far as one of them says under which name.
+        """Remove the staged parts, if a message names the transaction.
 
-        Otherwise it goes when the micro-batch is repeated, or after a day.
+        Otherwise they are removed when the micro-batch is repeated, or after a day.
         """
         for message in messages:
-            if isinstance(message, Staged):
+            if isinstance(message, StagedRows):
                 abort(self._target, message.application, message.version, messages)
                 return
 
 
 def stage(
-    target: Target, application: str, version: int, part: int, rows: Iterator[pa.RecordBatch]
-) -> Staged:
+    target: SinkTarget, application: str, version: int, part: int, rows: Iterator[pa.RecordBatch]
+) -> StagedRows:
     """Stage the rows of one task, one part in each topic. Nothing is published if it fails."""
     outlets: dict[str, _Outlet] = {}
     with ExitStack() as stack:
@@ -184,12 +185,12 @@ def stage(
         parts = {topic: outlet.finish() for topic, outlet in outlets.items()}
     filled = {topic: part for topic, part in parts.items() if part is not None and part.batches}
     published = tuple(topic for topic, outlet in outlets.items() if outlet.is_published)
-    return Staged(application, version, filled, published)
+    return StagedRows(application, version, filled, published)
 
 
-def publish(target: Target, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Publish what the tasks have staged, in the order of their partitions, one topic after the other."""
-    staged = [message for message in messages if isinstance(message, Staged)]
+def publish(target: SinkTarget, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Publish staged parts in the order of their partitions, one topic after the other."""
+    staged = [message for message in messages if isinstance(message, StagedRows)]
     for topic in sorted({topic for message in staged for topic in message.parts}):
         parts = [message.parts[topic] for message in staged if topic in message.parts]
         application, version = staged[0].application, staged[0].version
@@ -202,22 +203,22 @@ def publish(target: Target, messages: Sequence[WriterCommitMessage | None]) -> N
 
 
 def abort(
-    target: Target, application: str, version: int, messages: Sequence[WriterCommitMessage | None]
+    target: SinkTarget, application: str, version: int, messages: Sequence[WriterCommitMessage | None]
 ) -> None:
-    """Remove what is staged, in all topics that are known. What cannot be removed goes after a day."""
-    staged = [message for message in messages if isinstance(message, Staged)]
+    """Remove staged parts from all known topics. The broker removes the rest after a day."""
+    staged = [message for message in messages if isinstance(message, StagedRows)]
     topics = {target.topic} if target.topic else {topic for message in staged for topic in message.parts}
     for topic in sorted(topics):
         try:
             client(target.url, target.timeout).transaction(topic, application, version).abort()
         except NotFound:
-            continue  # no task came so far
+            continue  # no task has staged anything
         except QuothError as problem:
             _log.warning("topic %r: what was staged stays for a day: %s", topic, problem)
 
 
-def _check_newest(target: Target, topic: str, application: str, version: int) -> None:
-    """Raise `Conflict` where rows are no repetition: Spark repeats the newest micro-batch and no other."""
+def _check_newest(target: SinkTarget, topic: str, application: str, version: int) -> None:
+    """Raise `Conflict` for a micro-batch before the newest one: Spark repeats only that."""
     transaction = client(target.url, target.timeout).transaction(topic, application, version)
     newest = transaction.status().newest_version
     if newest > version:
@@ -230,23 +231,23 @@ def _check_newest(target: Target, topic: str, application: str, version: int) ->
 
 
 class _Outlet:
-    """Where the rows of one topic go."""
+    """Stages the rows of one topic."""
 
-    def __init__(self, writer: PartWriter, names: Names) -> None:
+    def __init__(self, writer: PartWriter, names: ColumnNames) -> None:
         self.is_published = False
         self._writer = writer
-        self._gathering = Gathering(names)
+        self._builder = BatchBuilder(names)
 
     def put(self, rows: pa.RecordBatch) -> None:
         """Stage rows."""
         with self._unless_published():
-            for batch in self._gathering.put(rows):
+            for batch in self._builder.put(rows):
                 self._writer.append(*batch)
 
     def finish(self) -> StagedPart | None:
-        """The part; None if the transaction was published before."""
+        """Return the part; None if the transaction is published already."""
         with self._unless_published():
-            for batch in self._gathering.rest():
+            for batch in self._builder.rest():
                 self._writer.append(*batch)
             return self._writer.finish()
         return None
@@ -271,7 +272,7 @@ def _check_mode(overwrite: bool) -> None:
         )
 
 
-def _version(given: Given) -> int | None:
+def _version(given: GivenOptions) -> int | None:
     if "txnVersion" not in given:
         return None
     text = given.text("txnVersion")
@@ -285,7 +286,7 @@ def _partition() -> int:
 
 
 def _property(name: str) -> str:
-    """What Spark tells the tasks of a micro-batch."""
+    """A local property that Spark sets for the tasks of a micro-batch."""
     found = _task().getLocalProperty(name)
     if found is None:
         raise error("internal", f"Spark does not tell {name}", "please report this with Spark's version")

@@ -1,15 +1,14 @@
-"""Stored batches as Arrow: values and keys are slices of the bytes that the broker sent.
+"""Converts stored batches to Arrow: values and keys are slices of the bytes that the broker sent.
 
-A stored batch has int32 offsets, a validity bitmap and heaps as Arrow has them, so a column of it costs no
-step for each record. Small batches are joined, because Spark takes long over many small tables: 100 rows at
-once are 2.5 times as slow as 20,000. Headers alone are decoded one by one.
+A stored batch has int32 offsets, a validity bitmap and heaps as Arrow has them, so that a column needs no
+step for each record. Small batches are joined, because Spark is slow with small tables: at 100 rows each 2.5
+times as slow as at 20,000. Headers are decoded one by one.
 
-Where Python's objects become Arrow's, pyarrow imports pandas, 0.2 s of a new process; here that happens for
-headers, topics and the other columns that repeat, and nowhere else.
+pyarrow imports pandas, 0.2 s of a new process, when it converts Python objects. That happens for headers and
+for constant columns only.
 
-What the offsets of a batch say is checked before Arrow follows them: a wrong one would end the process.
-Headers in old logs may be impossible to decode: such a record has one header without a name, which holds
-their bytes.
+The offsets of a batch are validated before Arrow uses them: a wrong one would end the process. Headers of old
+logs that cannot be decoded become one header with a null key and their bytes.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from quothwire.errors import QuothError, error
 from quothwire.headers import raw_of, readable_headers
 
 ROWS_MIN, BYTES_MIN = 20_000, 4 * 2**20
-"""Batches are joined until there are so many rows or stored bytes: more at once is not faster."""
+"""Batches are joined until they have so many rows or stored bytes. Larger tables are not faster."""
 BYTES_MAX = 16 * 2**20
-"""What joined ones stay below; a stored batch alone is never larger."""
+"""Upper bound of the bytes of joined batches. A single stored batch is never larger."""
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 TYPES: dict[str, pa.DataType] = {
@@ -44,9 +43,9 @@ TYPES: dict[str, pa.DataType] = {
     "headers": pa.list_(pa.field("element", _HEADER)),
     "ordinal": pa.int64(),
 }
-"""The columns that there are. ordinal: how many records the topic's log held before this one."""
+"""All columns. ordinal: the number of records that the topic's log held before this one."""
 PARTITION, LOG_APPEND_TIME = 0, 1
-"""What Kafka's columns say of a topic that has one partition, and of times that the broker gives."""
+"""Kafka's columns for a topic with one partition, and for times that the broker assigns."""
 
 
 def record_batches(
@@ -58,9 +57,9 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The records in (after, until] of stored batches of a topic, oldest first.
 
-    stored: batches whose checksums match. columns: names of `TYPES`; no other is built. Headers that cannot
-    be decoded are one header with a null key and their bytes. Raises `Damaged` for a batch whose offsets do
-    not rise or do not fit into it.
+    stored: batches whose checksums match. columns: names of `TYPES`; others are not built. Headers that
+    cannot be decoded are one header with a null key and their bytes. Raises `Damaged` for a batch whose
+    offsets do not rise or do not fit into it.
     """
     schema = pa.schema([(name, TYPES[name]) for name in columns])
     constants: dict[str, str | int] = {
@@ -81,7 +80,7 @@ def record_batches(
 
 
 class _Repeated:
-    """A column that says the same in every row, perhaps nothing; its arrays are slices of one."""
+    """A column with one value, or null, in every row; its arrays are slices of one array."""
 
     def __init__(self, value: str | int | None, kind: pa.DataType) -> None:
         self._value = value
@@ -89,7 +88,7 @@ class _Repeated:
         self._array = pa.nulls(0, kind)
 
     def times(self, rows: int) -> pa.Array:
-        """So many rows of it."""
+        """Return an array of so many rows."""
         if len(self._array) < rows:
             self._array = pa.nulls(rows, self._kind)
             if self._value is not None:
@@ -108,7 +107,7 @@ class _Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its share of the stored bytes."""
+        """The share of these rows in the stored bytes."""
         return self.header.size * (self.end - self.begin) // self.header.records
 
     @property
@@ -123,7 +122,7 @@ class _Piece(NamedTuple):
 
     @property
     def headers(self) -> pa.Array:
-        """The headers, a list for each row, null where there are none. They are decoded."""
+        """The decoded headers, a list for each row, null where there are none."""
         if self.columns.headers is None:
             return pa.nulls(self.end - self.begin, TYPES["headers"])
         rows = list(map(_pairs, self._rows(self.columns.headers).to_pylist()))
@@ -162,7 +161,7 @@ def _pairs(encoded: bytes) -> Collection[tuple[str | None, bytes]]:
 
 
 def _column(pieces: Sequence[_Piece], name: str) -> pa.Array:
-    """A column of some pieces, one behind the other."""
+    """Concatenate a column of some pieces."""
     match name:
         case "value":
             arrays = [piece.values for piece in pieces]
@@ -178,7 +177,7 @@ def _column(pieces: Sequence[_Piece], name: str) -> pa.Array:
 
 
 def _is_absent(pieces: Sequence[_Piece], name: str) -> bool:
-    """Has no record of them this?"""
+    """True if no record of the pieces has a key, or headers."""
     match name:
         case "key":
             return all(piece.columns.keys is None for piece in pieces)
@@ -189,7 +188,8 @@ def _is_absent(pieces: Sequence[_Piece], name: str) -> bool:
 
 
 def _numbers(pieces: Sequence[_Piece], firsts: Sequence[int]) -> pa.Array:
-    """A number for each row, int64, that rises by one in each piece. firsts: those of their first records."""
+    """A number for each row, int64, which rises by one within a piece. firsts: the first number of each
+    piece."""
     parts = [
         np.arange(first + piece.begin, first + piece.end, dtype=np.int64)
         for piece, first in zip(pieces, firsts, strict=True)
@@ -212,20 +212,20 @@ def _pieces(stored: Iterable[Stored | StoredBatch], after: int, until: int, topi
 
 
 def _joined(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
-    """The pieces, as many together as are worth a table."""
-    gathered: list[_Piece] = []
+    """Group pieces into tables of `ROWS_MIN` rows or `BYTES_MIN` bytes."""
+    joined: list[_Piece] = []
     rows = size = 0
     for piece in pieces:
-        if gathered and size + piece.size > BYTES_MAX:
-            yield gathered
-            gathered, rows, size = [], 0, 0
-        gathered.append(piece)
+        if joined and size + piece.size > BYTES_MAX:
+            yield joined
+            joined, rows, size = [], 0, 0
+        joined.append(piece)
         rows, size = rows + piece.end - piece.begin, size + piece.size
         if rows >= ROWS_MIN or size >= BYTES_MIN:
-            yield gathered
-            gathered, rows, size = [], 0, 0
-    if gathered:
-        yield gathered
+            yield joined
+            joined, rows, size = [], 0, 0
+    if joined:
+        yield joined
 
 
 def _damaged(topic: str, header: Header, text: str) -> QuothError:

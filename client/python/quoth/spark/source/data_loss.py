@@ -1,4 +1,4 @@
-"""Records that cannot be read any more: what is said of them, who is told, whether the reading goes on."""
+"""Data loss: records that cannot be read any more, as an error, a warning or a record of the loss topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quoth.spark.options import Options
 from quothwire.errors import error
 
 Reason = Literal["trimmed", "damaged", "recreated", "deleted"]
-"""Those of a `quoth.Gap`, and ``deleted``: there is no such topic any more."""
+"""The reasons of a `quoth.Gap`, and ``deleted`` for a topic that does not exist any more."""
 
 log = logging.getLogger("quoth.spark")
 
@@ -29,10 +29,10 @@ _HINT = (
 )
 
 
-class Loss(NamedTuple):
-    """Records of a topic after one pointer and before another. records: how many, -1 if nobody knows.
+class DataLoss(NamedTuple):
+    """Lost records of a topic after one pointer and before another.
 
-    next: 0 if nothing follows them yet.
+    next: 0 if no record follows them yet. records: their number, -1 if it is unknown.
     """
 
     topic: str
@@ -47,19 +47,19 @@ class Loss(NamedTuple):
         return f"topic {self.topic!r}: {count} after {self.after}{end} {_WHY[self.reason][1]}"
 
 
-Lose = Callable[[Loss], None]
-"""What is done about a loss; it may raise."""
+Lose = Callable[[DataLoss], None]
+"""Handles a loss; it may raise."""
 
 
-def refuse(loss: Loss, hint: str = _PLANNED) -> NoReturn:
-    """Raise what a loss is to who was promised its records: `NotFound` or `Damaged`."""
+def refuse(loss: DataLoss, hint: str = _PLANNED) -> NoReturn:
+    """Raise a loss as `NotFound` or `Damaged`."""
     raise error(_WHY[loss.reason][0], str(loss), hint)
 
 
-def into(losses: list[Loss]) -> Lose:
-    """What puts losses into a list, and raises `NotFound` for a topic that is gone as a whole."""
+def into(losses: list[DataLoss]) -> Lose:
+    """Return a handler that appends losses to a list, and raises `NotFound` if the whole topic is gone."""
 
-    def lose(loss: Loss) -> None:
+    def lose(loss: DataLoss) -> None:
         if loss.reason in ("deleted", "recreated"):
             refuse(loss)
         losses.append(loss)
@@ -67,23 +67,25 @@ def into(losses: list[Loss]) -> Lose:
     return lose
 
 
-class Losses:
-    """What becomes of losses, by the options of a reading."""
+class LossReporter:
+    """Handles losses as the options `failOnDataLoss` and `lossTopic` say.
+
+    where: the query and the batch, which the records of the loss topic name.
+    """
 
     def __init__(self, options: Options, **where: str) -> None:
-        """where: which query and batch, for those who read of it in the loss topic."""
         self._options = options
         self._where = where
 
-    def tell(self, loss: Loss) -> None:
-        """End the query with `NotFound` or `Damaged`; or warn, publish it in the loss topic, and go on.
+    def report(self, loss: DataLoss) -> None:
+        """Raise `NotFound` or `Damaged`; or log a warning and publish the loss to the loss topic.
 
-        A task or a batch that is repeated tells it again.
+        A task or a batch that is repeated reports it again.
         """
         if self._options.fail_on_data_loss:
             refuse(loss, _HINT)
         log.warning("%s", loss)
         if self._options.loss_topic is not None:
             client = connections.client(self._options.url, self._options.timeout)
-            told = json.dumps({**loss._asdict(), **self._where})
-            client.publish(self._options.loss_topic, told.encode(), key=loss.topic.encode())
+            report = json.dumps({**loss._asdict(), **self._where})
+            client.publish(self._options.loss_topic, report.encode(), key=loss.topic.encode())

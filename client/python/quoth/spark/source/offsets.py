@@ -1,16 +1,16 @@
-"""How far a streaming query is, as Spark journals it: JSON that holds all that a restart has to know.
+"""Offsets of a streaming query as Spark journals them: JSON with all that a restart needs.
 
     {"quoth": 1,
      "topics": {"orders": {"next": 1767323045000002, "ordinal": 2, "log": "00c0ffee00c0ffee", "lost": 0}},
      "_from": {...}}
 
-`next` is the pointer to go on with and `ordinal` its number in the log, so what has been lost and how far a
-query is behind are subtractions. `lost` counts the records that retention took before they were read.
+`next` is the pointer to continue at and `ordinal` its number in the log, so that losses and lags are
+differences. `lost` counts the records that retention removed before they were read.
 
-Spark asks a source twice where to begin, and again after a crash of the first batch; "latest" would be
-another place each time, and what lies between would never be read. So the first answer is marked as `_init`,
-and whoever gets it back writes down in `_from` where he did begin: in the end offset of the batch, which
-Spark journals before it reads. Topics that come later begin there in the same way.
+Spark asks a source for the initial offset twice, and again after a crash in the first batch. "latest" would
+be another position each time, and the records between would never be read. So the initial offset is marked by
+`_init`, and the end offset of the first batch, which Spark journals before it reads, has the real beginning
+in `_from`. Topics that come later have their beginning there, too.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from quothwire.errors import error
 VERSION = 1
 
 
-class Position(NamedTuple):
-    """How far a topic is read. next: the pointer to go on with. log: its log's id. lost: records so far."""
+class TopicPosition(NamedTuple):
+    """A position in a topic. next: the pointer to continue at. log: the log's id. lost: records lost so
+    far."""
 
     next: int
     ordinal: int
@@ -33,22 +34,24 @@ class Position(NamedTuple):
     lost: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """As it is journalled. Ids of 64 bits are text, because not every reader of JSON keeps them."""
+        """The JSON of the journal. Ids of 64 bits are text, because not every JSON reader keeps such
+        integers."""
         return {"next": self.next, "ordinal": self.ordinal, "log": f"{self.log:016x}", "lost": self.lost}
 
 
-Positions = Mapping[str, Position]
+Positions = Mapping[str, TopicPosition]
 
 
 class Offset(NamedTuple):
-    """An offset of a query: a position for each topic. began: where topics begin that had none before it."""
+    """An offset of a query: a position for each topic. began: the beginning of topics without a position
+    before."""
 
     topics: Positions
     began: Positions = MappingProxyType({})
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As it is journalled."""
+        """The JSON of the journal."""
         offset: dict[str, Any] = {"quoth": VERSION, "topics": _to_json(self.topics)}
         if self.began:
             offset["_from"] = _to_json(self.began)
@@ -58,7 +61,7 @@ class Offset(NamedTuple):
 
     @classmethod
     def from_json(cls, offset: Any) -> Offset:
-        """Read a journalled one. Raises ``bad_request`` for what another source has written."""
+        """Read the JSON of the journal. Raises ``bad_request`` for an offset of another source."""
         try:
             if offset["quoth"] != VERSION:
                 raise ValueError
@@ -74,8 +77,8 @@ def _to_json(positions: Positions) -> dict[str, Any]:
     return {topic: positions[topic].to_json() for topic in sorted(positions)}
 
 
-def _from_json(found: Mapping[str, Any]) -> dict[str, Position]:
+def _from_json(found: Mapping[str, Any]) -> dict[str, TopicPosition]:
     return {
-        topic: Position(int(one["next"]), int(one["ordinal"]), int(one["log"], 16), int(one["lost"]))
+        topic: TopicPosition(int(one["next"]), int(one["ordinal"]), int(one["log"], 16), int(one["lost"]))
         for topic, one in found.items()
     }

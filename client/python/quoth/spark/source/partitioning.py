@@ -1,7 +1,7 @@
-"""Stretches of topics as the ranges of tasks: few, large and alike.
+"""Divides ranges of topics among tasks: few, large and alike.
 
-A Python task costs Spark some 40 ms whatever it reads, so a topic with much in it is cut into several, and
-topics with little in them share one.
+A Python task costs Spark some 40 ms, whatever it reads. So a large topic is divided among several tasks, and
+small topics share one.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from quoth.spark.options import LATEST, Options, check_named
-from quoth.spark.source.data_loss import Lose, Loss
-from quoth.spark.source.offset_planner import Ranges, position_at, selected, share
-from quoth.spark.source.offsets import Offset, Position
+from quoth.spark.source.data_loss import DataLoss, Lose
+from quoth.spark.source.offset_planner import RangeClient, position_at, selected, share
+from quoth.spark.source.offsets import Offset, TopicPosition
 from quoth.spark.source.range_reader import TopicRange
 from quothwire.errors import NotFound
 from quothwire.protocol.messages import PARTS_MAX
 
 PARTITION_BYTES = 128 * 2**20
-"""What a task reads at most, about, where nobody says how many tasks there are to be; as with files."""
+"""Stored bytes that a task reads, about, unless an option sets the number of tasks; as Spark does for
+files."""
 
 
 class Extent(NamedTuple):
-    """What a query reads of a topic: so many records, those in (after, until] of its log; -1: all."""
+    """The records (after, until] of a topic's log. records: their number, -1 for all that exist."""
 
     topic: str
     log: int
@@ -33,18 +34,18 @@ class Extent(NamedTuple):
 
 
 def extents_between(start: Offset, end: Offset) -> list[Extent]:
-    """What a micro-batch reads."""
+    """The extents of a micro-batch."""
     extents = []
     for topic, position in end.topics.items():
-        begin: Position = end.began.get(topic) or start.topics[topic]
+        begin: TopicPosition = end.began.get(topic) or start.topics[topic]
         if begin.next < position.next:
             records = max(0, position.ordinal - begin.ordinal)
             extents.append(Extent(topic, position.log, begin.next - 1, position.next - 1, records))
     return extents
 
 
-def extents_now(ranges: Ranges, options: Options, lose: Lose) -> list[Extent]:
-    """What a batch query reads. Raises `NotFound` for a topic that does not exist."""
+def extents_now(ranges: RangeClient, options: Options, lose: Lose) -> list[Extent]:
+    """The extents of a batch query. Raises `NotFound` for a topic that does not exist."""
     extents = []
     names = selected(ranges, options)
     for bounds, what in ((options.starting, "starting offsets"), (options.ending, "ending offsets")):
@@ -60,12 +61,13 @@ def extents_now(ranges: Ranges, options: Options, lose: Lose) -> list[Extent]:
 
 
 def partitions(
-    ranges: Ranges, extents: Iterable[Extent], options: Options, lose: Lose
+    ranges: RangeClient, extents: Iterable[Extent], options: Options, lose: Lose
 ) -> list[tuple[TopicRange, ...]]:
-    """What each task reads, in the order of the topics. What is missing of an extent is told as a loss."""
+    """The ranges of each task, in the order of the topics. Missing records of an extent are reported as a
+    loss."""
     counted = list(_counted(ranges, extents, lose))
     records = sum(one.records for one, _ in counted)
-    slots = os.cpu_count() or 1  # of the cluster Spark tells no source
+    slots = os.cpu_count() or 1  # Spark does not tell a source the size of its cluster
     wanted = options.partitions_min or tasks_for(sum(size for _, size in counted), slots)
     found: list[TopicRange] = []
     for extent, _ in counted:
@@ -80,27 +82,28 @@ def partitions(
     return list(_together(found, min(max(1, records // wanted), options.partition_records or records)))
 
 
-def split(ranges: Ranges, topic: str, log: int, after: int, until: int, parts: int) -> list[TopicRange]:
-    """A stretch of a topic's log, of this id, as about so many ranges, none of them empty."""
-    cut = ranges.split(topic, after, until, min(parts, PARTS_MAX))
-    return [TopicRange(ranges.url, topic, log, *stretch) for stretch in cut]
+def split(ranges: RangeClient, topic: str, log: int, after: int, until: int, parts: int) -> list[TopicRange]:
+    """Divide the records (after, until] of the log with this id into about so many ranges, none of them
+    empty."""
+    found = ranges.split(topic, after, until, min(parts, PARTS_MAX))
+    return [TopicRange(ranges.url, topic, log, *one) for one in found]
 
 
 def tasks_for(size: int, slots: int) -> int:
-    """How many tasks so many stored bytes are worth, for workers that do so many at a time."""
+    """The number of tasks for so many stored bytes and so many slots of the workers."""
     return max(slots, -(-size // PARTITION_BYTES))
 
 
-def _counted(ranges: Ranges, extents: Iterable[Extent], lose: Lose) -> Iterator[tuple[Extent, int]]:
-    """Those in which there is something, with what is there: records and stored bytes."""
+def _counted(ranges: RangeClient, extents: Iterable[Extent], lose: Lose) -> Iterator[tuple[Extent, int]]:
+    """The extents that have records, with the number of those, and their stored bytes."""
     for extent in extents:
         try:
             found = ranges.count(extent.topic, extent.after, extent.until)
         except NotFound:
-            lose(Loss(extent.topic, extent.after, extent.until + 1, extent.records, "deleted"))
+            lose(DataLoss(extent.topic, extent.after, extent.until + 1, extent.records, "deleted"))
             continue
         if found.log != extent.log:
-            lose(Loss(extent.topic, extent.after, extent.until + 1, extent.records, "recreated"))
+            lose(DataLoss(extent.topic, extent.after, extent.until + 1, extent.records, "recreated"))
             continue
         _compare(extent, found.records, lose)
         if found.records:
@@ -110,11 +113,11 @@ def _counted(ranges: Ranges, extents: Iterable[Extent], lose: Lose) -> Iterator[
 def _compare(extent: Extent, records: int, lose: Lose) -> None:
     if records < extent.records:
         missing = extent.records - records
-        lose(Loss(extent.topic, extent.after, extent.until + 1, missing, "trimmed"))
+        lose(DataLoss(extent.topic, extent.after, extent.until + 1, missing, "trimmed"))
 
 
 def _together(ranges: Iterable[TopicRange], records: int) -> Iterator[tuple[TopicRange, ...]]:
-    """Small ones together, up to so many records."""
+    """Join small ranges, up to so many records."""
     together: list[TopicRange] = []
     for one in ranges:
         if together and sum(other.records for other in together) + one.records > records:

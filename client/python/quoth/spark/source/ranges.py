@@ -1,10 +1,10 @@
-"""Topics cut into ranges, one for each task of Spark, and what works on them in Python workers.
+"""Divides topics into ranges, one for each task of Spark, and runs functions on them in Python workers.
 
     ranges = topic_ranges(spark, "orders.*", url="tcp://127.0.0.1:5555", since="-1d")
     foreach_partition(ranges, lambda range_, batches: load(batches))
 
-The records go from the broker to the worker that uses them: none of them passes through the JVM. A task that
-is tried again gets the same range with the same records.
+Records go from the broker to the worker without passing through the JVM. A repeated task gets the same range
+with the same records.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from quoth.core.calls import last_before
 from quoth.message import Gap, OnGap
 from quoth.reader import log_gap
 from quoth.selection import Selection
-from quoth.spark.parallelism import context_of, parallelism
-from quoth.spark.source.offset_planner import Ranges, share
+from quoth.spark.source.offset_planner import RangeClient, share
 from quoth.spark.source.partitioning import split
 from quoth.spark.source.range_reader import COLUMNS, Decode, TopicRange, check_decode, records_of
 from quoth.timestamps import Timestamp, cursor
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_MANY = 2**20
+"""Rows of the job that counts tasks: enough for one in each."""
 _FRAME = "url: string, topic: string, log: string, after: long, until: long, records: long, bytes: long"
 
 
@@ -46,13 +47,13 @@ def topic_ranges(
     parts: int | None = None,
     on_gap: OnGap | None = None,
 ) -> RDD[TopicRange]:
-    """The records that topics hold now, as ranges: an RDD with one in each partition.
+    """Divide the present records of topics into ranges: an RDD with one range in each partition.
 
-    topics: names, and patterns as `Client.read_many` takes them. url: the broker, as the driver and all
-    workers reach it. after, since, until: as `Client.batches` takes them, for each of the topics. parts:
-    about so many ranges in all, at least one for each topic with records; by default as many as Spark runs
-    tasks at a time. on_gap: told of records behind `after` that are gone already; a warning in the log by
-    default. Raises ``bad_request`` for a session of Spark Connect, which has no RDDs.
+    topics: names and patterns, as for `Client.read_many`. url: the broker, as the driver and all workers
+    reach it. after, since, until: as for `Client.batches`, for each topic. parts: about the number of ranges,
+    at least one for each topic with records; by default the number of tasks that Spark runs at a time.
+    on_gap: called for records behind `after` that are gone; logs a warning by default. Raises ``bad_request``
+    for a session of Spark Connect, which has no RDDs.
     """
     context: SparkContext | None = context_of(spark)
     if context is None:
@@ -75,13 +76,13 @@ def topic_ranges_frame(
     parts: int | None = None,
     on_gap: OnGap | None = None,
 ) -> DataFrame:
-    """`topic_ranges` as a frame with a range in each partition; log: its id in hex.
+    """Divide topics as `topic_ranges` does, into a DataFrame with one range in each partition; log is hex.
 
-    For `map_in_arrow` and `foreach_partition`. It needs no RDD: a session of Spark Connect has none.
+    It is for `map_in_arrow` and `foreach_partition`, and works in a session of Spark Connect.
     """
     from pyspark.sql import functions
 
-    wanted = parallelism(spark) if parts is None else parts
+    wanted = _parallelism(spark) if parts is None else parts
     with connect(url) as broker:
         found = planned(broker, topics, after=after, since=since, until=until, parts=wanted, on_gap=on_gap)
     rows = [{**one._asdict(), "log": f"{one.log:016x}"} for one in found]
@@ -99,12 +100,12 @@ def foreach_partition(
 ) -> None:
     """Call `function(range, records)` for each range, in a worker.
 
-    ranges: of `topic_ranges`, or of `topic_ranges_frame`. decode: what the iterator gives: ``arrow``, pyarrow
-    RecordBatches with these columns; ``batches``, `quoth.Batch`es; ``messages``, `quoth.Message`s. Each of
-    its records comes once, in order, or the task fails: with `NotFound` or `Damaged` if one is not there any
-    more. Spark tries a failed task again, with the same range: effects come at least once, and exactly once
-    where the range is kept with them. Whatever the function sends elsewhere has to be there when it returns:
-    a worker may be killed right after.
+    ranges: of `topic_ranges` or `topic_ranges_frame`. decode: the items of the iterator: ``arrow``, pyarrow
+    RecordBatches with these columns; ``batches``, `quoth.Batch`es; ``messages``, `quoth.Message`s. Each
+    record comes once, in order. The task fails with `NotFound` or `Damaged` if a record is missing. Spark
+    repeats a failed task with the same range: effects happen at least once, and exactly once if the range is
+    stored with them. The function must have finished its writes when it returns, because a worker may be
+    killed afterwards.
     """
     from pyspark.sql import DataFrame
 
@@ -132,9 +133,9 @@ def map_in_arrow(
     *,
     columns: Sequence[str] = COLUMNS,
 ) -> DataFrame:
-    """What `function(range, record_batches)` makes of each range, as a frame of this schema.
+    """Return a DataFrame of this schema with what `function(range, record_batches)` yields for each range.
 
-    ranges: of `topic_ranges_frame`. All that is said of `foreach_partition` holds here.
+    ranges: of `topic_ranges_frame`. The guarantees are those of `foreach_partition`.
     """
 
     def work(frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -145,7 +146,7 @@ def map_in_arrow(
 
 
 def planned(
-    broker: Ranges,
+    broker: RangeClient,
     topics: str | Iterable[str],
     *,
     after: int | None = None,
@@ -154,7 +155,7 @@ def planned(
     parts: int,
     on_gap: OnGap | None = None,
 ) -> list[TopicRange]:
-    """The ranges of `topic_ranges`, topic by topic in the order of their names, and of their pointers."""
+    """Plan the ranges of `topic_ranges`, in the order of topics and pointers."""
     if not 1 <= parts <= PARTS_MAX:
         raise error("bad_request", f"{parts} parts", f"from 1 to {PARTS_MAX}")
     begin, end = cursor(after, since, 0), last_before(until)
@@ -163,25 +164,40 @@ def planned(
     found: list[TopicRange] = []
     for name, counted in counts.items():
         until_now = min(end, counted.newest)
-        cut = split(broker, name, counted.log, begin, until_now, share(parts, counted.records, records))
-        if begin and (counted.gone or sum(one.records for one in cut) < counted.records):
-            first = max(counted.first, cut[0].after + 1) if cut else until_now + 1
+        ranges = split(broker, name, counted.log, begin, until_now, share(parts, counted.records, records))
+        if begin and (counted.gone or sum(one.records for one in ranges) < counted.records):
+            first = max(counted.first, ranges[0].after + 1) if ranges else until_now + 1
             (on_gap or log_gap)(Gap(name, begin, first, -1, "trimmed"))
-        found += cut
+        found += ranges
     return found
 
 
+def context_of(spark: Any) -> Any | None:
+    """The SparkContext of a session, or the context itself; None for a session of Spark Connect."""
+    return spark if hasattr(spark, "parallelize") else getattr(spark, "sparkContext", None)
+
+
+def _parallelism(spark: Any) -> int:
+    """Return how many tasks run at a time; counts them by a short job where Spark Connect does not tell
+    it."""
+    context = context_of(spark)
+    if context is not None:
+        return int(context.defaultParallelism)
+    parts = spark.range(_MANY).selectExpr("spark_partition_id() AS part").distinct().count()
+    return int(parts)
+
+
 def _ranges_in(frames: Iterable[pa.RecordBatch]) -> Iterator[TopicRange]:
-    """The ranges of a part of `topic_ranges_frame`."""
+    """The ranges in a partition of `topic_ranges_frame`."""
     for frame in frames:
         for row in frame.to_pylist():
             yield TopicRange(**{**row, "log": int(row["log"], 16)})
 
 
-def named(broker: Ranges, topics: str | Iterable[str]) -> list[str]:
-    """The topics that are meant, those of patterns as they are now.
+def named(broker: RangeClient, topics: str | Iterable[str]) -> list[str]:
+    """Resolve names and patterns to the topics that exist now.
 
-    Raises `NotFound` ``unknown_topic`` for a name that is no topic's, and if no topic matches.
+    Raises `NotFound` ``unknown_topic`` for a name without a topic, and if no topic matches.
     """
     selection = Selection(topics)
     names = selection.names

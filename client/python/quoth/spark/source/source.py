@@ -1,8 +1,8 @@
 """`format("quoth")`: topics as tables and streams, with the columns and the options of Spark's Kafka source.
 
-Spark makes the reader of a query several times, in processes of its own: to plan it, and again in every task.
-So a reader is a value that can be pickled, and connects when it is first asked for something. No filters are
-pushed down: Spark 4.3 keeps them for every later use of the same table, which then lacks records.
+Spark creates the reader of a query several times, in processes of its own: to plan it, and again in every
+task. So a reader can be pickled and connects at its first request. Filters are not pushed down: Spark 4.3
+keeps them for every later use of the same table, which then lacks records.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from pyspark.sql.types import (
 
 from quoth.client import DEFAULT_URL
 from quoth.spark import connections
-from quoth.spark.options import NAMES, Given, Options, parse
-from quoth.spark.parallelism import context_of
+from quoth.spark.options import NAMES, GivenOptions, Options, parse
 from quoth.spark.sink import sink
 from quoth.spark.source.arrow import TYPES
-from quoth.spark.source.data_loss import Losses
-from quoth.spark.source.offset_planner import Progress
+from quoth.spark.source.data_loss import LossReporter
+from quoth.spark.source.offset_planner import OffsetPlanner
 from quoth.spark.source.offsets import Offset
 from quoth.spark.source.partitioning import extents_between, extents_now, partitions
 from quoth.spark.source.range_reader import RangeReader
+from quoth.spark.source.ranges import context_of
 from quoth.timestamps import Timestamp, as_pointer
 from quothwire.errors import QuothError, error
 
@@ -66,10 +66,10 @@ COLUMNS: dict[str, DataType] = {
     "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
     "ordinal": LongType(),
 }
-"""Kafka's, and the number of a record in the log of its topic. What `arrow` makes of each it says
-in `TYPES`."""
+"""Kafka's columns, and the number of a record in the log of its topic. `arrow.TYPES` has their Arrow
+types."""
 USUAL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-"""What one gets who names none; with includeHeaders also the headers."""
+"""The columns without a schema; with includeHeaders also the headers."""
 NULLABLE = ("key", "headers")
 
 
@@ -78,113 +78,112 @@ class QuothDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format`."""
+        """The name of the format."""
         return "quoth"
 
     def schema(self) -> StructType:
-        """The columns, unless the user names some. Raises ``bad_request`` for options that do not exist."""
-        given = Given(self.options)
+        """The columns, unless the user gives a schema. Raises ``bad_request`` for unknown options."""
+        given = GivenOptions(self.options)
         given.check_names(NAMES)
         names = USUAL + (("headers",) if given.flag("includeHeaders", False) else ())
         return StructType([StructField(name, COLUMNS[name]) for name in names])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of a table."""
+        """See `DataSource.reader`."""
         return BatchReader(parse(self.options, stream=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Of a stream."""
+        """See `DataSource.streamReader`."""
         return StreamReader(parse(self.options, stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Of a table."""
+        """See `DataSource.writer`."""
         return sink.batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Of a stream."""
+        """See `DataSource.streamWriter`."""
         return sink.stream_writer(self.options, schema, overwrite)
 
 
-class Reader:
-    """What both readers are: options, columns, and how a task reads its ranges."""
+class TopicReader:
+    """Reads the ranges of a task. schema: any of `COLUMNS`, in any order; ``bad_request`` for others."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        """schema: any of `COLUMNS`, in any order. Raises ``bad_request`` for others."""
         check_schema(schema)
         self.options = options
         self.columns = pa.schema([pa.field(one.name, TYPES[one.name], one.nullable) for one in schema])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of a task's ranges. Raises `NotFound` or `Damaged` for lost ones, see `Losses`."""
+        """Read the ranges of a task. Raises `NotFound` or `Damaged` for lost records."""
         for one in partition.value or ():
-            reader = RangeReader(one, self.losses.tell, self.options.timeout)
+            reader = RangeReader(one, self.loss_reporter.report, self.options.timeout)
             for records in reader.arrow(self.columns.names):
                 yield pa.RecordBatch.from_arrays(records.columns, schema=self.columns)
 
     @property
-    def losses(self) -> Losses:
-        """Whom to tell of losses, and that it was this task."""
+    def loss_reporter(self) -> LossReporter:
+        """Reports losses of this query and micro-batch."""
         task = TaskContext.get()
         names = {"query": "sql.streaming.queryId", "batch": "streaming.sql.batchId"}
         found = {key: task and task.getLocalProperty(name) for key, name in names.items()}
-        return Losses(self.options, **{key: text for key, text in found.items() if text})
+        return LossReporter(self.options, **{key: text for key, text in found.items() if text})
 
 
-class BatchReader(Reader, DataSourceReader):
-    """Reads what is there when the query is planned."""
+class BatchReader(TopicReader, DataSourceReader):
+    """Reads the records that exist when the query is planned."""
 
     def partitions(self) -> list[InputPartition]:
-        """What each task reads."""
+        """The ranges of each task."""
         client = connections.client(self.options.url, self.options.timeout)
-        tell = self.losses.tell
-        extents = extents_now(client, self.options, tell)
-        return [InputPartition(one) for one in partitions(client, extents, self.options, tell)]
+        lose = self.loss_reporter.report
+        extents = extents_now(client, self.options, lose)
+        return [InputPartition(one) for one in partitions(client, extents, self.options, lose)]
 
 
-class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what comes, in micro-batches."""
+class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics in micro-batches."""
 
     @cached_property
-    def _progress(self) -> Progress:
+    def _progress(self) -> OffsetPlanner:
         client = connections.client(self.options.url, self.options.timeout)
-        return Progress(client, self.options, self.losses.tell)
+        return OffsetPlanner(client, self.options, self.loss_reporter.report)
 
     @cached_property
     def _begin(self) -> dict[str, Any]:
         return self._progress.begin().to_json()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins: the same however often Spark asks."""
+        """The offset at which a new query begins: the same at every call."""
         return self._begin
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read what is there now, and no more."""
+        """Read up to the present ends of the topics."""
         self._progress.aim()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The records of a micro-batch; its bytes are limited beside that."""
+        """The limit of records of a micro-batch; `latestOffset` limits bytes besides."""
         return ReadMaxRows(self.options.records_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next micro-batch reads; `start` if there is nothing."""
+        """The end of the next micro-batch; `start` if there is nothing to read."""
         begin = Offset.from_json(start)
         end = self._progress.reach(begin, capped=not isinstance(limit, ReadAllAvailable))
         return start if end is begin else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the topics ended when `latestOffset` looked."""
+        """The ends of the topics at the last call of `latestOffset`."""
         return Offset(self._progress.latest).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What each task reads."""
+        """The ranges of each task."""
         client = connections.client(self.options.url, self.options.timeout)
         extents = extents_between(Offset.from_json(start), Offset.from_json(end))
-        found = partitions(client, extents, self.options, self.losses.tell)
+        found = partitions(client, extents, self.options, self.loss_reporter.report)
         return [InputPartition(one) for one in found]
 
 
 def check_schema(schema: StructType) -> None:
-    """Columns that there are, with their types, or raise ``bad_request``."""
+    """Raise ``bad_request`` for columns that do not exist or have other types."""
     if not schema.fields:
         raise error("bad_request", "a schema without columns", f"name any of: {', '.join(COLUMNS)}")
     for field in schema:
@@ -208,20 +207,20 @@ def read_topic(
     columns: Sequence[str] | None = None,
     **options: str,
 ) -> DataFrame:
-    """Topics as a table, with the arguments of `Client.read`.
+    """Read topics as a table, with the arguments of `Client.read`.
 
-    topics: a name, or several as a list; one with a comma in it is refused, because option ``subscribe`` has
-    commas between names: only ``subscribePattern`` can mean it. after: a cursor, exclusive; a topic that ends
-    before it is an error. since, until: times; since is included, until is not. Without either it is read
-    from the oldest record on, up to what is there when the table is used. parts: tasks, about (default: as
-    many as run at once; on Spark Connect that of the option minPartitions). options: as in
-    `spark.read.option`; minPartitions there takes the place of parts.
+    topics: a name, or a list of names. A name with a comma is refused, because the option ``subscribe``
+    separates names by commas; ``subscribePattern`` can match it. after: a cursor, exclusive; a topic that
+    ends before it is an error. since, until: times; since is included, until is not. By default all records
+    that exist when the table is used. parts: about the number of tasks (default: as many as run at once; on
+    Spark Connect that of the option minPartitions). options: as in `spark.read.option`; minPartitions there
+    replaces parts.
 
-    columns: any of `COLUMNS`. One that is left out is neither built nor handed to Java, but its bytes cross
-    the network: one checksum covers all columns of a stored batch, so a broker sends the whole batch.
+    columns: any of `COLUMNS`. Others are neither built nor passed to Java, but their bytes cross the network:
+    one checksum covers all columns of a stored batch, so a broker sends the whole batch.
 
-    Raises ``bad_request`` for a column that does not exist, for such a name, and for parts together with
-    minPartitions; other errors come when the table is used.
+    Raises ``bad_request`` for a column that does not exist, for a name with a comma, and for parts together
+    with minPartitions; other errors come when the table is used.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     for name in names:
@@ -237,7 +236,7 @@ def read_topic(
     if "minpartitions" not in map(str.lower, options):
         context = context_of(spark)
         wanted = parts or (context and context.defaultParallelism)
-        if wanted:  # else the reader decides, next to the server of Spark Connect
+        if wanted:  # else the reader decides, on the server of Spark Connect
             options["minPartitions"] = str(wanted)
     elif parts:
         raise error("bad_request", "parts and minPartitions both say how many tasks", "set one of them")

@@ -1,4 +1,5 @@
-"""A condition on the time of records as the options `since` and `until`: the broker skips the rest."""
+"""Converts a condition on the time of records to the options `since` and `until`, so that the broker skips
+the rest."""
 
 from __future__ import annotations
 
@@ -31,11 +32,10 @@ def time_options(spark: SparkSession, condition: str) -> dict[str, Any]:
         times = time_options(spark, "timestamp >= current_timestamp() - INTERVAL 1 HOUR")
         read_topic(spark, "orders", url=url, **times)
 
-    condition: SQL, comparisons of timestamp with constants, joined by AND. Spark evaluates the constants,
-    once and now, in the time zone of the session. A table with these options has exactly the rows that
-    `where` of the condition would leave; the broker finds the first one and does not send the others. For a
-    time before 1970 or in the future that may be none. Raises
-    ``bad_request`` for a condition of another kind, and what Spark raises for one that is no SQL.
+    condition: SQL, comparisons of timestamp with constants, joined by AND. Spark evaluates the constants
+    once, now, in the time zone of the session. A table with these options has exactly the rows that `where`
+    with the condition would leave, possibly none. Raises ``bad_request`` for another kind of condition, and
+    Spark's error for one that is not SQL.
     """
     parts = [_compared(part, condition) for part in _AND.split(_without_between(condition))]
     columns = [f"unix_micros(CAST(({time}) AS TIMESTAMP)) AS t{n}" for n, (_, time) in enumerate(parts)]
@@ -52,8 +52,8 @@ def time_options(spark: SparkSession, condition: str) -> dict[str, Any]:
 
 
 def _options(since: int, until: int) -> dict[str, Any]:
-    """The options of a range; without a bound that excludes no record."""
-    if since > now() + AHEAD_US:  # the reader refuses such a beginning as a mistake
+    """The options of a range, without bounds that exclude no record."""
+    if since > now() + AHEAD_US:  # the reader refuses such a beginning
         return dict(_NOTHING)
     found = {"since": str(since)} if since > 0 else {}
     return found | ({"until": str(until)} if until < POINTER_MAX else {})

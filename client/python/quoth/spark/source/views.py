@@ -1,4 +1,4 @@
-"""Topics as temporary views, so that SQL finds all of them by their names."""
+"""Registers topics as temporary views, so that SQL finds them by their names."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def register_views(
 ) -> list[str]:
     """Create or replace a temporary view for each topic; returns the names of the views.
 
-    topics: names and patterns; all by default. A view has the topic's name behind `prefix`, to be written in
-    backticks where it has dots or signs: SELECT * FROM `orders.eu`. since, until, columns, options: as for
-    `read_topic`. A view has the records of its first use: call this again to see what has come, and topics
-    that are new. A pattern passes over topics with a comma or a backtick in their names.
+    topics: names and patterns; all by default. The name of a view is `prefix` and the topic's name, in
+    backticks if it has dots or signs: SELECT * FROM `orders.eu`. since, until, columns, options: as for
+    `read_topic`. A view has the records of its first use: call this again for newer records and new topics.
+    Patterns skip topics with a comma or a backtick in their names.
 
-    Raises `NotFound` ``unknown_topic`` if no topic is meant, ``bad_request`` for two topics whose names
-    differ only in case, which Spark does not tell apart, for such a topic that is named itself, and for a
-    prefix with a backtick.
+    Raises `NotFound` ``unknown_topic`` if no topic matches, ``bad_request`` for two topics whose names differ
+    only in case, which Spark does not distinguish, for a name with a comma or a backtick, and for a prefix
+    with a backtick.
     """
     if "`" in prefix:
         raise error(

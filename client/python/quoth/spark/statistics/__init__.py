@@ -1,7 +1,7 @@
-"""Statistics of topics by windows of time, made where the records are read.
+"""Computes statistics of topics by windows of time, in the workers that read the records.
 
-distinct.py    how many different keys, about, in a kilobyte or eight
-windows.py     a range as windows: what a task does
-survey.py      stretches of topics as windows: what the driver does
-following.py   the windows that are over, for ever, and how far that is
+distinct.py    estimates the number of distinct keys in at most 8 KiB
+windows.py     the windows of a range, in a task
+survey.py      the windows of topics, in the driver
+following.py   the windows that have ended, for ever, with a checkpoint
 """

@@ -1,8 +1,8 @@
-"""How many different keys there are, about, without keeping them: by the smallest of their hashes.
+"""Estimates the number of distinct keys by the smallest of their hashes (KMV sketch).
 
-Hashes are spread evenly, so if the 1,024th smallest one lies at a tenth of what a hash can be, there are ten
-times as many. Two sketches joined are the sketch of all keys, whoever saw which. Up to `KEPT` - 1 keys the
-count is exact; beyond, it is within 3 % in two cases of three, and within 9 % but for one in three hundred.
+Hashes are spread evenly: if the 1,024th smallest one lies at a tenth of their range, there are about ten
+times as many. Two sketches can be joined to that of all keys. Up to `KEPT` - 1 keys the count is exact;
+above, it is within 3 % in two cases of three, and within 9 % but for one in three hundred.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def joined(one: Sketch, other: Sketch) -> Sketch:
 
 
 def estimate(found: Sketch) -> int:
-    """How many different keys."""
+    """Estimate the number of distinct keys."""
     if len(found) < KEPT:
         return len(found)
     return round((KEPT - 1) / (float(found[-1]) / 2**64))

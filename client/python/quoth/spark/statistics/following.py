@@ -1,15 +1,15 @@
-"""Following topics: their windows as they end, each once.
+"""Reports the windows of topics as they end, each once.
 
-A stream of events that carry times of their own needs a watermark: a guess of how late one may come, and
-windows that are kept open for so long. Here a record's pointer is its time, and pointers only rise. Once a
-topic has a record behind a window, nothing can come into that any more: it is over, and what is told of it is
-final. So there is no state but how far each topic was looked at, which is always where a window begins. The
-price: the last window of a topic in which nothing happens any more is told when something does.
+Events with times of their own need a watermark: a guess how late one may come, for which windows stay open.
+Here a record's pointer is its time, and pointers only rise. Once a topic has a record behind a window, no
+record can come into the window any more, and its statistics are final. So the only state is a position in
+each topic, which is always the beginning of a window. The last window of a topic is reported when a later
+record comes.
 
     <checkpoint>/_stats.json     {"stats": 1, "looks": 17, "width": 60000000, "out": ..., "offset": {...}}
 
-A look is kept under its number and then the checkpoint is replaced. What dies in between looks again with the
-same number, and replaces what it has kept: so each window is kept once.
+The result of a look is stored under its number, and then the checkpoint is replaced. After a crash in
+between, the next look has the same number and replaces the result: so each window is stored once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any
 from quoth.client import Client
 from quoth.filelock import FileLock
 from quoth.message import Gap
-from quoth.spark.atomic_files import Draft, make_directory
-from quoth.spark.source.offsets import Offset, Position
+from quoth.spark.atomic_files import AtomicFile, make_directory
+from quoth.spark.source.offsets import Offset, TopicPosition
 from quoth.spark.source.ranges import named
-from quoth.spark.statistics.survey import Stretch, Survey, survey
+from quoth.spark.statistics.survey import Survey, SurveyRange, survey
 from quoth.spark.workers import Workers
 from quothwire.closing import Closeable
 from quothwire.errors import error
@@ -34,20 +34,20 @@ NAME = "_stats.json"
 VERSION = 1
 
 Keep = Callable[[int, Survey], None]
-"""Gets the number of a look and what it found; the same number again replaces what was kept before."""
+"""Stores the result of a look under its number; the same number replaces the result."""
 
 
-class Checkpoint(Closeable):
-    """How far topics were looked at, in a directory, which is made, or in memory only. To be closed.
+class StatsCheckpoint(Closeable):
+    """The positions in topics up to which windows are reported. Close it.
 
-    directory: None for memory. settings: what may not change from one run to the next. Raises `Conflict`
-    ``locked`` while another one goes on with it, `RequestError` ``bad_request`` if it is of other settings,
-    `Damaged`, OSError.
+    directory: created if need be; None for a checkpoint in memory. settings: must be the same in all runs.
+    Raises `Conflict` ``locked`` while another program has it, `RequestError` ``bad_request`` for other
+    settings, `Damaged`, OSError.
     """
 
     def __init__(self, directory: Path | None, settings: dict[str, Any]) -> None:
         self.looks = 0
-        self.positions: dict[str, Position] = {}
+        self.positions: dict[str, TopicPosition] = {}
         self.is_new = True
         self._path = directory / NAME if directory else None
         self._settings = settings
@@ -59,18 +59,18 @@ class Checkpoint(Closeable):
                 self._load(directory / NAME)
 
     def close(self) -> None:
-        """Let others go on with it. Does nothing the second time."""
+        """Release the lock. Does nothing the second time."""
         if self._lock is not None:
             self._lock.release()
 
     def save(self) -> None:
-        """Keep it, durably."""
+        """Write it, durably."""
         if self._path is not None:
             content = {"stats": VERSION, "looks": self.looks, **self._settings}
             content["offset"] = Offset(self.positions).to_json()
-            with Draft(self._path.parent, NAME) as draft:
-                draft.file.write(json.dumps(content).encode())
-                draft.keep(self._path)
+            with AtomicFile(self._path.parent, NAME) as new:
+                new.file.write(json.dumps(content).encode())
+                new.keep(self._path)
         self.is_new = False
 
     def _load(self, path: Path) -> None:
@@ -93,10 +93,10 @@ class Checkpoint(Closeable):
 
 
 class Follower:
-    """Looks at what has come of topics, as windows that are over. Belongs to one thread.
+    """Computes the windows of topics that have ended. Belongs to one thread.
 
-    topics: names, and patterns such as ``orders.*``; those that come later are looked at from their
-    beginning. width: of a window, in microseconds. since: the pointer at which a new checkpoint begins.
+    topics: names, and patterns such as ``orders.*``; topics that come later are read from their beginning.
+    width: of a window, in microseconds. since: the pointer at which a new checkpoint begins.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Follower:
         workers: Workers,
         topics: str | Iterable[str],
         width: int,
-        checkpoint: Checkpoint,
+        checkpoint: StatsCheckpoint,
         keep: Keep,
         since: int = 0,
     ) -> None:
@@ -118,9 +118,9 @@ class Follower:
         self._since = since
 
     def look(self) -> Survey | None:
-        """What is over since the last look, None if nothing is. It is kept then, and will not come again.
+        """Compute and store the windows that have ended since the last look; None if there are none.
 
-        Raises as `survey` does, and for topics that do not exist, as `Client.topic`.
+        Raises as `survey`, and as `Client.topic` for topics that do not exist.
         """
         found, gaps = self._ended()
         if not found:
@@ -133,9 +133,9 @@ class Follower:
         self._checkpoint.save()
         return seen
 
-    def _ended(self) -> tuple[list[Stretch], list[Gap]]:
-        """The stretches whose windows are over, and the topics that are not those that they were."""
-        stretches, gaps = [], []
+    def _ended(self) -> tuple[list[SurveyRange], list[Gap]]:
+        """The ranges whose windows have ended, and a gap for each topic that was created again."""
+        ranges, gaps = [], []
         for topic in named(self._broker, self._topics):
             info = self._broker.topic(topic)
             known = self._checkpoint.positions.get(topic)
@@ -145,7 +145,7 @@ class Follower:
                 after, ordinal = (known.next - 1, known.ordinal) if same else (0, 0)
             until = info.last // self._width * self._width - 1
             if until > after:
-                stretches.append(Stretch(topic, after, until, ordinal))
+                ranges.append(SurveyRange(topic, after, until, ordinal))
                 if known is not None and known.log != info.log:
                     gaps.append(Gap(topic, known.next - 1, info.first, -1, "recreated"))
-        return stretches, gaps
+        return ranges, gaps

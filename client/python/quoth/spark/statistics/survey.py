@@ -1,7 +1,7 @@
-"""A survey: stretches of topics as windows, by tasks that read a range each.
+"""Surveys topics: computes their windows, by tasks that read a range each.
 
-Spark SQL over `format("quoth")` would do it, too, at a tenth of the speed: every value would pass through
-the JVM for its length. What passes here from a task to the driver is a row for each window.
+Spark SQL over `format("quoth")` can do it at a tenth of the speed, because each value passes through the JVM.
+Here tasks return a row for each window.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from quoth.client import Client
 from quoth.message import Gap
 from quoth.spark.source.offset_planner import share
-from quoth.spark.source.offsets import Position
+from quoth.spark.source.offsets import TopicPosition
 from quoth.spark.source.partitioning import split, tasks_for
 from quoth.spark.source.range_reader import TopicRange
 from quoth.spark.statistics.windows import Window, windows_in
@@ -23,10 +23,10 @@ from quoth.timestamps import now
 from quothwire.protocol.messages import Count
 
 
-class Stretch(NamedTuple):
-    """What is looked at of a topic: the records behind the pointer `after`, up to `until`, which is included.
+class SurveyRange(NamedTuple):
+    """The records of a topic above the pointer `after`, up to `until`, which is included.
 
-    ordinal: how many records the topic had held by `after`, -1 if nobody has counted.
+    ordinal: the number of records of the topic up to `after`, -1 if it is unknown.
     """
 
     topic: str
@@ -35,12 +35,12 @@ class Stretch(NamedTuple):
     ordinal: int = -1
 
 
-class Row(NamedTuple):
-    """A window as it is told; see `Window` for what is not explained here.
+class WindowRow(NamedTuple):
+    """The statistics of a window; see `Window` for other fields.
 
-    start, end: as pointers, the end is not included. bytes: of keys and values. records_per_s, bytes_per_s:
-    over that part of the window that was looked at. behind_records, behind_s: from its last record to the
-    newest one of the topic, None if it has none. age_s: how long it is over.
+    start, end: pointers, end is not included. records_per_s, bytes_per_s: over the part of the window that
+    was surveyed; bytes of keys and values. behind_records, behind_s: from its last record to the newest one
+    of the topic, None if it has no records. age_s: seconds since its end.
     """
 
     topic: str
@@ -64,51 +64,52 @@ class Row(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What was found: a row for each window in which something is, topic by topic in the order of time.
+    """The result of a survey: a row for each window with records, topic by topic in the order of time.
 
-    gaps: what could not be read. What retention took in front of a stretch is no part of any window; it is at
-    most so many if the stretch begins at a time. reached: how far each topic has been looked at.
+    gaps: records that could not be read. Records that retention removed before a range belong to no window;
+    if the range begins at a time, their number is an upper bound. reached: the position after the survey, by
+    topic.
     """
 
-    rows: list[Row]
+    rows: list[WindowRow]
     gaps: list[Gap]
-    reached: dict[str, Position]
+    reached: dict[str, TopicPosition]
 
 
 class _Plan(NamedTuple):
-    """A stretch with what there is to read. there: all that is kept behind its beginning."""
+    """A range with its records. there: the count of all records above its beginning."""
 
-    stretch: Stretch
+    range: SurveyRange
     there: Count
     records: int
     ranges: list[TopicRange]
 
     @property
     def first(self) -> int:
-        """The ordinal of the oldest record that is there."""
+        """The ordinal of the oldest record above the beginning."""
         return self.there.end - self.there.records
 
     def gaps(self) -> Iterator[Gap]:
-        """What is gone already."""
-        topic, after, until, ordinal = self.stretch
+        """The gap of records that are gone already."""
+        topic, after, until, ordinal = self.range
         gone = self.there.gone if ordinal < 0 else max(0, self.first - ordinal)
         gone += self.records - sum(one.records for one in self.ranges)  # since it was counted
         if gone:
             begin = max(self.there.first, self.ranges[0].after + 1 if self.ranges else 0)
             yield Gap(topic, after, begin or until + 1, gone, "trimmed", ordinal)
 
-    def reached(self) -> Position:
-        """How far the topic is looked at after that."""
-        return Position(self.stretch.until + 1, self.first + self.records, self.there.log)
+    def reached(self) -> TopicPosition:
+        """The position in the topic after the survey."""
+        return TopicPosition(self.range.until + 1, self.first + self.records, self.there.log)
 
 
-def survey(broker: Client, workers: Workers, stretches: Sequence[Stretch], width: int) -> Survey:
-    """Look at stretches of topics, at most one of each. width: of a window, in microseconds.
+def survey(broker: Client, workers: Workers, wanted: Sequence[SurveyRange], width: int) -> Survey:
+    """Survey ranges of topics, at most one of each topic. width: of a window, in microseconds.
 
-    What is damaged or removed is told, not raised. Raises `NotFound` ``unknown_topic`` for topics that do not
-    exist or are made anew meanwhile, `Disconnected`.
+    Damaged and removed records are gaps, not errors. Raises `NotFound` ``unknown_topic`` for topics that do
+    not exist or are created again meanwhile, `Disconnected`.
     """
-    plans = list(_planned(broker, stretches, workers.slots))
+    plans = list(_planned(broker, wanted, workers.slots))
     at = now()
     ranges = [one for plan in plans for one in plan.ranges]
     outcomes = iter(perform(workers, partial(windows_in, width), ranges, broker.url))
@@ -118,11 +119,11 @@ def survey(broker: Client, workers: Workers, stretches: Sequence[Stretch], width
         gaps += [*plan.gaps(), *(gap for one in found for gap in one.gaps)]
         windows = joined(chain.from_iterable(one.windows for one in found))
         rows += [_row(window, plan, width, at) for window in windows]
-    return Survey(rows, gaps, {plan.stretch.topic: plan.reached() for plan in plans})
+    return Survey(rows, gaps, {plan.range.topic: plan.reached() for plan in plans})
 
 
 def joined(windows: Iterable[Window]) -> list[Window]:
-    """Windows in order, those together that are parts of one."""
+    """Join neighbours with the same start."""
     found: list[Window] = []
     for window in windows:
         if found and found[-1].start == window.start:
@@ -132,31 +133,33 @@ def joined(windows: Iterable[Window]) -> list[Window]:
     return found
 
 
-def _planned(broker: Client, stretches: Sequence[Stretch], slots: int) -> Iterator[_Plan]:
-    counted = [_counted(broker, stretch) for stretch in stretches]
+def _planned(broker: Client, wanted: Sequence[SurveyRange], slots: int) -> Iterator[_Plan]:
+    counted = [_counted(broker, one) for one in wanted]
     records = sum(found.records for _, found in counted)
     tasks = tasks_for(sum(found.bytes for _, found in counted), slots)
-    for stretch, (there, found) in zip(stretches, counted, strict=True):
+    for one, (there, found) in zip(wanted, counted, strict=True):
         parts = share(tasks, found.records, records)
-        ranges = split(broker, stretch.topic, there.log, stretch.after, stretch.until, parts)
-        yield _Plan(stretch, there, found.records, ranges)
+        ranges = split(broker, one.topic, there.log, one.after, one.until, parts)
+        yield _Plan(one, there, found.records, ranges)
 
 
-def _counted(broker: Client, stretch: Stretch) -> tuple[Count, Count]:
-    """What is kept behind the beginning of a stretch, and of that in the stretch."""
-    while True:  # until it was neither made anew nor trimmed between the two questions
-        there = broker.count(stretch.topic, stretch.after)
-        found = broker.count(stretch.topic, stretch.after, stretch.until)
+def _counted(broker: Client, one: SurveyRange) -> tuple[Count, Count]:
+    """Count the records above the beginning of a range, and those in the range."""
+    while True:  # until the topic was neither created again nor trimmed between the two requests
+        there = broker.count(one.topic, one.after)
+        found = broker.count(one.topic, one.after, one.until)
         if (there.log, there.gone) == (found.log, found.gone):
             return there, found
 
 
-def _row(window: Window, plan: _Plan, width: int, at: int) -> Row:
-    content: dict[str, Any] = {name: value for name, value in window._asdict().items() if name in Row._fields}
+def _row(window: Window, plan: _Plan, width: int, at: int) -> WindowRow:
+    content: dict[str, Any] = {
+        name: value for name, value in window._asdict().items() if name in WindowRow._fields
+    }
     end = window.start + width
-    covered = min(end, plan.stretch.until + 1) - max(window.start, plan.stretch.after + 1)
+    covered = min(end, plan.range.until + 1) - max(window.start, plan.range.after + 1)
     seconds = (covered if covered > 0 else width) / 1e6
-    return Row(
+    return WindowRow(
         **content,
         end=end,
         records_per_s=window.records / seconds,

@@ -1,7 +1,7 @@
-"""The windows of a range: what a task makes of its records.
+"""Computes the windows of a range, in a task.
 
-The columns are slices of the bytes that the broker sent, and of values only their lengths are looked at: a
-window costs some steps, a record none, but that its key is hashed where it is new in its batch.
+The columns are slices of the bytes that the broker sent, and only the lengths of values are read. A window
+takes some steps, a record none, but for the hash of a key that is new in its batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quoth.message import Gap, Reason
-from quoth.spark.source.data_loss import Loss, into
+from quoth.spark.source.data_loss import DataLoss, into
 from quoth.spark.source.range_reader import RangeReader, TopicRange
 from quoth.spark.statistics import distinct
 from quoth.spark.statistics.distinct import EMPTY, Sketch
@@ -24,13 +24,13 @@ COLUMNS = ("offset", "ordinal", "key", "value")
 
 
 class Window(NamedTuple):
-    """What was found of a topic from one time on, in a span that begins at a multiple of its length.
+    """The statistics of a topic in a span of time that begins at a multiple of its length.
 
-    start: as a pointer. missing: records that could not be read, which do not count as records; they are
-    told in the window that they end in. keyed: records with a key; keys: different ones, about. largest:
-    bytes of the largest record, its key and its value; largest_pointer: the first that is as large. first,
-    last: pointers; next_ordinal: that of the record behind the last one. All three are 0 if there are no
-    records. sketch: of the keys, empty where nothing can be added any more.
+    start: a pointer. missing: records that could not be read, which are not in `records`; they belong to the
+    window in which they end. keyed: records with a key; keys: about the number of distinct ones. largest:
+    bytes of key and value of the largest record; largest_pointer: the first of that size. first, last:
+    pointers; next_ordinal: the ordinal behind the last record. All three are 0 without records. sketch: of
+    the keys, empty if no record can be added any more.
     """
 
     topic: str
@@ -49,7 +49,7 @@ class Window(NamedTuple):
     sketch: Sketch = EMPTY
 
     def joined(self, later: Window) -> Window:
-        """The same with what was found of it later in the topic."""
+        """Join it with a later part of the same window."""
         if not self.records or not later.records:
             found = self if self.records else later
             return found._replace(missing=self.missing + later.missing)
@@ -73,19 +73,19 @@ class Window(NamedTuple):
         )
 
 
-class Told(NamedTuple):
-    """What a task has found: its windows in order, and what it could not read."""
+class RangeWindows(NamedTuple):
+    """The result of a task: its windows in order, and the gaps in its range."""
 
     windows: list[Window]
     gaps: list[Gap]
 
 
-def windows_in(width: int, range_: TopicRange) -> Told:
-    """The work of a task: the windows of a range. width: of a window, in microseconds.
+def windows_in(width: int, range_: TopicRange) -> RangeWindows:
+    """Compute the windows of a range, in a worker. width: of a window, in microseconds.
 
-    Only the first and the last one may go on in another range, so only these keep their sketches.
+    Only the first and the last one may continue in another range, so only these keep their sketches.
     """
-    losses: list[Loss] = []
+    losses: list[DataLoss] = []
     reader = RangeReader(range_, into(losses))
     found: list[Window] = []
     for batch in reader.arrow(COLUMNS):
@@ -101,10 +101,10 @@ def windows_in(width: int, range_: TopicRange) -> Told:
         start = min(loss.next, range_.until) // width * width
         window = starts.get(start, Window(range_.topic, start))
         starts[start] = window._replace(missing=window.missing + loss.records)
-    return Told([starts[start] for start in sorted(starts)], list(map(_gap, losses)))
+    return RangeWindows([starts[start] for start in sorted(starts)], list(map(_gap, losses)))
 
 
-def _gap(loss: Loss) -> Gap:
+def _gap(loss: DataLoss) -> Gap:
     return Gap(loss.topic, loss.after, loss.next, loss.records, cast(Reason, loss.reason))  # see `into`
 
 
@@ -115,8 +115,8 @@ def _windows(topic: str, batch: pa.RecordBatch, width: int) -> Iterator[Window]:
     value_sizes = pc.binary_length(batch.column("value")).to_numpy().astype(np.int64)
     key_sizes = pc.fill_null(pc.binary_length(keys), 0).to_numpy().astype(np.int64)
     starts = pointers // width * width
-    turns = np.flatnonzero(np.diff(starts)) + 1
-    for begin, end in pairwise([0, *turns.tolist(), len(pointers)]):
+    bounds = np.flatnonzero(np.diff(starts)) + 1
+    for begin, end in pairwise([0, *bounds.tolist(), len(pointers)]):
         sizes = value_sizes[begin:end] + key_sizes[begin:end]
         largest = int(np.argmax(sizes))
         sketch = distinct.sketch(keys[begin:end])

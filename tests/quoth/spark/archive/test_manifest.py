@@ -1,0 +1,135 @@
+"""The manifest: what is written is read, and what is damaged is nothing that anybody goes on with."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from quoth.spark.archive import manifest as manifests
+from quoth.spark.archive.manifest import (
+    ArchivedFile,
+    ArchivedLog,
+    ArchivedLoss,
+    ArchiveManifest,
+    ReplacedFile,
+    decoded,
+)
+from quoth.spark.archive.store import ArchiveStore, read_manifest
+from quoth.spark.atomic_files import local_path
+from quothwire.errors import Conflict, Damaged, RequestError
+
+FILES = [
+    ArchivedFile(f"topic=t/day=1970-01-01/{n:017d}-{n + 4:017d}.parquet", n, n + 4, 5, 900, n, n * 2**60)
+    for n in (0, 5, 10, 15)
+]
+LOG = ArchivedLog("t", 2**64 - 1, 1).grown(19, 20, FILES, [])
+_LOST = ArchivedLog("ü", 7, 2, until=3, losses=(ArchivedLoss(0, 4, 3, "damaged"),), lost=3)
+FULL = ArchiveManifest(1, (LOG, _LOST), (ReplacedFile("topic=t/day=1970-01-01/x.parquet", 12),))
+
+
+def test_what_is_written_is_read() -> None:
+    assert decoded(FULL.encoded(1), "here") == FULL
+    assert decoded(ArchiveManifest().encoded(0), "here") == ArchiveManifest()
+
+
+def test_one_changed_byte_is_noticed_or_changes_nothing(rng: random.Random) -> None:
+    content = FULL.encoded(1)
+    for at in rng.sample(range(len(content)), 300):
+        changed = content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :]
+        try:
+            assert decoded(changed, "here") == FULL, at  # such as the 1 of the commit that nobody reads
+        except Damaged as problem:
+            assert "here is no manifest of an archive" in problem.text  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b"null", b"7", b"[" * 100_000, b"\xff", b'{"manifest": 1}']
+)
+def test_what_is_no_manifest_is_refused_and_left(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / manifests.NAME).write_bytes(content)
+    with pytest.raises(Damaged, match="nothing was changed"):
+        ArchiveStore(tmp_path)
+    assert (tmp_path / manifests.NAME).read_bytes() == content
+    (tmp_path / manifests.NAME).unlink()
+    ArchiveStore(tmp_path).close()  # and the lock was given free
+
+
+def with_checksum(body: object) -> bytes:
+    text = json.dumps(body, ensure_ascii=False, indent=1)
+    return f'{{"checksum": "{manifests._checksum(text)}", "manifest": {text}}}'.encode()
+
+
+def test_keys_of_a_later_program_are_passed_over() -> None:
+    def with_news(value: object) -> object:
+        if isinstance(value, dict):
+            return {"news": [1], **{name: with_news(one) for name, one in value.items()}}
+        return [with_news(one) for one in value] if isinstance(value, list) else value
+
+    body = json.loads(FULL.encoded(1))["manifest"]
+    assert decoded(with_checksum(with_news(body)), "here") == FULL
+
+
+def test_manifest_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    body = {"archive": manifests.VERSION + 1, "news": True}
+    (tmp_path / manifests.NAME).write_bytes(with_checksum(body))
+    with pytest.raises(RequestError, match="unsupported_version"):
+        ArchiveStore(tmp_path)
+
+
+def test_manifest_from_before_the_freeze_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    wide = FILES[0]._replace(hash=0x2A276C6345F13496F0AB0C66AA566862)
+    (tmp_path / manifests.NAME).write_bytes(ArchiveManifest(1, (LOG.grown(19, 20, [wide], []),)).encoded(1))
+    with pytest.raises(
+        RequestError, match=r"unsupported_version.*128 bits.*archive anew, into another folder"
+    ):
+        ArchiveStore(tmp_path)
+
+
+def test_one_program_at_a_time_goes_on_with_an_archive(tmp_path: Path) -> None:
+    with ArchiveStore(tmp_path), pytest.raises(Conflict, match="locked"):
+        ArchiveStore(tmp_path)
+    ArchiveStore(tmp_path).close()
+
+
+def test_commit_that_does_not_follow_the_one_it_began_with_is_refused(tmp_path: Path) -> None:
+    """As it were on a file system that keeps no locks between machines."""
+    with ArchiveStore(tmp_path) as store:
+        store.commit(FULL)
+        (tmp_path / manifests.NAME).write_bytes(ArchiveManifest().encoded(2))  # somebody else's
+        with pytest.raises(Conflict, match="changed by another program"):
+            store.commit(FULL)
+    assert read_manifest(tmp_path) == ArchiveManifest(2)
+
+
+def test_many_losses_are_all_counted_and_the_newest_are_kept() -> None:
+    log = ArchivedLog("t", 1, 1)
+    for n in range(manifests.LOSSES_MAX + 5):
+        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, "trimmed")])
+    assert log.lost == 2 * (manifests.LOSSES_MAX + 5)
+    assert len(log.losses) == manifests.LOSSES_MAX
+    assert log.losses[-1].after == 10 * (manifests.LOSSES_MAX + 4)
+
+
+def test_where_the_oldest_damage_lies_is_kept_beside_any_number_of_losses() -> None:
+    log = ArchivedLog("t", 1, 1)
+    for n in range(1, 2 * manifests.LOSSES_MAX):
+        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, "damaged")])
+    first, *newest = log.losses
+    assert (first.after, first.next, first.reason) == (10, 10 * manifests.LOSSES_MAX + 5, "damaged")
+    assert sum(loss.records for loss in log.losses) == log.lost == 2 * (2 * manifests.LOSSES_MAX - 1)
+    assert len(newest) == manifests.LOSSES_MAX - 1
+    for n in range(300, 600):
+        log = log.grown(10 * n, n, [], [ArchivedLoss(10 * n, 10 * n + 5, 2, "trimmed")])
+    assert len(log.losses) == manifests.LOSSES_MAX
+    assert log.losses[0].after == 10
+    assert {loss.reason for loss in log.losses[1:]} == {"trimmed"}
+
+
+def test_archive_is_a_path_and_no_store_of_objects(tmp_path: Path) -> None:
+    assert local_path(f"file://{tmp_path}") == tmp_path
+    assert local_path("here") == Path.cwd() / "here"
+    with pytest.raises(RequestError, match="no path"):
+        local_path("s3://bucket/archive")

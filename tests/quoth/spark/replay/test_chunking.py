@@ -1,0 +1,174 @@
+"""Cutting row groups into chunks: nothing twice, nothing left out, the same wherever a run begins."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quoth.spark.replay.chunking import Chunk, ChunkLimits, ChunkPart, FileGroup, by_size, by_time
+
+LIMITS = ChunkLimits(records=40, bytes=4_000)
+
+Positions = dict[FileGroup, list[int]]
+"""The positions of the records of each group."""
+
+
+@st.composite
+def files(draw: st.DrawFn, *, dense: bool | None = None) -> Positions:
+    """Row groups with rising positions; dense: those that number their rows, or those that do not."""
+    found: Positions = {}
+    last = 0
+    for number in range(draw(st.integers(0, 12))):
+        rows = draw(st.integers(1, 130))
+        steps = 1 if dense or (dense is None and draw(st.booleans())) else 7
+        low = last + draw(st.integers(1, 1 if dense else 50))
+        positions = list(range(low, low + rows * steps, steps))
+        group = FileGroup(
+            f"file {number // 3}", number % 3, rows, draw(st.integers(0, 9_000)), low, positions[-1]
+        )
+        found[group] = positions
+        last = positions[-1]
+    return found
+
+
+def records_of(chunks: Iterable[Chunk], files: Positions) -> list[list[int]]:
+    """What a task would take out of the files, chunk by chunk."""
+    return [[one for part in chunk.parts for one in records_in(part, files)] for chunk in chunks]
+
+
+def records_in(part: ChunkPart, files: Positions) -> list[int]:
+    return [one for group in part.groups for one in files[group] if part.after < one <= part.until]
+
+
+def everything(files: Positions) -> list[int]:
+    return [one for positions in files.values() for one in positions]
+
+
+stretches = st.tuples(st.integers(0, 4_000), st.integers(0, 4_000)).map(sorted)
+
+
+@settings(deadline=None)
+@given(files(), stretches)
+def test_each_record_of_a_stretch_is_in_one_chunk_in_order(files: Positions, stretch: list[int]) -> None:
+    after, until = stretch
+    taken = records_of(by_size(files, after, until, LIMITS), files)
+    assert [one for chunk in taken for one in chunk] == [
+        one for one in everything(files) if after < one <= until
+    ]
+
+
+@settings(deadline=None)
+@given(files(), stretches)
+def test_chunks_and_their_parts_follow_each_other_without_a_hole(
+    files: Positions, stretch: list[int]
+) -> None:
+    after, until = stretch
+    parts = [part for chunk in by_size(files, after, until, LIMITS) for part in chunk.parts]
+    assert all(part.after < part.until for part in parts)
+    assert all(one.until == following.after for one, following in pairwise(parts))
+    if parts:
+        assert parts[0].after == after
+        assert parts[-1].until <= until
+
+
+@settings(deadline=None)
+@given(files(dense=True))
+def test_chunk_is_within_the_limits_where_rows_are_numbered(files: Positions) -> None:
+    for chunk in by_size(files, 0, 10_000, LIMITS):
+        assert sum(len(records_in(part, files)) for part in chunk.parts) <= LIMITS.records
+        assert chunk.bytes <= LIMITS.bytes or chunk.records == 1
+        for part in chunk.parts:
+            assert len(records_in(part, files)) <= LIMITS.of_part().records
+
+
+@settings(deadline=None)
+@given(files(dense=False))
+def test_chunk_beyond_the_limits_is_one_group_that_cannot_be_cut(files: Positions) -> None:
+    for chunk in by_size(files, 0, 10_000, LIMITS):
+        if chunk.records > LIMITS.records or chunk.bytes > LIMITS.bytes:
+            assert len({group for part in chunk.parts for group in part.groups}) == 1
+
+
+@settings(deadline=None)
+@given(files(), st.integers(0, 4_000))
+def test_run_that_goes_on_takes_what_lies_behind_and_ends_its_chunks_where_the_first_did(
+    files: Positions, position: int
+) -> None:
+    whole = list(by_size(files, 0, 10_000, LIMITS))
+    left = [chunk for chunk in (one.behind(position) for one in whole) if chunk is not None]
+    assert [chunk.until for chunk in left] == [chunk.until for chunk in whole if chunk.until > position]
+    taken = [one for chunk in records_of(left, files) for one in chunk]
+    assert taken == [one for one in everything(files) if one > position]
+
+
+@settings(deadline=None)
+@given(files(), st.integers(1, 11))
+def test_archive_that_has_grown_is_cut_as_before_up_to_the_last_chunk(files: Positions, count: int) -> None:
+    before = dict(list(files.items())[:count])
+    early, late = (list(by_size(some, 0, 10_000, LIMITS)) for some in (before, files))
+    assert early[:-1] == late[: len(early) - 1]
+
+
+@settings(deadline=None)
+@given(files(), st.integers(0, 4_000), st.integers(1, 500), st.integers(0, 3))
+def test_chunks_of_a_tick_hold_each_record_once_at_its_time(
+    files: Positions, after: int, tick: int, pause: int
+) -> None:
+    times = {one: one * (1 + pause) for one in everything(files)}
+    chunks = list(by_time(files, after, 3_000, LIMITS, tick, moments_of(files, times)))
+    taken = records_of(chunks, files)
+    assert [one for chunk in taken for one in chunk] == [one for one in times if after < one <= 3_000]
+    for chunk, records in zip(chunks, taken, strict=True):
+        assert records
+        assert {times[one] // tick * tick for one in records} == {chunk.time}
+        assert chunk.until == records[-1]
+        assert len(records) <= LIMITS.records
+
+
+@settings(deadline=None)
+@given(files(dense=True), st.integers(1, 200))
+def test_rows_that_are_not_wanted_make_no_chunk(files: Positions, since: int) -> None:
+    def moments(group: FileGroup) -> tuple[Any, Any]:
+        positions = np.array(files[group])
+        begin = bisect_right(files[group], since)
+        return positions[begin:], positions[begin:]
+
+    taken = records_of(by_time(files, 0, 10_000, LIMITS, 10, moments), files)
+    wanted = [one for one in everything(files) if one > since]
+    assert [one for chunk in taken for one in chunk if one > since] == wanted
+
+
+def moments_of(files: Positions, times: dict[int, int]) -> Any:
+    """What `by_time` asks: the positions and times of a group."""
+    return lambda group: (np.array(files[group]), np.array([times[one] for one in files[group]]))
+
+
+def test_large_group_with_numbered_rows_is_cut_evenly() -> None:
+    group = FileGroup("a", 0, 100, 10_000, 1, 100)
+    chunks = list(by_size([group], 0, 100, LIMITS))
+    assert [(part.after, part.until) for chunk in chunks for part in chunk.parts] == [
+        (at, at + 10) for at in range(0, 100, 10)
+    ]
+    assert [chunk.records for chunk in chunks] == [40, 40, 20]
+
+
+def test_small_groups_share_a_part() -> None:
+    groups = [FileGroup("a", number, 5, 10, 5 * number + 1, 5 * number + 5) for number in range(10)]
+    [chunk, rest] = by_size(groups, 0, 50, LIMITS)
+    assert [len(part.groups) for part in chunk.parts] == [2, 2, 2, 2]
+    assert (chunk.after, chunk.until, rest.after, rest.until) == (0, 40, 40, 50)
+
+
+@pytest.mark.parametrize("limits", [ChunkLimits(1, 1), ChunkLimits(3, 10**9), ChunkLimits(10**9, 3)])
+def test_the_smallest_limits_still_cut(limits: ChunkLimits) -> None:
+    files = {FileGroup("a", 0, 7, 70, 1, 7): list(range(1, 8))}
+    taken = records_of(by_size(files, 0, 7, limits), files)
+    assert [one for chunk in taken for one in chunk] == list(range(1, 8))
+    assert all(len(chunk) <= max(limits.records, 1) for chunk in taken)

@@ -1,0 +1,114 @@
+"""Topics with damaged bytes: a query reads once what can be read, and tells of all else how much it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from kit.broker.brokers import StartBroker
+from kit.disk.damage import Stored, stored_batches, zero
+from quoth import Client
+from quoth.spark.options import Options, parse
+from quoth.spark.source.data_loss import DataLoss
+from quoth.spark.source.offset_planner import OffsetPlanner
+from quoth.spark.source.offsets import Offset
+from quoth.spark.source.partitioning import Extent, extents_between, extents_now, partitions
+from quoth.spark.source.range_reader import RangeReader
+
+SIZES = (3, 1, 5, 2, 4, 6)
+"""Records of each batch; the last one stays whole."""
+DAMAGED = {
+    "oldest": {0},
+    "in between": {2, 4},
+    "oldest and others": {0, 1, 3},
+    "all but newest": {0, 1, 2, 3, 4},
+}
+
+
+class Query:
+    """What a query reads, and what it tells as lost."""
+
+    def __init__(self, client: Client, **given: str) -> None:
+        stream = "maxOffsetsPerTrigger" in given
+        self.options: Options = parse({"url": client.url, "minPartitions": "3", **given}, stream=stream)
+        self.read: list[int] = []
+        self.losses: list[DataLoss] = []
+        self._client = client
+
+    def table(self) -> Query:
+        """Run it over what is there."""
+        return self._run(extents_now(self._client, self.options, self.losses.append))
+
+    def stream(self) -> Query:
+        """Run it micro-batch by micro-batch, until there is nothing to do."""
+        progress = OffsetPlanner(self._client, self.options, self.losses.append)
+        start = progress.begin()
+        while (end := progress.reach(start, capped=True)) is not start:
+            self._run(extents_between(start, end))
+            start = Offset.from_json(end.to_json())
+        return self
+
+    @property
+    def lost(self) -> int:
+        """Records that it tells as damaged; it tells nothing else."""
+        assert {loss.reason for loss in self.losses} <= {"damaged"}
+        return sum(loss.records for loss in self.losses)
+
+    def _run(self, extents: Iterable[Extent]) -> Query:
+        for task in partitions(self._client, extents, self.options, self.losses.append):
+            for one in task:
+                tables = RangeReader(one, self.losses.append).arrow(["offset"])
+                self.read += [pointer for table in tables for pointer in table.column(0).to_pylist()]
+        return self
+
+
+@pytest.mark.parametrize("which", DAMAGED)
+def test_every_record_is_read_once_or_told_as_damaged(
+    start_broker: StartBroker, connect: Any, topic: str, which: str
+) -> None:
+    broker = start_broker()
+    with connect(broker) as client:
+        for number, size in enumerate(SIZES):
+            client.publish(topic, [b"%d" % number * 20] * size)
+            if number % 2 == 0:
+                client.roll(topic)
+        log = client.topic(topic).log
+    broker.terminate()
+    batches = stored_batches(broker.topics_directory, log)
+    whole = [one for number, one in enumerate(batches) if number not in DAMAGED[which]]
+    for number in DAMAGED[which]:
+        zero(batches[number].path, batches[number].start, batches[number].end)
+    broker.restart()
+    expected, missing = list(pointers(whole)), sum(SIZES[number] for number in DAMAGED[which])
+    with connect(broker) as client:
+        table = Query(client, subscribe=topic).table()
+        assert (table.read, table.lost) == (expected, missing)
+        for limit in ("1", "4", "1000"):
+            given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": limit}
+            stream = Query(client, subscribe=topic, **given).stream()
+            assert (stream.read, stream.lost) == (expected, missing), limit
+
+
+def test_damage_behind_which_nothing_can_be_read_is_told_as_that(
+    start_broker: StartBroker, connect: Any, topic: str
+) -> None:
+    broker = start_broker()
+    with connect(broker) as client:
+        client.publish(topic, [b"x" * 30] * 5)
+        client.roll(topic)
+        log = client.topic(topic).log
+    broker.terminate()
+    (one,) = stored_batches(broker.topics_directory, log)
+    zero(one.path, one.start, one.end)
+    broker.restart()
+    with connect(broker) as client:
+        table = Query(client, subscribe=topic).table()
+        assert (table.read, table.lost) == ([], 5)
+
+
+def pointers(batches: Iterable[Stored]) -> Iterator[int]:
+    """Those of their records."""
+    for one in batches:
+        yield from range(one.header.base, one.header.last + 1)

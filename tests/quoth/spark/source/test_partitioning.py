@@ -1,0 +1,189 @@
+"""The ranges of a query as tasks: all of them, none twice, alike, and not more than are worth it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kit.broker.model import Ledgers
+from quoth import NotFound, RequestError
+from quoth.spark.options import Options, parse
+from quoth.spark.source import partitioning
+from quoth.spark.source.data_loss import DataLoss
+from quoth.spark.source.partitioning import Extent, extents_now, partitions
+
+
+def options(**given: str) -> Options:
+    """Those of a batch query of all topics, unless they say something else."""
+    topics = {} if "subscribe" in given else {"subscribePattern": ".*"}
+    return parse({"url": "tcp://127.0.0.1:1", **topics, **given}, stream=False)
+
+
+def nothing_lost(loss: DataLoss) -> None:
+    """Whom to tell where there is nothing to tell."""
+    raise AssertionError(loss)
+
+
+def pointers(ledgers: Ledgers, **given: str) -> dict[str, list[int]]:
+    """What a batch query reads, and that nothing is lost."""
+    losses: list[DataLoss] = []
+    chosen = options(**given)
+    found: dict[str, list[int]] = {}
+    for task in partitions(ledgers, extents_now(ledgers, chosen, losses.append), chosen, losses.append):
+        for one in task:
+            found.setdefault(one.topic, []).extend(ledgers.ledgers[one.topic].above(one.after, one.until))
+    assert losses == []
+    return found
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=1, max_size=6),
+    st.integers(1, 12),
+)
+@settings(deadline=None)
+def test_tasks_are_as_many_as_asked_for_cover_everything_once_and_are_alike(
+    topics: list[list[int]], wanted: int
+) -> None:
+    ledgers = Ledgers()
+    for number, batches in enumerate(topics):
+        for records in batches:
+            ledgers.append(f"t{number}", records)
+    chosen = options(minPartitions=str(wanted))
+    tasks = partitions(ledgers, extents_now(ledgers, chosen, nothing_lost), chosen, nothing_lost)
+    read = [
+        (one.topic, pointer)
+        for task in tasks
+        for one in task
+        for pointer in ledgers.ledgers[one.topic].above(one.after, one.until)
+    ]
+    assert read == [(topic, one) for topic in ledgers.topics() for one in ledgers.ledgers[topic].kept]
+    total = len(read)
+    assert len(tasks) <= 2 * wanted + 1
+    largest = max(sum(one.records for one in task) for task in tasks)
+    assert largest < -(-total // wanted) + 30, "batches of up to 30 are not divided"
+
+
+def test_one_topic_is_cut_into_as_many_tasks_as_asked_for() -> None:
+    ledgers = Ledgers()
+    for _ in range(64):
+        ledgers.append("a", 10)
+    chosen = options(minPartitions="8")
+    tasks = partitions(ledgers, extents_now(ledgers, chosen, nothing_lost), chosen, nothing_lost)
+    assert [sum(one.records for one in task) for task in tasks] == [80] * 8
+
+
+def test_a_task_reads_about_as_many_records_as_it_may() -> None:
+    ledgers = Ledgers()
+    for _ in range(64):
+        ledgers.append("a", 10)
+    ledgers.append("b", 10)
+    chosen = options(minPartitions="1", maxRecordsPerPartition="100")
+    tasks = partitions(ledgers, extents_now(ledgers, chosen, nothing_lost), chosen, nothing_lost)
+    assert max(sum(one.records for one in task) for task in tasks) <= 100
+    assert len(tasks) in (7, 8)
+
+
+def test_many_small_topics_share_tasks() -> None:
+    ledgers = Ledgers()
+    for number in range(100):
+        ledgers.append(f"t{number}", 3)
+    chosen = options(minPartitions="4")
+    assert len(partitions(ledgers, extents_now(ledgers, chosen, nothing_lost), chosen, nothing_lost)) == 4
+
+
+def test_without_a_number_there_are_as_many_tasks_as_processors_and_more_for_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledgers = Ledgers()
+    for _ in range(640):
+        ledgers.append("a", 1)
+    chosen = options()
+    extents = extents_now(ledgers, chosen, nothing_lost)
+    assert len(partitions(ledgers, extents, chosen, nothing_lost)) == (os.cpu_count() or 1)
+    monkeypatch.setattr(partitioning, "PARTITION_BYTES", 1_000)
+    assert len(partitions(ledgers, extents, chosen, nothing_lost)) == max(64, os.cpu_count() or 1)
+
+
+def test_bounds_include_where_they_start_and_not_where_they_end() -> None:
+    ledgers = Ledgers()
+    found = [*ledgers.append("a", 4), *ledgers.append("a", 4)]
+    asked = {"startingOffsets": f'{{"a": {found[2]}}}', "endingOffsets": f'{{"a": {{"0": {found[6]}}}}}'}
+    assert pointers(ledgers, **asked) == {"a": found[2:6]}
+    assert pointers(ledgers, since=str(found[2]), until=str(found[6])) == {"a": found[2:6]}
+    assert pointers(ledgers, startingOffsets="earliest", endingOffsets="latest") == {"a": found}
+    assert pointers(ledgers, endingOffsets='{"a": -1}', startingOffsets='{"a": -2}') == {"a": found}
+    assert pointers(ledgers, since=str(found[-1] + 1)) == {}
+
+
+def test_times_are_in_milliseconds() -> None:
+    ledgers = Ledgers()
+    early = ledgers.append("a", 500)
+    late = ledgers.append("a", 1_000)
+    at = late[0] // 1_000 + 1
+    split = at * 1_000 - late[0]
+    assert pointers(ledgers, startingTimestamp=str(at)) == {"a": late[split:]}
+    assert pointers(ledgers, endingTimestamp=str(at)) == {"a": early + late[:split]}
+    assert pointers(ledgers, startingOffsetsByTimestamp=f'{{"a": {at}}}') == {"a": late[split:]}
+    both = {"endingOffsetsByTimestamp": f'{{"a": {{"0": {at}}}}}', "endingOffsets": "latest"}
+    assert pointers(ledgers, **both) == {"a": early + late[:split]}, "the time counts"
+
+
+def test_a_pointer_below_what_is_kept_is_a_loss() -> None:
+    ledgers = Ledgers()
+    first = ledgers.append("a", 4)[0]
+    kept = ledgers.append("a", 4)
+    ledgers.trim("a", 1)
+    losses: list[DataLoss] = []
+    extents = extents_now(ledgers, options(subscribe="a", startingOffsets=f'{{"a": {first}}}'), losses.append)
+    assert losses == [DataLoss("a", first - 1, kept[0], 4, "trimmed")]
+    assert [(one.after, one.until) for one in extents] == [(first - 1, kept[-1])]
+    assert pointers(ledgers, since=str(first)) == {"a": kept}, "from a time on it is none"
+    assert pointers(ledgers) == {"a": kept}, "nor from the earliest on"
+
+
+def test_a_topic_that_does_not_exist_is_an_error_and_a_pattern_that_matches_none_is_empty() -> None:
+    ledgers = Ledgers()
+    with pytest.raises(NotFound, match="unknown_topic"):
+        pointers(ledgers, subscribe="a")
+    assert pointers(ledgers) == {}
+
+
+def test_ending_offsets_name_every_topic() -> None:
+    ledgers = Ledgers()
+    ledgers.append("a", 1)
+    ledgers.append("b", 1)
+    with pytest.raises(RequestError, match="ending offsets: nothing is said of b"):
+        pointers(ledgers, endingOffsets='{"a": -1}')
+
+
+def test_what_is_gone_when_a_batch_is_planned_is_a_loss_and_the_rest_is_read() -> None:
+    ledgers = Ledgers()
+    for topic in "abc":
+        ledgers.append(topic, 5)
+    extents = [
+        Extent(topic, ledger.log, 0, ledger.last, 5) for topic, ledger in sorted(ledgers.ledgers.items())
+    ]
+    del ledgers.ledgers["a"], ledgers.ledgers["b"]
+    ledgers.append("b", 2)
+    losses: list[DataLoss] = []
+    tasks = partitions(ledgers, extents, options(), losses.append)
+    assert [one.topic for task in tasks for one in task] == ["c"]
+    assert [(loss.topic, loss.records, loss.reason) for loss in losses] == [
+        ("a", 5, "deleted"),
+        ("b", 5, "recreated"),
+    ]
+
+
+def test_what_goes_between_counting_and_dividing_is_a_loss() -> None:
+    ledgers = Ledgers()
+    for _ in range(3):
+        ledgers.append("a", 5)
+    (extent,) = extents_now(ledgers, options(), nothing_lost)
+    ledgers.meanwhile = lambda: setattr(ledgers, "meanwhile", lambda: ledgers.trim("a", 1))
+    losses: list[DataLoss] = []
+    tasks = partitions(ledgers, [extent], options(), losses.append)
+    assert sum(one.records for task in tasks for one in task) == 10
+    assert [loss.records for loss in losses] == [5]

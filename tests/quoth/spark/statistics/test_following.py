@@ -1,0 +1,210 @@
+"""Following: each window is told once, when it is over, through restarts and losses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.deadlines import eventually
+from quoth import Client
+from quoth.spark.statistics.following import NAME, Follower, StatsCheckpoint
+from quoth.spark.statistics.survey import Survey, WindowRow
+from quoth.spark.workers import LocalWorkers
+from quothwire.errors import Conflict, Damaged, NotFound, RequestError
+
+WIDTH = 1_000
+SETTINGS = {"width": WIDTH, "out": None}
+
+
+class Kept:
+    """What looks found, by their numbers, as the job keeps it."""
+
+    def __init__(self, client: Client, directory: Path | None) -> None:
+        self.looks: dict[int, Survey] = {}
+        self.fails = False
+        self._client = client
+        self._directory = directory
+
+    def keep(self, number: int, seen: Survey) -> None:
+        """Keep a look, and die right after if that is wanted."""
+        self.looks[number] = seen
+        if self.fails:
+            raise KeyboardInterrupt
+
+    def look(self, topics: str, since: int = 0, looks: int = 1) -> list[Survey | None]:
+        """A run of so many looks."""
+        with StatsCheckpoint(self._directory, SETTINGS) as checkpoint:
+            follower = Follower(self._client, LocalWorkers(), topics, WIDTH, checkpoint, self.keep, since)
+            return [follower.look() for _ in range(looks)]
+
+    @property
+    def rows(self) -> list[WindowRow]:
+        """All windows that are kept."""
+        return [row for number in sorted(self.looks) for row in self.looks[number].rows]
+
+
+@pytest.fixture
+def kept(client: Client, tmp_path: Path) -> Kept:
+    return Kept(client, tmp_path / "checkpoint")
+
+
+def publish_behind(client: Client, topic: str, count: int = 2_500) -> int:
+    """Publish in a window behind all that are there; returns the first pointer."""
+    last = client.topic(topic).last if topic in client.topics() else 0
+    found: list[int] = []
+
+    def later() -> bool:
+        found.append(client.publish(topic, [b"x"] * count).first)
+        return found[-1] // WIDTH > last // WIDTH
+
+    eventually(later, "time goes on")
+    return found[-1]
+
+
+def test_a_window_is_told_once_and_only_when_it_is_over(client: Client, kept: Kept, topic: str) -> None:
+    for _ in range(5):
+        publish_behind(client, topic)
+        kept.look(topic, looks=2)
+        newest = client.topic(topic).last
+        starts = [row.start for row in kept.rows]
+        assert starts == sorted(set(starts))
+        assert starts[-1] + WIDTH <= newest
+        over = [one for one in client.read(topic, limit=10**6) if one.pointer < newest // WIDTH * WIDTH]
+        assert sum(row.records for row in kept.rows) == len(over)
+    assert kept.look(topic) == [None], "nothing has come"
+
+
+def test_a_run_that_died_after_keeping_a_look_replaces_it(client: Client, kept: Kept, topic: str) -> None:
+    publish_behind(client, topic)
+    kept.look(topic)
+    publish_behind(client, topic)
+    kept.fails = True
+    with pytest.raises(KeyboardInterrupt):
+        kept.look(topic)
+    kept.fails = False
+    publish_behind(client, topic)
+    kept.look(topic)
+    assert sorted(kept.looks) == [0, 1]
+    last = client.topic(topic).last // WIDTH * WIDTH
+    expected = [one for one in client.read(topic, limit=10**6) if one.pointer < last]
+    assert sum(row.records for row in kept.rows) == len(expected)
+
+
+def test_it_begins_where_since_says_and_then_where_it_was(client: Client, kept: Kept, topic: str) -> None:
+    publish_behind(client, topic)
+    begin = publish_behind(client, topic)
+    publish_behind(client, topic)
+    kept.look(topic, since=begin)
+    assert kept.rows[0].first == begin
+    before = len(kept.rows)
+    publish_behind(client, topic)
+    kept.look(topic, since=client.topic(topic).last)
+    assert kept.rows[before].start >= kept.rows[before - 1].end
+    (behind,) = client.read(topic, after=kept.rows[before - 1].last, limit=1)
+    assert kept.rows[before].first == behind.pointer
+
+
+def test_what_retention_took_before_a_look_is_counted_exactly(client: Client, kept: Kept, topic: str) -> None:
+    publish_behind(client, topic)
+    kept.look(topic)
+    client.roll(topic)
+    first = publish_behind(client, topic)
+    client.trim(topic, first)
+    publish_behind(client, topic)
+    (seen,) = kept.look(topic)
+    assert seen is not None
+    info = client.topic(topic)
+    (gap,) = seen.gaps
+    counted = sum(row.records for row in kept.rows)
+    left = client.count(topic, seen.reached[topic].next - 1).records
+    assert (gap.reason, gap.records) == ("trimmed", info.first_ordinal + info.count - counted - left)
+    assert gap.records > 0
+
+
+def test_a_topic_that_was_made_anew_is_told_and_read_from_its_beginning(
+    client: Client, kept: Kept, topic: str
+) -> None:
+    publish_behind(client, topic)
+    kept.look(topic)
+    client.delete_topic(topic)
+    publish_behind(client, topic)
+    publish_behind(client, topic)
+    (seen,) = kept.look(topic)
+    assert seen is not None
+    assert [(gap.records, gap.reason) for gap in seen.gaps] == [(-1, "recreated")]
+    assert seen.rows[0].first == client.topic(topic).first
+
+
+def test_that_a_topic_was_made_anew_is_told_once_when_it_has_windows(
+    client: Client, kept: Kept, topic: str
+) -> None:
+    one, other = f"{topic}-1", f"{topic}-2"
+    for name in (one, other):
+        publish_behind(client, name)
+    kept.look(f"{topic}-*")
+    client.delete_topic(one)
+    client.create_topic(one)
+    for _ in range(2):
+        publish_behind(client, other)
+        kept.look(f"{topic}-*")
+    assert [seen.gaps for seen in kept.looks.values()] == [[], [], []]
+    publish_behind(client, one)
+    publish_behind(client, one)
+    kept.look(f"{topic}-*", looks=2)
+    (gap,) = [gap for seen in kept.looks.values() for gap in seen.gaps]
+    assert (gap.topic, gap.reason) == (one, "recreated")
+
+
+def test_topics_of_a_pattern_that_come_later_are_read_from_their_beginning(
+    client: Client, kept: Kept, topic: str
+) -> None:
+    publish_behind(client, f"{topic}-a")
+    kept.look(f"{topic}-*")
+    first = publish_behind(client, f"{topic}-b")
+    publish_behind(client, f"{topic}-b")
+    kept.look(f"{topic}-*")
+    assert next(row.first for row in kept.rows if row.topic == f"{topic}-b") == first
+    with pytest.raises(NotFound):
+        kept.look(f"{topic}-c")
+
+
+def test_without_a_checkpoint_nothing_is_remembered(client: Client, topic: str) -> None:
+    publish_behind(client, topic)
+    kept = Kept(client, None)
+    first, again = kept.look(topic, looks=2)
+    assert first is not None
+    assert again is None
+    (anew,) = kept.look(topic)
+    assert anew is not None
+    assert len(anew.rows) == len(first.rows)
+
+
+def test_a_checkpoint_is_for_one_at_a_time_and_for_its_settings(tmp_path: Path) -> None:
+    with StatsCheckpoint(tmp_path, SETTINGS) as checkpoint:
+        checkpoint.save()
+        with pytest.raises(Conflict) as locked:
+            StatsCheckpoint(tmp_path, SETTINGS)
+        assert locked.value.code == "locked"
+    for other in ({"width": 2, "out": None}, {"width": WIDTH, "out": "there"}):
+        with pytest.raises(RequestError, match="was begun with"):
+            StatsCheckpoint(tmp_path, other)
+    assert not StatsCheckpoint(tmp_path, SETTINGS).is_new
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"stats": 2, "looks": 0}', '{"stats": 1, "looks": "x"}']
+)
+def test_a_checkpoint_that_is_none_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
+    (tmp_path / NAME).write_text(content)
+    with pytest.raises(Damaged):
+        StatsCheckpoint(tmp_path, SETTINGS)
+    assert (tmp_path / NAME).read_text() == content
+
+
+def test_a_checkpoint_of_another_source_is_refused(tmp_path: Path) -> None:
+    content: Any = '{"stats": 1, "looks": 0, "offset": {"kafka": 1}}'
+    (tmp_path / NAME).write_text(content)
+    with pytest.raises(RequestError, match="another source"):
+        StatsCheckpoint(tmp_path, SETTINGS)

@@ -1,0 +1,38 @@
+"""Files that a job keeps: on the disk and out of memory while they are written, there under a name or not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from quoth.spark.atomic_files import AtomicFile
+from quothlog.storage.filesystem import PosixFile
+
+SIZE = 2**20
+
+
+def test_what_is_handed_over_leaves_memory_once_the_disk_has_it(tmp_path: Path) -> None:
+    with AtomicFile(tmp_path, ".parquet") as draft:
+        draft.file.write(bytes(SIZE))
+        (path,) = tmp_path.iterdir()
+        written = PosixFile(path, os.O_RDONLY)
+        draft.file.flush()
+        if written.read_at_hand(SIZE, 0) is None:
+            pytest.skip("this file system cannot tell what is in memory")
+        os.fsync(draft.file.fileno())
+        draft.hand_over()
+        assert written.read_at_hand(SIZE, 0) is None
+        assert written.read(SIZE, 0) == bytes(SIZE)
+
+
+def test_draft_is_there_whole_under_its_name_or_not_at_all(tmp_path: Path) -> None:
+    for number in range(2):
+        with AtomicFile(tmp_path, ".parquet") as draft:
+            draft.file.write(b"first")
+            draft.hand_over()
+            draft.file.write(b", second")
+            if number:
+                assert draft.keep(tmp_path / "kept") == 13
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("kept", b"first, second")]

@@ -1,0 +1,137 @@
+"""What a user may set, and what he is told of what he may not."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import quoth.spark
+from quoth import QuothError
+from quoth.spark.options import EARLIEST, LATEST, NAMES, OffsetBound, parse
+from quothwire import pointer
+
+HERE = {"url": "tcp://127.0.0.1:5555", "subscribe": "a,b"}
+
+
+def test_names_are_taken_whatever_their_case_and_values_with_blanks() -> None:
+    options = parse({"URL": " tcp://h:1 ", "SUBSCRIBE": "a, b ,a", "MinPartitions": " 7 "}, stream=False)
+    assert (options.url, options.topics, options.partitions_min) == ("tcp://h:1", ("a", "b"), 7)
+
+
+@pytest.mark.parametrize("name", ["url", "quoth.bootstrap.servers"])
+@pytest.mark.parametrize("address", ["tcp://broker:5555", "broker:5555"])
+def test_the_broker_is_named_as_a_url_or_as_kafka_names_it(name: str, address: str) -> None:
+    assert parse({name: address, "subscribe": "a"}, stream=True).url == "tcp://broker:5555"
+
+
+def test_a_stream_begins_at_the_latest_and_a_batch_query_at_the_earliest_offset() -> None:
+    assert parse(HERE, stream=True).starting.everywhere == OffsetBound(LATEST)
+    assert parse(HERE, stream=False).starting.everywhere == OffsetBound(EARLIEST)
+
+
+def test_a_pattern_means_whole_names() -> None:
+    options = parse({"url": "h:1", "subscribePattern": "orders-.*|x"}, stream=True)
+    assert [name for name in ("orders-1", "my-orders-1", "x", "xx") if options.means(name)] == [
+        "orders-1",
+        "x",
+    ]
+
+
+def test_times_count_before_offsets_as_with_kafka() -> None:
+    times = {"startingTimestamp": "1000", "startingOffsetsByTimestamp": '{"a": 2, "b": 3}'}
+    options = parse({**HERE, **times, "startingOffsets": "latest"}, stream=True)
+    assert options.starting.everywhere == OffsetBound(1_000_000, is_time=True, strict=True)
+
+
+def test_a_moment_is_whatever_is_one_elsewhere() -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    options = parse({**HERE, "since": "2026-01-02", "until": "2026-01-02T00:00:00.000005Z"}, stream=False)
+    assert options.starting.everywhere == OffsetBound(pointer.from_datetime(at), is_time=True)
+    assert options.ending.everywhere == OffsetBound(pointer.from_datetime(at) + 5, is_time=True)
+
+
+def test_options_travel_to_other_processes() -> None:
+    options = parse({**HERE, "startingOffsets": '{"a": 5, "b": {"0": -2}}'}, stream=True)
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert options.starting.each == {"a": OffsetBound(5), "b": OffsetBound(EARLIEST)}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"subscrib": "a"}, "bad_request: there is no option 'subscrib' (did you mean subscribe?)"),
+        ({"kafka.bootstrap.servers": "h:1"}, "'kafka.bootstrap.servers' (did you mean url?)"),
+        ({"path": "a"}, "'path' (did you mean subscribe?)"),
+        ({"wholly": "other"}, "there are url, "),
+        ({"quoth.bootstrap.servers": "h:1"}, "where is the broker? (set one of url and"),
+        ({"url": "a:1,b:2"}, "option url: 'a:1,b:2' (one broker, like"),
+        ({"subscribePattern": ".*"}, "which topics? (set one of subscribe and subscribePattern)"),
+        ({"subscribe": "a,/"}, "bad_topic: option subscribe: '/'"),
+        ({"subscribe": "a,"}, "bad_topic: option subscribe: the topic's name has 0 bytes"),
+        ({"startingOffsets": '{"a/b": 5}'}, "bad_topic: option startingOffsets: 'a/b'"),
+        ({"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger: '0' (a whole number from 1 on)"),
+        ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger: '1g' (a whole number from 1 on)"),
+        ({"minPartitions": "9" * 40}, "a whole number from 1 on"),
+        ({"failOnDataLoss": "no"}, "option failOnDataLoss: 'no' (true or false)"),
+        ({"timeout": "60"}, "option timeout: '60' (a span of time like 30s"),
+        ({"lossTopic": "."}, "bad_topic: option lossTopic: '.'"),
+        (
+            {"startingOffsets": "newest"},
+            "option startingOffsets: 'newest' (JSON with a number for each topic",
+        ),
+        ({"startingOffsets": '{"a": 1}'}, "starting offsets: nothing is said of b (name every topic)"),
+        ({"startingOffsets": '{"a": 1, "b": 1, "c": 1}'}, "starting offsets: c is not read"),
+        ({"startingOffsets": '{"a": {"1": 5}, "b": 1}'}, "topic 'a' has one partition, 0"),
+        ({"startingOffsets": '{"a": -3, "b": 1}'}, "bad_pointer: option startingOffsets, topic 'a': -3"),
+        ({"startingOffsets": "[]"}, "option startingOffsets: '[]'"),
+        ({"startingTimestamp": "2026-01-01"}, "milliseconds since 1970"),
+        ({"startingTimestamp": "99999999999999"}, "bad_pointer: option startingTimestamp"),
+        ({"startingOffsetsByTimestamp": '{"a": -2, "b": 1}'}, "milliseconds since 1970"),
+        ({"startingOffsetsByTimestampStrategy": "newest"}, "(error or latest)"),
+        ({"since": "yesterday"}, "bad_pointer: option since: 'yesterday' is neither a pointer nor a time"),
+        (
+            {"since": "2200-01-01"},
+            "bad_pointer: option since: 2200-01-01T00:00:00.000000Z lies in the future",
+        ),
+        ({"since": "-1h", "startingOffsets": "earliest"}, "both say where to begin (set one of them)"),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "batch"])
+def test_what_is_wrong_is_told_with_the_option_and_what_is_right(
+    given: dict[str, str], told: str, stream: bool
+) -> None:
+    if not stream and any(name.startswith(("max", "min")) and "Trigger" in name for name in given):
+        told = "a batch query reads all up to its end"
+    with pytest.raises(QuothError) as caught:
+        parse({**HERE, **given}, stream=stream)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "stream", "told"),
+    [
+        ({"endingOffsets": "latest"}, True, "option endingOffsets: a stream has no end (leave it out)"),
+        ({"until": "now"}, True, "option until: a stream has no end"),
+        ({"maxTriggerDelay": "5s"}, False, "endingOffsets or until say where"),
+        ({"startingOffsets": "latest"}, False, "a batch query does not begin at the latest"),
+        ({"startingOffsets": '{"a": -1, "b": -2}'}, False, "a batch query does not begin at the latest"),
+        ({"endingOffsets": "earliest"}, False, "or end at the earliest"),
+        ({"until": "now", "endingTimestamp": "5"}, False, "both say where to end"),
+        ({}, True, ""),
+    ],
+)
+def test_what_means_nothing_here_is_refused(given: dict[str, str], stream: bool, told: str) -> None:
+    if not told:
+        parse({**HERE, **given}, stream=stream)
+        return
+    with pytest.raises(QuothError) as caught:
+        parse({**HERE, **given}, stream=stream)
+    assert told in str(caught.value)
+
+
+def test_every_option_is_documented() -> None:
+    page = Path(quoth.spark.__path__[0], "README.md").read_text()
+    assert [name for name in NAMES if f"`{name}`" not in page] == []

@@ -1,0 +1,152 @@
+"""What the tasks of a job do when the broker is away: each process waits for it once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess
+from kit.deadlines import DEADLINE_S
+from quoth.spark import connections, workers
+from quoth.spark.workers import PAUSE_MAX_S, LocalWorkers, SparkWorkers, perform, until_next_look
+from quothwire.errors import CODES, Disconnected, RequestError, Unavailable, error
+
+WAIT_S = 1.0
+"""Long enough to notice that a broker has gone, and to find one that is there."""
+PARTS = 12
+
+
+@pytest.fixture
+def broker(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
+    """One for the test, which kills it."""
+    return start_broker()
+
+
+@pytest.fixture(autouse=True)
+def afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has waited in vain before."""
+    monkeypatch.setattr(workers, "_in_vain", {})
+
+
+def asks(url: str, directory: Path, part: int, wait: float = WAIT_S) -> int:
+    """The work of a task: it tells which process asks the broker, and asks."""
+    (directory / f"part {part}").write_text(str(os.getpid()))
+    connections.client(url, wait).ping()
+    return 2 * part
+
+
+def test_nobody_waits_again_for_a_broker_that_was_waited_for_in_vain(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    work = partial(asks, broker.url, tmp_path)
+    assert perform(LocalWorkers(), work, range(3), broker.url) == [0, 2, 4]
+    broker.kill()
+    for part in range(3, 3 + PARTS, 4):
+        with pytest.raises(Disconnected, match="no broker answers"):
+            perform(LocalWorkers(), work, range(part, part + 4), broker.url)
+    asked = {f"part {part}" for part in range(4)}
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith("part")} == asked
+
+
+def test_broker_that_was_given_up_is_asked_again_a_little_later(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "GIVEN_UP_S", 0.0)
+    work = partial(asks, broker.url, tmp_path)
+    broker.kill()
+    with pytest.raises(Disconnected):
+        perform(LocalWorkers(), work, [0], broker.url)
+    broker.restart()
+    until = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            assert perform(LocalWorkers(), work, [1, 2], broker.url) == [2, 4]
+            break
+        except Disconnected:
+            assert time.monotonic() < until
+
+
+def test_other_brokers_are_waited_for(
+    broker: BrokerProcess, start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    other = start_broker(directory=tmp_path / "other")
+    broker.kill()
+    with pytest.raises(Disconnected):
+        perform(LocalWorkers(), partial(asks, broker.url, tmp_path), [0], broker.url)
+    assert perform(LocalWorkers(), partial(asks, other.url, tmp_path), [1], other.url) == [2]
+
+
+def test_what_the_broker_could_not_do_just_then_is_tried_again_and_the_rest_is_not(
+    broker: BrokerProcess,
+) -> None:
+    tried: list[int] = []
+
+    def work(part: int) -> int:
+        tried.append(part)
+        if part == 1 and tried.count(1) < 3:
+            raise error("busy", "a queue is full")
+        return part
+
+    assert perform(LocalWorkers(), work, range(3), broker.url) == [0, 1, 2]
+    assert tried == [0, 1, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "code", [*(code for code, row in CODES.items() if row.error in (Disconnected, Unavailable)), "locked"]
+)
+@pytest.mark.parametrize("every", [1.0, 10.0, 600.0, 3_600.0])
+def test_a_job_looks_again_soon_after_what_ends_with_an_outage_or_an_overload(
+    code: str, every: float
+) -> None:
+    """However long its interval is: a broker that has just returned may be opening its topics."""
+    rest = until_next_look(time.monotonic(), every, error(code, "of the test"))
+    if code in ("disconnected", "timed_out", "busy", "recovering", "stopping"):
+        assert 0.0 < rest <= PAUSE_MAX_S <= 1.0
+    else:
+        assert every / 2 < rest <= every
+
+
+def test_a_job_looks_at_its_interval_as_long_as_nothing_fails() -> None:
+    now = time.monotonic()
+    assert 1_800.0 < until_next_look(now, 3_600.0, None) <= 3_600.0
+    assert until_next_look(now - 60.0, 10.0, None) == 0.0
+
+
+def test_each_worker_of_spark_waits_once(
+    spark: Any, by_value: None, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    broker.kill()
+    with pytest.raises(Disconnected, match="no broker answers"):
+        perform(SparkWorkers(spark), partial(asks, broker.url, tmp_path), range(PARTS), broker.url)
+    waited = [path.read_text() for path in tmp_path.glob("part *")]
+    assert 0 < len(waited) < PARTS
+    assert len(set(waited)) == len(waited)
+
+
+def refuses(part: int) -> int:
+    """The work of a task that meets an error of the file system, or of Quoth."""
+    if part == 0:
+        raise OSError(errno.EROFS, "Read-only file system", "/mnt/archive")
+    raise error("bad_request", "it cannot be", "do something else")
+
+
+def test_an_error_of_a_task_names_its_host(spark: Any, by_value: None) -> None:
+    with pytest.raises(OSError, match="Read-only file system") as met:
+        perform(SparkWorkers(spark), refuses, [0])
+    assert (met.value.errno, met.value.filename) == (errno.EROFS, "/mnt/archive")
+    assert met.value.strerror == f"Read-only file system (host {socket.gethostname()})"
+    with pytest.raises(RequestError) as refused:
+        perform(SparkWorkers(spark), refuses, [1])
+    assert refused.value.text == f"it cannot be (host {socket.gethostname()})"
+    assert (refused.value.code, refused.value.hint) == ("bad_request", "do something else")
+    with pytest.raises(RequestError) as here:
+        perform(LocalWorkers(), refuses, [1])
+    assert here.value.text == "it cannot be"
