@@ -31,11 +31,11 @@ MANY = 600
 """Records of 500 to 1,500 bytes: enough segments that some are done half way."""
 STOPS_HALF_WAY = """
 import os, signal
-from quothcli import backup
+from quothcli.commands.files import backup
 
 shown = backup.byte_progress
 
-def stopping(what, total, pace=None):
+def stopping(what, total, limit=None):
     done = 0
 
     def count(size):

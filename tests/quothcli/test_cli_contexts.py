@@ -15,7 +15,7 @@ from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli.cli import contexts
 from quothcli.cli.contexts import Context, Contexts
 from quothcli.cli.exit_status import Refused
-from quothcli.cli.session import Chosen
+from quothcli.cli.session import Session
 
 
 @pytest.fixture
@@ -195,13 +195,13 @@ def test_what_wins(
     for name in "abc":
         contexts.change(lambda held, name=name: held.add(name, Context(f"tcp://{name}:1", 3.0)))  # type: ignore[misc]
     contexts.change(lambda held: held.use("a"))
-    place = Chosen(**said).place  # type: ignore[arg-type]
+    place = Session(**said).broker  # type: ignore[arg-type]
     assert place.url == url
     assert place.timeout == (None if url in ("tcp://u:1", "tcp://e:1") else 3.0), (
         "it belongs to another broker"
     )
-    assert Chosen(**said).patience == (place.timeout or DEFAULT_TIMEOUT_S)  # type: ignore[arg-type]
-    assert Chosen(**said, timeout=9.0).patience == 9.0  # type: ignore[arg-type]
+    assert Session(**said).timeout_s == (place.timeout or DEFAULT_TIMEOUT_S)  # type: ignore[arg-type]
+    assert Session(**said, timeout=9.0).timeout_s == 9.0  # type: ignore[arg-type]
 
 
 def test_an_error_tells_whose_address_it_is(alone: Command) -> None:

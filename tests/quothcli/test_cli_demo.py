@@ -14,7 +14,7 @@ from kit.machine.commands import Command
 from kit.machine.screens import Screen
 from quothcli import application
 from quothcli.commands.about import demo
-from quothcli.commands.about.demo import Outcome, Side
+from quothcli.commands.about.demo import DemoResult, Side
 
 
 @pytest.fixture
@@ -152,15 +152,15 @@ def test_the_hash_does_not_depend_on_portions() -> None:
 
 @pytest.mark.parametrize("other", [[b"ab", b""], [b"", b"ab"], [b"a"], [b"a", b"b", b""], [b"b", b"a"]])
 def test_sides_that_are_not_equal(other: list[bytes]) -> None:
-    assert not Outcome("x", "written", side([b"a", b"b"]), side(other), []).equal
-    assert Outcome("x", "written", side([b"a", b"b"]), side([b"a", b"b"]), []).equal
+    assert not DemoResult("x", "written", side([b"a", b"b"]), side(other), []).equal
+    assert DemoResult("x", "written", side([b"a", b"b"]), side([b"a", b"b"]), []).equal
 
 
 def test_the_exit_status_tells_that_they_are_not_equal(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    outcome = Outcome("x", "written", side([b"a"]), side([b"b"]), [])
-    monkeypatch.setattr(demo, "run", lambda source: outcome)
+    result = DemoResult("x", "written", side([b"a"]), side([b"b"]), [])
+    monkeypatch.setattr(demo, "run", lambda source: result)
     assert application.run(["demo", os.devnull]) == 1
     told = capfdbinary.readouterr()
     assert b"equal       NO" in told.out

@@ -19,7 +19,7 @@ from kit.machine.commands import Command, Ended, Running
 from kit.machine.processes import listing, needs_proc
 from quoth import Disconnected
 from quoth import connect as quoth_connect
-from quothcli.cli.session import Chosen
+from quothcli.cli.session import Session
 from quothcli.commands.doctor import broker as broker_checks
 from quothcli.commands.doctor import directory, machine, probe
 from quothd.config.config import Config
@@ -76,9 +76,9 @@ def test_no_broker_is_a_failure_only_if_one_was_named(
     assert url in text
     assert text.endswith("(from --url)")
     monkeypatch.setattr("quothcli.cli.session.DEFAULT_URL", url)
-    with pytest.raises(Disconnected) as problem, Chosen(timeout=0.05).connect():
+    with pytest.raises(Disconnected) as problem, Session(timeout=0.05).connect():
         pass
-    (first, *ports) = broker_checks.silent(Chosen().place, problem.value)
+    (first, *ports) = broker_checks.silent(Session().broker, problem.value)
     assert first.verdict == "warn"
     assert [one.verdict for one in ports] == ["ok", "ok"]
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quoth import Message
-from quothcli.printing.formats import Format
-from quothcli.printing.output import Printer, bytes_text, message_line, message_object, shown, time_text
-from quothcli.printing.template import chosen_template
+from quothcli.printing.output import Format, Printer, message_line, message_object
+from quothcli.printing.template import template_of
+from quothcli.printing.text import bytes_text, shown, time_text
 from quothwire import pointer as pointers
 
 POINTER = 1_767_323_045_000_001
@@ -110,7 +110,7 @@ def test_nothing_harmful_reaches_a_terminal(form: Format, capfdbinary: pytest.Ca
 
 def test_a_template_passes_nothing_harmful_but_raw_does() -> None:
     record = message(HARMFUL.encode(), HARMFUL.encode())
-    template = chosen_template("{key} {value}", None)
+    template = template_of("{key} {value}", None)
     assert template is not None
     assert not set(template(record).decode()) & set(HARMFUL)
     assert Printer(Format.RAW).encoded(record) == HARMFUL.encode() + b"\n"

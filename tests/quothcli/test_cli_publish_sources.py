@@ -158,7 +158,7 @@ BAD = {
 @pytest.mark.parametrize("line", BAD.values(), ids=BAD)
 def test_a_line_that_is_no_record_is_named(line: str) -> None:
     lines = [b'{"value": "fine"}', line.encode()]
-    found = record_parser.drafts(lines, json_object, 10)
+    found = record_parser.parsed(lines, json_object, 10)
     assert next(found) == (b"fine", None, {})
     with pytest.raises(Refused) as refused:
         next(found)

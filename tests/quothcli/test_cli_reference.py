@@ -14,7 +14,7 @@ from kit.machine.commands import Command
 from quothcli.application import COMMANDS, root, tree
 from quothcli.cli.command import Group, built, group
 from quothcli.cli.exit_status import Status
-from quothcli.commands.about.reference import page, walk
+from quothcli.commands.about.reference import entries, page
 
 PAGE = Path(__file__).parents[2] / "tools" / "REFERENCE.md"
 
@@ -58,7 +58,7 @@ def test_a_help_that_would_break_the_page_does_not() -> None:
 
     made = group("Odd commands.")
     made.command("odd", epilog="\b\nExamples:\n  quoth odd | jq")(odd)
-    text = "\n".join(walk(built(made).commands["odd"], "quoth odd"))
+    text = "\n".join(entries(built(made).commands["odd"], "quoth odd"))
     assert "| `--what WHAT` | Either &lt;this> \\| that (default: a). |" in text
     assert "Print &lt;this>." in text
     assert "\nquoth odd | jq\n" in text

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quoth import Message
-from quothcli.printing.output import cells_of
-from quothcli.printing.rows import Rows
+from quothcli.printing.rows import RecordColumns
+from quothcli.printing.text import cells_of
 
 POINTER = 1_767_323_045_000_001  # 2026-01-02T03:04:05.000001Z
 DAY = 86_400_000_000
@@ -34,11 +34,8 @@ def test_the_cells_of_a_text(text: str, cells: int) -> None:
 @pytest.mark.parametrize(
     "key", ["\u9375\u9375", "\u0e01\u0e31\u0e19-\u0e01", "\u2764\ufe0f\u2764\ufe0f--"], ids=ascii
 )
-def test_values_stand_below_each_other_whatever_the_keys_are(
-    monkeypatch: pytest.MonkeyPatch, key: str
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    rows = Rows(pointers=False, with_topic=False, colour=False)
+def test_values_stand_below_each_other_whatever_the_keys_are(key: str) -> None:
+    rows = RecordColumns(pointers=False, with_topic=False, colour=False, columns=80)
     lines = [
         rows(Message("orders", POINTER + number, b"value", one.encode(), {})).decode().splitlines()[-1]
         for number, one in enumerate(["abcd", key, "ab"])
@@ -47,7 +44,7 @@ def test_values_stand_below_each_other_whatever_the_keys_are(
 
 
 def test_a_line_tells_each_new_date() -> None:
-    rows = Rows(pointers=False, with_topic=False, colour=False)
+    rows = RecordColumns(pointers=False, with_topic=False, colour=False, columns=80)
     pointers = [POINTER, POINTER + 1_000, POINTER + DAY, POINTER + DAY + 1_000]
     printed = b"".join(rows(Message("orders", pointer, b"v", None, {})) for pointer in pointers)
     assert printed.decode().splitlines() == [

@@ -1,4 +1,4 @@
-"""`quoth service`: files where systemd finds them, as systemd wants them, and away again without a trace."""
+"""`quoth service`: the files are where systemd finds them, as systemd wants them, and can be removed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def files(root: Path) -> list[str]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """What is taken for the whole system."""
+    """The directory that stands for /."""
     root = tmp_path / "root"
     root.mkdir()
     return root
@@ -57,72 +57,43 @@ def installed(alone: Command, root: Path) -> Path:
 # -- install and uninstall ----------------------------------------------------------------------------------
 
 
-def test_install_puts_files_in_place_and_tells_what_to_type_next(alone: Command, root: Path) -> None:
+def test_install_writes_files_and_prints_what_to_type_next(alone: Command, root: Path) -> None:
     told = alone("service", "install", "--prefix", str(root))
     assert told.status == 0
     assert files(root) == FILES
     for name in FILES:
         assert f"written: {root / name}" in told.lines
         assert (root / name).stat().st_mode & 0o777 == 0o644
+        assert (root / name).parent.stat().st_mode & 0o777 == 0o755
     assert "  systemctl enable --now quothd" in told.lines
     assert any("systemd-sysusers" in line for line in told.lines)
-    assert (root / CONFIG).read_text().endswith(template.text())
+    assert (root / CONFIG).read_text() == template.text()
 
 
-def test_uninstall_takes_away_what_install_has_put_there(alone: Command, installed: Path) -> None:
+def test_install_keeps_a_configuration_and_replaces_an_older_unit(alone: Command, installed: Path) -> None:
+    (installed / CONFIG).write_text("port = 6000\n")
+    (installed / UNIT).write_text("# of another version\n")
+    told = alone("service", "install", "--prefix", str(installed), "--format", "json")
+    assert [row["done"] for row in told.objects if "path" in row] == ["written", "written", "kept"]
+    assert (installed / CONFIG).read_text() == "port = 6000\n"
+    assert "ExecStart=" in (installed / UNIT).read_text()
+    told = alone("service", "uninstall", "--prefix", str(installed))
+    assert f"kept: {installed / CONFIG}" in told.lines
+    assert files(installed) == [CONFIG]
+
+
+def test_uninstall_removes_what_install_has_written(alone: Command, installed: Path) -> None:
     (installed / "etc/quoth-other").write_text("x")
     (installed / "var/lib/quoth").mkdir(parents=True)
     (installed / "var/lib/quoth/lock").write_text("x")
     told = alone("service", "uninstall", "--prefix", str(installed))
     assert told.status == 0
     assert files(installed) == ["etc/quoth-other", "var/lib/quoth/lock"]
-    assert not (installed / "etc/quoth").exists()
     assert "the data stays, if there is any: /var/lib/quoth" in told.lines
     assert alone("service", "uninstall", "--prefix", str(installed)).status == 0
 
 
-def test_the_same_twice_changes_nothing(alone: Command, installed: Path) -> None:
-    before = {name: (installed / name).read_bytes() for name in FILES}
-    told = alone("service", "install", "--prefix", str(installed), "--format", "json")
-    assert [row["done"] for row in told.objects if "path" in row] == ["unchanged"] * 3
-    assert {name: (installed / name).read_bytes() for name in FILES} == before
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_that_somebody_has_changed_is_kept(alone: Command, installed: Path, name: str) -> None:
-    """By both, and told."""
-    path = installed / name
-    path.write_text(path.read_text().replace("#port = 5555", "port = 6000") + "# mine\n")
-    changed = path.read_bytes()
-    for verb in ("install", "uninstall"):
-        told = alone("service", verb, "--prefix", str(installed))
-        assert told.status == 0
-        assert f"kept, since it was changed: {path}" in told.lines
-        assert path.read_bytes() == changed
-    assert files(installed) == [name]
-
-
-def test_what_an_older_version_has_put_there_is_replaced(alone: Command, installed: Path) -> None:
-    """It is known by its checksum, though it is another text."""
-    from quothcli.commands.broker.service import Part
-
-    path = installed / CONFIG
-    path.write_text(Part(path, "# of another version\n").content)
-    told = alone("service", "install", "--prefix", str(installed))
-    assert f"replaced: {path}" in told.lines
-    assert path.read_text().endswith(template.text())
-
-
-@pytest.mark.parametrize("content", ["", "\n", "port = 1\n", "# Put here by `quoth service install` ()"])
-def test_a_file_of_somebody_else_is_kept(alone: Command, root: Path, content: str) -> None:
-    (root / CONFIG).parent.mkdir(parents=True)
-    (root / CONFIG).write_text(content)
-    for verb in ("install", "uninstall"):
-        assert alone("service", verb, "--prefix", str(root)).status == 0
-    assert (root / CONFIG).read_text() == content
-
-
-def test_a_dry_run_does_nothing(alone: Command, root: Path) -> None:
+def test_dry_run_changes_nothing(alone: Command, root: Path) -> None:
     told = alone("service", "install", "--prefix", str(root), "--dry-run")
     assert f"would be written: {root / UNIT}" in told.lines
     assert files(root) == []
@@ -132,7 +103,7 @@ def test_a_dry_run_does_nothing(alone: Command, root: Path) -> None:
     assert files(root) == FILES
 
 
-def test_a_service_that_is_enabled_is_not_taken_away(alone: Command, installed: Path) -> None:
+def test_enabled_service_is_not_removed(alone: Command, installed: Path) -> None:
     """The link that starts it would point nowhere."""
     link = installed / "etc/systemd/system/multi-user.target.wants/quothd.service"
     link.parent.mkdir()
@@ -143,7 +114,7 @@ def test_a_service_that_is_enabled_is_not_taken_away(alone: Command, installed: 
     assert (installed / UNIT).exists()
 
 
-AS_NOBODY = """\
+AS_ANOTHER_USER = """\
 import os, sys
 from quothcli.application import run
 run(["service", "uninstall", "--dry-run", "--prefix", "/nonexistent"])
@@ -151,14 +122,13 @@ if os.geteuid() == 0:
     os.setuid(65_534)
 sys.exit(run(sys.argv[1:]))
 """
-"""What it needs is loaded before: nobody may read this environment."""
+"""Runs a command as another user, who cannot read this environment: the modules are loaded before."""
 
 
 @pytest.mark.parametrize("verb", ["install", "uninstall"])
-def test_the_service_of_the_system_needs_root(verb: str) -> None:
-    """Whoever is somebody else is told so, and what to type instead."""
+def test_service_of_the_system_without_root_names_the_line_to_type(verb: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", AS_NOBODY, "service", verb],
+        [sys.executable, "-W", "error", "-c", AS_ANOTHER_USER, "service", verb],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 1
@@ -167,8 +137,7 @@ def test_the_service_of_the_system_needs_root(verb: str) -> None:
     assert re.fullmatch(rf"hint: sudo .* service {verb}, or --user for one of your own", advice)
 
 
-def test_a_service_of_ones_own_needs_nobody(alone: Command, root: Path) -> None:
-    """Below the home directory, with its data there."""
+def test_service_of_a_user_needs_no_root(alone: Command, root: Path) -> None:
     environment = {"HOME": str(root), "XDG_CONFIG_HOME": ""}
     told = alone("service", "install", "--user", environment=environment)
     assert told.status == 0
@@ -181,8 +150,8 @@ def test_a_service_of_ones_own_needs_nobody(alone: Command, root: Path) -> None:
     assert files(root) == []
 
 
-def test_a_wheel_brings_all_that_it_needs(root: Path, tmp_path: Path) -> None:
-    """A real one, unpacked far from any checkout."""
+def test_wheel_contains_the_units(root: Path, tmp_path: Path) -> None:
+    """The wheel is built and unpacked outside of the checkout."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
         cwd=SYSTEMD.parent, capture_output=True, timeout=60, check=True,
@@ -203,23 +172,21 @@ def test_a_wheel_brings_all_that_it_needs(root: Path, tmp_path: Path) -> None:
 
 
 def commands(unit: Path) -> list[str]:
-    """What a unit runs, ExecStart first."""
+    """List the programs that a unit runs, ExecStart first."""
     return re.findall(r"^Exec\w+=(\S+)", unit.read_text(), re.MULTILINE)
 
 
-def test_the_unit_starts_the_quothd_of_this_environment(installed: Path) -> None:
+def test_unit_starts_the_quothd_of_this_environment(installed: Path) -> None:
     quothd, checks, kill = commands(installed / UNIT)
     assert quothd == checks
     assert os.access(quothd, os.X_OK)
     assert Path(quothd).name == "quothd"
-    assert kill == "/bin/sh", "what every system has"
+    assert kill == "/bin/sh", "a program of every system"
 
 
 @needs_systemd
 @pytest.mark.parametrize("options", [(), ("--user",)], ids=["system", "user"])
-def test_systemd_finds_nothing_wrong_with_the_unit(
-    alone: Command, root: Path, options: tuple[str, ...]
-) -> None:
+def test_systemd_finds_no_error_in_the_unit(alone: Command, root: Path, options: tuple[str, ...]) -> None:
     assert alone("service", "install", "--prefix", str(root), *options).status == 0
     unit = root / (USER_UNIT if options else UNIT)
     done = subprocess.run(
@@ -230,7 +197,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(
 
 
 @needs_systemd
-def test_the_sandbox_is_tight(installed: Path) -> None:
+def test_exposure_of_the_sandbox_is_small(installed: Path) -> None:
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(installed / UNIT)],
         capture_output=True, text=True, timeout=60,
@@ -242,8 +209,7 @@ def test_the_sandbox_is_tight(installed: Path) -> None:
 
 
 @needs_systemd
-def test_the_user_is_one_that_systemd_can_make(installed: Path, root: Path) -> None:
-    """In a system below a directory, by the real program."""
+def test_systemd_can_make_the_user(installed: Path, root: Path) -> None:
     if shutil.which("systemd-sysusers") is None:
         pytest.skip("this system has no systemd-sysusers")
     done = subprocess.run(
@@ -256,7 +222,7 @@ def test_the_user_is_one_that_systemd_can_make(installed: Path, root: Path) -> N
 
 
 def settings(unit: Path) -> dict[str, list[str]]:
-    """The settings of a unit, each with all its values."""
+    """Parse the settings of a unit, each with all its values."""
     found: dict[str, list[str]] = {}
     for name, value in re.findall(r"^(\w+)=(.*)$", unit.read_text(), re.MULTILINE):
         found.setdefault(name, []).append(value)
@@ -264,7 +230,7 @@ def settings(unit: Path) -> dict[str, list[str]]:
 
 
 def calls_of(group: str) -> set[str]:
-    """The system calls of one of systemd's groups, those in it included."""
+    """List the system calls of one of systemd's groups and of the groups in it."""
     done = subprocess.run(
         ["systemd-analyze", "syscall-filter", "--no-pager", group], capture_output=True, text=True, timeout=60
     )
@@ -286,10 +252,8 @@ def allowed() -> set[str]:
 
 @needs_strace
 @needs_systemd
-def test_whatever_the_daemon_asks_of_the_system_the_unit_allows(
-    peers: Peers, tmp_path: Path, allowed: set[str]
-) -> None:
-    """A whole life under strace, with the process that checks sealed segments: calls, sockets, memory.
+def test_unit_allows_every_system_call_of_the_daemon(peers: Peers, tmp_path: Path, allowed: set[str]) -> None:
+    """A broker runs under strace from start to end, with the process that checks sealed segments.
 
     libzmq, for one, ends the process where it may not set the policy of its threads.
     """

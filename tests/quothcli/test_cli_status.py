@@ -12,7 +12,7 @@ from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.disk.damage import truncate
 from kit.disk.logs import boundaries
 from kit.machine.commands import Command
-from quothcli.printing.output import cells_of
+from quothcli.printing.text import cells_of
 
 Fill = Callable[..., list[int]]
 

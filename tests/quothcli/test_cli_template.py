@@ -12,8 +12,8 @@ from typer import BadParameter
 
 from kit.machine.commands import Command
 from quoth import Message
-from quothcli.printing.formats import Format
-from quothcli.printing.template import chosen_template
+from quothcli.printing.output import Format
+from quothcli.printing.template import template_of
 
 POINTER = 1_767_323_045_000_001
 RECORD = Message("orders", POINTER, b"a\tb\xff", b"k\n", {"trace": b"\x00\xfe", "a b": "ü".encode()})
@@ -41,7 +41,7 @@ TEMPLATES = {
 
 def printed(text: str, record: Message) -> bytes:
     """A record by a template."""
-    template = chosen_template(text, None)
+    template = template_of(text, None)
     assert template is not None
     return template(record)
 
@@ -81,20 +81,20 @@ WRONG = {
 @pytest.mark.parametrize(("text", "why"), WRONG.items())
 def test_what_is_wrong_with_a_template_is_told(text: str, why: str) -> None:
     with pytest.raises(BadParameter) as caught:
-        chosen_template(text, None)
+        template_of(text, None)
     assert why in caught.value.message
 
 
 def test_a_template_is_a_format() -> None:
     with pytest.raises(BadParameter):
-        chosen_template("{value}", Format.JSON)
-    assert chosen_template(None, Format.JSON) is None
+        template_of("{value}", Format.JSON)
+    assert template_of(None, Format.JSON) is None
 
 
 @given(st.text())
 def test_any_text_is_a_template_or_is_refused(text: str) -> None:
     try:
-        template = chosen_template(text, None)
+        template = template_of(text, None)
     except BadParameter:
         return
     assert template is not None

@@ -20,7 +20,7 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.machine.commands import Command, Running
 from kit.machine.screens import Screen
 from quothcli.commands.broker.top import _lines
-from quothcli.commands.broker.watch import Row, Sort, View, Watch
+from quothcli.commands.broker.watch import BrokerView, Sort, TopicRow, Watch
 
 PATIENT = ("--timeout", "20")
 """A broker on a busy machine may need longer for an answer than a person waits for one."""
@@ -290,7 +290,7 @@ def test_the_header_fits_a_screen_whatever_it_says(connected: client.Client) -> 
     """A long URL is cut before what stands behind it; a pipe gets all of it."""
     told = {"topics": 100_000, "active": 10_000, "waits": 100_000, "pid": 4_194_304, "uptime": 1e7}
     status = type(connected.status())(**{**asdict(connected.status()), **told})
-    view = View(status, 1.0, 999_999.0, 99_999.0, [])
+    view = BrokerView(status, 1.0, 999_999.0, 99_999.0, [])
     url = f"tcp://broker.{'long-' * 20}name.example:5555"
     first, second, _ = _lines(url, view, width=80)
     assert len(first) == 80
@@ -301,6 +301,6 @@ def test_the_header_fits_a_screen_whatever_it_says(connected: client.Client) -> 
 
 
 def test_ages_are_printed_as_everywhere(connected: client.Client) -> None:
-    row = Row("t", 1.0, 1.0, 1, 1, 5_400.0, None, 0.0123, "w", "")
-    line = _lines("tcp://a:1", View(connected.status(), 1.0, 1.0, 1.0, [row]))[-1]
+    row = TopicRow("t", 1.0, 1.0, 1, 1, 5_400.0, None, 0.0123, "w", "")
+    line = _lines("tcp://a:1", BrokerView(connected.status(), 1.0, 1.0, 1.0, [row]))[-1]
     assert line.split()[-4:] == ["1h30m", "12.3ms", "w", "t"]

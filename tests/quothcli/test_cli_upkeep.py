@@ -161,7 +161,7 @@ def test_what_is_damaged_is_kept_and_the_rest_is_whole(alone: Command, directory
     assert told.status == 0
     assert told.lines[0].endswith(": whole, 5 records missing")
     assert "gone for good: 5 records missing, ordinals 15 to 19" in told.err
-    assert f"set aside in {path.name}.1.damaged: delete it" in told.err
+    assert f"quarantined in {path.name}.1.damaged: delete it" in told.err
 
 
 def test_there_may_be_nothing_to_repair(alone: Command, stopped: BrokerProcess) -> None:
