@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, BadParameter, Context, Option
 
 from quoth.core.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.timestamps import as_pointer
@@ -23,7 +23,7 @@ COMPLETION_S = 0.3
 a person notices."""
 
 
-def topic_names(context: typer.Context, incomplete: str) -> list[str]:
+def topic_names(context: Context, incomplete: str) -> list[str]:
     """List the broker's topics that begin like this, for completion; none if it does not answer at once."""
     typed = [one.params for one in (context, context.find_root())]
     url, ctx = (next((one[name] for one in typed if one.get(name)), None) for name in ("url", "ctx"))
@@ -42,13 +42,11 @@ def context_names(incomplete: str) -> list[str]:
 
 Url = Annotated[
     str | None,
-    typer.Option(
-        "--url", metavar="URL", help=f"Where the broker is (env {URL_VARIABLE}; default {DEFAULT_URL})."
-    ),
+    Option("--url", metavar="URL", help=f"Where the broker is (env {URL_VARIABLE}; default {DEFAULT_URL})."),
 ]
 Ctx = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--ctx",
         metavar="NAME",
         help=f"The context that names the broker (env {CONTEXT_VARIABLE}; default: the one in use).",
@@ -57,7 +55,7 @@ Ctx = Annotated[
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option(
+    Option(
         "--timeout",
         metavar="SPAN",
         parser=span("--timeout", least=0.001),
@@ -66,7 +64,7 @@ Timeout = Annotated[
 ]
 Form = Annotated[
     Format | None,
-    typer.Option(
+    Option(
         "--format",
         help="text for people, json or jsonl with one object per line, raw with bare values (default text).",
     ),
@@ -80,7 +78,7 @@ WithoutBroker = Annotated[Session, SharedOptions({"form": Form}, session_of)]
 
 Template = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--template",
         metavar="TEXT",
         help="Print each record so, instead of a --format: fields {topic} {pointer} {time} {key} {value} "
@@ -88,10 +86,10 @@ Template = Annotated[
         "are; \\t, \\n; {{ for a brace.",
     ),
 ]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names)]
+Topic = Annotated[str, Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names)]
 Topics = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="TOPIC",
         help="Names of topics, or patterns in quotes: 'orders.*' also takes those that are made later.",
         autocompletion=topic_names,
@@ -99,13 +97,11 @@ Topics = Annotated[
 ]
 Merge = Annotated[
     bool,
-    typer.Option(
-        "--merge", help="Print the records of several topics in the order of time, not as they come."
-    ),
+    Option("--merge", help="Print the records of several topics in the order of time, not as they come."),
 ]
 CursorFile = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--cursor",
         metavar="FILE",
         help="Go on at the pointer in FILE, and keep the progress there. It is saved after the output was "
@@ -115,23 +111,21 @@ CursorFile = Annotated[
 ]
 After = Annotated[
     str | None,
-    typer.Option(
-        "--after", metavar="POINTER", help="Begin behind this pointer (0: before the oldest record)."
-    ),
+    Option("--after", metavar="POINTER", help="Begin behind this pointer (0: before the oldest record)."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer."
     ),
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="Stop before this time or pointer, given as for --since."),
+    Option("--until", metavar="TIME", help="Stop before this time or pointer, given as for --since."),
 ]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", "--first", metavar="N", min=0, help="End after N records (default: no limit)."),
+    Option("--limit", "--first", metavar="N", min=0, help="End after N records (default: no limit)."),
 ]
 
 
@@ -147,9 +141,9 @@ def last_before(until: str | None) -> int | None:
 
 
 def start(after: str | None, since: str | None) -> int | None:
-    """Return the cursor at which to begin. Raises typer.BadParameter if both were typed."""
+    """Return the cursor at which to begin. Raises BadParameter if both were typed."""
     if after is not None and since is not None:
-        raise typer.BadParameter("it says the same as --since: give one of them", param_hint="--after")
+        raise BadParameter("it says the same as --since: give one of them", param_hint="--after")
     if since is not None:
         return max(0, (pointer_of(since) or 0) - 1)
     return pointer_of(after)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import typer
+from typer import Option
 
 from quoth.core.deadline import SECONDS_MAX
 from quothwire.errors import QuothError, error
@@ -19,14 +19,14 @@ _SIZES = ("1GiB", "64MiB", "10MB", "4096")
 
 def span_option(option: str, help_text: str, least: float = 0.0, most: float = SECONDS_MAX) -> Any:
     """Make an option that takes a span. help_text: with the default, if there is one."""
-    return typer.Option(
+    return Option(
         option, metavar="SPAN", parser=span(option, least, most), help=help_text, show_default=False
     )
 
 
 def size_option(option: str, help_text: str) -> Any:
     """Make an option that takes a size. help_text: with the default, if there is one."""
-    return typer.Option(option, metavar="SIZE", parser=size(option), help=help_text, show_default=False)
+    return Option(option, metavar="SIZE", parser=size(option), help=help_text, show_default=False)
 
 
 def span(option: str, least: float = 0.0, most: float = SECONDS_MAX) -> Callable[[object], float]:

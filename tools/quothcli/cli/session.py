@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import typer
+from typer import Context
 
 import quoth
 from quoth.core.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
@@ -130,7 +130,7 @@ def is_here(url: str) -> bool:
 
 
 def session_of(
-    context: typer.Context,
+    context: Context,
     url: str | None = None,
     timeout: float | None = None,
     form: Format | None = None,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import typer
+from typer import BadParameter
 
 from quoth import Message
 from quothcli.printing.output import Format
@@ -33,11 +33,11 @@ Part = Callable[[Message], bytes]
 
 
 def template_of(text: str | None, form: Format | None) -> Part | None:
-    """Parse a template; None if none was typed. Raises typer.BadParameter."""
+    """Parse a template; None if none was typed. Raises BadParameter."""
     if text is None:
         return None
     if form is not None:
-        raise typer.BadParameter("a template is a format: give one of them", param_hint="--template")
+        raise BadParameter("a template is a format: give one of them", param_hint="--template")
     parts = [_part(piece) for piece in re.finditer(_PIECE, text)]
 
     def template(message: Message) -> bytes:
@@ -115,12 +115,12 @@ def _bytes_of(name: str, header: str) -> Part:
     return lambda message: message.headers.get(header, b"")
 
 
-def _unknown(name: str) -> typer.BadParameter:
+def _unknown(name: str) -> BadParameter:
     close = nearest(name, [field.partition("[")[0] for field in FIELDS])
     meant = next((field for field in FIELDS if close and field.startswith(close)), "")
     advice = f"did you mean {{{meant}}}?" if meant else f"there are {', '.join(FIELDS)}"
     return _wrong(f"there is no field {name!r}: {advice}")
 
 
-def _wrong(text: str) -> typer.BadParameter:
-    return typer.BadParameter(text, param_hint="--template")
+def _wrong(text: str) -> BadParameter:
+    return BadParameter(text, param_hint="--template")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import BadParameter, Option
 
 if TYPE_CHECKING:
     from quoth import Message
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 Filter = Callable[["Message"], bool]
 """True for the records that are printed."""
 
-Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only records with exactly this key.")]
+Key = Annotated[str | None, Option("--key", metavar="KEY", help="Only records with exactly this key.")]
 Grep = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--grep",
         metavar="RE",
         help="Only records whose value, read as UTF-8, this regular expression of Python matches somewhere: "
@@ -27,7 +27,7 @@ Grep = Annotated[
 ]
 Headers = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--header",
         metavar="NAME[=VALUE]",
         help="Only records that have this header, with this value if one is given; may be repeated.",
@@ -55,7 +55,7 @@ def _has_key(key: bytes) -> Filter:
 
 def _has_header(name: str, equals: str, value: str) -> Filter:
     if not name:
-        raise typer.BadParameter("a header has a name: NAME=VALUE, or NAME alone", param_hint="--header")
+        raise BadParameter("a header has a name: NAME=VALUE, or NAME alone", param_hint="--header")
     if not equals:
         return lambda message: name in message.headers
     content = os.fsencode(value)
@@ -66,7 +66,7 @@ def _matches(expression: str) -> Filter:
     try:
         search = re.compile(expression).search
     except re.error as problem:
-        raise typer.BadParameter(
+        raise BadParameter(
             f"{expression!r} is no regular expression: {problem}", param_hint="--grep"
         ) from None
     return lambda message: search(message.value.decode("utf-8", "surrogateescape")) is not None

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
+from typer import Argument, BadParameter
 from xxhash import xxh3_128
 
 import quoth
@@ -109,7 +109,7 @@ def demo(
     session: WithoutBroker,
     file: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="FILE",
             help="The lines to publish; - is stdin. Default: a long text that comes with Python.",
         ),
@@ -199,7 +199,7 @@ def _default_file() -> str:
         found = importlib.util.find_spec(name)
         if found is not None and found.origin and os.path.isfile(found.origin):
             return found.origin
-    raise typer.BadParameter("this Python comes without its sources: name a FILE")
+    raise BadParameter("this Python comes without its sources: name a FILE")
 
 
 def _print(printer: Printer, result: DemoResult) -> None:

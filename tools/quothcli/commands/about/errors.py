@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Refused, Status, status_of
@@ -20,7 +20,7 @@ def errors(
     session: WithoutBroker,
     code: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="CODE",
             help="The code of an error; without it, all are explained.",
             autocompletion=lambda incomplete: [one for one in CODES if one.startswith(incomplete)],

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
-import typer
+from typer import Argument
 
 from quothcli.cli.aliases import MEANT
 from quothcli.cli.command import command, group
@@ -65,7 +65,7 @@ def _names(incomplete: str) -> list[str]:
 def show(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[PAGE|COMMAND]",
             help="A page, or a command with its subcommand; without it the pages are listed.",
             show_default=False,

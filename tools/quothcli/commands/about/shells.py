@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import typer
+from typer import Argument
 from typer._completion_shared import get_completion_script
 
 from quothcli.cli.command import command, group
@@ -30,7 +30,7 @@ app = group()
     "quoth completion zsh > ~/.zfunc/_quoth",
     "quoth completion fish > ~/.config/fish/completions/quoth.fish",
 )
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")]) -> None:
+def completion(shell: Annotated[Shell, Argument(help="The shell that is to complete.")]) -> None:
     """Print the script that lets a shell complete what is typed.
 
     It completes commands, options, contexts, and topics of the broker. In ~/.bashrc stands the first example;

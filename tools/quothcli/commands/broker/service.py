@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
+from typer import Option
 
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Status, report_error, say
@@ -27,18 +27,16 @@ SHIPPED_COMMAND = "/usr/bin/quothd"
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 """Directories that ProtectHome and PrivateTmp hide from the service."""
 
-_User = Annotated[
-    bool, typer.Option("--user", help="A service of your own, without root and without sandbox.")
-]
+_User = Annotated[bool, Option("--user", help="A service of your own, without root and without sandbox.")]
 _Prefix = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--prefix",
         metavar="DIR",
         help="Take this directory for / (with --user, for your home), to look or to make a package.",
     ),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+_DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 
 class Layout(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import BadParameter, Option
 
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import say
@@ -44,12 +44,9 @@ app = group()
 @command(app, "status", "quoth status", "quoth status --format json | jq .counters")
 def status(
     session: WithBroker,
-    rows: Annotated[
-        int, typer.Option("--rows", metavar="N", min=0, help="Show N topics, by name.")
-    ] = ROWS_MAX,
+    rows: Annotated[int, Option("--rows", metavar="N", min=0, help="Show N topics, by name.")] = ROWS_MAX,
     cursor: Annotated[
-        Path | None,
-        typer.Option("--cursor", metavar="FILE", help="The cursor of a consumer, to see its lag."),
+        Path | None, Option("--cursor", metavar="FILE", help="The cursor of a consumer, to see its lag.")
     ] = None,
 ) -> None:
     """Show all topics in a table: what each holds and keeps.
@@ -61,9 +58,7 @@ def status(
     opened for it.
     """
     if cursor is not None and session.format is Format.RAW:
-        raise typer.BadParameter(
-            "raw prints names only: use text or json to see a lag", param_hint="--cursor"
-        )
+        raise BadParameter("raw prints names only: use text or json to see a lag", param_hint="--cursor")
     printer = session.printer
     with session.connect() as client:
         found = client.status()

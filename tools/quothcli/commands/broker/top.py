@@ -14,7 +14,7 @@ from itertools import count as counting
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import typer
+from typer import Option
 
 from quoth import Disconnected, QuothError
 from quothcli.cli.command import command, group
@@ -72,24 +72,21 @@ app = group()
 def top(
     session: WithBroker,
     sort: Annotated[
-        Sort, typer.Option("--sort", help="Order of the topics: rate, bytes (a second), name, age, lag.")
+        Sort, Option("--sort", help="Order of the topics: rate, bytes (a second), name, age, lag.")
     ] = Sort.RATE,
     interval: Annotated[
         float, span_option("--interval", "Time between two views: 500ms, 5s (default: 1s).", 0.1, 86_400)
     ] = 1.0,
     count: Annotated[
-        int | None,
-        typer.Option("--count", metavar="N", min=1, help="End after N intervals (default: go on)."),
+        int | None, Option("--count", metavar="N", min=1, help="End after N intervals (default: go on).")
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(
-            "--rows", metavar="N", min=0, help=f"Show N topics (default: a screen of them, else {ROWS})."
-        ),
+        Option("--rows", metavar="N", min=0, help=f"Show N topics (default: a screen of them, else {ROWS})."),
     ] = None,
     cursor: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--cursor",
             metavar="FILE",
             help="The cursor of a consumer (`quoth tail --cursor`), to see its lag.",

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer import BadParameter, Option
 
 from quothcli.cli.command import SharedOptions, as_typed, command, group
 from quothcli.cli.exit_status import Status, report_error
@@ -37,13 +38,11 @@ _SETTINGS = {
 }
 """Every setting of a topic, as an option."""
 _OPTIONS = {
-    name: Annotated[
-        str | None, typer.Option(f"--{name.replace('_', '-')}", metavar=one.metavar, help=one.help)
-    ]
+    name: Annotated[str | None, Option(f"--{name.replace('_', '-')}", metavar=one.metavar, help=one.help)]
     for name, one in _SETTINGS.items()
 }
 _Settings = Annotated[dict[str, str | None], SharedOptions(_OPTIONS, as_typed)]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 
 app = group("List, show, make, change, trim and delete topics.")
@@ -78,7 +77,7 @@ def change(session: WithBroker, topic: Topic, settings: _Settings) -> None:
     """Change settings of a topic; what is not given stays."""
     wanted = _read(settings)
     if not wanted:
-        raise typer.BadParameter("say what to change, like --max-age 7d")
+        raise BadParameter("say what to change, like --max-age 7d")
     with session.connect() as client:
         _print(session.printer, client.update_topic(topic, **wanted))
 
@@ -103,12 +102,11 @@ def trim(
     session: WithBroker,
     topic: Topic,
     before: Annotated[
-        str, typer.Option("--before", metavar="TIME", help="Remove what is older: a pointer, a time, or -7d.")
+        str, Option("--before", metavar="TIME", help="Remove what is older: a pointer, a time, or -7d.")
     ],
     yes: _Yes = False,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Remove nothing: say what is older, which is the most that can go."),
+        bool, Option("--dry-run", help="Remove nothing: say what is older, which is the most that can go.")
     ] = False,
 ) -> int | None:
     """Remove old records, a whole segment at a time.
@@ -157,7 +155,7 @@ def _is_confirmed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"{question} No terminal is there to answer at: --yes says yes")
+        raise BadParameter(f"{question} No terminal is there to answer at: --yes says yes")
     if typer.confirm(question, err=True):
         return True
     report_error("not_done", "nothing was removed", "answer y to do it")

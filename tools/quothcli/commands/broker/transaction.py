@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument
 
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Status, report_error
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from quoth import TransactionInfo
 
 
-Application = Annotated[
-    str, typer.Argument(metavar="APPLICATION", help="The name of the application that writes.")
-]
+Application = Annotated[str, Argument(metavar="APPLICATION", help="The name of the application that writes.")]
 Version = Annotated[
-    int, typer.Argument(metavar="VERSION", help="Which of its transactions.", min=0, max=VERSION_MAX)
+    int, Argument(metavar="VERSION", help="Which of its transactions.", min=0, max=VERSION_MAX)
 ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from quoth.timestamps import now
 from quothcli.cli.command import command, group
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 
 
 _Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times."),
+    list[str] | None, Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times.")
 ]
 _Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer."),
+    Option("--until", metavar="TIME", help="As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer."),
 ]
-_Data = Annotated[Path, typer.Argument(metavar="DATADIR", help="A broker's data directory.")]
-_Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The backup's folder.")]
+_Data = Annotated[Path, Argument(metavar="DATADIR", help="A broker's data directory.")]
+_Backup = Annotated[Path, Argument(metavar="BACKUP", help="The backup's folder.")]
 
 
 app = group()
@@ -94,7 +93,7 @@ def restore(
     topics: _Topics = None,
     until: _Until = None,
     rename: Annotated[
-        str | None, typer.Option("--as", metavar="TOPIC", help="Another name for the one topic.")
+        str | None, Option("--as", metavar="TOPIC", help="Another name for the one topic.")
     ] = None,
 ) -> int:
     """Put topics of a backup into the data directory of a broker.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from quothcli.cli.exit_status import Status, say
 from quothcli.cli.quantities import size_option
@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 
 
 Directory = Annotated[
-    Path,
-    typer.Argument(metavar="DIR", help="An embedded log, a topic's folder or a broker's data directory."),
+    Path, Argument(metavar="DIR", help="An embedded log, a topic's folder or a broker's data directory.")
 ]
-Only = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")
-]
+Only = Annotated[str | None, Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")]
 Rate = Annotated[int | None, size_option("--rate", "Read at most so much a second: 10MB, 512KiB.")]
 
 

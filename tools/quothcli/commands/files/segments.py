@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Status
@@ -28,7 +28,7 @@ def ls(
     directory: Directory,
     only: Only = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Take the footers of sealed segments as they are, verify nothing.")
+        bool, Option("--quick", help="Take the footers of sealed segments as they are, verify nothing.")
     ] = False,
 ) -> int:
     """List the segments of a log, verified.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from quothcli.cli.command import command, group
 from quothcli.cli.options import Topics, WithBroker, WithoutBroker
@@ -18,23 +18,21 @@ _KEEP_REPLACED_S = 900.0
 _FILE_BYTES = 128 * 2**20
 
 _Archive = Annotated[
-    str, typer.Argument(metavar="DIR", help="The archive's folder, where all of Spark can reach it.")
+    str, Argument(metavar="DIR", help="The archive's folder, where all of Spark can reach it.")
 ]
 _Archived = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="TOPIC", help="Names of topics, or patterns in quotes (default: all).", show_default=False
     ),
 ]
 _Follow = Annotated[
     float | None, span_option("--follow", "Go on for ever, looking so often for new records.", least=0.1)
 ]
-_Trim = Annotated[bool, typer.Option("--trim", help="Let the topics go of what is archived and durable.")]
+_Trim = Annotated[bool, Option("--trim", help="Let the topics go of what is archived and durable.")]
 _FailOnLoss = Annotated[
     bool,
-    typer.Option(
-        "--fail-on-loss", help="End if records are gone before they could be archived, else count them."
-    ),
+    Option("--fail-on-loss", help="End if records are gone before they could be archived, else count them."),
 ]
 _FileBytes = Annotated[
     int, size_option("--file-bytes", "Cut topics into files of so many stored bytes (default: 128MiB).")

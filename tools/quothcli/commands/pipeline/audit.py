@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from quothcli.cli.command import command, group
 from quothcli.cli.options import WithoutBroker
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _Directories = Annotated[
     list[Path],
-    typer.Argument(
+    Argument(
         metavar="DIR",
         help="Embedded logs, topics' folders, data directories, where all of Spark can read them.",
     ),
@@ -35,10 +35,10 @@ def audit(
     session: WithoutBroker,
     spark: OnSpark,
     directories: _Directories,
-    only: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    only: Annotated[str | None, Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="DIR", help="Keep all segments and all findings there, as Parquet."),
+        Option("--out", metavar="DIR", help="Keep all segments and all findings there, as Parquet."),
     ] = None,
 ) -> int:
     """Verify every checksum of every segment, with or without a broker.

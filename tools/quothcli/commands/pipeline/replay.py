@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from quothcli.cli.command import SharedOptions, as_typed, command, group
 from quothcli.cli.options import WithBroker
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def _column(name: str, text: str) -> Any:
-    return Annotated[str | None, typer.Option(f"--{name}-column", metavar="NAME", help=text)]
+    return Annotated[str | None, Option(f"--{name}-column", metavar="NAME", help=text)]
 
 
 _WISH = {
     "topics": Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--topic",
             metavar="TOPIC",
             help="Only these topics of an archive: names, patterns; may be repeated.",
@@ -30,7 +30,7 @@ _WISH = {
     ],
     "to": Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--to",
             metavar="TOPIC",
             help="Into which topic: a name, or OLD=NEW for one of several; may be repeated (default for an "
@@ -44,7 +44,7 @@ _WISH = {
     "pointer": _column("pointer", "Of a table: original pointers, which go into the header quoth-pointer."),
     "name": Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--application",
             metavar="NAME",
             help="Know this replay by a name, not by what it replays: with another one all goes there again.",
@@ -54,30 +54,30 @@ _WISH = {
 _Wish = Annotated[dict[str, Any], SharedOptions(_WISH, as_typed)]
 _Path = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="INPUT",
         help="An archive, a Parquet file or a folder of such, where all of Spark can reach it.",
     ),
 ]
 _Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, or a pointer."),
+    Option("--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, or a pointer."),
 ]
 _Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Stop before this time, given as for --since.")
+    str | None, Option("--until", metavar="TIME", help="Stop before this time, given as for --since.")
 ]
 _Speed = Annotated[
     float | None,
-    typer.Option(
+    Option(
         "--speed",
         metavar="X",
         help="Let X seconds of original time pass in one, in steps of a second (default: no waiting).",
     ),
 ]
 _SameTopic = Annotated[
-    bool, typer.Option("--same-topic", help="Even into what was archived, which then has all of it twice.")
+    bool, Option("--same-topic", help="Even into what was archived, which then has all of it twice.")
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done.")]
+_DryRun = Annotated[bool, Option("--dry-run", help="Tell what would be done.")]
 _ChunkBytes = Annotated[
     int, size_option("--chunk-bytes", "Publish so much at once, at most (default: 256MiB).")
 ]

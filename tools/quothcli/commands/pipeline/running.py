@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
+from typer import BadParameter, Context, Option
 
 from quothcli.cli.command import SharedOptions
 from quothcli.cli.exit_status import Refused, Status, say, terminable
@@ -26,19 +26,16 @@ class SparkChoice(NamedTuple):
     conf: Sequence[str]
 
 
-def _choice(_context: typer.Context, master: str | None, conf: list[str] | None) -> SparkChoice:
+def _choice(_context: Context, master: str | None, conf: list[str] | None) -> SparkChoice:
     return SparkChoice(master, conf or ())
 
 
 _Master = Annotated[
     str | None,
-    typer.Option(
-        "--master", metavar="URL", help="Where Spark runs (default local[*,4]: here, on all cores)."
-    ),
+    Option("--master", metavar="URL", help="Where Spark runs (default local[*,4]: here, on all cores)."),
 ]
 _Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+    list[str] | None, Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
 ]
 OnSpark = Annotated[SparkChoice, SharedOptions({"master": _Master, "conf": _Conf}, _choice)]
 """The parameter of a job for its options."""
@@ -56,7 +53,7 @@ def run(session: Session, spark: SparkChoice, what: str, prepare: Callable[[], J
         try:
             settings = [setting(one) for one in spark.conf]
         except ValueError as problem:
-            raise typer.BadParameter(str(problem), param_hint="--conf") from problem
+            raise BadParameter(str(problem), param_hint="--conf") from problem
         job = prepare()
     summary = performed(what, job, spark.master, settings)
     printer = session.printer

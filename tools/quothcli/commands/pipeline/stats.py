@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from quothcli.cli.command import command, group
 from quothcli.cli.options import Since, Topics, WithBroker
@@ -15,19 +15,15 @@ from quothcli.printing.output import Format
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job
 
-_Window = Annotated[
-    str, typer.Option("--window", metavar="SPAN", help="The length of a window: 10s, 1m, 1h, 1d.")
-]
-_Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stop before this time.")]
-_Out = Annotated[
-    str | None, typer.Option("--out", metavar="DIR", help="Keep windows and gaps there, as Parquet.")
-]
+_Window = Annotated[str, Option("--window", metavar="SPAN", help="The length of a window: 10s, 1m, 1h, 1d.")]
+_Until = Annotated[str | None, Option("--until", metavar="TIME", help="Stop before this time.")]
+_Out = Annotated[str | None, Option("--out", metavar="DIR", help="Keep windows and gaps there, as Parquet.")]
 _Follow = Annotated[
     float | None, span_option("--follow", "Go on for ever, looking so often for ended windows.", least=0.1)
 ]
 _Checkpoint = Annotated[
     str | None,
-    typer.Option("--checkpoint", metavar="DIR", help="Keeps the progress of --follow, for the next one."),
+    Option("--checkpoint", metavar="DIR", help="Keeps the progress of --follow, for the next one."),
 ]
 
 app = group()

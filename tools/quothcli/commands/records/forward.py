@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from quoth.core.defaults import DEFAULT_TIMEOUT_S
 from quothcli.cli.command import command, group
@@ -25,28 +25,24 @@ if TYPE_CHECKING:
 
 
 _SourceArgument = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="The directory of an embedded log, or a broker's URL.")
+    str, Argument(metavar="SOURCE", help="The directory of an embedded log, or a broker's URL.")
 ]
 _Target = Annotated[
     str | None,
-    typer.Argument(metavar="[URL]", help="The broker that gets the records (default: as for every command)."),
+    Argument(metavar="[URL]", help="The broker that gets the records (default: as for every command)."),
 ]
 _Topic = Annotated[
-    str | None,
-    typer.Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name)."),
+    str | None, Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name).")
 ]
 _Origin = Annotated[
-    str | None,
-    typer.Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise."),
+    str | None, Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise.")
 ]
-_Once = Annotated[bool, typer.Option("--once", help="End when everything that is there has been forwarded.")]
-_Trim = Annotated[
-    bool, typer.Option("--trim", help="Let the embedded log go of what is synced at the broker.")
-]
+_Once = Annotated[bool, Option("--once", help="End when everything that is there has been forwarded.")]
+_Trim = Annotated[bool, Option("--trim", help="Let the embedded log go of what is synced at the broker.")]
 _Rate = Annotated[int | None, size_option("--rate", "Send at most so much a second: 10MB, 512KiB.")]
 _State = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--state",
         metavar="FILE",
         help="The file for the progress (default: in the directory, where it also keeps others from trimming "
@@ -94,11 +90,11 @@ def forward(
         origins, name, default = _source(source, url, topic, origin, session.timeout, stack)
         own = origins if isinstance(origins, LogSource) else None
         if trim and own is None:
-            raise typer.BadParameter("only an embedded log can be trimmed", param_hint="--trim")
+            raise BadParameter("only an embedded log can be trimmed", param_hint="--trim")
         path, trimmed = state or default, own if trim else None
         if trimmed is not None and not forwarding_progress.is_mark_of(path, trimmed.directory):
             text = f"to trim, it has to lie in {trimmed.directory}, as NAME{MARK_SUFFIX}"
-            raise typer.BadParameter(text, param_hint="--state")
+            raise BadParameter(text, param_hint="--state")
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         stack.callback(lock.release)
@@ -245,12 +241,12 @@ def _source(
     if "://" in source:
         name = topic or origin
         if name is None:
-            raise typer.BadParameter("say which topic of that broker", param_hint="--topic")
+            raise BadParameter("say which topic of that broker", param_hint="--topic")
         client = stack.enter_context(Client(source, None, timeout or DEFAULT_TIMEOUT_S))
         path = state_home() / "quoth" / _mark_name(source, origin, url, name)
         return StoredSource(client, origin or name), name, path
     if origin is not None:
-        raise typer.BadParameter("an embedded log has no topics", param_hint="--from")
+        raise BadParameter("an embedded log has no topics", param_hint="--from")
     directory = given_path(source, "SOURCE")
     if data_directory(directory) is not None:
         raise error(

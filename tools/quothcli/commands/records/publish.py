@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import say
@@ -41,29 +41,24 @@ Durability = Literal["written", "synced"]
 
 _Values = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="VALUE", help="The records' values; without any, every line of stdin is a record."
-    ),
+    Argument(metavar="VALUE", help="The records' values; without any, every line of stdin is a record."),
 ]
 _Files = Annotated[
-    list[Path] | None,
-    typer.Option("--file", metavar="FILE", help="A file that is one record; may be repeated."),
+    list[Path] | None, Option("--file", metavar="FILE", help="A file that is one record; may be repeated.")
 ]
 _KeySeparator = Annotated[
     str | None,
-    typer.Option(
-        "--key-separator", "-K", metavar="TEXT", help="The key is the part of a line or VALUE before it."
-    ),
+    Option("--key-separator", "-K", metavar="TEXT", help="The key is the part of a line or VALUE before it."),
 ]
 _Headers = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--header", metavar="NAME=VALUE", help="A header of records that do not bring it; may be repeated."
     ),
 ]
 _Level = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--durability",
         metavar="LEVEL",
         help="written (survives the death of the broker) or synced (survives a power cut); "
@@ -105,17 +100,15 @@ def publish(
     values: _Values = None,
     file: _Files = None,
     file_names: Annotated[
-        bool, typer.Option("--file-names", help="Give the record of a file the header filename.")
+        bool, Option("--file-names", help="Give the record of a file the header filename.")
     ] = False,
-    null: Annotated[
-        bool, typer.Option("--null", "-0", help="Records of stdin end with NUL, not newline.")
-    ] = False,
+    null: Annotated[bool, Option("--null", "-0", help="Records of stdin end with NUL, not newline.")] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Lines are records as `quoth read --format json` prints them.")
+        bool, Option("--json", help="Lines are records as `quoth read --format json` prints them.")
     ] = False,
     key_separator: _KeySeparator = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="The key of records that bring none.")
+        str | None, Option("--key", metavar="KEY", help="The key of records that bring none.")
     ] = None,
     header: _Headers = None,
     durability: _Level = None,
@@ -220,23 +213,23 @@ def _print(printer: Printer, topic: str, ack: Ack) -> None:
 def _check_source(
     values: list[str] | None, file: list[Path] | None, *, file_names: bool, lines: bool
 ) -> None:
-    """Raise typer.BadParameter for records from two places, and for an option without a meaning."""
+    """Raise BadParameter for records from two places, and for an option without a meaning."""
     if values and file:
-        raise typer.BadParameter("give VALUEs or files, not both", param_hint="--file")
+        raise BadParameter("give VALUEs or files, not both", param_hint="--file")
     if lines and (values or file):
-        raise typer.BadParameter("they are for records that come on stdin", param_hint="--null, --json")
+        raise BadParameter("they are for records that come on stdin", param_hint="--null, --json")
     if file_names and not file:
-        raise typer.BadParameter("it needs --file", param_hint="--file-names")
+        raise BadParameter("it needs --file", param_hint="--file-names")
 
 
 def _reading(key_separator: str | None, *, json: bool, files: bool) -> ParseLine:
-    """Return the function that parses a line. Raises typer.BadParameter."""
+    """Return the function that parses a line. Raises BadParameter."""
     if key_separator is None:
         return json_object if json else plain
     if json or files:
-        raise typer.BadParameter("it is for lines and VALUEs", param_hint="--key-separator")
+        raise BadParameter("it is for lines and VALUEs", param_hint="--key-separator")
     if not key_separator:
-        raise typer.BadParameter("it must not be empty", param_hint="--key-separator")
+        raise BadParameter("it must not be empty", param_hint="--key-separator")
     return keyed(os.fsencode(key_separator))
 
 
@@ -245,11 +238,11 @@ def _durability(level: str | None) -> Durability | None:
         case None | "written" | "synced":
             return level
         case _:
-            raise typer.BadParameter("it is written or synced", param_hint="--durability")
+            raise BadParameter("it is written or synced", param_hint="--durability")
 
 
 def _header(text: str) -> tuple[str, bytes]:
     name, separator, value = text.partition("=")
     if not name or not separator:
-        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+        raise BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
     return name, os.fsencode(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import BadParameter, Option
 
 from quothcli.cli.command import command, group
 from quothcli.cli.options import After, Since, Topic, Until, WithBroker, last_before, start
@@ -42,7 +42,7 @@ def count(
 def split(
     session: WithBroker,
     topic: Topic,
-    parts: Annotated[int, typer.Option("--parts", metavar="N", min=1, help="How many at most.")],
+    parts: Annotated[int, Option("--parts", metavar="N", min=1, help="How many at most.")],
     after: After = None,
     since: Since = None,
     until: Until = None,
@@ -55,7 +55,7 @@ def split(
     from quothwire.protocol.messages import PARTS_MAX
 
     if parts > PARTS_MAX:
-        raise typer.BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")
+        raise BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")
     begin, end = start(after, since) or 0, last_before(until)
     with session.connect() as client:
         found = client.split(topic, begin, POINTER_MAX if end is None else end, parts)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Status, say, terminable
@@ -51,7 +51,7 @@ LOOK_S = 1.0
 
 _Number = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "-n",
         "--number",
         metavar="N",
@@ -61,7 +61,7 @@ _Number = Annotated[
 ]
 _Watermark = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--watermark",
         help="With --merge, print up to when all records are printed: as an object between those "
         "of --format json, else on stderr.",
@@ -69,11 +69,11 @@ _Watermark = Annotated[
 ]
 _Wait = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--wait/--no-wait", help="Wait for a broker that is not there yet (default: yes).", show_default=False
     ),
 ]
-_Pointers = Annotated[bool, typer.Option("--pointers", help="On a terminal, show pointers, too.")]
+_Pointers = Annotated[bool, Option("--pointers", help="On a terminal, show pointers, too.")]
 
 
 app = group()
@@ -124,12 +124,12 @@ def tail(
     back, a record comes late. That is reported, and so is a topic that the others wait for.
     """
     if number is not None and (after is not None or since is not None):
-        raise typer.BadParameter(
+        raise BadParameter(
             "it says where to begin, as --after and --since do: give one of them (--limit N: end after N)",
             param_hint="-n",
         )
     if watermark and not merge:
-        raise typer.BadParameter("only a --merge has one", param_hint="--watermark")
+        raise BadParameter("only a --merge has one", param_hint="--watermark")
     passes = filter_of(key, grep, headers)
     begins = number is not None or start(after, since) is not None
     printer = Printer(session.format, template_of(template, session.form))
@@ -214,7 +214,7 @@ def read(
 def get(
     session: WithBroker,
     topic: Topic,
-    pointer: Annotated[str, typer.Argument(metavar="POINTER", help="The record's pointer, or its time.")],
+    pointer: Annotated[str, Argument(metavar="POINTER", help="The record's pointer, or its time.")],
     template: Template = None,
 ) -> int | None:
     """Print the record with exactly this pointer."""
