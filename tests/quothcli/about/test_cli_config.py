@@ -15,7 +15,7 @@ from kit.machine.processes import python_of
 from quothd.config import template
 from quothd.config.config import KEYS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

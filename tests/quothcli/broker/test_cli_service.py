@@ -21,7 +21,7 @@ from kit.machine.tracing import needs_strace
 from quothd.config import template
 from quothwire.protocol.messages import DeleteTopic, RollTopic
 
-SYSTEMD = Path(__file__).parents[2] / "systemd"
+SYSTEMD = Path(__file__).parents[3] / "systemd"
 UNIT = "etc/systemd/system/quothd.service"
 USER_UNIT = ".config/systemd/user/quothd.service"
 CONFIG = "etc/quoth/quothd.toml"

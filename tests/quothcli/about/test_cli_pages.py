@@ -16,7 +16,7 @@ from quothwire.pointer import parse
 from quothwire.text import variables
 from quothwire.text.quantity import parse_size, parse_span
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_command_lists_and_prints_pages(alone: Command) -> None:

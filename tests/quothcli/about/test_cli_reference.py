@@ -16,7 +16,7 @@ from quothcli.cli.command import Group, built, group
 from quothcli.cli.exit_status import Status
 from quothcli.commands.about.reference import entries, page
 
-PAGE = Path(__file__).parents[2] / "tools" / "REFERENCE.md"
+PAGE = Path(__file__).parents[3] / "tools" / "REFERENCE.md"
 
 
 def test_the_page_is_the_one_that_is_generated(alone: Command) -> None:
