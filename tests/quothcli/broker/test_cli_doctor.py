@@ -1,4 +1,4 @@
-"""`quoth doctor`: what it finds on a real disk, with and without a broker, and that it leaves no trace."""
+"""`quoth doctor` checks a real disk, with and without a broker, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from kit.machine.commands import Command, Ended, Running
 from kit.machine.processes import listing, needs_proc
 from quoth import Disconnected
 from quoth import connect as quoth_connect
-from quothcli.cli.session import Session
+from quothcli.cli.session import DEFAULT, BrokerAddress
 from quothcli.commands.doctor import broker as broker_checks
 from quothcli.commands.doctor import directory, machine, probe
 from quothd.config.config import Config
-from quothlog.storage.clock import _system_boot_id
+from quothlog.storage.clock import SystemClock
+from quothwire.errors import error
 
 DAMAGE = b"half a batch"
 PATIENT = "from quothcli.commands.doctor import broker; broker.ANSWER_S = 20.0"
@@ -40,7 +41,7 @@ def verdicts(told: Ended) -> dict[str, str]:
     return {check: one["verdict"] for check, one in found(told).items()}
 
 
-def test_a_broker_and_its_directory(quoth: Command, broker: BrokerProcess) -> None:
+def test_broker_and_its_directory_are_checked(quoth: Command, broker: BrokerProcess) -> None:
     assert quoth("pub", "t", "x").status == 0
     told = quoth.prepared(PATIENT)("doctor", "--format", "json")
     assert told.status == 0, told
@@ -56,7 +57,7 @@ def test_a_broker_and_its_directory(quoth: Command, broker: BrokerProcess) -> No
     assert findings["its clock"]["verdict"] == findings["its disk"]["verdict"] == "ok"
 
 
-def test_every_finding_is_a_line_and_says_what_to_do(quoth: Command, tmp_path: Path) -> None:
+def test_every_finding_is_a_line_with_an_advice(quoth: Command, tmp_path: Path) -> None:
     told = quoth("doctor", str(tmp_path))
     objects = quoth("doctor", str(tmp_path), "--format", "json").objects
     for line, one in zip(told.lines, objects, strict=True):
@@ -66,31 +67,27 @@ def test_every_finding_is_a_line_and_says_what_to_do(quoth: Command, tmp_path: P
     assert listing(tmp_path) == []
 
 
-def test_no_broker_is_a_failure_only_if_one_was_named(
-    alone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_broker_is_a_failure_only_if_it_was_named(alone: Command, tmp_path: Path) -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
     named = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
     assert (named.status, verdicts(named)["broker"]) == (1, "fail")
     text = found(named)["broker"]["text"]
     assert url in text
     assert text.endswith("(from --url)")
-    monkeypatch.setattr("quothcli.cli.session.DEFAULT_URL", url)
-    with pytest.raises(Disconnected) as problem, Session(timeout=0.05).connect():
-        pass
-    (first, *ports) = broker_checks.silent(Session().broker, problem.value)
+    problem = Disconnected("disconnected", "of the test")
+    (first, *ports) = broker_checks.silent(BrokerAddress(url, None, DEFAULT), problem)
     assert first.verdict == "warn"
     assert [one.verdict for one in ports] == ["ok", "ok"]
 
 
 @pytest.fixture
 def stranger() -> Iterator[int]:
-    """A port at which somebody else listens."""
+    """A port at which another program listens."""
     with socket.create_server(("127.0.0.1", free_port())) as listening:
         yield listening.getsockname()[1]
 
 
-def test_somebody_else_at_the_port(alone: Command, tmp_path: Path, stranger: int) -> None:
+def test_another_program_at_the_port_is_reported(alone: Command, tmp_path: Path, stranger: int) -> None:
     url = f"tcp://127.0.0.1:{stranger}"
     told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
     assert told.status == 1
@@ -108,7 +105,7 @@ def test_somebody_else_at_the_port(alone: Command, tmp_path: Path, stranger: int
         ("tcp://a..b:5", ["ok", "ok"]),
     ],
 )
-def test_an_address_that_can_be_none(
+def test_impossible_address_is_a_failure(
     alone: Command, tmp_path: Path, url: str, verdicts_of_ports: list[str]
 ) -> None:
     told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.05", "--format", "json")
@@ -116,7 +113,7 @@ def test_an_address_that_can_be_none(
     assert [one["verdict"] for one in told.objects if one["check"] == "port"] == verdicts_of_ports
 
 
-def test_a_broker_that_hangs(alone: Command, start_broker: StartBroker, tmp_path: Path) -> None:
+def test_broker_that_hangs_is_a_failure(alone: Command, start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker()
     broker.freeze()
     url = broker.url
@@ -127,23 +124,21 @@ def test_a_broker_that_hangs(alone: Command, start_broker: StartBroker, tmp_path
     assert len(ports) == 2
 
 
-def test_a_directory_that_does_not_exist_yet(quoth: Command, tmp_path: Path) -> None:
+def test_directory_that_does_not_exist_yet_is_looked_at_above(quoth: Command, tmp_path: Path) -> None:
     told = quoth("doctor", str(tmp_path / "a" / "b"), "--format", "json")
     assert told.status == 0, told
     assert f"looked at {tmp_path}" in found(told)["directory"]["text"]
     assert listing(tmp_path) == []
 
 
-def test_a_file_where_the_directory_should_be(quoth: Command, tmp_path: Path) -> None:
+def test_file_in_the_place_of_the_directory_is_a_failure(quoth: Command, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     told = quoth("doctor", str(tmp_path / "file"), "--format", "json")
     assert (told.status, verdicts(told)["directory"]) == (1, "fail")
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_lock_that_is_no_file_is_neither_read_nor_waited_for(
-    quoth: Command, tmp_path: Path, kind: str
-) -> None:
+def test_lock_that_is_no_file_is_a_failure(quoth: Command, tmp_path: Path, kind: str) -> None:
     data, secret = tmp_path / "data", tmp_path / "secret"
     data.mkdir()
     secret.write_text("of another user")
@@ -154,49 +149,49 @@ def test_a_lock_that_is_no_file_is_neither_read_nor_waited_for(
     assert b"of another user" not in told.out
 
 
-def test_a_directory_that_others_may_write(quoth: Command, tmp_path: Path) -> None:
+def test_directory_that_others_may_write_is_a_warning(quoth: Command, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     assert verdicts(quoth("doctor", str(tmp_path), "--format", "json"))["owner"] == "warn"
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_cannot_be_written(quoth: Command, tmp_path: Path) -> None:
+def test_directory_that_cannot_be_written_is_a_failure(quoth: Command, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     told = quoth("doctor", str(tmp_path), "--format", "json")
     assert told.status == 1
     assert (verdicts(told)["owner"], verdicts(told)["fsync"]) == ("fail", "fail")
 
 
-def test_a_disk_without_room(quoth: Command, tmp_path: Path) -> None:
+def test_full_disk_is_a_failure(quoth: Command, tmp_path: Path) -> None:
     environment = {"QUOTH_DISK_FREE_MIN": str(2**60)}
     told = quoth("doctor", str(tmp_path), "--format", "json", environment=environment)
     assert (told.status, verdicts(told)["room"]) == (1, "fail")
 
 
-def test_a_wrong_environment(quoth: Command, tmp_path: Path) -> None:
+def test_wrong_environment_is_a_failure(quoth: Command, tmp_path: Path) -> None:
     environment = {"QUOTH_WORKERS_MAX": "many"}
     told = quoth("doctor", str(tmp_path), "--format", "json", environment=environment)
     assert (told.status, verdicts(told)["environment"]) == (1, "fail")
     assert "QUOTH_WORKERS_MAX" in found(told)["environment"]["text"]
 
 
-def test_a_machine_that_hides_its_boot(
-    alone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("quothlog.storage.clock._LINUX_BOOT_ID", tmp_path / "boot_id")
-    _system_boot_id.cache_clear()
-    try:
-        (finding,) = machine.boot()
-    finally:
-        _system_boot_id.cache_clear()
-    assert finding.verdict == "fail"
-    assert f"{tmp_path}/boot_id" in finding.text
+class WithoutBootId(SystemClock):
+    """The clock of a machine that hides its boot id."""
+
+    def boot_id(self) -> bytes:
+        """Raise as such a machine does."""
+        raise error("unusable_system", "/proc/boot_id: No such file")
+
+
+def test_hidden_boot_id_is_a_failure(alone: Command, tmp_path: Path) -> None:
+    (finding,) = machine.boot(WithoutBootId())
+    assert (finding.verdict, finding.text) == ("fail", "/proc/boot_id: No such file")
     assert verdicts(alone("doctor", str(tmp_path), "--format", "json"))["boot"] == "ok"
 
 
 @needs_proc
-def test_the_descriptors_of_the_broker_that_runs(alone: Command, start_broker: StartBroker) -> None:
-    """Not those of whoever asks, who may have been given more."""
+def test_descriptors_are_those_of_the_broker(alone: Command, start_broker: StartBroker) -> None:
+    """The command itself may have more."""
     few = (200, 200)
     broker = start_broker(popen={"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few)})
     told = alone("doctor", "--url", broker.url, "--format", "json")
@@ -206,7 +201,7 @@ def test_the_descriptors_of_the_broker_that_runs(alone: Command, start_broker: S
     assert "--workers-max 33" in finding["advice"]
 
 
-def test_what_the_broker_has_met(alone: Command, start_broker: StartBroker) -> None:
+def test_torn_bytes_of_the_broker_are_a_warning(alone: Command, start_broker: StartBroker) -> None:
     broker = start_broker()
     assert alone("pub", "t", "one", "--url", broker.url).status == 0
     broker.kill()
@@ -221,7 +216,7 @@ def test_what_the_broker_has_met(alone: Command, start_broker: StartBroker) -> N
     assert f"torn_bytes {len(DAMAGE)}" in finding["text"]
 
 
-def test_a_lock_that_nobody_holds_any_more(quoth: Command, start_broker: StartBroker) -> None:
+def test_lock_of_a_killed_broker_is_free(quoth: Command, start_broker: StartBroker) -> None:
     broker = start_broker()
     pid = broker.pid
     broker.kill()
@@ -233,11 +228,11 @@ def test_a_lock_that_nobody_holds_any_more(quoth: Command, start_broker: StartBr
 
 
 def publish_findings(told: Ended) -> list[dict[str, Any]]:
-    """What is said of publishing."""
+    """The findings about publishing."""
     return [one for one in told.objects if one["check"] == "publish"]
 
 
-def test_a_record_goes_there_and_back_and_leaves_no_trace(alone: Command, start_broker: StartBroker) -> None:
+def test_probe_measures_each_step_and_removes_its_topic(alone: Command, start_broker: StartBroker) -> None:
     broker = start_broker(auto_create=False)
     told = alone("doctor", "--url", broker.url, "--format", "json")
     (finding,) = publish_findings(told)
@@ -248,8 +243,8 @@ def test_a_record_goes_there_and_back_and_leaves_no_trace(alone: Command, start_
     assert listing(broker.topics_directory) == []
 
 
-def test_a_broker_that_cannot_store_a_record_is_found(alone: Command, start_broker: StartBroker) -> None:
-    """Though it started well, answers and has nothing to complain of."""
+def test_broker_that_cannot_store_a_record_is_a_failure(alone: Command, start_broker: StartBroker) -> None:
+    """It has started and answers."""
     broker = start_broker()
     topics = broker.topics_directory
     topics.rename(topics.with_name("elsewhere"))
@@ -261,7 +256,7 @@ def test_a_broker_that_cannot_store_a_record_is_found(alone: Command, start_brok
     assert "hidden by a sandbox" in finding["advice"]
 
 
-def test_a_broker_that_takes_no_more_topics_is_a_warning(alone: Command, start_broker: StartBroker) -> None:
+def test_broker_that_takes_no_more_topics_is_a_warning(alone: Command, start_broker: StartBroker) -> None:
     broker = start_broker(topics_max=1)
     assert alone("pub", "t", "x", "--url", broker.url).status == 0
     told = alone("doctor", "--url", broker.url, "--format", "json")
@@ -270,10 +265,10 @@ def test_a_broker_that_takes_no_more_topics_is_a_warning(alone: Command, start_b
     assert "topics_max" in finding["text"]
 
 
-def test_what_a_doctor_that_was_killed_has_left_is_removed_by_a_later_one(
+def test_topic_of_a_killed_doctor_is_removed_by_a_later_one(
     alone: Command, start_broker: StartBroker
 ) -> None:
-    """With records in it or without; what a doctor may still be at stays, and what is not a doctor's."""
+    """With records or without. A young topic stays, and so does one that holds something else."""
     broker = start_broker()
     now = time.time_ns() // 1_000
     old = now - int(probe.LEFT_AFTER_S * 1e6) - 1
@@ -284,7 +279,7 @@ def test_what_a_doctor_that_was_killed_has_left_is_removed_by_a_later_one(
         client.publish(leftover, probe.VALUE)
         client.create_topic(unused)
         client.publish(young, probe.VALUE)
-        client.publish(strange, [probe.VALUE, b"of somebody else"])
+        client.publish(strange, [probe.VALUE, b"of another program"])
         client.publish(other, probe.VALUE)
         told = alone("doctor", "--url", broker.url, "--format", "json")
         assert sorted(client.topics()) == sorted([young, strange, other])
@@ -293,7 +288,7 @@ def test_what_a_doctor_that_was_killed_has_left_is_removed_by_a_later_one(
     assert strange in findings[0]["text"]
 
 
-def test_several_doctors_do_not_disturb_each_other(
+def test_several_doctors_run_at_once(
     alone: Command, running: list[Running], start_broker: StartBroker
 ) -> None:
     broker = start_broker()
@@ -305,7 +300,7 @@ def test_several_doctors_do_not_disturb_each_other(
 
 
 @needs_proc
-def test_kinds_of_file_systems(tmp_path: Path) -> None:
+def test_file_system_in_memory_is_a_warning(tmp_path: Path) -> None:
     mount = directory.mount_of(tmp_path.resolve())
     assert mount is not None
     assert tmp_path.resolve().is_relative_to(mount.point)
@@ -317,7 +312,6 @@ def test_kinds_of_file_systems(tmp_path: Path) -> None:
     assert "gone at the next boot" in finding.text
 
 
-def test_a_slow_disk_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "SYNCS_S", 0.0)
-    assert len(directory.sync_times(tmp_path)) == 1
+def test_slow_disk_gets_fewer_syncs(tmp_path: Path) -> None:
+    assert len(directory.sync_times(tmp_path, longest_s=0.0)) == 1
     assert listing(tmp_path) == []

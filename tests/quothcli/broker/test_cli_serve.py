@@ -1,4 +1,4 @@
-"""`quoth serve` is the daemon: the same options, the same exit statuses."""
+"""`quoth serve` has the options and the exit statuses of the daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ready(serve: Running) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_it_is_told_to_stop(alone: Command, tmp_path: Path, number: int) -> None:
+def test_serve_runs_until_a_signal(alone: Command, tmp_path: Path, number: int) -> None:
     serve = alone.start("serve", "--dir", str(tmp_path / "data"), "--port", "0")
     url = ready(serve)
     assert alone("pub", "greetings", "hello", "--url", url).status == 0
@@ -31,7 +31,7 @@ def test_it_serves_until_it_is_told_to_stop(alone: Command, tmp_path: Path, numb
     assert b"hello" in alone("log", "dump", str(tmp_path / "data")).out
 
 
-def test_options_file_and_environment(alone: Command, tmp_path: Path) -> None:
+def test_options_win_over_environment_and_file(alone: Command, tmp_path: Path) -> None:
     file = tmp_path / "quoth.toml"
     file.write_text('durability = "synced"\nport = 1\nauto_create = true\n')
     serve = alone.start(
@@ -47,13 +47,13 @@ def test_options_file_and_environment(alone: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [("--port", "many"), ("--host", "0.0.0.0"), ("--durability", "maybe")])
-def test_wrong_options(alone: Command, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_wrong_option_is_refused(alone: Command, tmp_path: Path, options: tuple[str, ...]) -> None:
     told = alone("serve", "--dir", str(tmp_path / "data"), "--port", "0", *options)
     assert (told.status, told.out) == (2, b"")
     assert options[0].strip("-") in told.err or "insecure" in told.err
 
 
-def test_a_wrong_key_in_the_file(alone: Command, tmp_path: Path) -> None:
+def test_wrong_key_in_the_file_is_refused(alone: Command, tmp_path: Path) -> None:
     file = tmp_path / "quoth.toml"
     file.write_text("prot = 1\n")
     told = alone("serve", "--config", str(file))
@@ -61,7 +61,7 @@ def test_a_wrong_key_in_the_file(alone: Command, tmp_path: Path) -> None:
     assert "did you mean port?" in told.err
 
 
-def test_one_process_owns_a_directory(alone: Command, tmp_path: Path) -> None:
+def test_second_process_on_a_directory_is_refused(alone: Command, tmp_path: Path) -> None:
     serve = alone.start("serve", "--dir", str(tmp_path), "--port", "0")
     ready(serve)
     told = alone("serve", "--dir", str(tmp_path), "--port", "0")

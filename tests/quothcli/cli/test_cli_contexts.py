@@ -1,30 +1,31 @@
-"""`quoth ctx`: brokers under names, and which address a command takes."""
+"""`quoth ctx` names brokers, and the first address that is given wins."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from kit.broker.brokers import BrokerProcess, free_port
 from kit.machine.commands import Command
+from kit.machine.forkserver import PYTHON, start
 from quoth.client import DEFAULT_TIMEOUT_S
 from quothcli.cli import contexts
-from quothcli.cli.contexts import Context, Contexts
+from quothcli.cli.contexts import Context
 from quothcli.cli.exit_status import Refused
-from quothcli.cli.session import Session
 
 
 @pytest.fixture
 def file() -> Path:
-    """Where the contexts of this test are."""
+    """The file of the contexts of this test."""
     return contexts.path()
 
 
-def test_a_broker_gets_a_name_and_is_asked_by_it(alone: Command, broker: BrokerProcess) -> None:
+def test_context_names_the_broker_of_a_command(alone: Command, broker: BrokerProcess) -> None:
     assert alone("ctx", "add", "shop", broker.url).status == 0
     for typed in (("--ctx", "shop", "ping"), ("ping", "--ctx", "shop")):
         assert broker.url in alone(*typed).out.decode(), typed
@@ -33,7 +34,7 @@ def test_a_broker_gets_a_name_and_is_asked_by_it(alone: Command, broker: BrokerP
     assert broker.url in alone("ping").out.decode()
 
 
-def test_the_file_is_private_and_nothing_lies_beside_it(alone: Command, file: Path) -> None:
+def test_file_is_private_and_alone(alone: Command, file: Path) -> None:
     alone("ctx", "add", "shop", "tcp://10.0.0.7:5555", "--timeout", "5")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
@@ -44,7 +45,7 @@ def test_the_file_is_private_and_nothing_lies_beside_it(alone: Command, file: Pa
     assert alone("ctx", "ls").lines == ["  shop  tcp://10.0.0.7:5555  timeout 5s"]
 
 
-def test_a_link_to_the_file_stays_one(alone: Command, file: Path, tmp_path: Path) -> None:
+def test_link_to_the_file_stays_one(alone: Command, file: Path, tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
     file.symlink_to(tmp_path / "elsewhere.json")
     assert alone("ctx", "add", "shop", "tcp://10.0.0.7:5555").status == 0
@@ -52,7 +53,7 @@ def test_a_link_to_the_file_stays_one(alone: Command, file: Path, tmp_path: Path
     assert "shop" in (tmp_path / "elsewhere.json").read_text()
 
 
-def test_the_list_marks_the_one_in_use(alone: Command) -> None:
+def test_list_marks_the_one_in_use(alone: Command) -> None:
     for name in ("b", "a"):
         alone("ctx", "add", name, f"tcp://{name}:5555")
     assert [line[0] for line in alone("ctx", "ls").lines] == [" ", " "]
@@ -69,7 +70,7 @@ def test_the_list_marks_the_one_in_use(alone: Command) -> None:
     assert other == "a"
 
 
-def test_the_list_tells_that_the_environment_wins(alone: Command) -> None:
+def test_list_names_a_variable_that_wins(alone: Command) -> None:
     alone("ctx", "add", "a", "tcp://a:5555")
     alone("ctx", "use", "a")
     environment = {"QUOTH_URL": "tcp://b:5555"}
@@ -80,7 +81,7 @@ def test_the_list_tells_that_the_environment_wins(alone: Command) -> None:
     assert (found["in_use"], found["overridden"]) == (True, True)
 
 
-def test_the_one_before(alone: Command) -> None:
+def test_dash_takes_the_one_before(alone: Command) -> None:
     assert alone("ctx", "use", "-").status == 3
     for name in ("a", "b"):
         alone("ctx", "add", name, f"tcp://{name}:5555")
@@ -91,7 +92,7 @@ def test_the_one_before(alone: Command) -> None:
     assert alone("ctx", "use", "-", "--format", "raw").lines == ["a"], "using the same again forgot it"
 
 
-def test_a_removed_one_is_not_in_use_any_more(alone: Command) -> None:
+def test_removed_one_is_not_in_use(alone: Command) -> None:
     alone("ctx", "add", "a", "tcp://a:5555")
     alone("ctx", "use", "a")
     told = alone("ctx", "rm", "a")
@@ -100,17 +101,15 @@ def test_a_removed_one_is_not_in_use_any_more(alone: Command) -> None:
     assert contexts.load() == contexts.Contexts()
 
 
-def test_an_address_that_changes_is_told(alone: Command) -> None:
+def test_changed_address_is_reported(alone: Command) -> None:
     alone("ctx", "add", "a", "tcp://old:5555")
     assert "tcp://old:5555" in alone("ctx", "add", "a", "tcp://new:5555").err
 
 
 @pytest.mark.parametrize("typed", ["ctx use prdo", "ctx rm prdo", "ping --ctx prdo", "--ctx prdo status"])
-def test_one_that_does_not_exist(alone: Command, typed: str) -> None:
+def test_unknown_context_suggests_a_similar_one(alone: Command, typed: str) -> None:
     alone("ctx", "add", "prod", "tcp://a:5555")
-    told = alone(*typed.split())
-    assert (told.status, told.out) == (3, b"")
-    happened, advice = told.err.splitlines()
+    happened, advice = alone(*typed.split()).refused(3)
     assert "unknown_context: there is no context 'prdo'" in happened
     assert "did you mean prod?" in advice
 
@@ -125,11 +124,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("typed", WRONG.values(), ids=WRONG)
-def test_typed_wrongly(alone: Command, file: Path, typed: tuple[str, str]) -> None:
-    told = alone("ctx", "add", "--", *typed)
-    assert (told.status, told.out) == (2, b"")
-    assert len(told.err.splitlines()) == 2
+def test_wrong_name_or_address_is_refused(alone: Command, file: Path) -> None:
+    for typed in WRONG.values():
+        alone("ctx", "add", "--", *typed).refused(2)
     assert not file.exists()
 
 
@@ -149,7 +146,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_file_is_named_and_kept(file: Path, content: str) -> None:
+def test_damaged_file_is_named_and_kept(file: Path, content: str) -> None:
     file.parent.mkdir(parents=True)
     file.write_text(content)
     for what in (contexts.load, lambda: contexts.change(lambda held: held.add("b", Context("tcp://b:5555")))):
@@ -160,14 +157,12 @@ def test_a_damaged_file_is_named_and_kept(file: Path, content: str) -> None:
     assert file.read_text() == content
 
 
-def test_a_damaged_file_is_no_reason_not_to_ask_a_broker(
+def test_damaged_file_does_not_prevent_a_given_address(
     alone: Command, broker: BrokerProcess, file: Path
 ) -> None:
     file.parent.mkdir(parents=True)
     file.write_bytes(b"\xff\xfe")
-    told = alone("ping")
-    assert (told.status, told.out) == (1, b"")
-    happened, advice = told.err.splitlines()
+    happened, advice = alone("ping").refused(1)
     assert str(file) in happened
     assert "--url" in advice
     assert alone("ping", "--url", broker.url).status == 0
@@ -184,27 +179,30 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("said", "environment", "url"), PLACES.values(), ids=PLACES)
-def test_what_wins(
-    monkeypatch: pytest.MonkeyPatch, said: dict[str, str], environment: dict[str, str], url: str
-) -> None:
-    for name in ("QUOTH_URL", "QUOTH_CONTEXT"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+SESSION = """
+import sys
+from quothcli.cli.session import Session
+url, ctx = (word or None for word in sys.argv[1:])
+typed = Session(url=url, ctx=ctx)
+print(typed.broker.url, typed.timeout_s, Session(url=url, ctx=ctx, timeout=9.0).timeout_s)
+"""
+
+
+def test_first_address_that_is_given_wins() -> None:
+    """The timeout of a context counts for its own broker only."""
     for name in "abc":
         contexts.change(lambda held, name=name: held.add(name, Context(f"tcp://{name}:1", 3.0)))  # type: ignore[misc]
     contexts.change(lambda held: held.use("a"))
-    place = Session(**said).broker  # type: ignore[arg-type]
-    assert place.url == url
-    assert place.timeout == (None if url in ("tcp://u:1", "tcp://e:1") else 3.0), (
-        "it belongs to another broker"
-    )
-    assert Session(**said).timeout_s == (place.timeout or DEFAULT_TIMEOUT_S)  # type: ignore[arg-type]
-    assert Session(**said, timeout=9.0).timeout_s == 9.0  # type: ignore[arg-type]
+    for case, (typed, environment, url) in PLACES.items():
+        command = [*PYTHON, SESSION, typed.get("url", ""), typed.get("ctx", "")]
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("QUOTH_")}
+        with start(command, stdout=subprocess.PIPE, env={**kept, **environment}) as process:
+            found = process.communicate()[0].decode().split()
+        timeout = DEFAULT_TIMEOUT_S if url in ("tcp://u:1", "tcp://e:1") else 3.0
+        assert found == [url, str(timeout), "9.0"], case
 
 
-def test_an_error_tells_whose_address_it_is(alone: Command) -> None:
+def test_error_names_the_source_of_the_address(alone: Command) -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
     alone("ctx", "add", "gone", url, "--timeout", "0.05")
     told = alone("status", "--ctx", "gone")
@@ -216,21 +214,21 @@ def test_an_error_tells_whose_address_it_is(alone: Command) -> None:
     assert "(from QUOTH_URL)" in told.err
 
 
-def test_commands_at_once_lose_nothing(alone: Command) -> None:
+def test_commands_at_once_lose_no_context(alone: Command) -> None:
     names = [f"broker-{number}" for number in range(6)]
     started = [alone.start("ctx", "add", name, "tcp://a:5555") for name in names]
     assert [one.end().status for one in started] == [0] * len(names)
     assert alone("ctx", "ls", "--format", "raw").lines == names
 
 
-def test_what_a_killed_command_left_is_in_nobodys_way(alone: Command, file: Path) -> None:
+def test_file_of_a_killed_command_is_replaced(alone: Command, file: Path) -> None:
     file.parent.mkdir(parents=True)
     file.with_suffix(".tmp").write_text("half of")
     assert alone("ctx", "add", "a", "tcp://a:5555").status == 0
     assert os.listdir(file.parent) == [file.name]
 
 
-def test_a_folder_that_cannot_be_written(alone: Command, file: Path) -> None:
+def test_folder_that_cannot_be_written_is_named(alone: Command, file: Path) -> None:
     file.parent.parent.mkdir(parents=True, exist_ok=True)
     file.parent.write_text("a file where a folder should be")
     told = alone("ctx", "add", "a", "tcp://a:5555")
@@ -238,15 +236,20 @@ def test_a_folder_that_cannot_be_written(alone: Command, file: Path) -> None:
     assert str(file.parent) in told.err
 
 
-def test_who_has_no_home_has_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("XDG_CONFIG_HOME")
-    monkeypatch.setenv("HOME", "/dev/null")
-    assert contexts.load() == Contexts()
+WITHOUT_HOME = """
+from pathlib import Path
 
-    def nobody_knows() -> Path:
-        raise RuntimeError("Could not determine home directory.")
+def home():
+    raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(Path, "home", nobody_knows)
-    assert contexts.load() == Contexts()
-    with pytest.raises(FileNotFoundError, match="has no home"):
-        contexts.change(lambda held: held.add("shop", Context("tcp://10.0.0.7:5555")))
+Path.home = home
+"""
+
+
+def test_user_without_a_home_has_no_contexts(alone: Command) -> None:
+    environment = {"XDG_CONFIG_HOME": "", "HOME": "/dev/null"}
+    for command in (alone, alone.prepared(WITHOUT_HOME)):
+        assert command("errors", "disk_low", environment=environment).status == 0
+        command("ping", "--ctx", "shop", environment=environment).refused(3)
+    happened, _ = command("ctx", "add", "shop", "tcp://10.0.0.7:5555", environment=environment).refused(3)
+    assert "this user has no home" in happened

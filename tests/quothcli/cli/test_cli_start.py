@@ -1,6 +1,6 @@
-"""What a command loads before it does its work. Loading decides how long a short command takes.
+"""A command loads few modules before its work. Loading decides how long a short command takes.
 
-Times differ from machine to machine; what is loaded does not. So that is what is held here.
+Times differ from machine to machine, the loaded modules do not.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ for line in sys.stdin:
 """Asks for the help of each command that is named on stdin, in a process of its own."""
 
 HEAVY = {"asyncio", "concurrent", "email", "http", "logging", "multiprocessing", "pydantic", "rich", "ssl"}
-"""Packages that no client's command needs unless it does what they are for."""
+"""Packages that a client's command does not need for its start."""
 LIGHT = frozenset(("annotated_doc", "click", "quothcli", "shellingham", "typer"))
 _FEW = {
     "quoth": "core core.deadline core.defaults message timestamps",
@@ -55,7 +55,7 @@ _FEW = {
     "quothwire.text": "paths quantity suggestion variables",
 }
 FEW = {f"{package}.{name}" for package, names in _FEW.items() for name in names.split()}
-"""What the help of a command may need of ours."""
+"""Modules of ours that the help of a command may load."""
 _BATCH = "quothwire.batch quothwire.record msgpack xxhash cython_runtime"
 _KEYS = f"quothd.config quothd.config.config quothd.config.sources quothlog.retention {_BATCH}"
 MORE = {
@@ -66,7 +66,7 @@ MORE = {
     "demo": _BATCH,
     "transaction": _BATCH,
 }
-"""And what of those whose keys or limits it tells."""
+"""More of them, for the help of keys and limits."""
 
 
 _ASYNCIO = {"asyncio", "concurrent", "logging", "ssl"}
@@ -76,11 +76,11 @@ INSTRUMENTS: dict[str, set[str]] = {
     "bench steps": {"quothd", "quothlog"},
     "bench memory": {"quothlog"},
 }
-"""And what of the instruments, beside client, codec and several processes."""
+"""More of them, for the instruments, beside client, codec and several processes."""
 
 
 def loaded(*typed: str) -> set[str]:
-    """The modules that a command has loaded when it ends."""
+    """Run a command; returns the modules that it has loaded."""
     told = subprocess.run(
         [sys.executable, "-c", LOADED, *typed], capture_output=True, text=True, timeout=DEADLINE_S, check=True
     )
@@ -88,24 +88,24 @@ def loaded(*typed: str) -> set[str]:
 
 
 def of_others(modules: set[str]) -> set[str]:
-    """Those that are neither ours nor Python's, by their packages."""
+    """Choose the packages that are neither ours nor Python's."""
     packages = {name.partition(".")[0] for name in modules}
     return {name for name in packages if name not in sys.stdlib_module_names and not name.startswith("_")}
 
 
-def test_the_version_loads_nothing_but_the_command_line() -> None:
+def test_version_loads_only_the_command_line() -> None:
     modules = loaded("--version")
     assert of_others(modules) <= LIGHT | {"quoth", "quothwire"}
     assert {name for name in modules if name.startswith(("quoth.", "quothwire."))} <= FEW
     assert not {name.partition(".")[0] for name in modules} & HEAVY
 
 
-def test_the_version_is_the_one_that_is_installed() -> None:
+def test_version_is_the_installed_one() -> None:
     assert version("quoth") == VERSION
 
 
 def loaded_by_helps(paths: list[str]) -> dict[str, set[str]]:
-    """The modules that are loaded for the help of each command."""
+    """Return the modules that are loaded for the help of each command."""
     environment = {**os.environ, "COLUMNS": "80"}
     told = subprocess.run(
         [sys.executable, "-c", LOADED_BY_HELPS],
@@ -121,7 +121,7 @@ def loaded_by_helps(paths: list[str]) -> dict[str, set[str]]:
     return {path: set(modules) for path, modules in found.items()}
 
 
-def test_the_help_of_a_command_loads_nothing_of_its_work() -> None:
+def test_help_of_a_command_loads_nothing_of_its_work() -> None:
     """No client, no engine, no ZeroMQ; and Python's own large modules neither."""
     # The help of an instrument names its figures, so it is loaded as a whole.
     paths = [" ".join(path) for path in below(tree(), ()) if path[:1] != ("bench",) or len(path) == 1]
@@ -129,7 +129,7 @@ def test_the_help_of_a_command_loads_nothing_of_its_work() -> None:
     assert {path: names for path, names in surplus.items() if names} == {}
 
 
-def test_the_help_of_an_instrument_loads_what_it_measures_and_no_more() -> None:
+def test_help_of_an_instrument_loads_only_what_it_measures() -> None:
     """The engine where that is measured alone, asyncio where it is compared."""
     paths = [" ".join(path) for path in below(tree(), ()) if path[0] == "bench" and len(path) > 1]
     usual = LIGHT | {"quoth", "quothwire", "zmq", "msgpack", "xxhash", "cython_runtime"}
@@ -141,7 +141,7 @@ def test_the_help_of_an_instrument_loads_what_it_measures_and_no_more() -> None:
 
 
 def unexpected(path: str, modules: set[str]) -> set[str]:
-    """What a command should not have loaded for its help."""
+    """Return the modules that a command should not load for its help."""
     more = set(MORE.get(path.partition(" ")[0], "").split())
     more |= {name.partition(".")[0] for name in more}
     ours = {name for name in modules if name.startswith(("quoth.", "quothwire.", "quothd.", "quothlog."))}
@@ -151,7 +151,7 @@ def unexpected(path: str, modules: set[str]) -> set[str]:
 
 
 def below(group: Group, path: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """What is typed for each command."""
+    """List the words of each command."""
     paths = []
     for name, command in group.commands.items():
         paths.append((*path, name))
@@ -165,7 +165,7 @@ READERS = {"read t --limit 1", "tail t --after 0 --limit 1"}
 
 
 @pytest.mark.parametrize("typed", sorted(FEW_COMMANDS | READERS))
-def test_a_question_to_a_broker_loads_what_it_needs(broker: BrokerProcess, typed: str) -> None:
+def test_request_to_a_broker_loads_only_what_it_needs(broker: BrokerProcess, typed: str) -> None:
     with library.connect(broker.url) as client:
         client.publish("t", b"one")
     modules = loaded(*typed.split(), "--url", broker.url)
@@ -184,8 +184,7 @@ def test_a_question_to_a_broker_loads_what_it_needs(broker: BrokerProcess, typed
 
 
 @pytest.mark.parametrize("package", [library, quothlog], ids=lambda package: package.__name__)
-def test_every_public_name_can_be_had(package: ModuleType) -> None:
-    """They are loaded when they are asked for."""
+def test_every_public_name_is_loaded_on_demand(package: ModuleType) -> None:
     names = package.__all__
     assert dir(package) == sorted(names)
     assert all(getattr(package, name).__name__ == name for name in names)

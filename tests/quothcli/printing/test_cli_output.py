@@ -1,4 +1,4 @@
-"""How records are printed: text harms no terminal, JSON loses nothing."""
+"""Printed text harms no terminal, and JSON loses nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LINES = {
 
 
 @pytest.mark.parametrize(("record", "line"), LINES.values(), ids=LINES)
-def test_a_record_as_text(record: Message, line: str) -> None:
+def test_record_as_text(record: Message, line: str) -> None:
     assert message_line(record) == f"{POINTER}\t{TIME}\t{line}"
 
 
@@ -62,12 +62,12 @@ OBJECTS: dict[str, tuple[Message, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("record", "content"), OBJECTS.values(), ids=OBJECTS)
-def test_a_record_as_an_object(record: Message, content: dict[str, Any]) -> None:
+def test_record_as_an_object(record: Message, content: dict[str, Any]) -> None:
     assert message_object(record) == {"topic": "orders", "pointer": POINTER, "time": TIME, **content}
 
 
 @given(st.binary(), st.none() | st.binary(), st.dictionaries(st.text(max_size=5), st.binary(), max_size=3))
-def test_nothing_is_lost_in_json(value: bytes, key: bytes | None, headers: dict[str, bytes]) -> None:
+def test_json_loses_nothing(value: bytes, key: bytes | None, headers: dict[str, bytes]) -> None:
     line = json.dumps(message_object(Message("t", POINTER, value, key, headers)), ensure_ascii=False)
     assert "\n" not in line
     found = json.loads(line)
@@ -92,8 +92,10 @@ HARMFUL += "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u
 
 
 @pytest.mark.parametrize("form", [Format.JSON, Format.TEXT])
-def test_nothing_harmful_reaches_a_terminal(form: Format, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Not in a value, a key, a header, a topic's name, nor in what a broker says; JSON means the same."""
+def test_harmful_characters_do_not_reach_a_terminal(
+    form: Format, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """In a value, a key, a header, a topic's name or an answer; JSON means the same."""
     record = Message(f"t{HARMFUL}", POINTER, HARMFUL.encode(), HARMFUL.encode(), {HARMFUL: HARMFUL.encode()})
     printer = Printer(form)
     printer.message(record, with_topic=True)
@@ -108,7 +110,7 @@ def test_nothing_harmful_reaches_a_terminal(form: Format, capfdbinary: pytest.Ca
         assert json.loads(lines[1]) == {"name": HARMFUL}
 
 
-def test_a_template_passes_nothing_harmful_but_raw_does() -> None:
+def test_template_escapes_harmful_characters_and_raw_does_not() -> None:
     record = message(HARMFUL.encode(), HARMFUL.encode())
     template = template_of("{key} {value}", None)
     assert template is not None
@@ -117,13 +119,13 @@ def test_a_template_passes_nothing_harmful_but_raw_does() -> None:
 
 
 @given(st.binary(max_size=50))
-def test_text_is_one_harmless_line(value: bytes) -> None:
+def test_bytes_are_shown_in_one_harmless_line(value: bytes) -> None:
     text = shown(value)
     assert all(character == " " or character.isprintable() or ord(character) >= 160 for character in text)
 
 
 @given(st.integers(0, pointers.POINTER_MAX))
-def test_times_are_as_everywhere(pointer: int) -> None:
+def test_times_are_formatted_as_by_the_library(pointer: int) -> None:
     assert time_text(pointer) == pointers.to_text(pointer)
 
 

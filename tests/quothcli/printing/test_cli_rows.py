@@ -1,4 +1,4 @@
-"""Records in columns for a terminal: widths in cells, a line for each new date."""
+"""Records are printed in columns on a terminal, with widths in cells and a line for each new date."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ CELLS = {
 
 
 @pytest.mark.parametrize(("text", "cells"), CELLS.items(), ids=ascii)
-def test_the_cells_of_a_text(text: str, cells: int) -> None:
+def test_cells_of_a_text(text: str, cells: int) -> None:
     assert cells_of(text) == cells
 
 
 @pytest.mark.parametrize(
     "key", ["\u9375\u9375", "\u0e01\u0e31\u0e19-\u0e01", "\u2764\ufe0f\u2764\ufe0f--"], ids=ascii
 )
-def test_values_stand_below_each_other_whatever_the_keys_are(key: str) -> None:
+def test_values_stand_below_each_other_behind_wide_keys(key: str) -> None:
     rows = RecordColumns(pointers=False, with_topic=False, colour=False, columns=80)
     lines = [
         rows(Message("orders", POINTER + number, b"value", one.encode(), {})).decode().splitlines()[-1]
@@ -43,7 +43,7 @@ def test_values_stand_below_each_other_whatever_the_keys_are(key: str) -> None:
     assert [cells_of(line.partition("value")[0]) for line in lines] == [20, 20, 20], lines
 
 
-def test_a_line_tells_each_new_date() -> None:
+def test_each_new_date_has_a_line() -> None:
     rows = RecordColumns(pointers=False, with_topic=False, colour=False, columns=80)
     pointers = [POINTER, POINTER + 1_000, POINTER + DAY, POINTER + DAY + 1_000]
     printed = b"".join(rows(Message("orders", pointer, b"v", None, {})) for pointer in pointers)

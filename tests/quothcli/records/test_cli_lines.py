@@ -1,4 +1,4 @@
-"""Lines become records whatever portions they come in, and nothing but the newline is taken off."""
+"""Lines of a stream do not depend on its portions; only the newline is removed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quothcli.records import lines
 from quothcli.records.lines import portions
 from quothwire.errors import RequestError
 
 
 class Trickle:
-    """A stream that hands out at most so many bytes at a time."""
+    """A stream that returns at most so many bytes at a time."""
 
     def __init__(self, content: bytes, step: int) -> None:
         self._content = content
@@ -22,7 +21,7 @@ class Trickle:
         self.asked = 0
 
     def read1(self, size: int, /) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         self.asked += 1
         step = min(size, self._step)
         taken, self._content = self._content[:step], self._content[step:]
@@ -30,7 +29,7 @@ class Trickle:
 
 
 def expected(content: bytes) -> list[bytes]:
-    """What stands between newlines; a newline at the end begins no further line."""
+    """Split at newlines; a newline at the end begins no further line."""
     parts = content.split(b"\n")
     return parts if parts[-1] else parts[:-1]
 
@@ -56,12 +55,12 @@ def test_lines_do_not_depend_on_portions(content: bytes, step: int) -> None:
 
 
 @given(st.lists(st.sampled_from([b"", b"a", b"\n", b"bc\r", b"\n\n", b"\xff"])), st.integers(1, 9))
-def test_any_content(parts: list[bytes], step: int) -> None:
+def test_any_content_is_split_at_its_newlines(parts: list[bytes], step: int) -> None:
     content = b"".join(parts)
     assert [line for part in portions(Trickle(content, step)) for line in part] == expected(content)
 
 
-def test_what_is_there_is_handed_on_before_more_is_asked_for() -> None:
+def test_lines_are_handed_on_before_more_is_read() -> None:
     stream = Trickle(b"one\ntwo\nthr", 4)
     found = portions(stream)
     assert next(found) == [b"one"]
@@ -73,39 +72,34 @@ def test_what_is_there_is_handed_on_before_more_is_asked_for() -> None:
     ("content", "number"),
     [(b"x" * 11, 1), (b"a\nb\n" + b"x" * 11, 3), (b"a\n" + b"x" * 11 + b"\nb\n", 2), (b"x" * 11 + b"\n", 1)],
 )
-def test_a_line_that_no_record_can_hold(
-    monkeypatch: pytest.MonkeyPatch, content: bytes, number: int, step: int
+def test_line_that_no_record_can_hold_is_refused_with_its_number(
+    content: bytes, number: int, step: int
 ) -> None:
-    monkeypatch.setattr(lines, "LINE_BYTES_MAX", 10)
-    monkeypatch.setattr(lines, "BLOCK_BYTES", 8)
     with pytest.raises(RequestError) as caught:
-        list(portions(Trickle(content, step)))
+        list(portions(Trickle(content, step), longest=10, block_bytes=8))
     assert caught.value.code == "too_large"
     assert f"line {number} " in caught.value.text
 
 
-def test_the_longest_line_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LINE_BYTES_MAX", 10)
+def test_longest_line_is_taken() -> None:
     content = b"x" * 10 + b"\n" + b"y" * 10
-    assert list(portions(Trickle(content, 3)))[-1] == [b"y" * 10]
+    assert list(portions(Trickle(content, 3), longest=10))[-1] == [b"y" * 10]
 
 
-def test_memory_holds_a_line_that_comes_byte_by_byte_once() -> None:
-    """Not an object for every piece that came."""
+def test_line_that_comes_byte_by_byte_is_held_once() -> None:
     tracemalloc.start()
     try:
-        (found,) = [line for portion in portions(Trickle(b"x" * 200_000, 1)) for line in portion]
+        (found,) = [line for portion in portions(Trickle(b"x" * 50_000, 1)) for line in portion]
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert found == b"x" * 200_000
+    assert found == b"x" * 50_000
     assert peak < 5 * len(found)
 
 
-def test_an_endless_line_is_refused_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_line_is_refused_early() -> None:
     """/dev/zero has no newline: memory must not grow until the machine has none left."""
-    monkeypatch.setattr(lines, "LINE_BYTES_MAX", 1_000)
     stream = Trickle(b"\0" * 1_000_000, 100)
     with pytest.raises(RequestError):
-        list(portions(stream))
+        list(portions(stream, longest=1_000))
     assert stream.asked == 11

@@ -1,4 +1,4 @@
-"""`quoth pub`, as a person types it and as a pipe feeds it."""
+"""`quoth pub` publishes values that are typed and lines of a pipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kit.deadlines import eventually
 from kit.machine.commands import Command, Running
 
 
-def test_a_value_is_published_and_its_pointer_is_told(quoth: Command, topic: str) -> None:
+def test_value_is_published_and_its_pointer_printed(quoth: Command, topic: str) -> None:
     told = quoth("pub", topic, "hello, world", "--format", "json")
     assert told.status == 0, told
     (ack,) = told.objects
@@ -25,28 +25,28 @@ def test_a_value_is_published_and_its_pointer_is_told(quoth: Command, topic: str
     assert quoth("get", topic, str(ack["first"]), "--format", "raw").out == b"hello, world\n"
 
 
-def test_formats(quoth: Command, topic: str) -> None:
+def test_every_format_prints_the_pointer(quoth: Command, topic: str) -> None:
     text = quoth("pub", topic, "one").out.decode().rstrip("\n").split("\t")
     assert text[2] == "1 record, written"
     raw = quoth("pub", topic, "two", "--format", "raw")
     assert int(raw.out) > int(text[0])
 
 
-def test_key_and_headers(quoth: Command, topic: str) -> None:
+def test_record_gets_key_and_headers(quoth: Command, topic: str) -> None:
     told = quoth("pub", topic, "v", "--key", "k", "--header", "a=1", "--header", "b=x=y", "--header", "c=")
     assert told.status == 0, told
     (found,) = quoth("read", topic, "--format", "json").objects
     assert (found["key"], found["headers"]) == ("k", {"a": "1", "b": "x=y", "c": ""})
 
 
-def test_arguments_may_hold_any_bytes(quoth: Command, topic: str) -> None:
+def test_arguments_with_any_bytes_are_published(quoth: Command, topic: str) -> None:
     value = os.fsdecode(b"\xff\xfe")
     assert quoth("pub", topic, value, "--key", value).status == 0
     (found,) = quoth("read", topic, "--format", "json").objects
     assert (found["value_base64"], found["key_base64"]) == ("//4=", "//4=")
 
 
-def test_a_value_that_begins_with_a_dash(quoth: Command, topic: str) -> None:
+def test_value_that_begins_with_a_dash_is_published(quoth: Command, topic: str) -> None:
     assert quoth("pub", topic, "--", "-5").status == 0
     assert quoth("read", topic, "--format", "raw").out == b"-5\n"
 
@@ -80,14 +80,14 @@ def test_many_lines_with_a_key_keep_their_order(quoth: Command, topic: str) -> N
     assert quoth("get", topic, str(ack["last"]), "--format", "json").objects[0]["value"] == "24999"
 
 
-def test_nothing_on_stdin(quoth: Command, topic: str) -> None:
+def test_empty_stdin_publishes_nothing(quoth: Command, topic: str) -> None:
     told = quoth("pub", topic)
     assert (told.status, told.out) == (0, b"")
     assert "nothing was published" in told.err
     assert quoth("topic", "info", topic).status == 3, "a topic was made"
 
 
-def test_a_line_is_published_while_the_pipe_is_open(quoth: Command, topic: str) -> None:
+def test_line_is_published_while_the_pipe_is_open(quoth: Command, topic: str) -> None:
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
     tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
     assert pub.process.stdin is not None
@@ -99,7 +99,7 @@ def test_a_line_is_published_while_the_pipe_is_open(quoth: Command, topic: str) 
     tail.end(signal.SIGINT)
 
 
-def test_an_interrupted_pipe_delivers_what_came_and_says_how_much(quoth: Command, topic: str) -> None:
+def test_interrupted_pipe_publishes_its_lines_and_reports_their_number(quoth: Command, topic: str) -> None:
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
     tail = quoth.start("tail", topic, "--after", "0", "--limit", "2")
     assert pub.process.stdin is not None
@@ -111,7 +111,7 @@ def test_an_interrupted_pipe_delivers_what_came_and_says_how_much(quoth: Command
     assert "published 2 records of stdin" in ended.err
 
 
-def test_an_interrupt_is_not_held_up_by_a_broker_that_is_away(
+def test_interrupt_ends_it_at_once_while_the_broker_is_away(
     start_broker: StartBroker, running: list[Running], topic: str
 ) -> None:
     broker = start_broker()
@@ -138,38 +138,23 @@ def unread(pipe: int) -> int:
     return int(count)
 
 
-def test_durability(quoth: Command, topic: str) -> None:
+def test_level_of_durability_is_reached(quoth: Command, topic: str) -> None:
     (ack,) = quoth("pub", topic, "v", "--durability", "synced", "--format", "json").objects
     assert ack["durability"] == "synced"
     (ack,) = quoth("pub", topic, "--durability", "synced", "--format", "json", stdin=b"a\nb\n").objects
     assert (ack["durability"], ack["count"]) == ("synced", 2)
 
 
-WRONG = {
-    "durability": ("--durability", "soon"),
-    "header without a value": ("--header", "a"),
-    "header without a name": ("--header", "=a"),
-    "format": ("--format", "xml"),
-    "option": ("--kee", "k"),
-}
-
-
-@pytest.mark.parametrize("options", WRONG.values(), ids=WRONG)
-def test_typed_wrongly(alone: Command, options: tuple[str, ...]) -> None:
-    told = alone("pub", "topic", "value", *options)
-    assert (told.status, told.out) == (2, b"")
-    assert len(told.err.splitlines()) == 2
-
-
-def test_a_line_too_long_for_a_record(quoth: Command, topic: str) -> None:
+def test_line_too_long_for_a_record_is_refused(quoth: Command, topic: str) -> None:
     told = quoth("pub", topic, stdin=b"fine\n" + b"x" * (17 * 2**20) + b"\n")
     assert told.status == 1
     assert "published 1 record of stdin" in told.err
     assert "too_large: line 2 has more than" in told.err
 
 
-def test_a_broker_that_goes_away(start_broker: StartBroker, running: list[Running], topic: str) -> None:
-    """Whoever pipes into a broker that dies is told how far it came."""
+def test_broker_that_goes_away_fails_it_with_the_number_of_records(
+    start_broker: StartBroker, running: list[Running], topic: str
+) -> None:
     broker = start_broker()
     quoth = Command(broker.url, running)
     assert quoth("topic", "create", topic).status == 0  # so that nothing is waited for but the first answer
@@ -188,8 +173,9 @@ def test_a_broker_that_goes_away(start_broker: StartBroker, running: list[Runnin
     assert "2 records" in said[1]
 
 
-def test_a_broker_that_comes_back(start_broker: StartBroker, running: list[Running], topic: str) -> None:
-    """A pipe and a tail outlive it, and nothing is lost or doubled."""
+def test_pipe_and_tail_outlive_a_restart_of_the_broker(
+    start_broker: StartBroker, running: list[Running], topic: str
+) -> None:
     broker = start_broker()
     quoth = Command(broker.url, running)
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""`quoth count` and `quoth split`: what a stretch holds, from the command line."""
+"""`quoth count` and `quoth split` count and divide ranges of a topic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kit.machine.commands import Command
 Fill = Callable[..., list[int]]
 
 
-def test_count(quoth: Command, topic: str, fill: Fill) -> None:
+def test_count_of_a_range(quoth: Command, topic: str, fill: Fill) -> None:
     stamps = fill(b"one", b"two", b"three")
     (found,) = quoth("count", topic, "--format", "json").objects
     assert (found["records"], found["first"], found["last"]) == (3, stamps[0], stamps[2])
@@ -20,8 +20,8 @@ def test_count(quoth: Command, topic: str, fill: Fill) -> None:
     assert (nothing.status, nothing.out) == (0, b"0 records, 0 B\n")
 
 
-def test_until_means_the_same_for_read_and_count(quoth: Command, topic: str, fill: Fill) -> None:
-    """It is not included, so that ranges which touch count each record once."""
+def test_until_excludes_its_record_for_read_count_and_split(quoth: Command, topic: str, fill: Fill) -> None:
+    """Ranges that touch count each record once."""
     stamps = fill(b"one", b"two", b"three")
     for until in (0, *stamps, stamps[-1] + 1):
         read = quoth("read", topic, "--until", str(until)).lines
@@ -33,7 +33,7 @@ def test_until_means_the_same_for_read_and_count(quoth: Command, topic: str, fil
     ]
 
 
-def test_split(quoth: Command, topic: str, fill: Fill) -> None:
+def test_split_gives_ranges_of_whole_batches(quoth: Command, topic: str, fill: Fill) -> None:
     stamps = [*fill(b"one", b"two"), *fill(b"three")]
     parts = quoth("split", topic, "--parts", "2", "--format", "jsonl").objects
     assert [(one["after"], one["until"], one["records"]) for one in parts] == [
@@ -44,12 +44,8 @@ def test_split(quoth: Command, topic: str, fill: Fill) -> None:
     assert quoth("split", topic, "--parts", "1", "--after", str(stamps[2])).out == b""
 
 
-def test_what_is_typed_wrongly_is_told(quoth: Command, topic: str, fill: Fill) -> None:
+def test_range_that_is_swapped_or_of_no_topic_is_refused(quoth: Command, topic: str, fill: Fill) -> None:
     (stamp,) = fill(b"one")
-    swapped = quoth("count", topic, "--after", str(stamp), "--until", "1")
-    assert swapped.status == 2
-    assert swapped.err.startswith("quoth: bad_request: ")
-    assert quoth("split", topic).status == 2
-    assert quoth("split", topic, "--parts", "0").status == 2
-    assert quoth("count", topic, "--after", "1", "--since", "1").status == 2
-    assert quoth("count", f"{topic}-none").status == 3
+    happened, _ = quoth("count", topic, "--after", str(stamp), "--until", "1").refused(2)
+    assert happened.startswith("quoth: bad_request: ")
+    quoth("count", f"{topic}-none").refused(3)

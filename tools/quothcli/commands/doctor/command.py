@@ -59,6 +59,7 @@ def doctor(
 
 def _findings(session: Session, data: Path | None) -> Findings:
     from quothcli.commands.doctor import directory, machine
+    from quothlog.storage.clock import SystemClock
 
     config, wrong = _config()
     yield from wrong
@@ -66,7 +67,7 @@ def _findings(session: Session, data: Path | None) -> Findings:
     beside = status if status is not None and is_here(session.broker.url) else None
     yield from machine.versions()
     yield from machine.clock()
-    yield from machine.boot()
+    yield from machine.boot(SystemClock())
     yield from machine.memory(config)
     yield from machine.descriptors(config, beside.pid if beside is not None else None)
     own = Path(beside.directory) if beside is not None else config.dir

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from quothcli.commands.doctor.finding import Findings, fail, ok, warn
 from quothcli.printing.text import bytes_text
-from quothlog.storage.clock import SystemClock
+from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def _ntp() -> int | None:
     return -1 if state == _TIME_ERROR else int(timex.maxerror)
 
 
-def boot() -> Findings:
+def boot(clock: Clock) -> Findings:
     """Check that the system has a boot id, which each segment stores."""
     try:
-        SystemClock().boot_id()
+        clock.boot_id()
     except QuothError as problem:
         yield fail("boot", problem.text, problem.hint)
     else:
