@@ -1,4 +1,4 @@
-"""`quoth config`: where each value comes from, whether a broker could start with it, a file to begin with."""
+"""`quoth config` shows the source of each value, checks a configuration, and prints an example."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def test_show_tells_where_each_value_comes_from(alone: Command, file: Path) -> None:
+def test_show_prints_the_source_of_each_value(alone: Command, file: Path) -> None:
     told = alone(
         "config", "show", "--config", str(file), "--no-auto-create", "--listen", "ipc:///a,ipc:///b",
         environment={"QUOTH_PORT": "7000"},
@@ -41,7 +41,7 @@ def test_show_tells_where_each_value_comes_from(alone: Command, file: Path) -> N
     assert rows["max_age"].split()[1:] == ['"infinity"', "default"]
 
 
-def test_show_as_json_has_values_as_they_are(alone: Command, file: Path) -> None:
+def test_show_as_json_keeps_types(alone: Command, file: Path) -> None:
     told = alone("config", "show", "--config", str(file), "--listen", "ipc:///a", "--format", "json")
     rows = {row.pop("key"): row for row in told.objects}
     assert rows["port"] == {"value": 6000, "origin": f"{file}:3", "default": 5555, "reload": False}
@@ -50,8 +50,9 @@ def test_show_as_json_has_values_as_they_are(alone: Command, file: Path) -> None
     assert rows["max_age"]["reload"] is True
 
 
-def test_what_show_prints_raw_is_a_file(alone: Command, file: Path, tmp_path: Path) -> None:
-    """That says the same."""
+def test_raw_output_of_show_is_a_file_with_the_same_values(
+    alone: Command, file: Path, tmp_path: Path
+) -> None:
     again = tmp_path / "again.toml"
     again.write_bytes(alone("config", "show", "--config", str(file), "--format", "raw").out)
     told = alone("config", "show", "--config", str(again), "--format", "raw")
@@ -59,8 +60,8 @@ def test_what_show_prints_raw_is_a_file(alone: Command, file: Path, tmp_path: Pa
     assert b'durability = "synced"\n' in told.out
 
 
-def test_a_variable_that_was_misspelt_is_told(alone: Command) -> None:
-    """By the daemon and by every command, as an unknown key of a file is."""
+def test_misspelt_variable_is_refused(alone: Command) -> None:
+    """The daemon and every command refuse it."""
     wrong = {"QUOTH_PROT": "1"}
     daemon = subprocess.run(
         [*python_of("quothd.main"), "--check"],
@@ -76,8 +77,7 @@ def test_a_variable_that_was_misspelt_is_told(alone: Command) -> None:
         assert "did you mean QUOTH_PORT?" in err
 
 
-def test_every_help_of_the_keys_names_quantities_as_they_are_printed(alone: Command) -> None:
-    """A span is not called seconds where its default is printed as 7 days or infinity."""
+def test_help_of_the_keys_names_spans_and_sizes(alone: Command) -> None:
     daemon = subprocess.run(
         [*python_of("quothd.main"), "--help"], capture_output=True, text=True, timeout=60, check=True
     )
@@ -93,12 +93,12 @@ def test_every_help_of_the_keys_names_quantities_as_they_are_printed(alone: Comm
 
 
 def checkers() -> list[tuple[str, ...]]:
-    """The three ways to ask."""
+    """The three ways to check."""
     return [("config", "check"), ("serve", "--check"), ("quothd", "--check")]
 
 
 def ask(alone: Command, checker: tuple[str, ...], *arguments: str) -> tuple[int, str, str]:
-    """Ask one of them; returns its exit status and what it says."""
+    """Check in one way; returns exit status, output and errors."""
     if checker[0] != "quothd":
         told = alone(*checker, *arguments)
         return told.status, told.out.decode(), told.err
@@ -109,10 +109,9 @@ def ask(alone: Command, checker: tuple[str, ...], *arguments: str) -> tuple[int,
 
 
 @pytest.mark.parametrize("checker", checkers(), ids=" ".join)
-def test_check_says_ok_and_what_differs(
+def test_check_prints_ok_and_what_differs(
     alone: Command, checker: tuple[str, ...], file: Path, tmp_path: Path
 ) -> None:
-    """And makes nothing."""
     arguments = ("--config", str(file), "--dir", str(tmp_path / "data"), "--port", "5555")
     status, out, err = ask(alone, checker, *arguments)
     assert (status, err) == (0, "")
@@ -137,10 +136,9 @@ def test_check_says_ok_and_what_differs(
         ("port\n", "is no TOML"),
     ],
 )
-def test_check_says_what_is_wrong(
+def test_check_names_what_is_wrong_in_a_line(
     alone: Command, checker: tuple[str, ...], file: Path, text: str, said: str
 ) -> None:
-    """In one line, with exit status 2."""
     file.write_text(text)
     status, out, err = ask(alone, checker, "--config", str(file))
     assert (status, out) == (2, "")
@@ -148,14 +146,14 @@ def test_check_says_what_is_wrong(
     assert err.count("\n") == 1
 
 
-def test_a_file_that_is_not_there(alone: Command, tmp_path: Path) -> None:
+def test_missing_file_is_refused(alone: Command, tmp_path: Path) -> None:
     for command in (("config", "show"), ("config", "check"), ("serve",)):
         told = alone(*command, "--config", str(tmp_path / "missing.toml"))
         assert told.status == 2
         assert f"{tmp_path / 'missing.toml'}: No such file or directory" in told.err
 
 
-def test_the_example_is_the_one_in_the_folder_and_can_be_used(alone: Command, tmp_path: Path) -> None:
+def test_example_is_the_shipped_file_and_can_be_used(alone: Command, tmp_path: Path) -> None:
     told = alone("config", "example")
     assert told.out.decode() == template.text() == (ROOT / "systemd" / "quothd.toml").read_text()
     (tmp_path / "quothd.toml").write_bytes(told.out)

@@ -1,4 +1,4 @@
-"""`quoth errors` tells what the protocol's codes mean, without a broker."""
+"""`quoth errors` explains the codes of the protocol, without a broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kit.machine.commands import Command
 from quothwire.errors import CODES
 
 
-def test_one_code(alone: Command) -> None:
+def test_one_code_is_explained(alone: Command) -> None:
     told = alone("errors", "disk_low")
     assert told.status == 0, told
     assert told.lines[0] == "disk_low"
@@ -16,7 +16,7 @@ def test_one_code(alone: Command) -> None:
     assert told.lines[-1] == "  may succeed if tried again; quoth.Unavailable in Python; exit status 1"
 
 
-def test_all_codes(alone: Command) -> None:
+def test_all_codes_are_explained(alone: Command) -> None:
     told = alone("errors", "--format", "json").objects
     assert [one["code"] for one in told] == list(CODES)
     assert all(one["meaning"].endswith(".") and one["hint"] for one in told)
@@ -26,9 +26,7 @@ def test_all_codes(alone: Command) -> None:
     }
 
 
-def test_a_code_that_does_not_exist(alone: Command) -> None:
-    told = alone("errors", "disc_low")
-    assert (told.status, told.out) == (3, b"")
-    happened, advice = told.err.splitlines()
+def test_unknown_code_suggests_a_similar_one(alone: Command) -> None:
+    happened, advice = alone("errors", "disc_low").refused(3)
     assert "unknown_code: no error has the code 'disc_low'" in happened
     assert "disk_low" in advice

@@ -1,4 +1,4 @@
-"""`quoth help`: the pages that an installed Quoth has, and the help of commands."""
+"""`quoth help` prints the installed pages and the help of commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quothwire.text.quantity import parse_size, parse_span
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_command_lists_and_prints_pages(alone: Command) -> None:
+def test_pages_are_listed_and_printed(alone: Command) -> None:
     listed = alone("help")
     assert listed.status == 0
     for name in PAGES:
@@ -30,12 +30,12 @@ def test_the_command_lists_and_prints_pages(alone: Command) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_page_is_the_document(name: str) -> None:
+def test_page_is_the_document(name: str) -> None:
     assert page(name) == (ROOT / FILES[name]).read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", sorted(set(PAGES) - set(FILES)))
-def test_a_page_that_is_made_is_whole(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_generated_page_is_complete(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     wanted = {
         "errors": CODES,
         "variables": [*variables.OTHERS, *map(variables.variable, KEYS)],
@@ -47,7 +47,7 @@ def test_a_page_that_is_made_is_whole(name: str, capfd: pytest.CaptureFixture[st
     assert [one for one in wanted if one not in text] == []
 
 
-def test_the_examples_of_quantities_can_be_typed() -> None:
+def test_examples_of_quantities_can_be_parsed() -> None:
     text = PAGES["quantities"].read()
     spans, sizes = (
         line.rpartition(": ")[2].removesuffix(".") for line in text.splitlines() if "text with" in line
@@ -62,7 +62,7 @@ def test_the_examples_of_quantities_can_be_typed() -> None:
         parse(time, now)
 
 
-def test_it_prints_the_help_of_a_command(capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_is_that_of_its_option(capfd: pytest.CaptureFixture[str]) -> None:
     for words in (["topic", "create"], ["ping"], ["bench", "aio"]):
         assert run(["help", *words]) == 0
         text = capfd.readouterr().out
@@ -82,19 +82,19 @@ def test_it_prints_the_help_of_a_command(capfd: pytest.CaptureFixture[str]) -> N
         ("xyzzy", "`quoth help` lists the pages"),
     ],
 )
-def test_what_does_not_exist_suggests_what_is_near(
+def test_unknown_page_suggests_a_similar_one(
     words: str, meant: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["help", *words.split()]) == 3
     assert meant in capfd.readouterr().err
 
 
-def test_no_page_hides_a_command() -> None:
+def test_pages_hide_only_two_commands() -> None:
     assert set(PAGES) & set(COMMANDS) == {"errors", "reference"}
 
 
-def test_hints_name_what_an_installed_user_can_reach() -> None:
-    """No file of the source tree, and every command, page and key that a hint names exists."""
+def test_hints_name_commands_and_pages_that_exist() -> None:
+    """They name no file of the source tree."""
     for code, row in CODES.items():
         assert not re.search(r"\b(client|broker|tools)/", row.hint), code
         for typed in re.findall(r"`quoth ([a-z ]+?)(?: [A-Z]+)?`", row.hint):

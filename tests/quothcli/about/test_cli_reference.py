@@ -1,4 +1,4 @@
-"""`tools/REFERENCE.md` is what the commands say of themselves, and the table of their modules is true."""
+"""`tools/REFERENCE.md` is made of the help of all commands, and the table of their modules is right."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kit.machine.commands import Command
 from quothcli.application import COMMANDS, root, tree
 from quothcli.cli.command import Group, built, group
 from quothcli.cli.exit_status import Status
-from quothcli.commands.about.reference import entries, page
+from quothcli.commands.about.reference import COMMON, entries, page
 
 PAGE = Path(__file__).parents[3] / "tools" / "REFERENCE.md"
 
 
-def test_the_page_is_the_one_that_is_generated(alone: Command) -> None:
+def test_page_is_the_generated_one(alone: Command) -> None:
     told = alone("reference")
     assert (told.status, told.err) == (0, "")
     assert PAGE.read_text() == told.out.decode(), "quoth reference > tools/REFERENCE.md"
@@ -41,18 +41,25 @@ def test_every_command_and_option_has_its_entry() -> None:
     look(tree(), "quoth")
 
 
-def test_help_names_who_does_what() -> None:
-    """A program, a person or a file, not a pronoun that a reader has to resolve."""
+def test_common_options_are_explained_once() -> None:
+    commands = tree()
+    text = page(commands)
+    common = [option for option in commands.params if option.opts[0] in COMMON]
+    assert len(common) == len(COMMON)
+    assert [option.opts[0] for option in common if text.count(option.help) != 1] == []
+
+
+def test_help_has_no_pronoun_without_a_noun() -> None:
     riddles = r"\b(nobody|somebody|whoever|his|(is|are) told)\b"
     assert re.findall(rf"(?i)^.*{riddles}.*$", page(tree()), re.MULTILINE) == []
 
 
-def test_every_exit_status_is_told() -> None:
+def test_every_exit_status_is_explained() -> None:
     text = page(tree())
     assert all(f"{int(status)}  " in text for status in Status)
 
 
-def test_a_help_that_would_break_the_page_does_not() -> None:
+def test_help_with_markup_does_not_break_the_page() -> None:
     def odd(what: Annotated[str, typer.Option("--what", help="Either <this> | that.")] = "a") -> None:
         """Print <this>."""
 
@@ -65,21 +72,21 @@ def test_a_help_that_would_break_the_page_does_not() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_is_brought_by_its_module_alone(name: str) -> None:
+def test_command_is_loaded_from_its_module_alone(name: str) -> None:
     made = root()
     assert made.get_command(None, name) is not None
     assert {COMMANDS[one].module for one in made.commands} == {COMMANDS[name].module}
 
 
 def groups(above: Group) -> Iterator[Group]:
-    """A group and all below it."""
+    """Yield a group and all below it."""
     yield above
     for below in above.commands.values():
         if isinstance(below, Group):
             yield from groups(below)
 
 
-def test_the_help_of_a_command_that_is_not_loaded_is_its_own() -> None:
+def test_listed_help_of_a_command_is_its_own() -> None:
     """The help of a group lists its commands without loading them, which would take long."""
     for listed in groups(tree()):
         assert not listed.rows or set(listed.rows) == set(listed.commands)

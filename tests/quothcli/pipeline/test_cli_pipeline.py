@@ -29,8 +29,8 @@ MODULE = (sys.executable, "-m", "quoth.spark.jobs.audit")
 SPARK_SUBMIT = Path(sys.executable).with_name("spark-submit")
 
 
-def harm(directory: Path) -> Path:
-    """Change a byte of the batch of 3.0 to 3.4; tells of which file."""
+def damage_a_batch(directory: Path) -> Path:
+    """Change a byte of the batch of 3.0 to 3.4; returns its file."""
     path = segments(directory)[1]
     flip(path, path.read_bytes().index(b"3.0"))
     return path
@@ -52,15 +52,15 @@ def ran(*command: str | Path, directory: Path, **variables: str) -> subprocess.C
 
 
 @starts_spark
-def test_audit_tells_damage_and_fails(alone: Command, directory: Path, tmp_path: Path) -> None:
-    harmed = harm(directory)
+def test_audit_reports_damage_and_fails(alone: Command, directory: Path, tmp_path: Path) -> None:
+    damaged = damage_a_batch(directory)
     out = tmp_path / "out"
     told = alone(
         "pipeline", "audit", str(directory), "--out", str(out), "--master", "local[1]", seconds=JOB_S
     )
     assert told.status == 1
     damage, total = told.lines
-    assert damage.startswith(f"damage  body        {harmed}: bytes ")
+    assert damage.startswith(f"damage  body        {damaged}: bytes ")
     assert damage.endswith("; 5 records missing, from ordinal 15 on")
     assert total.startswith("readings: 3 segments, 5 batches, 25 records, ")
     assert total.endswith(" bytes: 1 damaged, 5 records missing")
@@ -84,8 +84,8 @@ def test_audit_by_spark_submit(directory: Path, tmp_path: Path) -> None:
 @long_form
 @starts_spark
 def test_audit_in_executors_that_are_processes_of_their_own(directory: Path, tmp_path: Path) -> None:
-    """What tasks run reaches them by its name and finds all that it needs there."""
-    harmed = harm(directory)
+    """Tasks are imported there by their name."""
+    damaged = damage_a_batch(directory)
     settings = {
         "spark.local.dir": tmp_path,
         "spark.executor.extraJavaOptions": JAVA_OPTIONS,
@@ -98,16 +98,16 @@ def test_audit_in_executors_that_are_processes_of_their_own(directory: Path, tmp
     )  # fmt: skip
     assert told.returncode == 1, told.stderr
     content: dict[str, Any] = json.loads(told.stdout)
-    assert [(one["path"], one["kind"]) for one in content["findings"]] == [(str(harmed), "body")]
+    assert [(one["path"], one["kind"]) for one in content["findings"]] == [(str(damaged), "body")]
     assert (content["segments"], content["records"]) == (3, 25)
     assert len(list((tmp_path / "spark" / "work").glob("app-*/[01]"))) == 2, "the executors' directories"
 
 
-# -- what Spark breaks off ----------------------------------------------------------------------------------
+# -- jobs that Spark breaks off ------------------------------------------------------------------------------
 
 
 @starts_spark
-def test_a_replay_whose_workers_fail_names_their_error_and_says_what_there_is_of_it(
+def test_replay_whose_workers_fail_names_their_error(
     alone: Command, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     write_archive(tmp_path / "archive", topic, [[Record(BEGAN, b"k", b"v", {})]], log=LOG)
@@ -130,7 +130,7 @@ def test_a_replay_whose_workers_fail_names_their_error_and_says_what_there_is_of
     assert hint == "hint: chunks that were published are whole: run it again to go on behind them"
 
 
-def test_each_job_says_what_there_is_of_it_when_it_is_broken_off(
+def test_each_job_describes_its_state_when_it_is_broken_off(
     broker: BrokerProcess, topic: str, directory: Path, tmp_path: Path
 ) -> None:
     with connect(broker.url) as client:
@@ -147,10 +147,10 @@ def test_each_job_says_what_there_is_of_it_when_it_is_broken_off(
     assert [word for word, job in jobs.items() if not isinstance(job, Job) or word not in job.kept] == []
 
 
-# -- what is refused before there is a session --------------------------------------------------------------
+# -- refused before there is a session --------------------------------------------------------------
 
 
-def test_where_there_is_no_log(alone: Command, tmp_path: Path) -> None:
+def test_audit_without_a_log_is_refused(alone: Command, tmp_path: Path) -> None:
     told = alone("pipeline", "audit", str(tmp_path / "missing"))
     assert (told.status, told.out) == (3, b"")
     assert told.err.startswith("quoth: not_found: ")
@@ -160,13 +160,13 @@ def test_where_there_is_no_log(alone: Command, tmp_path: Path) -> None:
     assert "Traceback" not in as_module.stderr
 
 
-def test_a_setting_that_is_none(alone: Command, directory: Path) -> None:
+def test_wrong_setting_is_refused(alone: Command, directory: Path) -> None:
     told = alone("pipeline", "audit", str(directory), "--conf", "spark.ui.enabled")
     assert told.status == 2
     assert "'spark.ui.enabled' is not NAME=VALUE" in told.err
 
 
-def test_without_java(alone: Command, directory: Path, tmp_path: Path) -> None:
+def test_missing_java_is_reported(alone: Command, directory: Path, tmp_path: Path) -> None:
     told = alone("pipeline", "audit", str(directory), environment={"JAVA_HOME": str(tmp_path)})
     assert (told.status, told.out) == (1, b"")
     first, hint = told.err.splitlines()
@@ -174,8 +174,7 @@ def test_without_java(alone: Command, directory: Path, tmp_path: Path) -> None:
     assert "openjdk-17" in hint
 
 
-def test_without_pyspark(alone: Command, directory: Path, tmp_path: Path) -> None:
-    """As where it was never installed: whoever imports it is told that it is not there."""
+def test_missing_pyspark_is_reported(alone: Command, directory: Path, tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('not there', name='pyspark')")
     told = alone("pipeline", "audit", str(directory), environment={"PYTHONPATH": str(tmp_path)})
     assert (told.status, told.out) == (1, b"")
@@ -186,7 +185,7 @@ def test_without_pyspark(alone: Command, directory: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("job", ["archive", pytest.param("compact", marks=long_form)])
 @starts_spark
-def test_a_job_fails_where_a_file_of_the_manifest_is_missing_or_damaged(
+def test_job_with_a_missing_or_damaged_file_of_the_manifest_fails(
     quoth: Command, topic: str, tmp_path: Path, job: str
 ) -> None:
     root = tmp_path / "archive"
@@ -232,7 +231,7 @@ def test_job_that_is_ended_with_java_and_its_tasks_at_work_ends_as_the_signal_sa
 
 
 def ends_by_sigterm(process: subprocess.Popen[bytes]) -> None:
-    """All of its processes get the signal, as from systemd, and timeout; it says nothing of its own."""
+    """Send the signal to all of its processes, as systemd does; it must print nothing."""
     os.killpg(process.pid, signal.SIGTERM)
     _, err = process.communicate(timeout=JOB_S)
     assert process.returncode == 128 + signal.SIGTERM, err

@@ -1,4 +1,4 @@
-"""`quoth pipeline`, every job on topics: what is not there, or damaged, is told before there is a session.
+"""`quoth pipeline`: every job refuses missing topics and damaged archives before there is a session.
 
 In this process: a command of its own loads PySpark for seconds each time.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit.broker.brokers import BrokerProcess
+from kit.machine.commands import Ended
 from kit.spark.replays import BEGAN, LOG, Record, write_archive
 from quoth import connect
 from quoth.spark.archive.manifest import NAME
@@ -35,7 +36,7 @@ AT_A_BROKER = ("archive", "stats", "replay")
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_topic_that_is_not_there_is_told(
+def test_unknown_topic_is_refused(
     job: str,
     broker: BrokerProcess,
     topic: str,
@@ -50,10 +51,7 @@ def test_topic_that_is_not_there_is_told(
     words = [one.format(**places, data=broker.topics_directory.parent) for one in JOBS[job]]
     at = ["--url", broker.url] if words[0] in AT_A_BROKER else []
     before = files_in(archive)
-    status = run_command(["pipeline", *words, *at, "--master", "no-such-master"])
-    out, err = capfd.readouterr()
-    assert (status, out) == (Status.NOT_FOUND, ""), err
-    said, hint = err.splitlines()
+    said, hint = refused(["pipeline", *words, *at], Status.NOT_FOUND, capfd)
     assert said.startswith("quoth: unknown_topic: ")
     assert "no-such-topic" in said
     assert topic not in said.replace("no-such-topic", "")
@@ -64,19 +62,24 @@ def test_topic_that_is_not_there_is_told(
 
 
 @pytest.mark.parametrize("job", ["archive", "compact", "replay"])
-def test_archive_that_is_none_to_go_on_with_is_told(
+def test_damaged_archive_is_refused(
     job: str, broker: BrokerProcess, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with connect(broker.url) as client:
         client.publish(topic, b"x")
     (tmp_path / NAME).write_bytes(b"{}")
     words = {"archive": [topic, "--url", broker.url], "compact": [], "replay": ["--url", broker.url]}[job]
-    status = run_command(["pipeline", job, str(tmp_path), *words, "--master", "no-such-master"])
+    said, _ = refused(["pipeline", job, str(tmp_path), *words], Status.FAILED, capfd)
+    assert said.startswith(f"quoth: damaged: {tmp_path / NAME} is no manifest")
+
+
+def refused(words: list[str], status: Status, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """Run a job that is refused; returns what happened and what to do."""
+    ended = run_command([*words, "--master", "no-such-master"])
     out, err = capfd.readouterr()
-    assert (status, out) == (Status.FAILED, ""), err
-    assert err.startswith(f"quoth: damaged: {tmp_path / NAME} is no manifest")
+    return Ended(ended, out.encode(), err).refused(status)
 
 
 def files_in(folder: Path) -> dict[Path, bytes]:
-    """What lies there."""
+    """Read all files of a folder."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

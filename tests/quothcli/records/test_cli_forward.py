@@ -1,22 +1,11 @@
-"""`quoth forward`: every record of a log arrives once, whatever is cut or killed on the way.
-
-QUOTH_LONG=1 besieges it many times as long; QUOTH_SEED repeats a siege that failed.
-"""
+"""`quoth forward`: every record of a log arrives once, with options, damage, outages of the broker."""
 
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -24,12 +13,11 @@ import pytest
 import quoth as client_package
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context
-from kit.broker.proxies import Meddler, Wire
+from kit.broker.proxies import Meddler
 from kit.client.forwarding import TOPIC, fill, mark_of, value
-from kit.deadlines import DEADLINE_S, eventually, pause
+from kit.deadlines import eventually
 from kit.disk.logs import put, segments
-from kit.machine.commands import Command, Running
-from kit.scale import times
+from kit.machine.commands import Command
 from quoth import Client
 from quothlog import Log, LogOptions, Writer
 from quothwire.batch import Flag, encode
@@ -38,29 +26,9 @@ from quothwire.headers import encode_headers
 from quothwire.protocol.binary_codec import Call
 from quothwire.protocol.messages import Operation
 
-BLOWS = 14
-
-WRITER = """
-import random, sys, time
-from quothlog import LogOptions, Writer
-rng = random.Random(int(sys.argv[2]))
-options = LogOptions(count_limit=200)
-with Writer(sys.argv[1], flush_records=20, flush_seconds=0.01, options=options) as writer:
-    number = writer.log.end_ordinal
-    print("ready", flush=True)
-    while number < int(sys.argv[3]):
-        writer.write(b"%d" % number)
-        number += 1
-        if rng.random() < 0.02:
-            time.sleep(0.005)
-    writer.flush()
-    print("done", flush=True)
-"""
-"""Writes the ordinal of each record as its value, and goes on where the log ends."""
-
 
 def stored(client: Client, topic: str = TOPIC) -> list[bytes]:
-    """All values of a topic; nothing is missing between them."""
+    """Read all values of a topic, which must have no gap."""
     found: list[bytes] = []
     for batch in client.batches(topic, on_gap=lambda gap: pytest.fail(f"{gap}")):
         found += batch.values
@@ -68,7 +36,7 @@ def stored(client: Client, topic: str = TOPIC) -> list[bytes]:
 
 
 def count_of(client: Client) -> int:
-    """How many records the topic holds, 0 if there is none yet."""
+    """Count the records of the topic, 0 if there is none yet."""
     return client.topic(TOPIC).count if TOPIC in client.topics() else 0
 
 
@@ -96,27 +64,27 @@ def test_goes_on_where_it_was_and_takes_what_has_come_since(
     assert stored(client) == [value(number) for number in range(300)]
 
 
-def test_without_its_state_it_looks_what_the_topic_holds(
+def test_lost_state_is_found_in_the_topic(
     alone: Command, target: BrokerProcess, client: Client, readings: Path
 ) -> None:
-    """Also beside records of others."""
+    """Beside records of other producers."""
     fill(readings, range(500))
     alone("forward", str(readings), target.url, "--once")
-    client.publish(TOPIC, b"of somebody else")
+    client.publish(TOPIC, b"of another producer")
     fill(readings, range(500, 600))
     mark_of(readings).unlink()
     assert alone("forward", str(readings), target.url, "--once", "--format", "raw").lines == ["100"]
-    assert stored(client) == [*map(value, range(500)), b"of somebody else", *map(value, range(500, 600))]
+    assert stored(client) == [*map(value, range(500)), b"of another producer", *map(value, range(500, 600))]
 
 
-def test_batches_that_no_broker_takes_any_more_arrive_without_what_it_refuses(
+def test_records_with_wrong_headers_arrive_without_them(
     alone: Command,
     target: BrokerProcess,
     client: Client,
     readings: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An older log took headers that are no map; no value and no key is held back for them."""
+    """An older log took headers that are no map."""
     good, bad = encode_headers({"n": b"v"}), b"\x81\xa1n\xa5text!"
     with monkeypatch.context() as before, Log.open(readings) as log:
         before.setattr("quothlog.appending.appender.check_new", lambda _: None)
@@ -142,9 +110,7 @@ def test_batches_that_no_broker_takes_any_more_arrive_without_what_it_refuses(
     assert client.topic(TOPIC).count == 18, "what went on without its headers is known again"
 
 
-def test_a_folder_that_holds_no_log_yet_is_named(
-    alone: Command, target: BrokerProcess, readings: Path
-) -> None:
+def test_folder_without_a_log_is_named(alone: Command, target: BrokerProcess, readings: Path) -> None:
     readings.mkdir()
     told = alone("forward", str(readings), target.url, "--once", "--format", "raw")
     assert (told.status, told.lines) == (0, ["0"])
@@ -167,10 +133,10 @@ def test_follows_a_writer_and_ends_when_it_is_asked_to(
     assert client.topic("other").count == 50
 
 
-def test_broker_that_has_forgotten_the_producer_is_asked_what_it_holds(
+def test_broker_that_has_forgotten_the_producer_is_asked_for_its_records(
     alone: Command, target: BrokerProcess, client: Client, readings: Path, context: Context
 ) -> None:
-    """Nobody knows then whether what was on its way was stored: the topic does."""
+    """Only the topic shows then which records were stored."""
     fill(readings, range(100))
     alone("forward", str(readings), target.url, "--once")
     fill(readings, range(100, 200))
@@ -192,10 +158,10 @@ def test_broker_that_has_forgotten_the_producer_is_asked_what_it_holds(
     assert stored(client) == [value(number) for number in range(200)]
 
 
-def test_source_that_lost_what_it_had_shown_loses_nothing_and_doubles_nothing(
+def test_source_that_lost_records_loses_and_doubles_nothing_more(
     alone: Command, target: BrokerProcess, client: Client, readings: Path, tmp_path: Path
 ) -> None:
-    """As by a loss of power: its ordinals are given to other records then."""
+    """After a power cut its ordinals are given to other records."""
     fill(readings, range(100))
     shutil.copytree(readings, tmp_path / "before")
     fill(readings, range(100, 200))
@@ -217,7 +183,7 @@ def test_source_that_lost_what_it_had_shown_loses_nothing_and_doubles_nothing(
     assert stored(client)[231:] == [value(number) for number in range(131, 140)]
 
 
-def test_what_is_damaged_at_the_source_is_told_and_the_rest_arrives(
+def test_damage_at_the_source_is_reported_and_the_rest_arrives(
     alone: Command, target: BrokerProcess, client: Client, readings: Path
 ) -> None:
     fill(readings, range(70), batch=7)
@@ -231,9 +197,7 @@ def test_what_is_damaged_at_the_source_is_told_and_the_rest_arrives(
     assert stored(client) == [value(number) for number in range(70) if not 28 <= number < 35]
 
 
-def test_a_broker_typed_wrongly_leaves_no_mark_that_holds_back_others(
-    alone: Command, readings: Path, target: BrokerProcess
-) -> None:
+def test_mistyped_broker_leaves_no_mark(alone: Command, readings: Path, target: BrokerProcess) -> None:
     fill(readings, range(10))
     assert alone("forward", str(readings), "no-address", "--once").status == 2
     assert list(readings.glob("*.forward")) == []
@@ -242,7 +206,7 @@ def test_a_broker_typed_wrongly_leaves_no_mark_that_holds_back_others(
     assert len(list(readings.glob("*.forward"))) == 1
 
 
-def test_trim_frees_what_is_forwarded_with_and_without_a_writer(
+def test_trim_removes_forwarded_segments_with_and_without_a_writer(
     alone: Command, target: BrokerProcess, client: Client, readings: Path
 ) -> None:
     fill(readings, range(100), batch=5, count_limit=20)
@@ -272,7 +236,7 @@ def test_rate_is_kept(alone: Command, target: BrokerProcess, client: Client, rea
     assert client.topic(TOPIC).count == 20
 
 
-def test_waits_for_a_broker_that_is_not_there_and_says_so_once(
+def test_missing_broker_is_awaited_and_reported_once(
     alone: Command, target: BrokerProcess, client: Client, readings: Path
 ) -> None:
     fill(readings, range(20))
@@ -334,7 +298,7 @@ def test_topic_of_one_broker_goes_to_another(
     ],
     ids=["no directory", "a broker's directory", "no topic", "no url", "no name", "from", "rate"],
 )
-def test_typed_wrongly_it_says_what_to_do(
+def test_mistyped_forward_is_refused(
     alone: Command, target: BrokerProcess, readings: Path, arguments: list[str], status: int, said: str
 ) -> None:
     fill(readings, range(3))
@@ -344,7 +308,7 @@ def test_typed_wrongly_it_says_what_to_do(
     assert said in told.err
 
 
-def test_state_is_of_one_forwarding_at_a_time_and_never_of_another_log(
+def test_state_belongs_to_one_process_and_one_log(
     alone: Command, target: BrokerProcess, client: Client, readings: Path
 ) -> None:
     fill(readings, range(10))
@@ -366,140 +330,3 @@ def test_state_is_of_one_forwarding_at_a_time_and_never_of_another_log(
     state.write_text("{}")
     assert alone("forward", str(readings), target.url, "--once").status == 1
     assert client.topic(TOPIC).count == 10
-
-
-class Device:
-    """A program that writes a log, killed and started again."""
-
-    def __init__(self, log: Path, rng: random.Random, goal: int) -> None:
-        self._log = log
-        self._rng = rng
-        self._goal = goal
-        log.mkdir()
-        self._process = self._start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        seed = str(self._rng.randrange(2**32))
-        command = [sys.executable, "-c", WRITER, str(self._log), seed, str(self._goal)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        return process
-
-    def kill(self) -> None:
-        """And start it again."""
-        self.close()
-        self._process = self._start()
-
-    def finish(self) -> None:
-        """Let it write what it has to."""
-        self._process.communicate(timeout=DEADLINE_S)
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.communicate()
-
-
-class Siege:
-    """A forwarder and the broker at its end that are killed, and a wire between them that is cut."""
-
-    def __init__(
-        self, alone: Command, target: BrokerProcess, wire: Wire, rng: random.Random, *arguments: str
-    ) -> None:
-        self._alone = alone
-        self._target = target
-        self._wire = wire
-        self._rng = rng
-        self._arguments = arguments
-        self.forwarder = self._forward()
-
-    def _forward(self) -> Running:
-        source, *options = self._arguments
-        return self._alone.start(
-            "forward", source, self._wire.url, "--topic", TOPIC, "--timeout", "1", *options
-        )
-
-    def lay(self, blows: int, *others: Callable[[], None]) -> None:
-        """So many blows, of these and of others, at random."""
-        for _ in range(blows):
-            pause(self._rng.random() * 0.4)  # as long as it takes to start; and in the middle of work
-            choice = (self.kill_forwarder, self.kill_target, self._wire.cut, self.swallow, *others)
-            blow = self._rng.choice(choice)
-            print(blow)
-            blow()
-
-    def kill_forwarder(self) -> None:
-        """And start it again."""
-        self.forwarder.end(signal.SIGKILL)
-        self.forwarder = self._forward()
-
-    def kill_target(self) -> None:
-        """And start it again."""
-        self._target.kill()
-        self._target.restart()
-
-    def swallow(self) -> None:
-        """What the broker says is lost for a while, and nobody is told."""
-        self._wire.turn_deaf()
-        pause(self._rng.random() * 0.2)
-        self._wire.cut()
-
-    def end(self, client: Client, goal: int) -> list[bytes]:
-        """Let everything arrive; returns it."""
-        eventually(lambda: count_of(client) >= goal, "all arrive", 60.0)
-        self.forwarder.end(signal.SIGTERM)
-        return stored(client)
-
-
-@pytest.mark.timeout(900)
-def test_every_record_of_a_device_arrives_once_whatever_is_cut_or_killed(
-    alone: Command, target: BrokerProcess, client: Client, readings: Path, rng: random.Random
-) -> None:
-    blows = times(BLOWS, 60 * BLOWS)
-    goal = blows * 400
-    with closing(Device(readings, rng, goal)) as device, Wire(target.url) as wire:
-        siege = Siege(alone, target, wire, rng, str(readings), "--trim")
-        siege.lay(blows, device.kill)
-        device.finish()
-        assert siege.end(client, goal) == [value(number) for number in range(goal)]
-    left = sum(path.stat().st_size for path in segments(readings))
-    assert left < 64_000, "the writer has let go of what is forwarded"
-
-
-@pytest.mark.timeout(900)
-def test_every_record_of_a_topic_arrives_once_whatever_is_cut_or_killed(
-    alone: Command,
-    target: BrokerProcess,
-    client: Client,
-    start_broker: StartBroker,
-    rng: random.Random,
-    tmp_path: Path,
-) -> None:
-    """From one broker to another, both of which are killed."""
-    source = start_broker(directory=tmp_path / "source", count_limit=500)
-    over = threading.Event()
-
-    def feed() -> int:
-        """Publish numbers until it is over; how many there were."""
-        with client_package.connect(source.url) as there, there.producer("orders", batch=20) as producer:
-            for number in count():
-                producer.send(value(number))
-                if number % 50 == 0 and over.wait(0.01):
-                    return number + 1
-        raise AssertionError
-
-    def kill_source() -> None:
-        source.kill()
-        source.restart()
-
-    with ThreadPoolExecutor() as pool, Wire(target.url) as wire:
-        fed = pool.submit(feed)
-        try:
-            state = str(tmp_path / "orders.forward")
-            siege = Siege(alone, target, wire, rng, source.url, "--from", "orders", "--state", state)
-            siege.lay(times(BLOWS, 60 * BLOWS), kill_source)
-        finally:
-            over.set()
-        goal = fed.result(DEADLINE_S)
-        assert siege.end(client, goal) == [value(number) for number in range(goal)]

@@ -1,4 +1,4 @@
-"""`quoth forward` where its state or the topic does not tell all: nothing twice, all of it, in order."""
+"""`quoth forward` with a lost state or a damaged topic: each record once, in order."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ fill = partial(forwarding.fill, batch=5)
 
 
 def stored(client: Client, topic: str = TOPIC) -> list[bytes]:
-    """All values of a topic."""
+    """Read all values of a topic."""
     return [one.value for one in client.read(topic, limit=100_000)]
 
 
-def test_trimmed_topic_gets_nothing_again_though_the_state_is_lost(
+def test_trimmed_topic_gets_nothing_twice_after_a_lost_state(
     alone: Command, target: BrokerProcess, client: Client, readings: Path
 ) -> None:
     fill(readings, range(50))
@@ -45,7 +45,7 @@ def test_trimmed_topic_gets_nothing_again_though_the_state_is_lost(
     assert stored(client) == [value(number) for number in range(50, 110)]
 
 
-def test_damage_in_the_topic_makes_nothing_come_twice_though_the_state_is_lost(
+def test_damaged_topic_gets_nothing_twice_after_a_lost_state(
     alone: Command, target: BrokerProcess, client: Client, readings: Path
 ) -> None:
     fill(readings, range(50))
@@ -61,10 +61,10 @@ def test_damage_in_the_topic_makes_nothing_come_twice_though_the_state_is_lost(
     assert (told.lines, told.err) == (["0"], "")
 
 
-def test_what_begins_behind_a_hole_waits_for_what_is_before_it(
+def test_records_behind_a_gap_wait_for_those_before_it(
     alone: Command, target: BrokerProcess, client: Client, readings: Path, context: Context
 ) -> None:
-    """The broker takes a hole where one is told: so nothing may overtake it there."""
+    """The broker takes an announced gap, so no batch may overtake another one there."""
     fill(readings, range(30))
     path = segments(readings)[0]
     data = bytearray(path.read_bytes())
@@ -86,7 +86,7 @@ def test_what_begins_behind_a_hole_waits_for_what_is_before_it(
     assert stored(client) == [value(number) for number in range(30) if not 10 <= number < 15]
 
 
-def test_second_forwarding_holds_back_what_a_first_may_trim_from_its_start_on(
+def test_second_forwarding_prevents_trimming_from_its_start_on(
     alone: Command,
     target: BrokerProcess,
     client: Client,
@@ -107,7 +107,7 @@ def test_second_forwarding_holds_back_what_a_first_may_trim_from_its_start_on(
         assert stored(there) == [value(number) for number in range(40)]
 
 
-def test_batch_larger_than_the_broker_takes_is_told_as_that(
+def test_too_large_batch_is_reported(
     alone: Command, start_broker: StartBroker, readings: Path, tmp_path: Path
 ) -> None:
     small = start_broker(directory=tmp_path / "small", frame_bytes_max=70_000)
@@ -130,7 +130,7 @@ def test_topic_is_not_forwarded_to_itself(
     assert stored(client) == [b"a", b"b"]
 
 
-def test_records_that_took_the_place_of_lost_ones_come_once_though_the_state_is_lost(
+def test_records_in_the_place_of_lost_ones_come_once_after_a_lost_state(
     alone: Command, target: BrokerProcess, client: Client, readings: Path, tmp_path: Path
 ) -> None:
     fill(readings, range(100))
@@ -151,10 +151,10 @@ def test_records_that_took_the_place_of_lost_ones_come_once_though_the_state_is_
     assert len(stored(client)) == 230
 
 
-def test_says_so_where_nothing_tells_how_far_it_was(
+def test_unknown_progress_is_an_error(
     alone: Command, target: BrokerProcess, client: Client, readings: Path
 ) -> None:
-    """The state is lost, and all that the topic held is trimmed: the broker just knows that it was there."""
+    """The state is lost, and all records of the topic are trimmed."""
     fill(readings, range(1_000))
     alone("forward", str(readings), target.url, "--once")
     client.trim(TOPIC, client.topic(TOPIC).last + 1)
@@ -165,7 +165,7 @@ def test_says_so_where_nothing_tells_how_far_it_was(
     assert stored(client) == []
 
 
-def test_state_that_could_not_hold_anything_back_is_no_state_to_trim_by(
+def test_trim_needs_a_state_in_the_directory_of_the_log(
     alone: Command, target: BrokerProcess, readings: Path, tmp_path: Path
 ) -> None:
     fill(readings, range(40), count_limit=10)
@@ -174,7 +174,7 @@ def test_state_that_could_not_hold_anything_back_is_no_state_to_trim_by(
         assert (told.status, "NAME.forward" in told.err) == (2, True), told.err
 
 
-def test_topic_that_was_restored_gets_what_it_lost(
+def test_restored_topic_gets_its_lost_records(
     alone: Command, target: BrokerProcess, client: Client, readings: Path, tmp_path: Path
 ) -> None:
     fill(readings, range(50))
@@ -193,7 +193,7 @@ def test_topic_that_was_restored_gets_what_it_lost(
     assert stored(client) == [value(number) for number in range(110)]
 
 
-def test_topic_that_is_deleted_while_it_is_looked_through_gets_all_of_it_anew(
+def test_topic_that_is_deleted_meanwhile_gets_all_records_again(
     alone: Command, target: BrokerProcess, client: Client, readings: Path, context: Context
 ) -> None:
     fill(readings, range(50))
@@ -212,10 +212,10 @@ def test_topic_that_is_deleted_while_it_is_looked_through_gets_all_of_it_anew(
     assert stored(client) == [value(number) for number in range(50)]
 
 
-def test_what_is_found_in_the_topic_is_synced_before_the_source_may_let_go_of_it(
+def test_records_found_in_the_topic_are_synced_before_the_source_is_trimmed(
     alone: Command, target: BrokerProcess, client: Client, readings: Path, context: Context
 ) -> None:
-    """Readers see what a loss of power may still take: so the segment is sealed first."""
+    """A power cut may still take readable records, so the segment is sealed first."""
     fill(readings, range(40), count_limit=10)
     alone("forward", str(readings), target.url, "--once", "--topic", TOPIC)
     mark_of(readings).unlink()

@@ -1,4 +1,4 @@
-"""Forwarding over a slow link, or to a broker that refuses for a while: all arrives in the end, and once."""
+"""Forwarding over a slow link, or to a broker that refuses for a while: each record arrives once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RATE = 150_000
 
 
 class Watching:
-    """What is told, counted."""
+    """Counts events."""
 
     def __init__(self) -> None:
         self.waited: list[str] = []
@@ -40,7 +40,7 @@ class Watching:
         self.records = 0
 
     def repeats(self, code: str) -> int:
-        """How often in a row it has waited because of this, up to now."""
+        """Count the last waits in a row for this code."""
         return sum(1 for _ in takewhile(lambda waited: waited == code, reversed(self.waited)))
 
     def forwarded(self, records: int, size: int) -> None:
@@ -69,7 +69,7 @@ def wire(broker: BrokerProcess) -> Iterator[Wire]:
         yield wire
 
 
-def test_batches_that_take_longer_than_is_waited_for_arrive_once(
+def test_batches_slower_than_the_timeout_arrive_once(
     wire: Wire, broker: BrokerProcess, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adaptive_timeout, "PATIENCE_S", 0.4)
@@ -91,7 +91,7 @@ def test_batches_that_take_longer_than_is_waited_for_arrive_once(
 
 
 @pytest.mark.parametrize("code", ["busy", "recovering", "stopping", "disk_low"])
-def test_the_pauses_stay_short_after_refusals_that_end_with_an_outage(
+def test_pauses_after_refusals_of_an_outage_stay_short(
     context: Context,
     broker: BrokerProcess,
     tmp_path: Path,
@@ -99,7 +99,7 @@ def test_the_pauses_stay_short_after_refusals_that_end_with_an_outage(
     monkeypatch: pytest.MonkeyPatch,
     code: str,
 ) -> None:
-    """Those after others grow: to ask often does not end a full disk."""
+    """The pauses after other refusals grow."""
     clock = SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic)
     monkeypatch.setattr(forwarder, "time", clock)
     with Log.open(tmp_path / "log") as log:
