@@ -94,7 +94,7 @@ def test_pages_hide_only_two_commands() -> None:
 
 
 def test_hints_name_commands_and_pages_that_exist() -> None:
-    """They name no file of the source tree."""
+    """No hint names a file of the source tree."""
     for code, row in CODES.items():
         assert not re.search(r"\b(client|broker|tools)/", row.hint), code
         for typed in re.findall(r"`quoth ([a-z ]+?)(?: [A-Z]+)?`", row.hint):

@@ -46,12 +46,7 @@ def test_common_options_are_explained_once() -> None:
     text = page(commands)
     common = [option for option in commands.params if option.opts[0] in COMMON]
     assert len(common) == len(COMMON)
-    assert [option.opts[0] for option in common if text.count(option.help) != 1] == []
-
-
-def test_help_has_no_pronoun_without_a_noun() -> None:
-    riddles = r"\b(nobody|somebody|whoever|his|(is|are) told)\b"
-    assert re.findall(rf"(?i)^.*{riddles}.*$", page(tree()), re.MULTILINE) == []
+    assert [option.opts[0] for option in common if text.count(getattr(option, "help", "")) != 1] == []
 
 
 def test_every_exit_status_is_explained() -> None:

@@ -244,7 +244,7 @@ def test_probe_measures_each_step_and_removes_its_topic(alone: Command, start_br
 
 
 def test_broker_that_cannot_store_a_record_is_a_failure(alone: Command, start_broker: StartBroker) -> None:
-    """It has started and answers."""
+    """A broker that has started and answers."""
     broker = start_broker()
     topics = broker.topics_directory
     topics.rename(topics.with_name("elsewhere"))

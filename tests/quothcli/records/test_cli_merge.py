@@ -76,7 +76,7 @@ def test_pattern_without_a_topic_is_refused(quoth: Command, topic: str) -> None:
 
 
 def test_watermark_is_an_object_between_the_records(quoth: Command, client: Client, names: list[str]) -> None:
-    """It goes on without records, so that a window of time can be closed."""
+    """Without records it goes on, so that a window of time can be closed."""
     first = client.publish(names[0], b"1").last
     tail = quoth.start(
         "tail", *names, "--after", "0", "--merge", "--watermark", "--format", "jsonl", stderr=None
