@@ -1,5 +1,5 @@
 # Makes .venv with the project in it, editable; sourced by the scripts beside it.
-# An environment that fits is left as it is, so only the first run needs the network.
+# An environment that fits stays as it is, so only the first run needs the network.
 # QUOTH_PYTHON chooses the interpreter; else it is python3, or the newest of those that are named below.
 
 root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -22,7 +22,7 @@ set_up() {
     printf '%s\n' "$stamp" >"$venv/quoth$1.stamp"
 }
 
-# An environment fits if its installation was finished for this pyproject.toml at this place, and if it works.
+# True if the environment was installed completely for this pyproject.toml at this place, and works.
 fits() {
     [ "$(cat "$venv/quoth$1.stamp" 2>/dev/null)" = "$stamp" ] || return
     "$venv/bin/python" -c 'import xxhash, zmq' 2>/dev/null || return
@@ -38,7 +38,7 @@ find_python() {
     stop "Quoth needs Python 3.11 or newer; on Debian type: sudo apt-get install python3 python3-venv"
 }
 
-# Debian keeps what `python -m venv` needs in a package of its own.
+# On Debian, `python -m venv` needs a package of its own.
 find_ensurepip() {
     if has_ensurepip; then return; fi
     package="$("$python" -c 'import sys; print("python{}.{}-venv".format(*sys.version_info))')"
@@ -48,7 +48,7 @@ find_ensurepip() {
 
 has_ensurepip() { "$python" -c 'import ensurepip' 2>/dev/null; }
 
-# apt_install PACKAGE...: on a Debian where we may; whoever needs them looks whether they are there afterwards.
+# apt_install PACKAGE...: installs them on a Debian if that is allowed; the caller checks for the result.
 apt_install() {
     if command -v apt-get >/dev/null && as_root true 2>/dev/null; then
         say "installing $* ..."

@@ -1,4 +1,4 @@
-"""What the tests of the command share: `quoth` as a real process, ended by its pid whatever happens."""
+"""Fixtures of the tests of the command: `quoth` as a real process, which is ended with its test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def quoth(broker: BrokerProcess, running: list[Running]) -> Command:
 
 @pytest.fixture
 def fill(quoth: Command, topic: str) -> Callable[..., list[int]]:
-    """Publish values to the topic of this test and tell their pointers."""
+    """Publishes values to the topic of this test; returns their pointers."""
 
     def publish(*values: bytes) -> list[int]:
         told = quoth("pub", topic, "--format", "json", stdin=b"\n".join(values))
@@ -51,13 +51,13 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _no_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The contexts of whoever runs the tests are no part of them."""
+    """Hide the contexts of the user from the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.fixture
 def target(start_broker: StartBroker, tmp_path: Path) -> BrokerProcess:
-    """The broker that a forwarding leads to."""
+    """The broker to which a log is forwarded."""
     return start_broker(directory=tmp_path / "target")
 
 
@@ -70,5 +70,5 @@ def client(target: BrokerProcess) -> Iterator[Client]:
 
 @pytest.fixture
 def readings(tmp_path: Path) -> Path:
-    """Where the embedded log is that is forwarded."""
+    """The directory of the embedded log that is forwarded."""
     return tmp_path / forwarding.TOPIC

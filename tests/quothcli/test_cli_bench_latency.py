@@ -20,8 +20,7 @@ from kit.machine.commands import Command
 from quothcli.bench import load, schedule
 from quothcli.bench.latency import COLUMNS
 from quothcli.bench.report import Report
-from quothcli.printing.formats import Format
-from quothcli.printing.output import Printer
+from quothcli.printing.output import Format, Printer
 from quothwire.errors import Unavailable, error
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import Operation, Ping, Pong

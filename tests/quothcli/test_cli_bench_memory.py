@@ -11,8 +11,7 @@ from kit.machine.processes import needs_proc
 from quothcli.bench.figures import Spread
 from quothcli.bench.memory import APPEND_GOAL, COLUMNS, RECORD_GOAL
 from quothcli.bench.report import Report
-from quothcli.printing.formats import Format
-from quothcli.printing.output import Printer
+from quothcli.printing.output import Format, Printer
 
 SHORT = (
     *("--batches", "200", "--topics", "50", "--waits", "200", "--pairs", "1"),

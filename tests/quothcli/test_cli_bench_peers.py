@@ -17,8 +17,7 @@ from quothcli.bench.peers.comparison import TRIALS, Name, fastest
 from quothcli.bench.peers.work import Peer, Way, Work, foreign, missing
 from quothcli.bench.processes import Clients
 from quothcli.bench.server import free_ports, serving
-from quothcli.printing.formats import Format
-from quothcli.printing.output import Printer
+from quothcli.printing.output import Format, Printer
 from quothwire.errors import BrokerFailure, Disconnected, error
 
 REDIS = "skipped: redis-server is not installed, or not in PATH: apt install redis-server"

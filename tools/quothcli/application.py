@@ -1,4 +1,4 @@
-"""The application behind `quoth`: composes its commands, runs one, turns the outcome into an exit status."""
+"""Composes the commands of `quoth`, runs one, and turns its outcome into an exit status."""
 
 from __future__ import annotations
 
@@ -8,59 +8,64 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer._completion_classes import completion_init
+from typer.completion import shell_complete
 
-from quothcli.cli import completion
-from quothcli.cli.command import Group, Meant, Row, UsageError, app, built, examples_text, show_help
-from quothcli.cli.exit_status import Status, complain, guarded, open_streams
-from quothcli.cli.options import Ctx, Form, Timeout, Url
-from quothcli.cli.session import Chosen
-from quothcli.cli.usage import mistake
+from quothcli.cli.aliases import Meant, UsageError
+from quothcli.cli.command import Group, LazyCommand, app, built, examples_text, show_help
+from quothcli.cli.exit_status import Status, guarded, open_streams, report_error
+from quothcli.cli.options import COMPLETION_VARIABLE, Ctx, Form, Timeout, Url
+from quothcli.cli.session import Session
+from quothcli.cli.usage import text_and_hint
 from quothwire.text.variables import check_variables
 from quothwire.version import VERSION
 
 COMMANDS = {
-    name: Row(f"quothcli.{module}", sentence)
-    for name, (module, sentence) in {
-        "serve": ("commands.broker.serve", "Run a broker in the foreground until SIGTERM or Ctrl-C."),
-        "config": ("commands.about.config", "The configuration of a broker: show it, check it, begin one."),
-        "service": ("commands.broker.service", "The broker as a service of systemd: install, uninstall."),
-        "demo": ("commands.about.demo", "Publish the lines of a file, read them back, compare."),
-        "pub": ("commands.records.publish", "Publish every VALUE, every FILE, or every line of stdin."),
-        "tail": ("commands.records.reading", "Print records as they come, until Ctrl-C."),
-        "read": ("commands.records.reading", "Print the records that are there now, oldest first, and end."),
-        "get": ("commands.records.reading", "Print the record with exactly this pointer."),
-        "count": ("commands.records.ranges", "Count records, without reading them."),
-        "split": ("commands.records.ranges", "Divide records into parts that are about equal."),
-        "forward": (
+    name: LazyCommand(f"quothcli.{module}", sentence)
+    for name, module, sentence in (
+        ("serve", "commands.broker.serve", "Run a broker in the foreground until SIGTERM or Ctrl-C."),
+        ("config", "commands.about.config", "The configuration of a broker: show it, check it, begin one."),
+        ("service", "commands.broker.service", "The broker as a service of systemd: install, uninstall."),
+        ("demo", "commands.about.demo", "Publish the lines of a file, read them back, compare."),
+        ("pub", "commands.records.publish", "Publish every VALUE, every FILE, or every line of stdin."),
+        ("tail", "commands.records.reading", "Print records as they come, until Ctrl-C."),
+        ("read", "commands.records.reading", "Print the records that are there now, oldest first, and end."),
+        ("get", "commands.records.reading", "Print the record with exactly this pointer."),
+        ("count", "commands.records.ranges", "Count records, without reading them."),
+        ("split", "commands.records.ranges", "Divide records into parts that are about equal."),
+        (
+            "forward",
             "commands.records.forward",
             "Carry a log to a topic of a broker, each record exactly once.",
         ),
-        "topic": ("commands.broker.topics", "List, show, make, change, trim and delete topics."),
-        "transaction": (
+        ("topic", "commands.broker.topics", "List, show, make, change, trim and delete topics."),
+        (
+            "transaction",
             "commands.broker.transaction",
             "Show and abort transactions, which a topic gets whole or not.",
         ),
-        "status": ("commands.broker.status", "Show all topics in a table: what each holds and keeps."),
-        "ping": ("commands.broker.status", "Measure one round trip to the broker."),
-        "top": ("commands.broker.top", "Watch the broker and its busiest topics, until Ctrl-C."),
-        "ctx": ("commands.about.ctx", "Name brokers, and choose the one that commands ask."),
-        "log": ("commands.files.log", "Look at a log's files, with or without a broker; repair them."),
-        "backup": ("commands.files.backup", "Copy topics, as they are now or were at a time, into a folder."),
-        "restore": ("commands.files.backup", "Put topics of a backup into the data directory of a broker."),
-        "doctor": ("commands.doctor.command", "Check the machine, the data directory and the broker."),
-        "pipeline": (
+        ("status", "commands.broker.status", "Show all topics in a table: what each holds and keeps."),
+        ("ping", "commands.broker.status", "Measure one round trip to the broker."),
+        ("top", "commands.broker.top", "Watch the broker and its busiest topics, until Ctrl-C."),
+        ("ctx", "commands.about.ctx", "Name brokers, and choose the one that commands ask."),
+        ("log", "commands.files.log", "Look at a log's files, with or without a broker; repair them."),
+        ("backup", "commands.files.backup", "Copy topics, as they are now or were at a time, into a folder."),
+        ("restore", "commands.files.backup", "Put topics of a backup into the data directory of a broker."),
+        ("doctor", "commands.doctor.command", "Check the machine, the data directory and the broker."),
+        (
+            "pipeline",
             "commands.pipeline.command",
             "Jobs on Spark: look after topics too large for one process.",
         ),
-        "bench": ("bench.commands", "Measure how fast the broker is on this machine."),
-        "errors": ("commands.about.errors", "Explain the codes of errors: what happened, what to do."),
-        "help": ("commands.about.pages", "Print a page about Quoth, or the help of a command."),
-        "completion": ("commands.about.shells", "Print the script that lets a shell complete what is typed."),
-        "reference": ("commands.about.reference", "Print a page with all commands, in Markdown."),
-    }.items()
+        ("bench", "bench.commands", "Measure how fast the broker is on this machine."),
+        ("errors", "commands.about.errors", "Explain the codes of errors: what happened, what to do."),
+        ("help", "commands.about.pages", "Print a page about Quoth, or the help of a command."),
+        ("completion", "commands.about.shells", "Print the script that lets a shell complete what is typed."),
+        ("reference", "commands.about.reference", "Print a page with all commands, in Markdown."),
+    )
 }
-"""The module that brings each command, and what it is for, in the order in which they are listed. Loading all
-of them takes longer than most commands do."""
+"""All commands in the order of the help. Each is loaded when it is typed, since loading all takes longer than
+most of them do."""
 _EXAMPLES = (
     "quoth serve --dir quoth-data",
     "quoth pub greetings 'hello, world'",
@@ -76,44 +81,48 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def root() -> Group:
-    """All commands, each loaded when it is typed."""
+    """Make the group of all commands; each is loaded when it is typed."""
     text = "Quoth, a log-based message broker: what was said, in order, for as long as you keep it."
     return built(app(_before, text, epilog=examples_text(_EXAMPLES), rows=COMMANDS))
 
 
 def tree() -> Group:
-    """All commands, loaded."""
+    """Make the group of all commands and load them."""
     group = root()
     group.load()
     return group
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Parse and invoke, without what typer does about errors by itself: `guarded` knows better."""
-    if shell := os.environ.get(completion.VARIABLE):
-        completion.answer(shell, arguments, root())
-        return Status.DONE
+    """Parse and invoke. Typer's own handling of errors is not used: `guarded` does it."""
     try:
         group = root()
+        if instruction := os.environ.get(COMPLETION_VARIABLE):
+            return _complete(group, instruction)
         with group.make_context("quoth", list(arguments)) as context:
             return int(group.invoke(context) or Status.DONE)
     except typer.Exit as end:
         return end.exit_code
     except Meant as problem:
         line = shlex.join(["quoth", *arguments[: len(arguments) - problem.number], *problem.words])
-        complain("usage", problem.format_message(), f"type `{line}`")
+        report_error("usage", problem.format_message(), f"type `{line}`")
         return Status.USAGE
     except UsageError as problem:
-        text, hint = mistake(problem)
-        complain("usage", text, hint or f"`{_path(problem)} --help` shows how")
+        text, hint = text_and_hint(problem)
+        report_error("usage", text, hint or f"`{_path(problem)} --help` shows how")
         return Status.USAGE
 
 
-def _keys() -> Iterable[str]:
-    """The daemon's keys, which an unknown variable is compared with."""
-    from quothd.config.config import KEYS
+def _complete(group: Group, instruction: str) -> int:
+    """Answer a shell that asks what could be typed next."""
+    completion_init()
+    return shell_complete(group, {}, "quoth", COMPLETION_VARIABLE, instruction)
 
-    return KEYS
+
+def _path(problem: Any) -> str:
+    """Return the command that was typed wrongly."""
+    context = getattr(problem, "ctx", None)
+    return str(context.command_path) if context is not None else "quoth"
 
 
 def _version(wanted: bool) -> None:
@@ -122,10 +131,11 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _path(problem: Any) -> str:
-    """The command that was typed wrongly."""
-    context = getattr(problem, "ctx", None)
-    return str(context.command_path) if context is not None else "quoth"
+def _keys() -> Iterable[str]:
+    """Return the daemon's keys; an unknown variable is compared with them."""
+    from quothd.config.config import KEYS
+
+    return KEYS
 
 
 def _before(
@@ -138,7 +148,7 @@ def _before(
     timeout: Timeout = None,
     form: Form = None,
 ) -> None:
-    """Keep what was said before the command. Raises ``bad_setting`` for a variable that does not exist."""
+    """Keep the options before the command. Raises ``bad_setting`` for a variable that does not exist."""
     check_variables(os.environ, _keys)
-    context.obj = Chosen(url, timeout, form, ctx)
+    context.obj = Session(url, timeout, form, ctx)
     show_help(context)

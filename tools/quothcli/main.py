@@ -1,7 +1,7 @@
-"""The entry of the command `quoth`. It imports next to nothing, so that Ctrl-C is heard from the beginning.
+"""The entry of the command `quoth`. It imports little, so that Ctrl-C works from the beginning.
 
-Loading the application takes a few tenths of a second. There is nothing to tidy up before a command runs, nor
-after it, and an exception could come up anywhere in the interpreter: an interrupt simply ends the process.
+Loading the application takes a few tenths of a second. Before a command runs, and after it, there is nothing
+to clean up, and an exception could be raised anywhere in the interpreter: an interrupt ends the process.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that was typed, and exit."""
-    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored, as by nohup
-    if heard:
+    interruptible = (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )  # else it is ignored, as by nohup
+    if interruptible:
         signal.signal(signal.SIGINT, _end)
-    gc.disable()  # what is loaded stays: to look for garbage in it takes a twentieth of the start
+    gc.disable()  # the modules stay: a search for garbage in them takes a twentieth of the start
     from quothcli.application import run
 
     gc.freeze()
     gc.enable()
     try:
-        if heard:
+        if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         status = run(sys.argv[1:] if arguments is None else arguments)
-        if heard:
+        if interruptible:
             signal.signal(signal.SIGINT, _end)
     except KeyboardInterrupt:
         status = INTERRUPTED

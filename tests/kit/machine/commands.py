@@ -34,6 +34,14 @@ class Ended(NamedTuple):
         """The lines of its output."""
         return self.out.decode().splitlines()
 
+    def refused(self, status: int) -> tuple[str, str]:
+        """Check that it printed nothing and failed in two lines; returns what happened and what to do."""
+        assert (self.status, self.out) == (status, b""), self
+        happened, advice = self.err.splitlines()
+        assert happened.startswith("quoth: ")
+        assert advice.startswith("hint: ")
+        return happened, advice
+
     @property
     def objects(self) -> list[Any]:
         """The lines of its output as JSON."""

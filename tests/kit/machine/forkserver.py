@@ -34,20 +34,13 @@ MODULES = (
     *("quothd.main", "quothcli.application", "quoth.client", "quoth.producer", "quoth.reader"),
     "quoth.transaction",
     *("quothlog.log", "quothlog.reader", "asyncio", "logging", "rich.live", "rich.text"),
-    *(
-        "quothcli.commands.files.backup",
-        "quothcli.commands.about.config",
-        "quothcli.commands.about.demo",
-        "quothcli.commands.records.forward",
-        "quothcli.commands.files.log",
-    ),
-    *(
-        "quothcli.commands.records.publish",
-        "quothcli.commands.records.reading",
-        "quothcli.commands.broker.status",
-        "quothcli.commands.broker.topics",
-        "quothcli.commands.files.verify",
-    ),
+    *(f"quothcli.commands.about.{name}" for name in ("config", "ctx", "demo", "errors", "pages", "shells")),
+    *(f"quothcli.commands.broker.{name}" for name in ("serve", "service", "status", "top", "topics")),
+    *("quothcli.commands.broker.transaction", "quothcli.commands.doctor.command"),
+    *(f"quothcli.commands.doctor.{name}" for name in ("broker", "directory", "machine", "probe")),
+    *(f"quothcli.commands.files.{name}" for name in ("backup", "segments", "verify")),
+    *(f"quothcli.commands.records.{name}" for name in ("forward", "publish", "ranges", "reading")),
+    *("quothd.config.template", "quothd.config.check", "quothlog.recovery.repair", "quothlog.writer"),
 )
 """What is loaded: the daemon, the command line with many commands, the client, and what commands use."""
 

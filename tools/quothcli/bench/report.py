@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import zmq
 
 from quothcli.bench.figures import Spread
-from quothcli.printing.formats import Format
-from quothcli.printing.output import Printer, bytes_text
+from quothcli.printing.output import Format, Printer
+from quothcli.printing.text import bytes_text
 
 _GAP = "  "
 _CPU_INFO = Path("/proc/cpuinfo")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import quoth
 from quothcli.bench.processes import cpu_seconds
 from quothcli.bench.server import serving
-from quothcli.cli.address import is_here
+from quothcli.cli.session import is_here
 
 _READY = "quothd: ready "
 _COMMAND = (sys.executable, "-c", "from quothd.main import main; main()")

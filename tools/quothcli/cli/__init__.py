@@ -1,1 +1,1 @@
-"""What commands share: options, sessions, exit statuses, completion."""
+"""Options, sessions, exit statuses: the parts of the command line that commands share."""

@@ -1,7 +1,17 @@
-"""Words that people type for a command, because another program calls it so. They are answered, not run: what
-is learnt is the command, and a script does not depend on a second name."""
+"""Words that people type for a command, because another program calls it so.
+
+They are answered with the line to type, not run: a script does not depend on a second name.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from quothwire.errors import QuothError
 
 _LS = ("list", "show-all")
 _RM = ("delete", "del", "remove")
@@ -30,4 +40,47 @@ MEANT: dict[tuple[str, ...], tuple[str, ...]] = {
     **{("ctx", word): ("ctx rm",) for word in _RM},
     ("log", "list"): ("log ls",),
 }
-"""What is meant, by what is typed behind `quoth`: the first of these that takes the words that follow."""
+"""The commands for what is typed behind `quoth`: the first one that takes the words that follow is meant."""
+
+UsageError: Any = typer.BadParameter.__base__
+"""Raised for everything that was typed wrongly; its module depends on Typer's version."""
+
+
+class Meant(UsageError):  # type: ignore[misc]
+    """Raised for an alias. number: how many of the last words it stands for. words: the ones to type."""
+
+    def __init__(self, text: str, context: Any, number: int, words: Sequence[str]) -> None:
+        super().__init__(text, context)
+        self.number = number
+        self.words = words
+
+
+def line_meant(context: Any, path: tuple[str, ...], following: Sequence[str]) -> list[str]:
+    """Return the words to type for an alias and the words that follow it.
+
+    They parse; if there is no other way, without those that follow.
+    """
+    meanings = [meaning.split() for meaning in MEANT[path]]
+    if meanings[0][0].startswith("-"):
+        return meanings[0]
+    for words in ([*meaning, *following] for meaning in meanings):
+        if line := _parsed(context.find_root(), words):
+            return line
+    return _parsed(context.find_root(), meanings[0]) or [*meanings[0], "--help"]
+
+
+def _parsed(context: Any, words: Sequence[str]) -> list[str]:
+    """Parse words without calling their command; returns those to type, none if they do not parse."""
+    if any(word in context.help_option_names for word in words):
+        return []  # parsing would print the help
+    left = list(words)
+    try:
+        while isinstance(context.command, TyperGroup):
+            command: Any
+            name, command, left = context.command.resolve_command(context, left)
+            context = command.make_context(name, left, parent=context)
+    except Meant as problem:
+        return list(problem.words)
+    except (UsageError, QuothError, IndexError):
+        return []
+    return list(words)

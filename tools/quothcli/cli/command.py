@@ -1,4 +1,4 @@
-"""Making a command: a function, with its help from its docstring and examples below the options."""
+"""Makes commands of functions: the help is the docstring, examples stand below the options."""
 
 from __future__ import annotations
 
@@ -13,40 +13,46 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
-from quothcli.cli.aliases import MEANT
+from quothcli.cli.aliases import MEANT, Meant, UsageError, line_meant
 from quothcli.cli.exit_status import Status
-from quothcli.cli.options import with_ctx
-from quothwire.errors import QuothError
 from quothwire.text.paths import given_path
 from quothwire.text.suggestion import nearest
 
 Run = Callable[..., int | None]
-"""What a command does; it returns an exit status, or None for 0."""
+"""The function of a command; it returns an exit status, or None for 0."""
 Function = TypeVar("Function", bound=Run)
-UsageError: Any = typer.BadParameter.__base__
-"""What is raised for everything that was typed wrongly; where it comes from depends on typer's version."""
 
 
-class Meant(UsageError):  # type: ignore[misc]
-    """Another command is meant by what was typed: the last words of it, so many, mean these words."""
+class LazyCommand(NamedTuple):
+    """A command that is loaded when it is typed: its module, and the first sentence of its help.
 
-    def __init__(self, text: str, context: Any, number: int, words: Sequence[str]) -> None:
-        super().__init__(text, context)
-        self.number = number
-        self.words = words
-
-
-class Row(NamedTuple):
-    """A command that is loaded when it is typed: the module whose `add` brings it, and what it is for."""
+    The module has an `app`: a group of this name, or single commands, this one among them.
+    """
 
     module: str
     sentence: str
 
 
+class SharedOptions(NamedTuple):
+    """Options in the place of one parameter of a command: `Annotated[Session, SharedOptions(...)]`.
+
+    options: the annotation of each option by its name. make: called with the context and all options by name,
+    None for what was not typed; returns the value of the parameter.
+    """
+
+    options: Mapping[str, Any]
+    make: Callable[..., Any]
+
+
+def as_typed(_context: typer.Context, **typed: Any) -> dict[str, Any]:
+    """Return the options of a `SharedOptions` as a map."""
+    return typed
+
+
 class Group(TyperGroup):
     """Commands under one name. rows: those that are loaded when they are typed, in the order of the help."""
 
-    rows: Mapping[str, Row] = {}
+    rows: Mapping[str, LazyCommand] = {}
 
     def load(self) -> None:
         """Load all commands, and those below them."""
@@ -57,13 +63,13 @@ class Group(TyperGroup):
         self.commands = {name: self.commands[name] for name in self.list_commands(None)}
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """The names, in the order in which the help lists them."""
+        """Return the names, in the order in which the help lists them."""
         return list(self.rows or self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """The command of a name, loaded by now; None if there is none."""
+        """Load the command of a name; None if there is none."""
         if cmd_name in self.rows and cmd_name not in self.commands:
-            self.commands.update(_brought_by(self.rows[cmd_name].module))
+            self.commands[cmd_name] = _load(self.rows[cmd_name].module, cmd_name)
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -83,43 +89,16 @@ class Group(TyperGroup):
             path = (*ctx.command_path.split()[1:], name)
             text = f"there is no command `quoth {' '.join(path)}`"
             if path in MEANT:
-                raise Meant(text, ctx, len(args) + len(path) - 1, _meant(ctx, path, args[1:]))
+                raise Meant(text, ctx, len(args) + len(path) - 1, line_meant(ctx, path, args[1:]))
             near = nearest(name, self.list_commands(ctx))
             raise UsageError(text + (f"; did you mean {near}?" if near else ""), ctx)
         return super().resolve_command(ctx, args)
 
 
-def _meant(context: Any, path: tuple[str, ...], following: Sequence[str]) -> list[str]:
-    """The words to type for an alias and the words that follow it. They parse, if need be without those."""
-    meanings = [meaning.split() for meaning in MEANT[path]]
-    if meanings[0][0].startswith("-"):
-        return meanings[0]
-    for words in ([*meaning, *following] for meaning in meanings):
-        if line := _parsed(context.find_root(), words):
-            return line
-    return _parsed(context.find_root(), meanings[0]) or [*meanings[0], "--help"]
-
-
-def _parsed(context: Any, words: Sequence[str]) -> list[str]:
-    """The words that stand for a line of words without calling its command; empty if it does not parse."""
-    if any(word in context.help_option_names for word in words):
-        return []  # parsing would print the help
-    left = list(words)
-    try:
-        while isinstance(context.command, Group):
-            name, found, left = context.command.resolve_command(context, left)
-            context = found.make_context(name, left, parent=context)
-    except Meant as problem:
-        return list(problem.words)
-    except (UsageError, QuothError, IndexError):
-        return []
-    return list(words)
-
-
 def app(
-    before: Run, help_text: str, *, epilog: str = "", rows: Mapping[str, Row] | None = None
+    before: Run, help_text: str, *, epilog: str = "", rows: Mapping[str, LazyCommand] | None = None
 ) -> typer.Typer:
-    """Make a group of commands. before: what is called before each of them, and where none is typed."""
+    """Make a group of commands. before: called before each of them, and where none is typed."""
     made = typer.Typer(
         cls=type("Group", (Group,), {"rows": dict(rows or {})}),
         help=help_text,
@@ -132,26 +111,30 @@ def app(
     return made
 
 
-def group(help_text: str, rows: Mapping[str, Row] | None = None) -> typer.Typer:
+def group(help_text: str = "", rows: Mapping[str, LazyCommand] | None = None) -> typer.Typer:
     """Make a group of commands below the main one. Alone it prints its help, which is no success.
 
-    rows: commands that are loaded when they are typed.
+    help_text: empty for the single commands of a module. rows: commands that are loaded when they are typed.
     """
     return app(show_help, help_text, rows=rows)
 
 
 def built(made: typer.Typer) -> Group:
-    """Make what can be run of a group."""
+    """Make the command of a group."""
     group: Any = typer.main.get_command(made)
     assert isinstance(group, Group)
     return group
 
 
-def _brought_by(module: str) -> dict[str, Any]:
-    """The commands that a module adds, by their names."""
-    made = app(show_help, "")
-    import_module(module).add(made)
-    return dict(built(made).commands)
+def _load(module: str, name: str) -> Any:
+    """Import the module of a command and make the command."""
+    loaded = import_module(module)
+    if hasattr(loaded, "add"):  # `bench`
+        made = group()
+        loaded.add(made)
+        return built(made).commands[name]
+    found = built(loaded.app)
+    return found if found.help else found.commands[name]
 
 
 def show_help(context: typer.Context) -> None:
@@ -162,68 +145,71 @@ def show_help(context: typer.Context) -> None:
 
 
 def examples_text(examples: Sequence[str]) -> str:
-    """Examples as they stand below a help text, their lines kept."""
+    """Lay out examples as they stand below a help text, their lines kept."""
     return "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
-
-
-def spread(name: str, options: Mapping[str, Any]) -> Callable[[Run], Run]:
-    """Put options in the place of the parameter of this name, which gets a map of what was typed.
-
-    options: the annotation of each by its name. The map has None for what was not typed.
-    """
-
-    def put(function: Run) -> Run:
-        @wraps(function)
-        def run(**typed: Any) -> int | None:
-            typed[name] = {option: typed.pop(option) for option in options}
-            return function(**typed)
-
-        parameters: dict[str, inspect.Parameter] = {}
-        for one in inspect.signature(function, eval_str=True).parameters.values():
-            spread_out = options if one.name == name else {one.name: one.annotation}
-            default = None if one.name == name else one.default
-            for option, annotation in spread_out.items():
-                parameters[option] = inspect.Parameter(
-                    option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-                )
-        run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-        run.__annotations__ = {option: one.annotation for option, one in parameters.items()}
-        return run
-
-    return put
 
 
 def command(group: typer.Typer, name: str, *examples: str) -> Callable[[Function], Function]:
     """Put a function into a group as a command."""
 
     def put(function: Function) -> Function:
-        group.command(name, epilog=examples_text(examples))(with_ctx(_without_empty_paths(function)))
+        group.command(name, epilog=examples_text(examples))(_with_plain_options(function))
         return function
 
     return put
 
 
-def _without_empty_paths(function: Run) -> Run:
-    """Let every argument and option that is a path raise ``bad_setting`` if it is empty."""
+def _with_plain_options(function: Run) -> Run:
+    """Wrap a function so that each of its parameters is one option or argument, as Typer takes them."""
+    known = inspect.signature(function, eval_str=True).parameters
+    parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    all_shared: dict[str, SharedOptions] = {}
+    for one in known.values():
+        if shared := next(
+            (told for told in _metadata(one.annotation) if isinstance(told, SharedOptions)), None
+        ):
+            all_shared[one.name] = shared
+        elif one.name != "context":
+            _refuse_empty_path(one)
+            parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    for shared in reversed(all_shared.values()):  # so those of the session, the first parameter, stand last
+        parameters += [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            for name, annotation in shared.options.items()
+        ]
 
     @wraps(function)
-    def run(**typed: Any) -> int | None:
+    def run(context: typer.Context, **typed: Any) -> int | None:
+        for name, shared in all_shared.items():
+            options = {option: typed.pop(option) for option in shared.options}
+            typed[name] = shared.make(context, **options)
+        if "context" in known:
+            typed["context"] = context
         return function(**typed)
 
-    signature = inspect.signature(function, eval_str=True)
-    for one in signature.parameters.values():
-        kind, *told = get_args(one.annotation) if get_origin(one.annotation) is Annotated else (None,)
-        if told and Path in (kind, *_inside(kind)):
-            info = told[0]
-            longest = max(getattr(info, "param_decls", None) or (), key=len, default="")
-            info.parser = partial(given_path, what=longest or info.metavar or one.name)
-    run.__signature__ = signature  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
 
 
-def _inside(kind: Any) -> Iterator[Any]:
-    """The types that a type is made of: those of a list, of what may be None."""
+def _metadata(annotation: Any) -> Sequence[Any]:
+    return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+
+
+def _refuse_empty_path(parameter: inspect.Parameter) -> None:
+    """Let an argument or option that is a path raise ``bad_setting`` if it is empty."""
+    told = _metadata(parameter.annotation)
+    if told and Path in _types_in(get_args(parameter.annotation)[0]):
+        longest = max(getattr(told[0], "param_decls", None) or (), key=len, default="")
+        told[0].parser = partial(given_path, what=longest or told[0].metavar or parameter.name)
+
+
+def _types_in(kind: Any) -> Iterator[Any]:
+    """Yield a type and those that it is made of, like the items of a list."""
+    yield kind
     for one in get_args(kind):
-        yield one
-        yield from _inside(one)
+        yield from _types_in(one)
+
+
+Row = LazyCommand
+"""The name by which `bench` calls it."""

@@ -1,12 +1,11 @@
-"""Contexts: brokers under names of one's own, in one small file of this user.
+"""Contexts: names that a user gives to brokers, in one small file of this user.
 
     $XDG_CONFIG_HOME/quoth/contexts.json, else ~/.config/quoth/contexts.json
 
     {"in_use": "shop", "before": "", "contexts": {"shop": {"url": "tcp://10.0.0.7:5555", "timeout": 5.0}}}
 
-It is replaced as a whole, under a lock on its directory, so that two commands at once lose nothing and one
-that is killed leaves the old file. A file that cannot be understood is an error that names it, and is never
-written.
+It is replaced as a whole, under a lock on its directory: two commands at once lose nothing, and one that is
+killed leaves the old file. A file that cannot be read is an error that names it, and is never written.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from quothwire.protocol.value import Value
 from quothwire.text.suggestion import nearest
 
 PREVIOUS = "-"
-"""Typed instead of a name: the context that was in use before."""
+"""Stands for the context that was in use before."""
 _NAME = r"\w[\w.-]{0,63}"
 _URL = r"tcp://\S+:[0-9]{1,5}|ipc://\S+"
 
 
 class Context(Value):
-    """A broker. timeout: seconds to wait for it, None for the default."""
+    """A broker under a name. timeout: seconds to wait for it, None for the default."""
 
     url: str
     timeout: float | None = None
@@ -47,21 +46,17 @@ class Contexts(Value):
     before: str = ""
 
     def find(self, name: str) -> Context:
-        """The context of a name. Raises `Refused` ``unknown_context`` with the name that was meant."""
+        """Return the context of a name. Raises `Refused` ``unknown_context``, with a similar name."""
         found = self.contexts.get(name)
         if found is None:
             near = nearest(name, self.contexts)
             meant = f"did you mean {near}? " if near else ""
-            raise Refused(
-                "unknown_context",
-                f"there is no context {name!r}",
-                f"{meant}`quoth ctx ls` lists them, `quoth ctx add` makes one",
-                Status.NOT_FOUND,
-            )
+            hint = f"{meant}`quoth ctx ls` lists them, `quoth ctx add` makes one"
+            raise _unknown(f"there is no context {name!r}", hint)
         return found
 
     def add(self, name: str, context: Context) -> Contexts:
-        """With one more, or with another one under its name. Raises `Refused` ``bad_context``."""
+        """Return these with a new or changed one. Raises `Refused` ``bad_context``."""
         if not re.fullmatch(_NAME, name):
             raise _bad(f"{name!r} is no name", "1 to 64 letters, digits and ._-, a letter or digit first")
         if not re.fullmatch(_URL, context.url):
@@ -71,21 +66,17 @@ class Contexts(Value):
         return replace(self, contexts={**self.contexts, name: context})
 
     def use(self, name: str) -> Contexts:
-        """With this one in use, which is named or the previous one. Raises `Refused` ``unknown_context``."""
+        """Return these with another one in use. Raises `Refused` ``unknown_context``."""
         if name == PREVIOUS:
             if not self.before:
-                raise Refused(
-                    "unknown_context",
-                    "no other context was in use before",
-                    "`quoth ctx use NAME` takes one by its name",
-                    Status.NOT_FOUND,
-                )
+                hint = "`quoth ctx use NAME` takes one by its name"
+                raise _unknown("no other context was in use before", hint)
             name = self.before
         self.find(name)
         return self if name == self.in_use else replace(self, in_use=name, before=self.in_use)
 
     def remove(self, name: str) -> Contexts:
-        """Without this one. Raises `Refused` ``unknown_context``."""
+        """Return these without one. Raises `Refused` ``unknown_context``."""
         self.find(name)
         return Contexts(
             {other: context for other, context in self.contexts.items() if other != name},
@@ -95,12 +86,12 @@ class Contexts(Value):
 
 
 def path() -> Path:
-    """Where the file is, whether or not it exists. Raises FileNotFoundError if this user has no home."""
+    """Return the path of the file. Raises FileNotFoundError if this user has no home."""
     return config_home() / "quoth" / "contexts.json"
 
 
 def load() -> Contexts:
-    """Read the file; no file holds no context. Raises `Refused` ``bad_contexts``, or OSError."""
+    """Read the file; without a file there is no context. Raises `Refused` ``bad_contexts``, or OSError."""
     try:
         file = path()
         text = file.read_text(encoding="utf-8")
@@ -115,7 +106,7 @@ def load() -> Contexts:
 
 
 def change(how: Callable[[Contexts], Contexts]) -> tuple[Contexts, Contexts]:
-    """Change the file; returns what it held and what it holds. Raises as `load` does."""
+    """Change the file; returns the contexts before and after. Raises as `load` does."""
     file = path().resolve()  # a link stays one
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = os.open(file.parent, os.O_RDONLY | os.O_CLOEXEC)
@@ -148,7 +139,7 @@ def _replace(file: Path, text: str) -> None:
 
 
 def _decode(content: Any) -> Contexts:
-    """What the file says. Raises ValueError or TypeError for anything that this program did not write."""
+    """Decode the file. Raises ValueError or TypeError for anything that this program did not write."""
     found = Contexts(**content)
     contexts = Contexts()
     raw: dict[str, Any] = dict(found.contexts)
@@ -172,6 +163,10 @@ def _damaged(file: Path, why: str) -> Refused:
         f"{file} cannot be understood: {why}",
         "correct it, or move it away; nothing was changed in it, and --url works without it",
     )
+
+
+def _unknown(text: str, hint: str) -> Refused:
+    return Refused("unknown_context", text, hint, Status.NOT_FOUND)
 
 
 def _bad(text: str, hint: str) -> Refused:

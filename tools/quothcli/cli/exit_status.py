@@ -1,11 +1,11 @@
-"""How a command ends: with an exit status, two lines on stderr if it failed, and never a traceback.
+"""Ends commands: with an exit status, two lines on stderr if it failed, and never a traceback.
 
     0  done                       3  the topic, the record or the log does not exist
     1  it failed                  4  no answer in time
     2  it was typed wrongly     130  interrupted
 
-Whoever reads the output may stop reading at any time; that ends a command silently, with 0. One that copies
-or mends goes on to its end all the same.
+The reader of the output may close its pipe at any time; that ends a command silently, with 0. A command that
+copies or repairs goes on to its end all the same.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import ParamSpec, TextIO
 import typer
 
 from quothcli.printing import progress
+from quothcli.printing.text import printable
 from quothwire.errors import CODES, Disconnected, NotFound, QuothError
 
 Parameters = ParamSpec("Parameters")
@@ -39,7 +40,7 @@ class Status(IntEnum):
 
 
 class Refused(Exception):
-    """What a command refuses by itself: a code that no broker says, a text, a hint, the exit status."""
+    """Raised by a command itself: a code that no broker sends, a text, a hint, the exit status."""
 
     def __init__(self, code: str, text: str, hint: str, status: Status = Status.FAILED) -> None:
         super().__init__(code, text, hint, status)
@@ -53,7 +54,7 @@ _TYPED_WRONGLY = frozenset(("bad_request", "bad_topic", "bad_pointer", "bad_sett
 
 
 def status_of(problem: QuothError) -> Status:
-    """The exit status for an error."""
+    """Return the exit status for an error."""
     kind = CODES[problem.code].error if problem.code in CODES else QuothError
     if problem.code in _TYPED_WRONGLY:
         return Status.USAGE
@@ -62,18 +63,14 @@ def status_of(problem: QuothError) -> Status:
     return Status.TIMED_OUT if issubclass(kind, Disconnected) else Status.FAILED
 
 
-def complain(code: str, text: str, hint: str) -> None:
-    """Say on stderr what happened and what to do."""
+def report_error(code: str, text: str, hint: str) -> None:
+    """Write on stderr what happened and what to do."""
     say(f"quoth: {code}: {text}")
     say(f"hint: {hint}")
 
 
 def say(text: str) -> None:
-    """Write one line to stderr, whatever the text holds; a stderr that is gone is no reason to stop."""
-    from quothcli.printing.output import (
-        printable,  # it knows the options, which may be refused with what stands here
-    )
-
+    """Write one line to stderr; it is lost if stderr is closed."""
     line = printable(" ".join(text.split()))
     try:
         with progress.hidden():
@@ -83,7 +80,7 @@ def say(text: str) -> None:
 
 
 def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, int]:
-    """Let a command end as this file says: the wrapped one returns its exit status."""
+    """Wrap a command so that it returns its exit status, whatever it raises."""
 
     @functools.wraps(command)
     def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> int:
@@ -91,10 +88,10 @@ def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, i
             try:
                 status = command(*arguments, **options) or Status.DONE
             except QuothError as problem:
-                complain(problem.code, problem.text, problem.hint or "`quoth --help` lists the commands")
+                report_error(problem.code, problem.text, problem.hint or "`quoth --help` lists the commands")
                 status = status_of(problem)
             except Refused as problem:
-                complain(problem.code, problem.text, problem.hint)
+                report_error(problem.code, problem.text, problem.hint)
                 status = problem.status
             except (KeyboardInterrupt, typer.Abort):
                 status = Status.INTERRUPTED
@@ -112,7 +109,7 @@ def guarded(command: Callable[Parameters, int | None]) -> Callable[Parameters, i
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM leave what is inside by the same way as everything else, so that all of it is tidied up."""
+    """Turn SIGTERM inside into an exception, so that everything is cleaned up."""
     before = signal.signal(signal.SIGTERM, _leave)
     try:
         yield
@@ -122,7 +119,7 @@ def terminable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_or_not() -> Iterator[None]:
-    """Print inside, and go on if nobody reads it any more: for a command whose work is not what it prints."""
+    """Print inside, and go on if the reader has closed its pipe: for a command that does more than print."""
     try:
         yield
     except BrokenPipeError:
@@ -130,14 +127,14 @@ def read_or_not() -> Iterator[None]:
 
 
 def open_streams() -> None:
-    """Put something in the place of what this process was started without."""
+    """Open /dev/null in the place of standard streams that this process was started without."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), mode, closefd=False))  # noqa: SIM115
 
 
 def forget_stdout() -> None:
-    """Let what could not be written vanish, so that the interpreter does not try it again at its end."""
+    """Discard what could not be written, so that the interpreter does not try it again at its end."""
     _forget(sys.stdout)
 
 
@@ -149,7 +146,7 @@ def _forget(stream: TextIO) -> None:
 
 
 def _leave(number: int, _frame: object) -> None:
-    signal.signal(number, signal.SIG_IGN)  # a second one must not end the tidying up
+    signal.signal(number, signal.SIG_IGN)  # a second one must not end the clean-up
     raise SystemExit(128 + number)
 
 
@@ -157,5 +154,5 @@ def _failed(problem: OSError) -> int:
     where = f"{os.fsdecode(problem.filename)}: " if isinstance(problem.filename, str | bytes) else ""
     missing = isinstance(problem, FileNotFoundError)
     hint = "is the path right?" if problem.filename else "is there room where the output goes?"
-    complain("not_found" if missing else "os_error", f"{where}{problem.strerror or problem}", hint)
+    report_error("not_found" if missing else "os_error", f"{where}{problem.strerror or problem}", hint)
     return Status.NOT_FOUND if missing else Status.FAILED

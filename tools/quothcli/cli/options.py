@@ -1,32 +1,52 @@
-"""The arguments and options that commands share. What they come to is `chosen`."""
+"""The arguments and options that commands share."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import replace
-from functools import wraps
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
+from typer import Argument, BadParameter, Context, Option
 
 from quoth.core.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quoth.timestamps import as_pointer
-from quothcli.cli.completion import context_names, topic_names
+from quothcli.cli import contexts
+from quothcli.cli.command import SharedOptions
 from quothcli.cli.quantities import span
-from quothcli.cli.session import CONTEXT_VARIABLE, URL_VARIABLE, Chosen
-from quothcli.printing.formats import Format
+from quothcli.cli.session import CONTEXT_VARIABLE, URL_VARIABLE, Session, session_of
+from quothcli.printing.output import Format
+
+COMPLETION_VARIABLE = "_QUOTH_COMPLETE"
+"""The variable by which a shell asks for completions."""
+COMPLETION_S = 0.3
+"""Time in which a broker has to list its topics for a shell: more than a distant one needs, less than
+a person notices."""
+
+
+def topic_names(context: Context, incomplete: str) -> list[str]:
+    """List the broker's topics that begin like this, for completion; none if it does not answer at once."""
+    typed = [one.params for one in (context, context.find_root())]
+    url, ctx = (next((one[name] for one in typed if one.get(name)), None) for name in ("url", "ctx"))
+    session = Session(url=url, ctx=ctx, timeout=COMPLETION_S)
+    with suppress(Exception), session.connect() as client:
+        return [name for name in client.topics() if name.startswith(incomplete)]
+    return []
+
+
+def context_names(incomplete: str) -> list[str]:
+    """List the contexts that begin like this, for completion."""
+    with suppress(Exception):
+        return [name for name in sorted(contexts.load().contexts) if name.startswith(incomplete)]
+    return []
+
 
 Url = Annotated[
     str | None,
-    typer.Option(
-        "--url", metavar="URL", help=f"Where the broker is (env {URL_VARIABLE}; default {DEFAULT_URL})."
-    ),
+    Option("--url", metavar="URL", help=f"Where the broker is (env {URL_VARIABLE}; default {DEFAULT_URL})."),
 ]
 Ctx = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--ctx",
         metavar="NAME",
         help=f"The context that names the broker (env {CONTEXT_VARIABLE}; default: the one in use).",
@@ -35,7 +55,7 @@ Ctx = Annotated[
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option(
+    Option(
         "--timeout",
         metavar="SPAN",
         parser=span("--timeout", least=0.001),
@@ -44,14 +64,21 @@ Timeout = Annotated[
 ]
 Form = Annotated[
     Format | None,
-    typer.Option(
+    Option(
         "--format",
         help="text for people, json or jsonl with one object per line, raw with bare values (default text).",
     ),
 ]
+WithBroker = Annotated[
+    Session, SharedOptions({"url": Url, "ctx": Ctx, "timeout": Timeout, "form": Form}, session_of)
+]
+"""The session of a command that is a client of a broker."""
+WithoutBroker = Annotated[Session, SharedOptions({"form": Form}, session_of)]
+"""The session of a command that only prints."""
+
 Template = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--template",
         metavar="TEXT",
         help="Print each record so, instead of a --format: fields {topic} {pointer} {time} {key} {value} "
@@ -59,13 +86,10 @@ Template = Annotated[
         "are; \\t, \\n; {{ for a brace.",
     ),
 ]
-Topic = Annotated[
-    str,
-    typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names),
-]
+Topic = Annotated[str, Argument(metavar="TOPIC", help="The topic's name.", autocompletion=topic_names)]
 Topics = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="TOPIC",
         help="Names of topics, or patterns in quotes: 'orders.*' also takes those that are made later.",
         autocompletion=topic_names,
@@ -73,81 +97,53 @@ Topics = Annotated[
 ]
 Merge = Annotated[
     bool,
-    typer.Option(
-        "--merge",
-        help="Print the records of several topics in the order of time, not as they come.",
-    ),
+    Option("--merge", help="Print the records of several topics in the order of time, not as they come."),
 ]
 CursorFile = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--cursor",
         metavar="FILE",
-        help="Go on where FILE says, and keep in it how far this came. It is saved after the output was "
+        help="Go on at the pointer in FILE, and keep the progress there. It is saved after the output was "
         "written, so a record may come twice after a crash, none is left out. --after and --since, and the "
         "-n of tail, say where a new FILE begins.",
     ),
 ]
 After = Annotated[
     str | None,
-    typer.Option(
-        "--after", metavar="POINTER", help="Begin behind this pointer (0: before the oldest record)."
-    ),
+    Option("--after", metavar="POINTER", help="Begin behind this pointer (0: before the oldest record)."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--since", metavar="TIME", help="Begin at this time: 2026-01-02T03:04:05Z, -15m, -1d3h, or a pointer."
     ),
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="Stop before this time or pointer, given as for --since."),
+    Option("--until", metavar="TIME", help="Stop before this time or pointer, given as for --since."),
 ]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", "--first", metavar="N", min=0, help="End after N records (default: no limit)."),
+    Option("--limit", "--first", metavar="N", min=0, help="End after N records (default: no limit)."),
 ]
 
 
-def with_ctx(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a command that takes --url take --ctx beside it: it finds that in what is `chosen`."""
-    signature = inspect.signature(function, eval_str=True)
-    if (known := signature.parameters.get("url")) is None or known.annotation != Url:
-        return function
-
-    @wraps(function)
-    def run(*, ctx: str | None, **typed: Any) -> Any:
-        context = typed["context"]
-        before = context.find_object(Chosen) or Chosen()
-        context.obj = replace(before, ctx=ctx or before.ctx)
-        return function(**typed)
-
-    parameters = []
-    for one in signature.parameters.values():
-        parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-        if one.name == "url":
-            parameters.append(parameters[-1].replace(name="ctx", annotation=Ctx, default=None))
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
-
-
-def moment(text: str | None) -> int | None:
-    """A pointer or a time as a person types it, as a pointer. Raises ``bad_pointer``."""
+def pointer_of(text: str | None) -> int | None:
+    """Convert a pointer or a time, as a person types it, to a pointer. Raises ``bad_pointer``."""
     return None if text is None else as_pointer(text)
 
 
 def last_before(until: str | None) -> int | None:
-    """The last pointer before a moment, None if none was typed. Raises ``bad_pointer``."""
-    end = moment(until)
+    """Return the last pointer before a time, None if none was typed. Raises ``bad_pointer``."""
+    end = pointer_of(until)
     return None if end is None else max(0, end - 1)
 
 
 def start(after: str | None, since: str | None) -> int | None:
-    """Where to begin reading, as a cursor. Raises typer.BadParameter if both were given."""
+    """Return the cursor at which to begin. Raises BadParameter if both were typed."""
     if after is not None and since is not None:
-        raise typer.BadParameter("it says the same as --since: give one of them", param_hint="--after")
+        raise BadParameter("it says the same as --since: give one of them", param_hint="--after")
     if since is not None:
-        return max(0, (moment(since) or 0) - 1)
-    return moment(after)
+        return max(0, (pointer_of(since) or 0) - 1)
+    return pointer_of(after)

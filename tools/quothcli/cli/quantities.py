@@ -1,9 +1,11 @@
-"""Options that take a span of time or a size: `typer.Option("--timeout", parser=span("--timeout"))`."""
+"""Options that take a span of time or a size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from typer import Option
 
 from quoth.core.deadline import SECONDS_MAX
 from quothwire.errors import QuothError, error
@@ -15,11 +17,23 @@ _SPANS = ("7d", "1h30m", "90s", "5s", "500ms")
 _SIZES = ("1GiB", "64MiB", "10MB", "4096")
 
 
+def span_option(option: str, help_text: str, least: float = 0.0, most: float = SECONDS_MAX) -> Any:
+    """Make an option that takes a span. help_text: with the default, if there is one."""
+    return Option(
+        option, metavar="SPAN", parser=span(option, least, most), help=help_text, show_default=False
+    )
+
+
+def size_option(option: str, help_text: str) -> Any:
+    """Make an option that takes a size. help_text: with the default, if there is one."""
+    return Option(option, metavar="SIZE", parser=size(option), help=help_text, show_default=False)
+
+
 def span(option: str, least: float = 0.0, most: float = SECONDS_MAX) -> Callable[[object], float]:
     """Make the parser of an option that takes a span: seconds from `least` to `most`.
 
-    ``infinity`` is `most`, and refused if that is less than can be waited for. What it makes raises
-    `RequestError` ``bad_setting``, naming the option, with examples within the bounds as its hint.
+    ``infinity`` is `most`, and refused if that is less than can be waited for. The parser raises
+    `RequestError` ``bad_setting``, which names the option and has examples within the bounds as its hint.
     """
     infinity = most if most >= SECONDS_MAX else None
     examples = [one for one in _SPANS if least <= parse_span(one) <= most]
@@ -38,8 +52,7 @@ def span(option: str, least: float = 0.0, most: float = SECONDS_MAX) -> Callable
 def size(option: str, least: int = 1) -> Callable[[object], int]:
     """Make the parser of an option that takes a size: bytes from `least` on.
 
-    What it makes raises `RequestError` ``bad_setting``, naming the option, with examples that it takes as its
-    hint.
+    The parser raises `RequestError` ``bad_setting``, which names the option and has examples as its hint.
     """
     hint = _like([one for one in _SIZES if parse_size(one) >= least])
 

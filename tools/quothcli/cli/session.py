@@ -1,7 +1,7 @@
-"""What was chosen for one run of a command: which broker, how long to wait for it, how to print.
+"""The session of one command: its broker, how long to wait for that, how to print.
 
-Each of these may be said before the command or behind it; behind it wins. Where the broker is says the
-first of these that is there: --url, --ctx, QUOTH_URL, QUOTH_CONTEXT, the context in use, the default.
+Each of these may be typed before the command or behind it; behind it wins. The address of the broker is the
+first one of: --url, --ctx, QUOTH_URL, QUOTH_CONTEXT, the context in use, the default.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
-import typer
+from typer import Context
 
 import quoth
 from quoth.core.defaults import DEFAULT_TIMEOUT_S, DEFAULT_URL
 from quothcli.cli import contexts
 from quothcli.cli.exit_status import say
-from quothcli.printing.formats import Format
+from quothcli.printing.output import Format, Printer
 from quothwire.errors import Disconnected, NotFound, QuothError, error
 from quothwire.protocol.value import Value
 from quothwire.text.suggestion import nearest
@@ -27,23 +28,23 @@ from quothwire.text.suggestion import nearest
 URL_VARIABLE = "QUOTH_URL"
 CONTEXT_VARIABLE = "QUOTH_CONTEXT"
 FIRST_S = 1.0
-"""After so long it is said that a broker is waited for."""
+"""Time after which a command says that it waits for the broker."""
 _NAMES_MAX = 10_000
-"""Among so many names the one that is meant is looked for: that takes a tenth of a second."""
+"""Names among which a similar one is searched, which takes a tenth of a second."""
 DEFAULT = "the default"
-"""Who says where the broker is if nobody does."""
+"""The source of an address that was given nowhere."""
 
 
-class Place(NamedTuple):
-    """Where a broker is, how long to wait for it if nobody says, and who said so."""
+class BrokerAddress(NamedTuple):
+    """An address, the timeout of its context, and where both come from."""
 
     url: str
     timeout: float | None
-    origin: str
+    source: str
 
 
-class Chosen(Value):
-    """What was chosen for one run of a command. timeout: None if nothing was said."""
+class Session(Value):
+    """The broker, the timeout and the format of one command, as far as they were typed."""
 
     url: str | None = None
     timeout: float | None = None
@@ -52,39 +53,39 @@ class Chosen(Value):
 
     @property
     def format(self) -> Format:
-        """How to print."""
+        """The format in which to print."""
         return Format.JSON if self.form is Format.JSONL else self.form or Format.TEXT
 
     @property
-    def address(self) -> str:
-        """Where the broker is. Raises `Refused` ``unknown_context`` or ``bad_contexts``."""
-        return self.place.url
+    def printer(self) -> Printer:
+        """A printer in that format."""
+        return Printer(self.format)
 
     @property
-    def place(self) -> Place:
-        """Where the broker is, and who said so. Raises as `address` does."""
+    def broker(self) -> BrokerAddress:
+        """The address of the broker. Raises `Refused` ``unknown_context`` or ``bad_contexts``."""
         if self.url:
-            return Place(self.url, None, "--url")
+            return BrokerAddress(self.url, None, "--url")
         if not self.ctx and (url := os.environ.get(URL_VARIABLE)):
-            return Place(url, None, URL_VARIABLE)
+            return BrokerAddress(url, None, URL_VARIABLE)
         held = contexts.load()
         name = self.ctx or os.environ.get(CONTEXT_VARIABLE) or held.in_use
         if not name:
-            return Place(DEFAULT_URL, None, DEFAULT)
+            return BrokerAddress(DEFAULT_URL, None, DEFAULT)
         context = held.find(name)
-        return Place(context.url, context.timeout, f"context {name}")
+        return BrokerAddress(context.url, context.timeout, f"context {name}")
 
     @property
-    def patience(self) -> float:
-        """Seconds to wait for the broker. Raises as `address` does."""
-        return self.timeout or self.place.timeout or DEFAULT_TIMEOUT_S
+    def timeout_s(self) -> float:
+        """Seconds to wait for the broker. Raises as `broker` does."""
+        return self.timeout or self.broker.timeout or DEFAULT_TIMEOUT_S
 
     @contextmanager
     def connect(self, *, wait: bool = False) -> Iterator[quoth.Client]:
-        """Connect to the broker. Raises `Disconnected`, which tells where the address is from.
+        """Connect to the broker. Raises `Disconnected`, with the source of the address.
 
-        wait: as long as it takes until the broker answers; what is waited for is said.
-        An error inside that names a topic which does not exist gets the name that may be meant.
+        wait: until the broker answers, however long that takes; stderr says so.
+        A `NotFound` inside gets the name of a similar topic as its hint.
         """
         with self._awaited() if wait else self._opened() as client:
             try:
@@ -96,8 +97,8 @@ class Chosen(Value):
                 raise NotFound(problem.code, problem.text, hint) from problem
 
     def _awaited(self) -> quoth.Client:
-        """A client of the broker, however late that comes."""
-        asked = replace(self, timeout=min(self.patience, FIRST_S))
+        """Return a client of the broker as soon as that answers."""
+        asked = replace(self, timeout=min(self.timeout_s, FIRST_S))
         while True:
             try:
                 client = asked._opened()
@@ -106,24 +107,46 @@ class Chosen(Value):
                     say(f"quoth: {problem.text}; waiting for it, Ctrl-C ends that")
                     asked = self
             else:
-                client.timeout = self.patience
+                client.timeout = self.timeout_s
                 if asked is self:
                     say(f"quoth: the broker at {client.url} answers")
                 return client
 
     def _opened(self) -> quoth.Client:
-        """A client that the caller closes. Raises as `connect` does."""
-        place = self.place
+        """Return a client that the caller closes. Raises as `connect` does."""
+        broker = self.broker
         try:
-            return quoth.connect(place.url, timeout=self.patience)
+            return quoth.connect(broker.url, timeout=self.timeout_s)
         except Disconnected as problem:
-            raise type(problem)(
-                problem.code, f"{problem.text} (from {place.origin})", problem.hint
-            ) from problem
+            text = f"{problem.text} (from {broker.source})"
+            raise type(problem)(problem.code, text, problem.hint) from problem
+
+
+def is_here(url: str) -> bool:
+    """True if the address can only mean this machine."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return parts.scheme == "ipc" or host in ("localhost", "::1") or host.startswith("127.")
+
+
+def session_of(
+    context: Context,
+    url: str | None = None,
+    timeout: float | None = None,
+    form: Format | None = None,
+    ctx: str | None = None,
+) -> Session:
+    """Make the session of a command from the options behind it and before it."""
+    before = context.find_object(Session) or Session()
+    if "" in (url, before.url):
+        raise error(
+            "bad_setting", "--url is empty", "is a variable not set? without --url the default is used"
+        )
+    return Session(url or before.url, timeout or before.timeout, form or before.form, ctx or before.ctx)
 
 
 def _near(client: quoth.Client, text: str) -> str | None:
-    """The topic with the name that is most like the one in an error's text."""
+    """Return the topic whose name is most like the one in an error's text."""
     named = re.search(r"topic (['\"])(.+)\1", text)
     if named is None:
         return None
@@ -132,13 +155,6 @@ def _near(client: quoth.Client, text: str) -> str | None:
     return None
 
 
-def chosen(
-    context: typer.Context, url: str | None = None, timeout: float | None = None, form: Format | None = None
-) -> Chosen:
-    """Put together what was said behind the command and before it."""
-    before = context.find_object(Chosen) or Chosen()
-    if "" in (url, before.url):
-        raise error(
-            "bad_setting", "--url is empty", "is a variable not set? without --url the default is used"
-        )
-    return replace(before, url=url or before.url, timeout=timeout or before.timeout, form=form or before.form)
+Chosen = Session
+chosen = session_of
+"""The names that `bench` uses."""

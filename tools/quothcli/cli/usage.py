@@ -1,9 +1,9 @@
-"""What was typed wrongly, in plain words: the library that parses options speaks of ranges and parameters."""
+"""Puts the errors of the library that parses options into plain words."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 
@@ -15,38 +15,34 @@ _RANGE = r"(?s)(?P<typed>\S+) is not in the range .*"
 _KINDS = {"int": "a whole number", "float": "a number"}
 
 
-class Mistake(NamedTuple):
-    """What is wrong, and what to do; hint: empty if the command's help has to say it."""
+def text_and_hint(problem: Any) -> tuple[str, str]:
+    """Return what is wrong, and what to do; an empty hint leaves that to the command's help.
 
-    text: str
-    hint: str
-
-
-def mistake(problem: Any) -> Mistake:
-    """Put the error of the library that parses options into plain words; a text that is unknown stays."""
+    problem: any `UsageError`. An unknown text stays as it is.
+    """
     names = getattr(getattr(problem, "param", None), "opts", None)
     message = str(getattr(problem, "message", ""))
     if not names:
-        return Mistake(_plain(problem, getattr(problem, "param_hint", None) or ""), "")
+        return _plain(problem, getattr(problem, "param_hint", None) or ""), ""
     name = _of_argument(problem.param) or max(names, key=len)
     if (choice := re.fullmatch(_CHOICE, message)) is not None:
         return _no_choice(name, choice["typed"], re.findall(r"'([^']*)'", choice["choices"]))
     if (number := re.fullmatch(_NUMBER, message)) is not None:
-        return Mistake(f"{name} is {_KINDS[number['kind']]}, not {number['typed']!r}", "")
+        return f"{name} is {_KINDS[number['kind']]}, not {number['typed']!r}", ""
     if (beyond := re.fullmatch(_RANGE, message)) is not None:
-        return Mistake(f"{name} is {_allowed(problem.param.type)}, not {beyond['typed']}", "")
-    return Mistake(_plain(problem, name), "")
+        return f"{name} is {_allowed(problem.param.type)}, not {beyond['typed']}", ""
+    return _plain(problem, name), ""
 
 
 def _plain(problem: Any, name: str) -> str:
-    """What the error says. That of a value names its option, if it is of one: `name: what is wrong`."""
+    """Return the text of an error. That of a value names its option: `name: what is wrong`."""
     if type(problem) is not typer.BadParameter:
         return str(problem.format_message())
     return f"{name}: {problem.message}" if name else str(problem.message)
 
 
 def _of_argument(param: Any) -> str:
-    """The name of an argument as the help shows it; empty for an option."""
+    """Return the name of an argument as the help shows it; empty for an option."""
     return str(param.metavar or param.name).upper() if param.param_type_name == "argument" else ""
 
 
@@ -57,8 +53,8 @@ def _allowed(kind: Any) -> str:
     return f"at most {high}" if low is None else f"{low} to {high}"
 
 
-def _no_choice(name: str, typed: str, choices: list[str]) -> Mistake:
+def _no_choice(name: str, typed: str, choices: list[str]) -> tuple[str, str]:
     *others, last = choices
     near = nearest(typed, choices)
-    wanted = f"{', '.join(others)} or {last}" if others else last
-    return Mistake(f"{name} is {wanted}, not {typed!r}", f"did you mean {near}?" if near else "")
+    allowed = f"{', '.join(others)} or {last}" if others else last
+    return f"{name} is {allowed}, not {typed!r}", f"did you mean {near}?" if near else ""

@@ -1,1 +1,1 @@
-"""What commands print: records, tables, progress, questions."""
+"""The output of commands: records, tables, progress, questions."""

@@ -1,7 +1,7 @@
-"""How far a long command is: a line on stderr, if that is a terminal, and nothing otherwise.
+"""Shows the progress of a long command: a line on stderr, if that is a terminal, and nothing otherwise.
 
-It is the last line of the terminal as long as it is shown. What is printed meanwhile, on stdout or on stderr,
-is printed while the line is hidden, so that the two never share one.
+It is the last line of the terminal as long as it is shown. Output meanwhile, on stdout or on stderr, is
+printed while the line is hidden, so that the two never share one.
 """
 
 from __future__ import annotations
@@ -13,28 +13,30 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from quothcli.printing.text import bytes_text
+
 Advance = Callable[[int, int], None]
-"""Called with the number of records and of bytes that were done since the last call."""
+"""Called with the number of records and of bytes since the last call."""
 DRAWN_S = 0.1
-"""How often the line is drawn at most."""
+"""Shortest time between two drawings of the line."""
 _BAR_COLUMNS = 20
 _ERASE = "\r\x1b[2K"
 
 
 @contextmanager
 def byte_progress(
-    what: str, total: int, pace: Callable[[int], None] | None = None
+    what: str, total: int, limit: Callable[[int], None] | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """Show how many bytes of all have been done; yields what is called with those since the last call.
+    """Show how many bytes of all are done; yields a function that is called with those since the last call.
 
-    pace: called with the same, and may take its time.
+    limit: called with the same; it may wait, to keep a rate.
     """
     with progress(what, total or None, counts=False) as show:
 
         def advance(size: int) -> None:
             show(0, size)
-            if pace is not None:
-                pace(size)
+            if limit is not None:
+                limit(size)
 
         yield advance
 
@@ -43,9 +45,9 @@ def byte_progress(
 def progress(
     what: str, total_bytes: int | None = None, *, quiet: bool = False, counts: bool = True
 ) -> Iterator[Advance]:
-    """Show what is being done, with a bar if its size is known; nothing if quiet.
+    """Show a line of progress, with a bar if the size is known; nothing if quiet.
 
-    counts: show how many records were done.
+    counts: show the number of records, too.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda _records, _bytes: None
@@ -61,13 +63,13 @@ def progress(
 
 
 def is_shown() -> bool:
-    """Tell whether there is such a line now."""
+    """True while there is such a line."""
     return bool(_lines)
 
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """Print something inside: the line is gone, and comes back below it."""
+    """Hide the line while something is printed inside."""
     if not _lines:
         yield
         return
@@ -79,7 +81,7 @@ def hidden() -> Iterator[None]:
 
 
 class _Line:
-    """What is being done, and how much of it was."""
+    """A line of progress."""
 
     def __init__(self, what: str, total_bytes: int | None, *, counts: bool) -> None:
         self._what = what
@@ -90,25 +92,23 @@ class _Line:
         self._began = self._drawn = time.monotonic()
 
     def advance(self, records: int, size: int) -> None:
-        """So much more was done."""
+        """Count what was done, and draw the line if it is time."""
         self._records += records
         self._bytes += size
         if time.monotonic() - self._drawn >= DRAWN_S:
             self.draw()
 
     def draw(self) -> None:
-        """Put it in the place of the terminal's last line."""
+        """Draw it in the place of the terminal's last line."""
         self._drawn = time.monotonic()
-        _say(_ERASE + self.text()[: _columns() - 1])
+        _write(_ERASE + self.text()[: _columns() - 1])
 
     def erase(self) -> None:
-        """Leave the terminal's last line empty."""
-        _say(_ERASE)
+        """Clear the terminal's last line."""
+        _write(_ERASE)
 
     def text(self) -> str:
-        """The line."""
-        from quothcli.printing.output import bytes_text  # which prints what hides this line
-
+        """Return the line."""
         size = bytes_text(self._bytes)
         parts = [self._what]
         if self._total is not None:
@@ -119,16 +119,15 @@ class _Line:
         if self._counts:
             parts.append(f"{self._records:,} records")
         seconds = self._drawn - self._began
-        return "  ".join(
-            [*parts, size, *([f"{bytes_text(self._bytes / seconds)}/s"] if seconds >= 1 else [])]
-        )
+        rate = [f"{bytes_text(self._bytes / seconds)}/s"] if seconds >= 1 else []
+        return "  ".join([*parts, size, *rate])
 
 
 _lines: list[_Line] = []
-"""Those that are shown, the last one at the moment."""
+"""The lines of nested commands; the last one is shown."""
 
 
-def _say(text: str) -> None:
+def _write(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(text)
         sys.stderr.flush()

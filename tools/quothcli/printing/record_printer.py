@@ -1,8 +1,8 @@
-"""Records on their way to stdout, the cursor that follows them, and what is said on stderr meanwhile.
+"""Prints records, advances a cursor behind them, and reports gaps and delays on stderr.
 
-A record is done when the system has taken its line. It gets no more at once than a pipe takes wholly, so the
-cursor stands exactly behind what was written when the pipe's reader goes, or when the command is ended. It is
-saved once for all that has come at once.
+A record is done when the system has taken its line. A write is never larger than what a pipe takes whole, so
+the cursor stands exactly behind the written records when the pipe's reader or the command ends. It is saved
+once for all records that came together.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from quothcli.cli.exit_status import Status, say
-from quothcli.printing.output import Printer, ordinals_text, records_text, time_text
-from quothcli.records.filters import Wanted
+from quothcli.printing.output import Printer
+from quothcli.printing.text import ordinals_text, records_text, time_text
+from quothcli.records.filters import Filter
 
 if TYPE_CHECKING:
     from quoth import Cursor, Gap, Message, Reading
 
 
-BEATS_SAID = 2
-"""Beats after which it is said what holds back the records of a merge."""
+SILENT_LOOKS = 2
+"""Looks without a record after which the topics are reported that a merge waits for."""
 WRITE_BYTES = select.PIPE_BUF
-"""What a pipe takes wholly or not at all."""
+"""Size of a write that a pipe takes whole or not at all."""
 
 
-class Delivery:
+class RecordPrinter:
     """Prints records, up to a number if there is one.
 
-    line: how a record is printed. wanted: which ones are, if not all; the others count as done, and not for
-    the number. As a context manager it hands on, at the end, what was printed, also when it is interrupted.
+    line: formats a record. passes: the filter of the records that are printed; the others count as done, and
+    not for the number. As a context manager it hands on, at the end, what was printed, also when interrupted.
     """
 
     def __init__(
@@ -47,21 +48,21 @@ class Delivery:
         line: Callable[[Message], bytes],
         cursor: Cursor | None,
         number: int | None,
-        wanted: Wanted | None = None,
+        passes: Filter | None = None,
     ) -> None:
         self._line = line
         self._cursor = cursor
         self._left = math.inf if number is None else number
-        self._wanted = wanted
-        # Its own, since that of stdout is none with PYTHONUNBUFFERED: what is in it was not written.
+        self._passes = passes
+        # A buffer of its own: stdout has none with PYTHONUNBUFFERED. Its contents are not written yet.
         out = io.FileIO(sys.stdout.fileno(), "w", closefd=False)
         self._out = io.BufferedWriter(out, 2 * WRITE_BYTES)
         self._bytes = 0
         self._done: dict[str, Message] = {}
-        """The last of each topic that is not handed on yet."""
+        """The last record of each topic that is not handed on yet."""
 
     def __enter__(self) -> Self:
-        self._save()  # where it begins is known, even if nothing comes for a while
+        self._save()  # the beginning is known, even if nothing comes for a while
         return self
 
     def __exit__(
@@ -72,15 +73,15 @@ class Delivery:
 
     @property
     def is_done(self) -> bool:
-        """Were there as many as wanted?"""
+        """True if the number of records is reached."""
         return self._left <= 0
 
     def take(self, messages: Sequence[Message]) -> None:
-        """Print records, hand them on, and keep in the cursor's file that they are done."""
+        """Print records, hand them on, and save the cursor behind them."""
         for message in messages:
             if self.is_done:
                 break
-            if self._wanted is None or self._wanted(message):
+            if self._passes is None or self._passes(message):
                 self._print(self._line(message))
             self._done[message.topic] = message
         self._hand_on()
@@ -106,16 +107,16 @@ class Delivery:
         self._bytes = 0
 
 
-class Gaps:
-    """Says on stderr what is missing between the records. Damage makes the command fail in the end."""
+class GapReporter:
+    """Reports on stderr the records that are missing. status: failed after damage."""
 
     def __init__(self) -> None:
         self.status = Status.DONE
 
     def __call__(self, gap: Gap) -> None:
-        """A gap was found."""
+        """Report a gap."""
         if gap.reason == "recreated":
-            say(f"quoth: topic {gap.topic!r} was deleted and made anew: older records are gone")
+            say(f"quoth: topic {gap.topic!r} was deleted and created again: older records are gone")
         elif gap.reason == "ahead":
             text = f"begins at pointer {gap.next}, above the newest record, {gap.after}"
             say(f"quoth: topic {gap.topic!r}: what is read {text}")
@@ -127,8 +128,8 @@ class Gaps:
             self.status = Status.FAILED
 
 
-class Holds:
-    """Says on stderr, once each time, what holds back the records of a merge, and that some came late."""
+class MergeReporter:
+    """Reports on stderr, once each time, the topics that a merge waits for, and records that came late."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -136,18 +137,18 @@ class Holds:
         self._late = 0
 
     def look(self, messages: Iterable[Message]) -> None:
-        """These came, or nothing."""
+        """Report after these records, or none, have come."""
         self._silent = 0 if messages else self._silent + 1
-        if self._silent == BEATS_SAID:
-            for topic, reason in list(self._reading.waiting_for.items())[:BEATS_SAID]:
+        if self._silent == SILENT_LOOKS:
+            for topic, reason in list(self._reading.waiting_for.items())[:SILENT_LOOKS]:
                 say(f"quoth: records wait for topic {topic!r}: {reason}")
         if self._reading.late > self._late:
             late, self._late = self._reading.late - self._late, self._reading.late
             say(f"quoth: {records_text(late)} came after younger ones: the broker's clock stepped back")
 
 
-def tell_watermark(printer: Printer, pointer: int) -> None:
-    """Tell up to when everything has been printed: by an object between those of records, else on stderr."""
+def print_watermark(printer: Printer, pointer: int) -> None:
+    """Print the pointer up to which everything is printed: as an object between records, else on stderr."""
     if printer.gives_objects:
         printer.object({"watermark": pointer, "time": time_text(pointer)})
         printer.flush()
@@ -156,16 +157,16 @@ def tell_watermark(printer: Printer, pointer: int) -> None:
 
 
 def are_several(topics: Sequence[str]) -> bool:
-    """May records of more than one topic come?"""
+    """True if records of more than one topic may come."""
     from quoth.selection import is_pattern
 
     return len(topics) > 1 or any(map(is_pattern, topics))
 
 
 def opened(path: Path | None, *, has_beginning: bool) -> AbstractContextManager[Cursor | None]:
-    """The cursor in a file, to be saved and closed at the end.
+    """Open the cursor in a file, to be saved and closed at the end.
 
-    has_beginning: was it typed where to begin? If the file says that, a line on stderr tells.
+    has_beginning: an option says where to begin, which is reported to be ignored if the file knows it.
     """
     from quoth import Cursor
 
@@ -178,7 +179,7 @@ def opened(path: Path | None, *, has_beginning: bool) -> AbstractContextManager[
 
 
 def end_with_reader() -> None:
-    """End this command when whoever reads its output has gone, even while there is nothing to print."""
+    """End this command when the reader of its output ends, even while there is nothing to print."""
     try:
         if not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
             return
@@ -186,7 +187,7 @@ def end_with_reader() -> None:
         return
     if _end_of_reader().poll(0):
         raise SystemExit(Status.DONE)
-    signal.signal(signal.SIGPIPE, _reader_has_gone)
+    signal.signal(signal.SIGPIPE, _end_without_reader)
     threading.Thread(target=_wait_for_reader, daemon=True).start()
 
 
@@ -197,12 +198,12 @@ def _wait_for_reader() -> None:
 
 def _end_of_reader() -> select.poll:
     poller = select.poll()
-    poller.register(sys.stdout.fileno(), 0)  # nothing but POLLERR, which cannot be left out
+    poller.register(sys.stdout.fileno(), 0)  # only POLLERR, which poll always reports
     return poller
 
 
-def _reader_has_gone(number: int, _frame: object) -> None:
+def _end_without_reader(number: int, _frame: object) -> None:
     if not _end_of_reader().poll(0):
-        return  # it was the reader of another pipe, like that of stderr
+        return  # the reader of another pipe, like that of stderr, has ended
     signal.signal(number, signal.SIG_IGN)  # once is enough, and the cursor is still to be saved
     raise SystemExit(Status.DONE)

@@ -1,9 +1,9 @@
-"""Records in columns, for a person at a terminal: time, key, value, then headers.
+"""Prints records in columns, for a person at a terminal: time, key, value, then headers.
 
     --- 2026-01-02 UTC ---
     03:04:05.000  customer-1  {"total": 12}  trace=7f
 
-The key's column is as wide as the widest key so far, up to a limit, and is not there before the first key. A
+The key's column is as wide as the widest key so far, up to a limit; there is none before the first key. A
 value is never cut: the terminal breaks the line. A line with the date comes before the first record of a day.
 Headers that cannot be decoded follow as (PROBLEM: BYTES).
 """
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from typing import TYPE_CHECKING
 
-from quothcli.printing.output import cells_of, headers_texts, printable, shown, time_text
+from quothcli.printing.output import headers_texts
+from quothcli.printing.text import cells_of, printable, shown, time_text
 
 if TYPE_CHECKING:
     from quoth import Message
@@ -23,27 +23,30 @@ if TYPE_CHECKING:
 _TOPIC, _TIME, _KEY, _HEADER = "35", "2", "36", "2"
 """The colours: magenta, dim, cyan, dim."""
 _PART_MAX = 4
-"""A key or a topic's name is not padded to more than this part of the terminal."""
+"""Part of the terminal up to which keys and topics' names are padded."""
 
 
 def has_colour() -> bool:
-    """Tell whether the terminal is to show colours: not with NO_COLOR, nor if it is a dumb one."""
+    """True if the terminal is to show colours: not with NO_COLOR, nor if it is a dumb one."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-class Rows:
-    """Makes a line of each record. pointers: show them, too. with_topic: begin with the topic's name."""
+class RecordColumns:
+    """Formats records as lines. pointers: show them, too. with_topic: begin with the topic's name.
 
-    def __init__(self, *, pointers: bool, with_topic: bool, colour: bool) -> None:
+    columns: of the terminal; None for its size.
+    """
+
+    def __init__(self, *, pointers: bool, with_topic: bool, colour: bool, columns: int | None = None) -> None:
         self._pointers = pointers
         self._with_topic = with_topic
         self._colour = colour
-        self._key_max = shutil.get_terminal_size().columns // _PART_MAX
+        self._key_max = (columns or shutil.get_terminal_size().columns) // _PART_MAX
         self._widths = {"topic": 0, "key": 0}
         self._date = ""
 
     def __call__(self, message: Message) -> bytes:
-        """The line of a record, after that of its date if that is another one."""
+        """Format a record; a line with the date comes before the first one of a day."""
         date, _, time = time_text(message.pointer).partition("T")
         before = ""
         if date != self._date:
@@ -67,8 +70,3 @@ class Rows:
 
     def _painted(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colour and text else text
-
-
-def are_for_a_terminal() -> bool:
-    """Tell whether a person looks at stdout."""
-    return sys.stdout.isatty()

@@ -1,13 +1,13 @@
-"""Records by a template that was typed: `{pointer} {time:%H:%M:%S} {key}: {value}`.
+"""Prints records by a template: `{pointer} {time:%H:%M:%S} {key}: {value}`.
 
-    {topic} {pointer} {time} {key} {value} {headers[NAME]}     what a record has; nothing where it has none
+    {topic} {pointer} {time} {key} {value} {headers[NAME]}     parts of a record; empty if it has none
     {headers_problem} {raw_headers}                            why headers cannot be decoded, their bytes
     {pointer:>20} {time:%H:%M:%S} {key:<10}                    formatted as Python does it
     {key!raw} {value!raw} {headers[NAME]!raw} {raw_headers!raw}    the bytes as they are
     \\t \\n \\r \\\\ {{ }}                                         a tab, a newline, ..., braces
 
 Without !raw, bytes are shown as the text format shows them: in one line that does no harm to a terminal. Each
-record ends with a newline. What is wrong with a template is found before anything is read.
+record ends with a newline. Errors in a template are found before anything is read.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import typer
+from typer import BadParameter
 
 from quoth import Message
-from quothcli.printing.formats import Format
-from quothcli.printing.output import printable, shown, time_text
+from quothcli.printing.output import Format
+from quothcli.printing.text import printable, shown, time_text
 from quothwire.text.suggestion import nearest
 
 FIELDS = ("topic", "pointer", "time", "key", "value", "headers[NAME]", "headers_problem", "raw_headers")
@@ -32,12 +32,12 @@ _SAMPLE = Message("topic", 1_767_323_045_000_001, b"value", b"key", {})
 Part = Callable[[Message], bytes]
 
 
-def chosen_template(text: str | None, form: Format | None) -> Part | None:
-    """How a record becomes bytes; None if no template was typed. Raises typer.BadParameter."""
+def template_of(text: str | None, form: Format | None) -> Part | None:
+    """Parse a template; None if none was typed. Raises BadParameter."""
     if text is None:
         return None
     if form is not None:
-        raise typer.BadParameter("a template is a format: give one of them", param_hint="--template")
+        raise BadParameter("a template is a format: give one of them", param_hint="--template")
     parts = [_part(piece) for piece in re.finditer(_PIECE, text)]
 
     def template(message: Message) -> bytes:
@@ -67,7 +67,7 @@ def _part(piece: re.Match[str]) -> Part:
 
 
 def _field(text: str) -> Part:
-    """A field between braces."""
+    """Parse a field between braces."""
     found = re.fullmatch(_FIELD, text)
     if found is None:
         raise _wrong(f"{{{text}}} is no field; like {{value}}, {{value!raw}} or {{time:%H:%M:%S}}")
@@ -84,7 +84,7 @@ def _field(text: str) -> Part:
     if not raw:
         return _text(lambda message: shown(of(message)), spec)
     if spec:
-        raise _wrong(f"{{{text}}}: what is !raw has no format")
+        raise _wrong(f"{{{text}}}: a field with !raw has no format")
     return of
 
 
@@ -105,7 +105,7 @@ _TEXTS: dict[str, Callable[[Message], object]] = {
 
 
 def _bytes_of(name: str, header: str) -> Part:
-    """A record's bytes of this name, none where it has none."""
+    """Return a function for the bytes of a field; empty if a record has none."""
     if name == "value":
         return lambda message: message.value
     if name == "key":
@@ -115,12 +115,12 @@ def _bytes_of(name: str, header: str) -> Part:
     return lambda message: message.headers.get(header, b"")
 
 
-def _unknown(name: str) -> typer.BadParameter:
+def _unknown(name: str) -> BadParameter:
     close = nearest(name, [field.partition("[")[0] for field in FIELDS])
     meant = next((field for field in FIELDS if close and field.startswith(close)), "")
     advice = f"did you mean {{{meant}}}?" if meant else f"there are {', '.join(FIELDS)}"
     return _wrong(f"there is no field {name!r}: {advice}")
 
 
-def _wrong(text: str) -> typer.BadParameter:
-    return typer.BadParameter(text, param_hint="--template")
+def _wrong(text: str) -> BadParameter:
+    return BadParameter(text, param_hint="--template")

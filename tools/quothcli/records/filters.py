@@ -1,4 +1,4 @@
-"""Which records are wanted: by key, by what their value holds, by headers."""
+"""Filters records by key, by a pattern of their value, by headers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import BadParameter, Option
 
 if TYPE_CHECKING:
     from quoth import Message
 
-Wanted = Callable[["Message"], bool]
+Filter = Callable[["Message"], bool]
+"""True for the records that are printed."""
 
-Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only records with exactly this key.")]
+Key = Annotated[str | None, Option("--key", metavar="KEY", help="Only records with exactly this key.")]
 Grep = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--grep",
         metavar="RE",
         help="Only records whose value, read as UTF-8, this regular expression of Python matches somewhere: "
@@ -26,7 +27,7 @@ Grep = Annotated[
 ]
 Headers = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--header",
         metavar="NAME[=VALUE]",
         help="Only records that have this header, with this value if one is given; may be repeated.",
@@ -34,9 +35,9 @@ Headers = Annotated[
 ]
 
 
-def wanted(key: str | None, grep: str | None, headers: Sequence[str] | None) -> Wanted | None:
-    """Tells the records that are wanted; None if all are. Raises `BadParameter`."""
-    tests: list[Wanted] = []
+def filter_of(key: str | None, grep: str | None, headers: Sequence[str] | None) -> Filter | None:
+    """Make a filter from the options; None if all records pass. Raises `BadParameter`."""
+    tests: list[Filter] = []
     if key is not None:
         tests.append(_has_key(os.fsencode(key)))
     for header in headers or ():
@@ -48,24 +49,24 @@ def wanted(key: str | None, grep: str | None, headers: Sequence[str] | None) -> 
     return lambda message: all(test(message) for test in tests)
 
 
-def _has_key(key: bytes) -> Wanted:
+def _has_key(key: bytes) -> Filter:
     return lambda message: message.key == key
 
 
-def _has_header(name: str, equals: str, value: str) -> Wanted:
+def _has_header(name: str, equals: str, value: str) -> Filter:
     if not name:
-        raise typer.BadParameter("a header has a name: NAME=VALUE, or NAME alone", param_hint="--header")
+        raise BadParameter("a header has a name: NAME=VALUE, or NAME alone", param_hint="--header")
     if not equals:
         return lambda message: name in message.headers
     content = os.fsencode(value)
     return lambda message: message.headers.get(name) == content
 
 
-def _matches(expression: str) -> Wanted:
+def _matches(expression: str) -> Filter:
     try:
         search = re.compile(expression).search
     except re.error as problem:
-        raise typer.BadParameter(
+        raise BadParameter(
             f"{expression!r} is no regular expression: {problem}", param_hint="--grep"
         ) from None
     return lambda message: search(message.value.decode("utf-8", "surrogateescape")) is not None

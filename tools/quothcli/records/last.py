@@ -1,7 +1,7 @@
-"""Where the last records of topics begin, for `tail -n`.
+"""Finds the beginning of the last records of topics, for `tail -n`.
 
-Of one topic the ordinals tell it exactly, over batches and over records that are not kept any more. Of
-several topics in the order of time, the last records of each are read, and the last of all are among them.
+For one topic the ordinals give it exactly. For several topics in the order of time, the last records of each
+are read, and the last of all are among them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def starts_of_last(client: Client, topics: Sequence[str], number: int, *, merged: bool) -> dict[str, int]:
-    """The cursor behind which the last records of each topic come that exists.
+    """Return the cursor in front of the last records of each topic that exists.
 
     merged: the last of all topics together, by their time; else so many of each.
     """
@@ -32,27 +32,27 @@ def starts_of_last(client: Client, topics: Sequence[str], number: int, *, merged
         try:
             starts[name] = _start(client, name, number)
         except NotFound:
-            continue  # it is waited for, and then read from its beginning
+            continue  # the tail waits for it and reads it from its beginning
     return _merged(client, starts, number) if merged and len(starts) > 1 and number else starts
 
 
 def _start(client: Client, topic: str, number: int) -> int:
-    """The cursor in front of the last records of a topic. Damaged ones count: the tail reports them."""
+    """Return the cursor in front of the last records of a topic. Damaged ones count, they are reported."""
     kept = client.count(topic)
     if number == 0 or not kept.records:
         return kept.newest
-    # `Count.first` lies behind what is damaged at the start, so this begins where what is kept begins.
+    # `Count.first` lies behind damage at the start, so this begins at the oldest record.
     left_out = kept.records - number
-    stretch = client.advance(topic, 0, max_records=max(1, left_out))
-    # A damaged stretch is not divided: at the start it is taken whole, and holds some of the last records.
-    return stretch.until if stretch.records <= left_out else stretch.after
+    skipped = client.advance(topic, 0, max_records=max(1, left_out))
+    # A damaged range is not divided: at the start it is taken whole, and holds some of the last records.
+    return skipped.until if skipped.records <= left_out else skipped.after
 
 
 def _merged(client: Client, starts: dict[str, int], number: int) -> dict[str, int]:
-    """The same for the last records of all of these."""
+    """Return the cursors in front of the last records of all topics together."""
     seen = dict(starts)
     last: deque[Message] = deque(maxlen=number)
-    with client.read_many(list(starts), after=starts, ordered=True, on_gap=_told_later) as reading:
+    with client.read_many(list(starts), after=starts, ordered=True, on_gap=_ignored) as reading:
         for message in reading:
             seen[message.topic] = message.pointer
             last.append(message)
@@ -61,5 +61,5 @@ def _merged(client: Client, starts: dict[str, int], number: int) -> dict[str, in
     return seen
 
 
-def _told_later(gap: Gap) -> None:
-    """The same gap is met again when the records are printed."""
+def _ignored(gap: Gap) -> None:
+    """Ignore a gap, which is found again when the records are printed."""

@@ -1,8 +1,7 @@
-"""Lines of a stream as records: bytes without their newline, in whatever portions they come.
+"""Reads the lines of a stream, without their newline, as they come.
 
-What a pipe has is handed on at once; a file comes a block at a time; memory holds a block and the line that
-has begun, and a producer bounds the bytes of those that are on their way. A carriage return stays in its
-line: nothing is changed but the newline, which is taken off.
+The lines of a pipe are handed on at once, those of a file a block at a time. Memory holds a block and the
+line that has begun. A carriage return stays in its line.
 """
 
 from __future__ import annotations
@@ -14,30 +13,31 @@ from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.errors import error
 
 LINE_BYTES_MAX = BATCH_BYTES_MAX - 1_024
-"""A record and what surrounds it fit into one batch."""
+"""Longest line whose record fits into one batch."""
 JSON_LINE_BYTES_MAX = 6 * LINE_BYTES_MAX + 2**20
-"""Such a record in JSON: a byte takes six there at most. What it holds is measured again."""
+"""Longest line of JSON for such a record: a byte takes at most six. The record is measured again."""
 BLOCK_BYTES = 256 * 2**10
-"""Less than the longest line, so that only the first and the last line of a block can be too long."""
+"""Size of a block: below the longest line, so that only its first and last line can be too long."""
 
 
 class Stream(Protocol):
     """A binary file, buffered."""
 
     def read1(self, size: int, /) -> bytes:
-        """What is there, up to this much; waits only if nothing is."""
+        """Return the bytes that are there, up to this many; wait if there are none."""
 
 
-def portions(stream: Stream, newline: bytes = b"\n", longest: int | None = None) -> Iterator[list[bytes]]:
-    """The lines of a stream, at least one in every list; the last one needs no newline.
+def portions(
+    stream: Stream, newline: bytes = b"\n", longest: int = LINE_BYTES_MAX, block_bytes: int = BLOCK_BYTES
+) -> Iterator[list[bytes]]:
+    """Yield the lines of a stream, at least one in every list; the last one needs no newline.
 
-    newline: one byte. longest: bytes of a line, those of a record unless it is said.
+    newline: one byte. longest: bytes of a line. block_bytes: bytes that are read at once, less than that.
     Raises `RequestError` ``too_large`` for a line that no record can hold.
     """
-    longest = longest or LINE_BYTES_MAX
     count = 0
     begun = bytearray()
-    while block := stream.read1(BLOCK_BYTES):
+    while block := stream.read1(block_bytes):
         *lines, rest = block.split(newline)
         if lines and begun:
             begun += lines[0]

@@ -1,7 +1,7 @@
-"""Drafts: records that are yet to be published, from what was typed, from whole files, from lines.
+"""Parses records that are to be published: from values, whole files and lines.
 
 A line is a value, or a key and a value around a separator, or a record as `quoth read --format json` prints
-it: what that prints of a topic makes the same records again, but for their pointers.
+it: the output for a topic makes the same records again, but for their pointers.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from quothwire.errors import error
 from quothwire.text.suggestion import nearest
 
 FILE_NAME_HEADER = "filename"
-_TOLD = ("topic", "pointer", "time")
-"""What a reader is told of a record, and what the broker will decide anew."""
-_MEMBERS = ("value", "value_base64", "key", "key_base64", "headers", "headers_base64", *_TOLD)
+_IGNORED = ("topic", "pointer", "time")
+"""Members of a printed record that a broker decides anew."""
+_MEMBERS = ("value", "value_base64", "key", "key_base64", "headers", "headers_base64", *_IGNORED)
 
 Draft = tuple[bytes, bytes | None, Mapping[str, bytes]]
-"""A record to be: value, key, headers. A class of its own would take 0.3 us a record."""
+"""A record to be published: value, key, headers. A class of its own would take 0.3 us a record."""
 _NOTHING: Mapping[str, bytes] = {}
 
-Read = Callable[[bytes], Draft]
-"""Makes a draft of a line. Raises ValueError, which says what is wrong with it."""
+ParseLine = Callable[[bytes], Draft]
+"""Parses a line. Raises ValueError with what is wrong."""
 
 
 def plain(line: bytes) -> Draft:
-    """A line is a value."""
+    """Parse a line that is a value."""
     return line, None, _NOTHING
 
 
-def keyed(separator: bytes) -> Read:
-    """A line is a key and a value around the first separator; one without a separator has no key."""
+def keyed(separator: bytes) -> ParseLine:
+    """Parse lines with a key and a value around the first separator; without one there is no key."""
 
     def read(line: bytes) -> Draft:
         key, found, value = line.partition(separator)
@@ -47,7 +47,7 @@ def keyed(separator: bytes) -> Read:
 
 
 def json_object(line: bytes) -> Draft:
-    """A line is an object with a value, and perhaps a key and headers. Raises ValueError."""
+    """Parse a line that is an object with a value, and perhaps a key and headers. Raises ValueError."""
     content = json.loads(line)
     if not isinstance(content, dict):
         raise ValueError("it is no object")
@@ -62,8 +62,8 @@ def json_object(line: bytes) -> Draft:
     return value, key, _headers(content)
 
 
-def drafts(lines: Sequence[bytes], read: Read, before: int = 0) -> Iterator[Draft]:
-    """Lines as drafts. before: how many came before these. Raises `Refused` ``bad_line`` with its number."""
+def parsed(lines: Sequence[bytes], read: ParseLine, before: int = 0) -> Iterator[Draft]:
+    """Parse lines. before: how many came before these. Raises `Refused` ``bad_line`` with the number."""
     for number, line in enumerate(lines, before + 1):
         try:
             draft = read(line)
@@ -78,7 +78,7 @@ def drafts(lines: Sequence[bytes], read: Read, before: int = 0) -> Iterator[Draf
 
 
 def files(paths: Iterable[Path], *, with_names: bool) -> Iterator[Draft]:
-    """Whole files as drafts, each read when its turn comes. with_names: say in a header which file it was."""
+    """ParseLine whole files, each when it is needed, as records. with_names: put the name into a header."""
     for path in paths:
         with path.open("rb") as file:
             value = file.read(LINE_BYTES_MAX + 1)
@@ -87,7 +87,7 @@ def files(paths: Iterable[Path], *, with_names: bool) -> Iterator[Draft]:
 
 
 def check_files(paths: Iterable[Path]) -> None:
-    """See before anything is sent whether all can be read and fit. Raises ``too_large`` or OSError."""
+    """Check that all files can be read and fit, before anything is sent. Raises ``too_large`` or OSError."""
     for path in paths:
         if not path.is_fifo():  # opening it would take what it has, or wait for it
             with path.open("rb") as file:
@@ -124,7 +124,7 @@ def _object(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _bytes(text: Any, encoded: Any, name: str) -> bytes | None:
-    """Bytes as text, or in base64 if they are none; None if there is neither."""
+    """Decode bytes that are given as text or in base64; None if there is neither."""
     if encoded is not None:
         if text is not None:
             raise ValueError(f"{name} is there as text and in base64")

@@ -1,44 +1,43 @@
-"""`quoth config`: what counts and where it comes from, whether it is right, and a file to begin with."""
+"""`quoth config`: the configuration of a broker with the source of each value, a check, and an example."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-import typer
+from typer import Option
 
-from quothcli.cli.command import command, group, spread
-from quothcli.cli.config_options import File, key_options
-from quothcli.cli.options import Form
-from quothcli.cli.session import chosen
-from quothcli.printing.output import Printer
+from quothcli.cli.command import SharedOptions, as_typed, command, group
+from quothcli.cli.options import WithoutBroker
+from quothd.config.config import KEYS, Key
+from quothd.config.sources import FILE_HELP, Sourced, read
 
-if TYPE_CHECKING:
-    from quothd.config.sources import Sourced
+File = Annotated[Path | None, Option("--config", metavar="FILE", help=FILE_HELP)]
 
 
-def add(app: typer.Typer) -> None:
-    """Put `config` into the command."""
-    made = group("The configuration of a broker: show it, check it, begin one.")
-    app.add_typer(made, name="config")
-    file = "--config /etc/quoth/quothd.toml"
-    keys = spread("keys", key_options())
-    command(made, "show", f"quoth config show {file}", "quoth config show --format json")(keys(show))
-    command(made, "check", f"quoth config check {file} --dir /var/lib/quoth")(keys(check))
-    command(made, "example", "quoth config example > quothd.toml")(print_example)
+def _option(key: Key) -> Any:
+    if key.kind is bool:
+        both = f"{key.option}/--no-{key.option[2:]}"
+        return Annotated[bool | None, Option(both, help=key.summary)]
+    return Annotated[str | None, Option(key.option, metavar=key.metavar, help=key.summary)]
 
 
-def show(context: typer.Context, *, config: File = None, form: Form = None, keys: dict[str, Any]) -> None:
+Keys = Annotated[dict[str, Any], SharedOptions({name: _option(key) for name, key in KEYS.items()}, as_typed)]
+"""The keys of the configuration, as options."""
+
+app = group("The configuration of a broker: show it, check it, begin one.")
+
+
+@command(app, "show", "quoth config show --config /etc/quoth/quothd.toml", "quoth config show --format json")
+def show(session: WithoutBroker, keys: Keys, *, config: File = None) -> None:
     """Print every key, its value, and where that comes from.
 
     That is an option, a variable, FILE:LINE, or the default. A broker that was started here with the same
     options would go by it.
     """
     from quothd.config import template
-    from quothd.config.config import KEYS
-    from quothd.config.sources import read
 
-    printer = Printer(chosen(context, form=form).format)
+    printer = session.printer
     found = read(keys, file=config)
     values = {name: template.toml(key, getattr(found.config, name)) for name, key in KEYS.items()}
     widths = max(map(len, KEYS)), max(map(len, values.values()))
@@ -47,7 +46,8 @@ def show(context: typer.Context, *, config: File = None, form: Form = None, keys
         printer.answer(line, _content(found, name), raw=f"{name} = {value}")
 
 
-def check(*, config: File = None, keys: dict[str, Any]) -> int:
+@command(app, "check", "quoth config check --config /etc/quoth/quothd.toml --dir /var/lib/quoth")
+def check(keys: Keys, *, config: File = None) -> int:
     """Say whether a broker could start with this, without starting one.
 
     The file, every value, the directory and the addresses are looked at; nothing is made, bound or locked.
@@ -58,7 +58,8 @@ def check(*, config: File = None, keys: dict[str, Any]) -> int:
     return checked(keys, config)
 
 
-def print_example() -> None:
+@command(app, "example", "quoth config example > quothd.toml")
+def example() -> None:
     """Print a TOML file with every key, its default and its reason."""
     from quothd.config import template
 
@@ -66,9 +67,7 @@ def print_example() -> None:
 
 
 def _content(found: Sourced, name: str) -> dict[str, Any]:
-    """A key as an object of JSON. reload: SIGHUP changes it in a broker that runs."""
-    from quothd.config.config import KEYS
-
+    """Make the object of a key. reload: SIGHUP changes it in a broker that runs."""
     value, default = getattr(found.config, name), KEYS[name].default
     return {
         "key": name,

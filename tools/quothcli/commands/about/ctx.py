@@ -1,87 +1,76 @@
-"""`quoth ctx`: brokers under names of one's own, and the one that commands ask when they are not told."""
+"""`quoth ctx`: names for brokers, and the one that commands ask by default."""
 
 from __future__ import annotations
 
 import os
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from quothcli.cli import contexts
-from quothcli.cli.command import command, group
-from quothcli.cli.completion import context_names
+from quothcli.cli.command import SharedOptions, command, group
 from quothcli.cli.contexts import Context, Contexts
 from quothcli.cli.exit_status import say
-from quothcli.cli.options import Form, Timeout
-from quothcli.cli.session import CONTEXT_VARIABLE, URL_VARIABLE, chosen
+from quothcli.cli.options import Form, Timeout, WithoutBroker, context_names
+from quothcli.cli.session import CONTEXT_VARIABLE, URL_VARIABLE, Session, session_of
 from quothcli.printing.output import Printer
 from quothwire.text.quantity import format_span
 
-_Name = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="The context's name.", autocompletion=context_names),
-]
+_SessionWithTimeout = Annotated[Session, SharedOptions({"timeout": Timeout, "form": Form}, session_of)]
+_Name = Annotated[str, Argument(metavar="NAME", help="The context's name.", autocompletion=context_names)]
 
 
-def add(app: typer.Typer) -> None:
-    """Put `ctx` and its commands into the command."""
-    ctx = group("Name brokers, and choose the one that commands ask.")
-    app.add_typer(ctx, name="ctx")
-    command(
-        ctx, "add", "quoth ctx add shop tcp://10.0.0.7:5555", "quoth ctx add here ipc:///run/quoth/quoth"
-    )(put)
-    command(ctx, "use", "quoth ctx use shop", "quoth ctx use -")(use)
-    command(ctx, "ls", "quoth ctx ls", "quoth ctx ls --format json")(ls)
-    command(ctx, "rm", "quoth ctx rm shop")(remove)
+app = group("Name brokers, and choose the one that commands ask.")
 
 
+@command(app, "add", "quoth ctx add shop tcp://10.0.0.7:5555", "quoth ctx add here ipc:///run/quoth/quoth")
 def put(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where the broker is.")],
-    timeout: Timeout = None,
-    form: Form = None,
+    session: _SessionWithTimeout,
+    name: Annotated[str, Argument(metavar="NAME", help="What to call it.")],
+    url: Annotated[str, Argument(metavar="URL", help="Where the broker is.")],
 ) -> None:
     """Give a broker a name, or give a name another broker.
 
     `quoth ctx ls` prints the path of the file that holds them; only its owner may read it.
     """
-    asked = chosen(context, timeout=timeout, form=form)
-    old, new = contexts.change(lambda held: held.add(name, Context(url, asked.timeout)))
+    old, new = contexts.change(lambda held: held.add(name, Context(url, session.timeout)))
     was = old.contexts.get(name)
     if was is not None and was.url != url:
         say(f"quoth: {name} was {was.url} before")
-    _print(Printer(asked.format), name, new)
+    _print(session.printer, name, new)
 
 
-def use(context: typer.Context, name: _Name, form: Form = None) -> None:
+@command(app, "use", "quoth ctx use shop", "quoth ctx use -")
+def use(session: WithoutBroker, name: _Name) -> None:
     """Let commands ask this broker from now on; - is the one before."""
     _, new = contexts.change(lambda held: held.use(name))
-    _print(Printer(chosen(context, form=form).format), new.in_use, new)
-    _say_what_wins()
+    _print(session.printer, new.in_use, new)
+    _say_which_variable_wins()
 
 
-def ls(context: typer.Context, form: Form = None) -> None:
+@command(app, "ls", "quoth ctx ls", "quoth ctx ls --format json")
+def ls(session: WithoutBroker) -> None:
     """List the contexts; a star marks the one in use."""
-    printer = Printer(chosen(context, form=form).format)
+    printer = session.printer
     held = contexts.load()
     for name in sorted(held.contexts):
         _print(printer, name, held)
     printer.flush()
     say(f"quoth: {len(held.contexts)} in {contexts.path()}")
-    _say_what_wins()
+    _say_which_variable_wins()
 
 
-def remove(context: typer.Context, name: _Name, form: Form = None) -> None:
+@command(app, "rm", "quoth ctx rm shop")
+def remove(session: WithoutBroker, name: _Name) -> None:
     """Forget a name; its broker goes on as before."""
     old, new = contexts.change(lambda held: held.remove(name))
-    _print(Printer(chosen(context, form=form).format), name, old)
+    _print(session.printer, name, old)
     if old.in_use != new.in_use:
         say("quoth: it was in use, now none is; `quoth ctx use NAME` takes another")
 
 
 def _print(printer: Printer, name: str, held: Contexts) -> None:
-    """Print one context. In use is the one that a command without --ctx takes."""
+    """Print one context. A command without --ctx takes the one in use."""
     found = held.contexts[name]
     in_use = name == (os.environ.get(CONTEXT_VARIABLE) or held.in_use)
     content = {
@@ -97,7 +86,7 @@ def _print(printer: Printer, name: str, held: Contexts) -> None:
     printer.answer(f"{'*' if in_use else ' '} {name:<{width}}  {found.url}{waits}{overridden}", content, name)
 
 
-def _say_what_wins() -> None:
+def _say_which_variable_wins() -> None:
     """Name the variable of the environment that wins over the context in use, if there is one."""
     for variable in (URL_VARIABLE, CONTEXT_VARIABLE):
         if os.environ.get(variable):

@@ -1,7 +1,7 @@
-"""`quoth demo`: publish every line of a file through real sockets, read all back, compare.
+"""`quoth demo`: publishes every line of a file through real sockets, reads all back, compares.
 
-The broker runs in this process on a temporary directory that vanishes at the end. Both sides keep a count and
-a running hash, so a file may be larger than the memory.
+The broker runs in this process on a temporary directory that is removed at the end. Both sides keep a
+count and a running hash, so a file may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
+from typer import Argument, BadParameter
 from xxhash import xxh3_128
 
 import quoth
-from quothcli.cli.command import command
-from quothcli.cli.exit_status import Status, complain, say, terminable
-from quothcli.cli.options import Form
-from quothcli.cli.session import chosen
-from quothcli.printing.formats import Format
-from quothcli.printing.output import Printer, bytes_text, moment_text, records_text, shown
+from quothcli.cli.command import command, group
+from quothcli.cli.exit_status import Status, report_error, say, terminable
+from quothcli.cli.options import WithoutBroker
+from quothcli.printing.output import Format, Printer
 from quothcli.printing.progress import progress
+from quothcli.printing.text import bytes_text, records_text, shown, time_or_dash
 from quothcli.records.lines import Stream, portions
 from quothwire.text.paths import given_path
 
@@ -44,8 +43,8 @@ _PREVIEW_LENGTH = 60
 _LENGTH = struct.Struct("<Q").pack
 
 
-class Source(NamedTuple):
-    """Where the lines come from. size: None if it is not known. typed: a person types them."""
+class LineSource(NamedTuple):
+    """The source of the lines. size: None if unknown. typed: a person types them."""
 
     name: str
     stream: Stream
@@ -55,7 +54,7 @@ class Source(NamedTuple):
 
 @dataclass
 class Side:
-    """What went through one side: how many lines, how many bytes, their hash, and how long it took."""
+    """The lines that were published, or read back: their count, bytes, hash and time."""
 
     count: int = 0
     size: int = 0
@@ -63,7 +62,7 @@ class Side:
     digest: xxh3_128 = field(default_factory=xxh3_128)
 
     def take(self, lines: Sequence[bytes]) -> int:
-        """Take lines in; returns their bytes. The hash does not depend on how they are portioned."""
+        """Count and hash lines; returns their bytes. The hash does not depend on the portions."""
         lengths = list(map(len, lines))
         self.digest.update(b"".join(chain.from_iterable(zip(map(_LENGTH, lengths), lines, strict=True))))
         size = sum(lengths)
@@ -79,15 +78,15 @@ class Side:
 
 
 class Sample(NamedTuple):
-    """A record to show."""
+    """A record that is printed."""
 
     pointer: int
     value: bytes
 
 
 @dataclass
-class Outcome:
-    """What the demonstration found."""
+class DemoResult:
+    """The result of a demonstration."""
 
     source: str
     durability: str
@@ -97,43 +96,42 @@ class Outcome:
 
     @property
     def equal(self) -> bool:
-        """Did the same lines come back?"""
+        """True if the same lines came back."""
         sides = ((side.count, side.digest.digest()) for side in (self.published, self.read))
         return len(set(sides)) == 1
 
 
-def add(app: typer.Typer) -> None:
-    """Put `demo` into the command."""
-    command(app, "demo", "quoth demo", "quoth demo /var/log/syslog", "seq 1000000 | quoth demo -")(demo)
+app = group()
 
 
+@command(app, "demo", "quoth demo", "quoth demo /var/log/syslog", "seq 1000000 | quoth demo -")
 def demo(
-    context: typer.Context,
+    session: WithoutBroker,
     file: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="FILE",
-            help="Whose lines to publish; - is stdin. Default: a long text that comes with Python.",
+            help="The lines to publish; - is stdin. Default: a long text that comes with Python.",
         ),
     ] = None,
-    form: Form = None,
 ) -> int:
     """Publish the lines of a file, read them back, compare.
 
     It needs no broker: it runs one of its own on a temporary directory. Exit status 0 says that every line
     came back as it was.
     """
-    asked = chosen(context, form=form)
     with terminable(), _source(file) as source:
-        outcome = run(source)
-    _print(Printer(asked.format), outcome)
-    if not outcome.equal:
-        complain("damaged", "what was read is not what was published", "please report this, with the file")
-    return Status.DONE if outcome.equal else Status.FAILED
+        result = run(source)
+    _print(session.printer, result)
+    if not result.equal:
+        report_error(
+            "damaged", "what was read is not what was published", "please report this, with the file"
+        )
+    return Status.DONE if result.equal else Status.FAILED
 
 
-def run(source: Source) -> Outcome:
-    """Publish and read back on a broker of its own."""
+def run(source: LineSource) -> DemoResult:
+    """Publish and read back on a broker in this process."""
     from quothd import Broker
     from quothd.main import SWITCH_INTERVAL_S
 
@@ -145,10 +143,10 @@ def run(source: Source) -> Outcome:
     ):
         published = _publish(client, source)
         read, samples = _read(client, published)
-        return Outcome(source.name, broker.config.durability, published, read, samples)
+        return DemoResult(source.name, broker.config.durability, published, read, samples)
 
 
-def _publish(client: Client, source: Source) -> Side:
+def _publish(client: Client, source: LineSource) -> Side:
     side = Side()
     began = time.perf_counter()
     with (
@@ -165,7 +163,7 @@ def _publish(client: Client, source: Source) -> Side:
 
 
 def _read(client: Client, published: Side) -> tuple[Side, list[Sample]]:
-    """Read the topic from its beginning, and keep the first record, one in the middle and the last one."""
+    """Read the topic; keep the first record, one in the middle and the last one."""
     side = Side()
     samples: dict[int, Sample] = {}
     wanted = [0, published.count // 2, published.count - 1]
@@ -182,18 +180,18 @@ def _read(client: Client, published: Side) -> tuple[Side, list[Sample]]:
 
 
 @contextmanager
-def _source(file: str | None) -> Iterator[Source]:
-    """Open what is to be published. Raises OSError, or ``bad_setting`` for an empty path."""
+def _source(file: str | None) -> Iterator[LineSource]:
+    """Open the lines to publish. Raises OSError, or ``bad_setting`` for an empty path."""
     if file == "-":
         typed = sys.stdin.isatty()
         if typed:
             say("quoth: every line becomes a record, Ctrl-D ends")
-        yield Source("stdin", sys.stdin.buffer, None, typed)  # type: ignore[arg-type]  # it is buffered
+        yield LineSource("stdin", sys.stdin.buffer, None, typed)  # type: ignore[arg-type]  # it is buffered
         return
     path = given_path(_default_file() if file is None else file, "FILE")
     with open(path, "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
-        yield Source(str(path), stream, size or None)
+        yield LineSource(str(path), stream, size or None)
 
 
 def _default_file() -> str:
@@ -201,29 +199,29 @@ def _default_file() -> str:
         found = importlib.util.find_spec(name)
         if found is not None and found.origin and os.path.isfile(found.origin):
             return found.origin
-    raise typer.BadParameter("this Python comes without its sources: name a FILE")
+    raise BadParameter("this Python comes without its sources: name a FILE")
 
 
-def _print(printer: Printer, outcome: Outcome) -> None:
+def _print(printer: Printer, result: DemoResult) -> None:
     if printer.form is Format.JSON:
-        printer.object(_content(outcome))
+        printer.object(_content(result))
         return
-    if not outcome.published.count:
-        printer.line(f"{outcome.source} is empty: nothing was published, nothing came back")
+    if not result.published.count:
+        printer.line(f"{result.source} is empty: nothing was published, nothing came back")
         return
-    sides = (("published", outcome.published), ("read back", outcome.read))
-    printer.line(f"lines of    {outcome.source}: {bytes_text(outcome.published.size)}")
+    sides = (("published", result.published), ("read back", result.read))
+    printer.line(f"lines of    {result.source}: {bytes_text(result.published.size)}")
     for name, side in sides:
         printer.line(f"{name:<12}{records_text(side.count)} in {side.seconds:.2f} s: {side.rate}")
-    printer.line(f"durability  {outcome.durability}: acknowledged records survive the death of the broker")
+    printer.line(f"durability  {result.durability}: acknowledged records survive the death of the broker")
     printer.line(
-        f"equal       {'yes' if outcome.equal else 'NO'}, "
+        f"equal       {'yes' if result.equal else 'NO'}, "
         + " and ".join(dict.fromkeys(f"xxh3-128 {side.digest.hexdigest()}" for _, side in sides))
     )
     printer.line("\npointers, each of which is a time")
-    for sample in outcome.samples:
+    for sample in result.samples:
         preview = shown(sample.value[:_PREVIEW_LENGTH])[:_PREVIEW_LENGTH]
-        printer.line(f"  {sample.pointer}  {moment_text(sample.pointer)}  {preview}")
+        printer.line(f"  {sample.pointer}  {time_or_dash(sample.pointer)}  {preview}")
     printer.line("\nnext\n" + "\n".join(f"  {line}" for line in _NEXT))
 
 
@@ -236,16 +234,16 @@ _NEXT = (
 )
 
 
-def _content(outcome: Outcome) -> dict[str, Any]:
+def _content(result: DemoResult) -> dict[str, Any]:
     content: dict[str, Any] = {
-        "source": outcome.source,
-        "equal": outcome.equal,
-        "durability": outcome.durability,
+        "source": result.source,
+        "equal": result.equal,
+        "durability": result.durability,
         "pointers": [
-            {"pointer": sample.pointer, "time": moment_text(sample.pointer)} for sample in outcome.samples
+            {"pointer": sample.pointer, "time": time_or_dash(sample.pointer)} for sample in result.samples
         ],
     }
-    for name, side in (("published", outcome.published), ("read", outcome.read)):
+    for name, side in (("published", result.published), ("read", result.read)):
         seconds = max(side.seconds, 1e-9)
         content[name] = {
             "records": side.count,

@@ -1,43 +1,38 @@
-"""`quoth errors`: what the codes of errors mean and what to do, without a broker."""
+"""`quoth errors`: explains the codes of errors, without a broker."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Refused, Status, status_of
-from quothcli.cli.options import Form
-from quothcli.cli.session import chosen
-from quothcli.printing.output import Printer
+from quothcli.cli.options import WithoutBroker
 from quothwire.errors import CODES, error
 from quothwire.text.suggestion import nearest
 
-
-def add(app: typer.Typer) -> None:
-    """Put `errors` into the command."""
-    command(app, "errors", "quoth errors", "quoth errors disk_low")(errors)
+app = group()
 
 
+@command(app, "errors", "quoth errors", "quoth errors disk_low")
 def errors(
-    context: typer.Context,
+    session: WithoutBroker,
     code: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="CODE",
             help="The code of an error; without it, all are explained.",
             autocompletion=lambda incomplete: [one for one in CODES if one.startswith(incomplete)],
         ),
     ] = None,
-    form: Form = None,
 ) -> None:
     """Explain the codes of errors: what happened, what to do.
 
     No broker is needed. These are the codes of the protocol. An error of the command line itself, usage, has
     its explanation in its text.
     """
-    printer = Printer(chosen(context, form=form).format)
+    printer = session.printer
     if code is not None and code not in CODES:
         near = nearest(code, CODES)
         hint = f"did you mean {near}?" if near else "`quoth errors` lists them"
@@ -47,7 +42,7 @@ def errors(
 
 
 def explained(code: str) -> str:
-    """A code as lines of text: what happened, what to do, whether to try again, the exit status."""
+    """Explain a code in lines of text: what happened, what to do, the exit status."""
     row = CODES[code]
     again = "may succeed if tried again" if row.retryable else "fails again if tried again"
     class_name = row.error.__name__

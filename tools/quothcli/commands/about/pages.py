@@ -1,4 +1,4 @@
-"""`quoth help`: the help of a command, and the pages that an installed Quoth brings along."""
+"""`quoth help`: prints the help of a command, and the pages that are installed with it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
-import typer
+from typer import Argument
 
 from quothcli.cli.aliases import MEANT
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Refused, Status
 from quothwire.text import quantity, variables
 from quothwire.text.suggestion import nearest
@@ -25,7 +25,7 @@ FILES = MappingProxyType(
         "reference": "tools/REFERENCE.md",
     }
 )
-"""The pages that are files: their places in the source tree. A built package has them as BUILT/NAME.md."""
+"""The pages that are files of the source tree. A built package has them as BUILT/NAME.md."""
 BUILT = "pages"
 _COMMANDS_TOO = (
     "`quoth help COMMAND` prints what `quoth COMMAND --help` prints, unless a page has that name.\n"
@@ -52,9 +52,7 @@ create_topic(max_age="7d", max_bytes="1GiB") in Python.
 """
 
 
-def add(app: typer.Typer) -> None:
-    """Put `help` into the command."""
-    command(app, "help", "quoth help", "quoth help protocol | less", "quoth help topic create")(show)
+app = group()
 
 
 def _names(incomplete: str) -> list[str]:
@@ -63,10 +61,11 @@ def _names(incomplete: str) -> list[str]:
     return [name for name in (*PAGES, *COMMANDS) if name.startswith(incomplete)]
 
 
+@command(app, "help", "quoth help", "quoth help protocol | less", "quoth help topic create")
 def show(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[PAGE|COMMAND]",
             help="A page, or a command with its subcommand; without it the pages are listed.",
             show_default=False,
@@ -135,10 +134,7 @@ def _print_help(words: list[str]) -> None:
 
 
 def _meant(words: list[str], names: list[str]) -> str:
-    """The words of a page or a command that may be meant, empty if there are none.
-
-    names: those that the last word may be.
-    """
+    """Return the page or command that may be meant, empty if there is none. names: for the last word."""
     for meaning in MEANT.get(tuple(words), ()):
         if not meaning.startswith("-"):
             return meaning
@@ -147,7 +143,7 @@ def _meant(words: list[str], names: list[str]) -> str:
 
 
 class Page(NamedTuple):
-    """A page: what it is about, and what gives its text."""
+    """A page of `quoth help`. read: returns its text."""
 
     about: str
     read: Callable[[], str]

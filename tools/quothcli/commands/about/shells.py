@@ -5,37 +5,35 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import typer
+from typer import Argument
+from typer._completion_shared import get_completion_script
 
-from quothcli.cli.command import command
-from quothcli.cli.completion import SCRIPTS
+from quothcli.cli.command import command, group
+from quothcli.cli.options import COMPLETION_VARIABLE
 
 
 class Shell(StrEnum):
-    """A shell that can ask."""
+    """A shell with completion."""
 
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
 
 
-def add(app: typer.Typer) -> None:
-    """Put `completion` into the command."""
-    command(
-        app,
-        "completion",
-        'eval "$(quoth completion bash)"',
-        "quoth completion zsh > ~/.zfunc/_quoth",
-        "quoth completion fish > ~/.config/fish/completions/quoth.fish",
-    )(completion)
+app = group()
 
 
-def completion(
-    shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")],
-) -> None:
+@command(
+    app,
+    "completion",
+    'eval "$(quoth completion bash)"',
+    "quoth completion zsh > ~/.zfunc/_quoth",
+    "quoth completion fish > ~/.config/fish/completions/quoth.fish",
+)
+def completion(shell: Annotated[Shell, Argument(help="The shell that is to complete.")]) -> None:
     """Print the script that lets a shell complete what is typed.
 
-    Commands, options, topics of the broker and contexts. In ~/.bashrc stands the first example; zsh finds the
-    file in any folder of its fpath, fish in its own.
+    It completes commands, options, contexts, and topics of the broker. In ~/.bashrc stands the first example;
+    zsh finds the file in any folder of its fpath, fish in its own.
     """
-    print(SCRIPTS[shell], end="")
+    print(get_completion_script(prog_name="quoth", complete_var=COMPLETION_VARIABLE, shell=shell))

@@ -1,26 +1,22 @@
-"""`quoth serve`: run a broker in the foreground, as the daemon `quothd` does."""
+"""`quoth serve`: runs a broker in the foreground, as the daemon `quothd` does."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
+from typer import Option
 
-from quothcli.cli.command import command, spread
-from quothcli.cli.config_options import File, key_options
+from quothcli.cli.command import command, group
+from quothcli.commands.about.config import File, Keys
 from quothd.config.sources import CHECK_HELP
 
-_Check = Annotated[bool, typer.Option("--check", help=CHECK_HELP)]
+_Check = Annotated[bool, Option("--check", help=CHECK_HELP)]
+
+app = group()
 
 
-def add(app: typer.Typer) -> None:
-    """Put `serve` into the command."""
-    command(app, "serve", "quoth serve --dir /var/lib/quoth", "quoth serve --port 0 --durability synced")(
-        spread("keys", key_options())(serve)
-    )
-
-
-def serve(*, config: File = None, check: _Check = False, keys: dict[str, Any]) -> int:
+@command(app, "serve", "quoth serve --dir /var/lib/quoth", "quoth serve --port 0 --durability synced")
+def serve(keys: Keys, *, config: File = None, check: _Check = False) -> int:
     """Run a broker in the foreground until SIGTERM or Ctrl-C.
 
     Options win over the environment (QUOTH_ and the key in capitals), that over the TOML file; `quoth config

@@ -1,7 +1,6 @@
-"""`quoth service`: put the broker's unit, its user and its configuration where systemd finds them.
+"""`quoth service`: copies the broker's unit, its user and its configuration to where systemd finds them.
 
-Only files are written, so it works without a running systemd, as packagers need it. Each file begins with a
-line that holds its checksum: one that somebody has changed since is recognized, kept, and told.
+It only writes files, so it works without a running systemd, as packagers need it.
 """
 
 from __future__ import annotations
@@ -14,262 +13,170 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
+from typer import Option
 
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Status, complain, say
-from quothcli.cli.options import Form
-from quothcli.cli.session import chosen
+from quothcli.cli.exit_status import Status, report_error, say
+from quothcli.cli.options import WithoutBroker
 from quothcli.cli.xdg_paths import config_home
 from quothcli.printing.output import Printer
 
 UNIT = "quothd.service"
 SHIPPED_COMMAND = "/usr/bin/quothd"
-"""As it stands in the units, in the place of this environment's."""
+"""The daemon in the shipped units; `install` writes that of this environment."""
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
-"""What ProtectHome and PrivateTmp keep from the service."""
-MARK = (
-    "# Put here by `quoth service install` ({}), and taken away by `quoth service uninstall` unless changed."
-)
+"""Directories that ProtectHome and PrivateTmp hide from the service."""
 
-_User = Annotated[
-    bool, typer.Option("--user", help="A service of your own, without root and without sandbox.")
-]
+_User = Annotated[bool, Option("--user", help="A service of your own, without root and without sandbox.")]
 _Prefix = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--prefix",
         metavar="DIR",
         help="Take this directory for / (with --user, for your home), to look or to make a package.",
     ),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+_DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 
-class Part(NamedTuple):
-    """A file of the service: where it belongs, and what it should hold."""
+class Layout(NamedTuple):
+    """The files of a service by their paths. enabled: the link that starts it at boot."""
 
-    path: Path
-    text: str
-
-    @property
-    def content(self) -> str:
-        """The text, below a line with its checksum."""
-        return f"{MARK.format(_checksum(self.text))}\n{self.text}"
-
-    @property
-    def is_there(self) -> bool:
-        """Does something lie there?"""
-        return os.path.lexists(self.path)
-
-    @property
-    def is_ours(self) -> bool:
-        """Is it as some installation has put it there?"""
-        mark, _, text = self.path.read_text("utf-8", "replace").partition("\n")
-        return mark == MARK.format(_checksum(text))
-
-
-class Plan(NamedTuple):
-    """What belongs to a service. enabled: the link that starts it at boot; systemctl: how to speak to it."""
-
-    parts: tuple[Part, ...]
+    files: dict[Path, str]
+    config: Path
     enabled: Path
     systemctl: str
     data: str
 
 
-def add(app: typer.Typer) -> None:
-    """Put `service` into the command."""
-    made = group("The broker as a service of systemd: install, uninstall.")
-    app.add_typer(made, name="service")
-    command(
-        made,
-        "install",
-        "sudo quoth service install",
-        "quoth service install --user",
-        "quoth service install --prefix ./package --dry-run",
-    )(install)
-    command(made, "uninstall", "sudo quoth service uninstall", "quoth service uninstall --user")(uninstall)
+app = group("The broker as a service of systemd: install, uninstall.")
 
 
+@command(
+    app,
+    "install",
+    "sudo quoth service install",
+    "quoth service install --user",
+    "quoth service install --prefix ./package --dry-run",
+)
 def install(
-    context: typer.Context,
-    *,
-    user: _User = False,
-    prefix: _Prefix = None,
-    dry_run: _DryRun = False,
-    form: Form = None,
+    session: WithoutBroker, *, user: _User = False, prefix: _Prefix = None, dry_run: _DryRun = False
 ) -> int:
-    """Put the unit, the user and the configuration in place.
+    """Copy the unit, the user and the configuration to their places.
 
-    Nothing is started; what to type next is printed. A file that was changed since is kept. Exit status: 0
-    done, 1 it may not be done, 3 there is no quothd beside this command.
+    Nothing is started; what to type next is printed. A configuration that is there already is kept; changes
+    of the unit belong into a drop-in: `systemctl edit quothd`. Exit status: 0 done, 1 root is needed, 3 there
+    is no quothd beside this command.
     """
     if _needs_root(user, prefix):
         return Status.FAILED
     quothd = Path(sysconfig.get_path("scripts")) / "quothd"
     if not quothd.exists():
-        complain("not_found", f"there is no {quothd}", "install Quoth into an environment: pip install quoth")
+        report_error(
+            "not_found", f"there is no {quothd}", "install Quoth into an environment: pip install quoth"
+        )
         return Status.NOT_FOUND
-    printer = Printer(chosen(context, form=form).format)
-    plan = _plan(quothd, user=user, prefix=prefix)
-    for part in plan.parts:
-        _tell(printer, part, _put(part, dry_run=dry_run), dry_run=dry_run)
-    for line in _next_steps(plan, user=user):
+    layout = _layout(quothd, user=user, prefix=prefix)
+    printer = session.printer
+    os.umask(0o022)  # the service reads the files as another user
+    for path, text in layout.files.items():
+        done = "kept" if path == layout.config and path.exists() else "written"
+        if done == "written" and not dry_run:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        _print(printer, path, done, dry_run=dry_run)
+    for line in _next_steps(layout, user=user):
         printer.answer(line, {"next": line})
-    if not user:
-        _warn_of_hidden(quothd)
+    hidden = next((one for one in HIDDEN if quothd.resolve().is_relative_to(one)), None)
+    if hidden is not None and not user:
+        say(f"quoth: the service cannot start {quothd}: {hidden} is hidden from it")
+        say("hint: install into an environment below /opt or /usr/local, and run its quoth; or use --user")
     return Status.DONE
 
 
+@command(app, "uninstall", "sudo quoth service uninstall", "quoth service uninstall --user")
 def uninstall(
-    context: typer.Context,
-    *,
-    user: _User = False,
-    prefix: _Prefix = None,
-    dry_run: _DryRun = False,
-    form: Form = None,
+    session: WithoutBroker, *, user: _User = False, prefix: _Prefix = None, dry_run: _DryRun = False
 ) -> int:
-    """Take away what `install` has put there, and nothing else.
+    """Remove the files that `install` has written.
 
-    The data stays, and so does every file that was changed since. Exit status: 0 done, 1 it may not be
-    done, or the service is still enabled.
+    The data stays, and so does a configuration that was changed. Exit status: 0 done, 1 root is needed, or
+    the service is still enabled.
     """
     if _needs_root(user, prefix):
         return Status.FAILED
-    plan = _plan(Path(SHIPPED_COMMAND), user=user, prefix=prefix)
-    if os.path.lexists(plan.enabled):
-        complain(
-            "enabled", f"the service is enabled: {plan.enabled}", f"{plan.systemctl} disable --now quothd"
-        )
+    layout = _layout(Path(SHIPPED_COMMAND), user=user, prefix=prefix)
+    if os.path.lexists(layout.enabled):
+        text = f"the service is enabled: {layout.enabled}"
+        report_error("enabled", text, f"{layout.systemctl} disable --now quothd")
         return Status.FAILED
-    printer = Printer(chosen(context, form=form).format)
-    for part in plan.parts:
-        if part.is_there:
-            _tell(printer, part, _take(part, dry_run=dry_run), dry_run=dry_run)
-    printer.answer(f"the data stays, if there is any: {plan.data}", {"path": plan.data, "done": "kept"})
-    printer.answer(f"next: {plan.systemctl} daemon-reload", {"next": f"{plan.systemctl} daemon-reload"})
+    printer = session.printer
+    for path, text in layout.files.items():
+        if path.exists():
+            is_changed = path == layout.config and path.read_text("utf-8", "replace") != text
+            if not (is_changed or dry_run):
+                path.unlink()
+            _print(printer, path, "kept" if is_changed else "removed", dry_run=dry_run)
+    printer.answer(f"the data stays, if there is any: {layout.data}", {"path": layout.data, "done": "kept"})
+    line = f"{layout.systemctl} daemon-reload"
+    printer.answer(f"next: {line}", {"next": line})
     return Status.DONE
 
 
-# -- the files ------------------------------------------------------------------------------------------
-
-
-def _plan(quothd: Path, *, user: bool, prefix: Path | None) -> Plan:
+def _layout(quothd: Path, *, user: bool, prefix: Path | None) -> Layout:
     from quothd.config import template
 
     if user:
-        config = config_home() if prefix is None else prefix / ".config"
-        units = config / "systemd" / "user"
-        parts: tuple[Part, ...] = (
-            Part(units / UNIT, _unit(f"user/{UNIT}", quothd)),
-            Part(config / "quoth" / "quothd.toml", template.text()),
-        )
+        home = config_home() if prefix is None else prefix / ".config"
+        units, config = home / "systemd" / "user", home / "quoth" / "quothd.toml"
+        files = {units / UNIT: _unit(f"user/{UNIT}", quothd), config: template.text()}
         enabled = units / "default.target.wants" / UNIT
-        return Plan(parts, enabled, "systemctl --user", "~/.local/share/quoth")
-    root = prefix or Path("/")
-    units = root / "etc" / "systemd" / "system"
-    parts = (
-        Part(units / UNIT, _unit(UNIT, quothd)),
-        Part(root / "etc" / "sysusers.d" / "quoth.conf", _shipped("quoth.sysusers")),
-        Part(root / "etc" / "quoth" / "quothd.toml", template.text()),
-    )
-    return Plan(parts, units / "multi-user.target.wants" / UNIT, "systemctl", "/var/lib/quoth")
+        return Layout(files, config, enabled, "systemctl --user", "~/.local/share/quoth")
+    etc = (prefix or Path("/")) / "etc"
+    units, config = etc / "systemd" / "system", etc / "quoth" / "quothd.toml"
+    files = {
+        units / UNIT: _unit(UNIT, quothd),
+        etc / "sysusers.d" / "quoth.conf": _shipped("quoth.sysusers"),
+        config: template.text(),
+    }
+    return Layout(files, config, units / "multi-user.target.wants" / UNIT, "systemctl", "/var/lib/quoth")
 
 
 def _unit(name: str, quothd: Path) -> str:
-    """A unit that starts the quothd of this environment."""
+    """Return a unit that starts the quothd of this environment."""
     path = str(quothd).replace("%", "%%")
     return _shipped(name).replace(SHIPPED_COMMAND, f'"{path}"' if " " in path else path)
 
 
 def _shipped(name: str) -> str:
-    """A file of the folder systemd: in the package once that is built, beside tools/ in a checkout."""
+    """Read a file of the folder systemd: in the package once that is built, beside tools/ in a checkout."""
     here = Path(__file__).resolve()
     built = here.parents[2] / "systemd" / name
     return (built if built.exists() else here.parents[4] / "systemd" / name).read_text("utf-8")
 
 
-def _checksum(text: str) -> str:
-    import xxhash
-
-    return xxhash.xxh3_64_hexdigest(text.encode("utf-8", "replace"))
-
-
-def _put(part: Part, *, dry_run: bool) -> str:
-    """Put a file in place, whole or not at all; returns what was done."""
-    if part.is_there and not part.is_ours:
-        return "kept"
-    if part.is_there and part.path.read_text("utf-8") == part.content:
-        return "unchanged"
-    done = "replaced" if part.is_there else "written"
-    if not dry_run:
-        _make_directory(part.path.parent)
-        beside = part.path.with_name(f".{part.path.name}.new")
-        beside.write_text(part.content, "utf-8")
-        beside.chmod(0o644)  # whatever the umask is: the service reads it as another user
-        beside.replace(part.path)
-    return done
-
-
-def _make_directory(path: Path) -> None:
-    if not path.is_dir():
-        _make_directory(path.parent)
-        path.mkdir()
-        path.chmod(0o755)
-
-
-def _take(part: Part, *, dry_run: bool) -> str:
-    """Take a file away; returns what was done."""
-    if not part.is_ours:
-        return "kept"
-    if not dry_run:
-        part.path.unlink()
-        if part.path.parent.name == "quoth" and not any(part.path.parent.iterdir()):
-            part.path.parent.rmdir()
-    return "removed"
-
-
-# -- what is said ---------------------------------------------------------------------------------------
-
-
 def _needs_root(user: bool, prefix: Path | None) -> bool:
-    """Complain if the files of the system cannot be written by this user."""
+    """True, and reported, if this user may not write the files of the system."""
     if user or prefix is not None or os.geteuid() == 0:
         return False
     again = shlex.join(["sudo", sys.argv[0], *sys.argv[1:]])
-    complain(
+    report_error(
         "needs_root", "a service of the system belongs to root", f"{again}, or --user for one of your own"
     )
     return True
 
 
-def _tell(printer: Printer, part: Part, done: str, *, dry_run: bool) -> None:
-    """Say what was done with a file, or would be."""
-    reason = {"kept": ", since it was changed", "unchanged": ", it is as it should be"}.get(done, "")
+def _print(printer: Printer, path: Path, done: str, *, dry_run: bool) -> None:
     would = "would be " if dry_run else ""
-    content = {"path": str(part.path), "done": done, "dry_run": dry_run}
-    printer.answer(f"{would}{done}{reason}: {part.path}", content)
+    printer.answer(f"{would}{done}: {path}", {"path": str(path), "done": done, "dry_run": dry_run})
 
 
-def _next_steps(plan: Plan, *, user: bool) -> Iterator[str]:
-    """What to type now."""
-    yield f"change {plan.parts[-1].path} as you like, then type"
+def _next_steps(layout: Layout, *, user: bool) -> Iterator[str]:
+    yield f"change {layout.config} as you like, then type"
     if not user:
-        yield f"  systemd-sysusers {plan.parts[1].path}"
-    yield f"  {plan.systemctl} daemon-reload"
-    yield f"  {plan.systemctl} enable --now quothd"
-    yield f"  {plan.systemctl} status quothd"
+        yield "  systemd-sysusers"
+    yield f"  {layout.systemctl} daemon-reload"
+    yield f"  {layout.systemctl} enable --now quothd"
+    yield f"  {layout.systemctl} status quothd"
     if user:
         yield "  loginctl enable-linger             so that it goes on when you log out"
-
-
-def _warn_of_hidden(quothd: Path) -> None:
-    """The sandbox of the service must not hide the program itself."""
-    for path in dict.fromkeys((quothd, Path(sys.base_prefix))):
-        hidden = next((one for one in HIDDEN if path.resolve().is_relative_to(one)), None)
-        if hidden is not None:
-            say(f"quoth: the service cannot start {path}: {hidden} is hidden from it")
-            say(
-                "hint: install into an environment below /opt or /usr/local, and run its quoth; or use --user"
-            )

@@ -1,19 +1,19 @@
-"""`quoth topic`: list, show, make, change, trim and delete topics."""
+"""`quoth topic`: lists, shows, makes, changes, trims and deletes topics."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer import BadParameter, Option
 
-from quothcli.cli.command import command, group, spread
-from quothcli.cli.exit_status import Status
-from quothcli.cli.options import Form, Timeout, Topic, Url, moment
-from quothcli.cli.session import chosen
-from quothcli.printing.asking import Yes, is_confirmed
-from quothcli.printing.formats import Format
-from quothcli.printing.output import Printer, bytes_text, moment_text, printable, records_text
+from quothcli.cli.command import SharedOptions, as_typed, command, group
+from quothcli.cli.exit_status import Status, report_error
+from quothcli.cli.options import Topic, WithBroker, pointer_of
+from quothcli.printing.output import Format, Printer
+from quothcli.printing.text import bytes_text, printable, records_text, time_or_dash
 from quothwire.errors import QuothError, error
 from quothwire.settings import DURABILITIES, as_sent, in_words
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Option(NamedTuple):
-    """The option of a setting: what it takes and what it is for."""
+    """The metavar and the help of the option of a setting."""
 
     metavar: str
     help: str
@@ -38,120 +38,76 @@ _SETTINGS = {
 }
 """Every setting of a topic, as an option."""
 _OPTIONS = {
-    name: Annotated[
-        str | None, typer.Option(f"--{name.replace('_', '-')}", metavar=one.metavar, help=one.help)
-    ]
+    name: Annotated[str | None, Option(f"--{name.replace('_', '-')}", metavar=one.metavar, help=one.help)]
     for name, one in _SETTINGS.items()
 }
-_Typed = dict[str, str | None]
+_Settings = Annotated[dict[str, str | None], SharedOptions(_OPTIONS, as_typed)]
+_Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 
-def add(app: typer.Typer) -> None:
-    """Put `topic` and its commands into the command."""
-    topic = group("List, show, make, change, trim and delete topics.")
-    app.add_typer(topic, name="topic")
-    command(topic, "ls", "quoth topic ls", "quoth topic ls --format json")(ls)
-    command(topic, "info", "quoth topic info orders")(info)
-    command(topic, "create", "quoth topic create orders --durability synced --max-age 30d")(create)
-    command(topic, "set", "quoth topic set orders --max-age 7d --max-bytes 10GiB")(change)
-    command(topic, "rm", "quoth topic rm orders", "quoth topic rm orders --yes")(remove)
-    command(topic, "trim", "quoth topic trim orders --before -7d")(trim)
-    command(topic, "roll", "quoth topic roll orders")(roll)
+app = group("List, show, make, change, trim and delete topics.")
 
 
-def ls(context: typer.Context, url: Url = None, timeout: Timeout = None, form: Form = None) -> None:
+@command(app, "ls", "quoth topic ls", "quoth topic ls --format json")
+def ls(session: WithBroker) -> None:
     """List the names of all topics."""
-    asked = chosen(context, url, timeout, form)
-    printer = Printer(asked.format)
-    with asked.connect() as client:
+    printer = session.printer
+    with session.connect() as client:
         for name in client.topics():
             printer.answer(name, {"name": name})
 
 
-def info(
-    context: typer.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
-) -> None:
-    """Show everything about one topic. It is not woken."""
-    asked = chosen(context, url, timeout, form)
-    with asked.connect() as client:
-        _print(Printer(asked.format), client.topic(topic))
+@command(app, "info", "quoth topic info orders")
+def info(session: WithBroker, topic: Topic) -> None:
+    """Show everything about one topic. A hibernating one stays so."""
+    with session.connect() as client:
+        _print(session.printer, client.topic(topic))
 
 
-@spread("settings", _OPTIONS)
-def create(
-    context: typer.Context,
-    topic: Topic,
-    settings: _Typed,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
-) -> None:
+@command(app, "create", "quoth topic create orders --durability synced --max-age 30d")
+def create(session: WithBroker, topic: Topic, settings: _Settings) -> None:
     """Make a topic; what is not given is as the broker is configured."""
-    asked = chosen(context, url, timeout, form)
     wanted = _read(settings)
-    with asked.connect() as client:
-        _print(Printer(asked.format), client.create_topic(topic, **wanted))
+    with session.connect() as client:
+        _print(session.printer, client.create_topic(topic, **wanted))
 
 
-@spread("settings", _OPTIONS)
-def change(
-    context: typer.Context,
-    topic: Topic,
-    settings: _Typed,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
-) -> None:
+@command(app, "set", "quoth topic set orders --max-age 7d --max-bytes 10GiB")
+def change(session: WithBroker, topic: Topic, settings: _Settings) -> None:
     """Change settings of a topic; what is not given stays."""
-    asked = chosen(context, url, timeout, form)
     wanted = _read(settings)
     if not wanted:
-        raise typer.BadParameter("say what to change, like --max-age 7d")
-    with asked.connect() as client:
-        _print(Printer(asked.format), client.update_topic(topic, **wanted))
+        raise BadParameter("say what to change, like --max-age 7d")
+    with session.connect() as client:
+        _print(session.printer, client.update_topic(topic, **wanted))
 
 
-def remove(
-    context: typer.Context,
-    topic: Topic,
-    yes: Yes = False,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
-) -> int | None:
+@command(app, "rm", "quoth topic rm orders", "quoth topic rm orders --yes")
+def remove(session: WithBroker, topic: Topic, yes: _Yes = False) -> int | None:
     """Delete a topic and all its records.
 
     It asks first; without a terminal it needs --yes.
     """
-    asked = chosen(context, url, timeout, form)
-    with asked.connect() as client:
+    with session.connect() as client:
         found = client.topic(topic)
         question = f"Delete topic {printable(topic)!r} with {records_text(found.count)}?"
-        if not is_confirmed(question, yes=yes):
+        if not _is_confirmed(question, yes=yes):
             return Status.FAILED
-        _print_trimmed(Printer(asked.format), topic, client.delete_topic(topic), "deleted")
+        _print_trimmed(session.printer, topic, client.delete_topic(topic), "deleted")
     return None
 
 
+@command(app, "trim", "quoth topic trim orders --before -7d")
 def trim(
-    context: typer.Context,
+    session: WithBroker,
     topic: Topic,
     before: Annotated[
-        str,
-        typer.Option(
-            "--before",
-            metavar="TIME",
-            help="Remove what is older: a pointer, a time, or -7d.",
-        ),
+        str, Option("--before", metavar="TIME", help="Remove what is older: a pointer, a time, or -7d.")
     ],
-    yes: Yes = False,
+    yes: _Yes = False,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Remove nothing: say what is older, which is the most that can go."),
+        bool, Option("--dry-run", help="Remove nothing: say what is older, which is the most that can go.")
     ] = False,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
 ) -> int | None:
     """Remove old records, a whole segment at a time.
 
@@ -161,15 +117,13 @@ def trim(
     """
     from quothwire.protocol.messages import Trimmed
 
-    asked = chosen(context, url, timeout, form)
-    limit = moment(before) or 0
-    printer = Printer(asked.format)
-    with asked.connect() as client:
+    limit = pointer_of(before) or 0
+    printer = session.printer
+    with session.connect() as client:
         found = client.topic(topic)
         older = client.count(topic, 0, max(0, limit - 1))
-        most = (
-            f"up to {records_text(older.records)} ({bytes_text(older.bytes)}) older than {moment_text(limit)}"
-        )
+        amount = f"{records_text(older.records)} ({bytes_text(older.bytes)})"
+        most = f"up to {amount} older than {time_or_dash(limit)}"
         segments = f"Only whole segments go, and topic {printable(topic)!r} has {found.segments:,}."
         if dry_run:
             content = {"topic": topic, "before": limit, "segments": found.segments}
@@ -177,25 +131,39 @@ def trim(
             printer.answer(f"would remove {most}. {segments}", content | maxima, older.records)
         elif not older.records:
             content = {"topic": topic, **asdict(Trimmed(0, 0, found.first))}
-            printer.answer(f"nothing is older than {moment_text(limit)}", content, 0)
-        elif is_confirmed(f"{segments} Remove {most}?", yes=yes):
+            printer.answer(f"nothing is older than {time_or_dash(limit)}", content, 0)
+        elif _is_confirmed(f"{segments} Remove {most}?", yes=yes):
             _print_trimmed(printer, topic, client.trim(topic, limit), "removed")
         else:
             return Status.FAILED
     return None
 
 
-def roll(
-    context: typer.Context, topic: Topic, url: Url = None, timeout: Timeout = None, form: Form = None
-) -> None:
+@command(app, "roll", "quoth topic roll orders")
+def roll(session: WithBroker, topic: Topic) -> None:
     """Seal the segment that is being written and begin a new one."""
-    asked = chosen(context, url, timeout, form)
-    with asked.connect() as client:
-        _print(Printer(asked.format), client.roll(topic))
+    with session.connect() as client:
+        _print(session.printer, client.roll(topic))
 
 
-def _read(settings: _Typed) -> dict[str, Any]:
-    """The settings that were typed, as the broker takes them. Raises ``bad_setting`` naming the option."""
+def _is_confirmed(question: str, *, yes: bool) -> bool:
+    """Ask at the terminal, unless `yes` was typed. A no is reported.
+
+    question: a whole one, like "Delete topic 'orders' with 7 records?". Raises `BadParameter` without a
+    terminal.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise BadParameter(f"{question} No terminal is there to answer at: --yes says yes")
+    if typer.confirm(question, err=True):
+        return True
+    report_error("not_done", "nothing was removed", "answer y to do it")
+    return False
+
+
+def _read(settings: dict[str, str | None]) -> dict[str, Any]:
+    """Parse the settings that were typed. Raises ``bad_setting`` naming the option."""
     read: dict[str, Any] = {}
     for name, text in settings.items():
         if text is None:
@@ -219,7 +187,11 @@ def _count(text: str) -> int:
 
 
 def _print(printer: Printer, found: TopicInfo) -> None:
-    content = {**asdict(found), "first_time": moment_text(found.first), "last_time": moment_text(found.last)}
+    content = {
+        **asdict(found),
+        "first_time": time_or_dash(found.first),
+        "last_time": time_or_dash(found.last),
+    }
     if printer.form is Format.JSON:
         printer.object(content)
         return
@@ -228,8 +200,8 @@ def _print(printer: Printer, found: TopicInfo) -> None:
         "log": f"{found.log:016x}",
         "records": f"{found.count:,}"
         + (f", {found.first_ordinal:,} older ones are gone" if found.first_ordinal else ""),
-        "first": f"{found.first}  {moment_text(found.first)}",
-        "last": f"{found.last}  {moment_text(found.last)}",
+        "first": f"{found.first}  {time_or_dash(found.first)}",
+        "last": f"{found.last}  {time_or_dash(found.last)}",
         "size": f"{bytes_text(found.bytes)}, segments {found.states}",
         **in_words(found.settings),
         **({"problem": printable(found.problem)} if found.problem else {}),
@@ -243,5 +215,5 @@ def _print(printer: Printer, found: TopicInfo) -> None:
 def _print_trimmed(printer: Printer, topic: str, trimmed: Trimmed, done: str) -> None:
     text = f"{done} {records_text(trimmed.records)}, {bytes_text(trimmed.bytes)}"
     if trimmed.first:
-        text += f"; the oldest is now {trimmed.first}, {moment_text(trimmed.first)}"
+        text += f"; the oldest is now {trimmed.first}, {time_or_dash(trimmed.first)}"
     printer.answer(text, {"topic": topic, **asdict(trimmed)}, trimmed.records)

@@ -1,82 +1,54 @@
-"""`quoth transaction`: how a transaction stands, and the end of one that nobody will publish."""
+"""`quoth transaction`: shows the state of a transaction, and aborts one that is not published."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument
 
 from quothcli.cli.command import command, group
-from quothcli.cli.exit_status import Status, complain
-from quothcli.cli.options import Form, Timeout, Topic, Url
-from quothcli.cli.session import chosen
-from quothcli.printing.output import Printer, bytes_text, moment_text, records_text
+from quothcli.cli.exit_status import Status, report_error
+from quothcli.cli.options import Topic, WithBroker
+from quothcli.printing.text import bytes_text, counted, records_text, time_or_dash
 from quothwire.protocol.transaction import VERSION_MAX
 
 if TYPE_CHECKING:
     from quoth import TransactionInfo
 
 
-Application = Annotated[str, typer.Argument(metavar="APPLICATION", help="Who writes: its own name for it.")]
+Application = Annotated[str, Argument(metavar="APPLICATION", help="The name of the application that writes.")]
 Version = Annotated[
-    int,
-    typer.Argument(
-        metavar="VERSION",
-        help="Which of its transactions.",
-        min=0,
-        max=VERSION_MAX,
-    ),
+    int, Argument(metavar="VERSION", help="Which of its transactions.", min=0, max=VERSION_MAX)
 ]
 
 
-def add(app: typer.Typer) -> None:
-    """Put `transaction` and its commands into the command."""
-    transaction = group("Show and abort transactions, which a topic gets whole or not.")
-    app.add_typer(transaction, name="transaction")
-    command(transaction, "status", "quoth transaction status orders etl/orders 7")(status)
-    command(transaction, "abort", "quoth transaction abort orders etl/orders 7")(abort)
+app = group("Show and abort transactions, which a topic gets whole or not.")
 
 
-def status(
-    context: typer.Context,
-    topic: Topic,
-    application: Application,
-    version: Version,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
-) -> None:
-    """Show how a transaction stands: published, staged or unknown."""
-    asked = chosen(context, url, timeout, form)
-    with asked.connect() as client:
+@command(app, "status", "quoth transaction status orders etl/orders 7")
+def status(session: WithBroker, topic: Topic, application: Application, version: Version) -> None:
+    """Show the state of a transaction: published, staged or unknown."""
+    with session.connect() as client:
         found = client.transaction(topic, application, version).status()
-    Printer(asked.format).answer(_text(found), _content(topic, application, version, found), found.state)
+    session.printer.answer(_text(found), _content(topic, application, version, found), found.state)
 
 
-def abort(
-    context: typer.Context,
-    topic: Topic,
-    application: Application,
-    version: Version,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
-) -> int | None:
-    """Remove what is staged of a transaction.
+@command(app, "abort", "quoth transaction abort orders etl/orders 7")
+def abort(session: WithBroker, topic: Topic, application: Application, version: Version) -> int | None:
+    """Remove the staged records of a transaction.
 
-    An application that is still writing it has to stage it again. What is published stays.
+    An application that is still writing it has to stage it again. Published records stay.
     """
-    asked = chosen(context, url, timeout, form)
-    with asked.connect() as client:
+    with session.connect() as client:
         found = client.transaction(topic, application, version).abort()
     content = _content(topic, application, version, found)
     if found.state == "published":
-        Printer(asked.format).answer("", content)
-        complain("already_published", _text(found), "nothing was removed; its records stay")
+        session.printer.answer("", content)
+        report_error("already_published", _text(found), "nothing was removed; its records stay")
         return Status.FAILED
     text = f"removed {records_text(found.records)}, {bytes_text(found.bytes)}"
-    Printer(asked.format).answer(text, content, found.records)
+    session.printer.answer(text, content, found.records)
     return None
 
 
@@ -85,16 +57,12 @@ def _content(topic: str, application: str, version: int, found: TransactionInfo)
 
 
 def _text(found: TransactionInfo) -> str:
-    """How it stands, for people."""
+    """Describe the state for people."""
     if found.state == "published":
-        where = f"{found.first} to {found.last}, {moment_text(found.first)}"
+        where = f"{found.first} to {found.last}, {time_or_dash(found.first)}"
         return f"published: {records_text(found.count)}, {where}"
     if found.state == "staged":
-        of = f"{_counted(found.batches, 'batch', 'batches')} of {_counted(found.parts, 'part', 'parts')}"
+        of = f"{counted(found.batches, 'batch', 'batches')} of {counted(found.parts, 'part')}"
         return f"staged: {records_text(found.records)}, {bytes_text(found.bytes)}, in {of}"
     newest = "none" if found.newest_version < 0 else f"{found.newest_version}"
     return f"{found.state}; the newest version that is published: {newest}"
-
-
-def _counted(count: int, one: str, several: str) -> str:
-    return f"{count:,} {one if count == 1 else several}"

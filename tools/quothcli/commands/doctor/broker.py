@@ -1,16 +1,16 @@
-"""The broker: does it answer, at both of its ports, is it of this version, what has it met."""
+"""Checks of the broker: both of its ports, its version, its clock, its disk."""
 
 from __future__ import annotations
 
 import socket
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from quothcli.cli.address import host_and_port
-from quothcli.cli.session import DEFAULT, Place
+from quothcli.cli.session import DEFAULT, BrokerAddress
 from quothcli.commands.broker.status import damage_text
 from quothcli.commands.doctor.finding import Finding, Findings, fail, ok, warn
-from quothcli.printing.output import printable
+from quothcli.printing.text import printable
 from quothwire.protocol import announcement
 
 if TYPE_CHECKING:
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 ANSWER_S = 1.0
 _BORROWED_MAX_US = 60_000_000
 _PORT_MAX = 65_535
+_ANY_HOST = frozenset(("0.0.0.0", "::", "*"))
 _GREETING = b"\xff"
-"""What a ZeroMQ socket says first."""
+"""The first byte of a ZeroMQ socket."""
 
 
 def reachable(client: Client) -> tuple[Finding, Status]:
-    """How a broker answers. Raises `Disconnected`."""
+    """Ask the broker for its status. Raises `Disconnected`."""
     seconds = client.ping()
     status = client.status()
     text = f"{client.url} answers in {seconds * 1e3:.2f} ms: {status.server}, process {status.pid}"
@@ -33,19 +34,19 @@ def reachable(client: Client) -> tuple[Finding, Status]:
 
 
 def answering(client: Client, status: Status) -> Findings:
-    """What there is to say of a broker that answers."""
+    """Check a broker that answers."""
     yield _versions(status)
     yield _announcements(client)
     yield from _history(status)
 
 
-def silent(place: Place, problem: Disconnected) -> Findings:
-    """What there is to say of one that does not. Where nobody named one, there need be none."""
-    if place.origin == DEFAULT:
+def silent(address: BrokerAddress, problem: Disconnected) -> Findings:
+    """Check the ports of a broker that does not answer. Without an address there need be none."""
+    if address.source == DEFAULT:
         yield warn("broker", problem.text, "`quoth serve` starts one; --url names another")
     else:
         yield fail("broker", problem.text, "start it, or correct the address; is a firewall between?")
-    yield from _ports(place.url)
+    yield from _ports(address.url)
 
 
 def _versions(status: Status) -> Finding:
@@ -89,12 +90,12 @@ def _history(status: Status) -> Findings:
 
 
 def _ports(url: str) -> Findings:
-    """Who is at the ports of a broker that does not answer."""
+    """Report what listens at the ports of an address."""
     if not url.startswith("tcp://"):
         return
     try:
         host, port = host_and_port(url)
-    except ValueError as problem:  # libzmq takes it, and looks for it for ever
+    except ValueError as problem:  # libzmq takes it, and tries for ever
         yield fail("port", f"{printable(url)} is no address: {problem}", "like tcp://127.0.0.1:5555")
         return
     for number in range(port, min(port + 1, _PORT_MAX) + 1):
@@ -106,6 +107,13 @@ def _ports(url: str) -> Findings:
             yield ok("port", f"nothing listens at {host}:{number}")
 
 
+def host_and_port(url: str) -> tuple[str, int]:
+    """Return host and port of a tcp address. Raises ValueError for another one."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return "127.0.0.1" if host in _ANY_HOST else host, parts.port or 0
+
+
 def _listens(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), ANSWER_S).close()
@@ -115,7 +123,7 @@ def _listens(host: str, port: int) -> bool:
 
 
 def _speaks(host: str, port: int) -> bool:
-    """Does somebody there begin to speak ZeroMQ?"""
+    """True if a program there begins as a ZeroMQ socket does."""
     try:
         with socket.create_connection((host, port), ANSWER_S) as peer:
             return peer.recv(1) == _GREETING

@@ -1,4 +1,4 @@
-"""The command `quoth doctor`: every check, a line each."""
+"""`quoth doctor`: checks the machine, the data directory and the broker, a line for each check."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quothcli.cli import exit_status
-from quothcli.cli.address import is_here
-from quothcli.cli.command import command
-from quothcli.cli.options import Form, Timeout, Url
-from quothcli.cli.session import Chosen, chosen
+from quothcli.cli.command import command, group
+from quothcli.cli.options import WithBroker
+from quothcli.cli.session import Session, is_here
 from quothcli.commands.doctor.finding import Finding, Findings, Verdict, fail
-from quothcli.printing.output import Printer, printable
+from quothcli.printing.text import printable
 from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
@@ -22,13 +21,12 @@ if TYPE_CHECKING:
     from quothd.config.config import Config
 
 
-def add(app: typer.Typer) -> None:
-    """Put `doctor` into the command."""
-    command(app, "doctor", "quoth doctor", "quoth doctor /var/lib/quoth --format json")(doctor)
+app = group()
 
 
+@command(app, "doctor", "quoth doctor", "quoth doctor /var/lib/quoth --format json")
 def doctor(
-    context: typer.Context,
+    session: WithBroker,
     data: Annotated[
         Path | None,
         typer.Argument(
@@ -37,9 +35,6 @@ def doctor(
             "of `quoth serve`).",
         ),
     ] = None,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
 ) -> int:
     """Check the machine, the data directory and the broker.
 
@@ -48,10 +43,9 @@ def doctor(
     whose name begins with _quoth.doctor, which are read back and removed. Nothing is left there, nothing else
     is changed.
     """
-    asked = chosen(context, url, timeout, form)
-    printer = Printer(asked.format)
+    printer = session.printer
     failed = False
-    for found in _findings(asked, data):
+    for found in _findings(session, data):
         advice = f"; {found.advice}" if found.advice else ""
         printer.answer(
             f"{found.verdict:<4}  {found.check:<14} {found.text}{advice}",
@@ -63,16 +57,17 @@ def doctor(
     return exit_status.Status.FAILED if failed else exit_status.Status.DONE
 
 
-def _findings(asked: Chosen, data: Path | None) -> Findings:
+def _findings(session: Session, data: Path | None) -> Findings:
     from quothcli.commands.doctor import directory, machine
+    from quothlog.storage.clock import SystemClock
 
     config, wrong = _config()
     yield from wrong
-    status, of_broker = _broker(asked)
-    beside = status if status is not None and is_here(asked.address) else None
+    status, of_broker = _broker(session)
+    beside = status if status is not None and is_here(session.broker.url) else None
     yield from machine.versions()
     yield from machine.clock()
-    yield from machine.boot()
+    yield from machine.boot(SystemClock())
     yield from machine.memory(config)
     yield from machine.descriptors(config, beside.pid if beside is not None else None)
     own = Path(beside.directory) if beside is not None else config.dir
@@ -81,7 +76,7 @@ def _findings(asked: Chosen, data: Path | None) -> Findings:
 
 
 def _config() -> tuple[Config, list[Finding]]:
-    """The configuration that a broker would have that is started here."""
+    """Load the configuration of a broker that is started here."""
     from quothd.config.config import Config
     from quothd.config.sources import load
 
@@ -91,19 +86,19 @@ def _config() -> tuple[Config, list[Finding]]:
         return Config(), [fail("environment", printable(problem.text), problem.hint)]
 
 
-def _broker(asked: Chosen) -> tuple[Status | None, list[Finding]]:
-    """The broker's status, if it answers, and what there is to say of it."""
+def _broker(session: Session) -> tuple[Status | None, list[Finding]]:
+    """Return the status of the broker, None if it does not answer, and the findings about it."""
     from quoth import Disconnected
     from quothcli.commands.doctor import broker, probe
 
     try:
-        with replace(asked, timeout=asked.timeout or broker.ANSWER_S).connect() as client:
+        with replace(session, timeout=session.timeout or broker.ANSWER_S).connect() as client:
             first, status = broker.reachable(client)
             found = [first, *broker.answering(client, status)]
     except Disconnected as problem:
-        return None, list(broker.silent(asked.place, problem))
+        return None, list(broker.silent(session.broker, problem))
     try:
-        with replace(asked, timeout=asked.timeout or probe.ANSWER_S).connect() as client:
+        with replace(session, timeout=session.timeout or probe.ANSWER_S).connect() as client:
             return status, [*found, *probe.probe(client)]
     except Disconnected as problem:
         return status, [*found, fail("publish", problem.text, problem.hint)]

@@ -1,4 +1,4 @@
-"""The data directory: the disk below it, how long an fsync takes there, whose it is, who has it open."""
+"""Checks of the data directory: its owner, its file system, its disk, its lock, the time of an fsync."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from quothcli.commands.doctor.finding import Finding, Findings, fail, ok, warn
-from quothcli.printing.output import bytes_text, printable
+from quothcli.printing.text import bytes_text, printable
 from quothwire.text.quantity import format_span
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 SYNCS = 100
 SYNCS_S = 2.0
-"""A slow disk is measured with fewer: nobody waits longer for a report."""
+"""Longest time of the measurement: a slow disk gets fewer syncs."""
 _BLOCK = bytes(4_096)
 _CACHED_S = 0.000_2
-"""Below it no disk has moved anything."""
+"""An fsync below this has not reached a disk."""
 _PASSING = {
     "tmpfs": "it is memory, and gone at the next boot",
     "ramfs": "it is memory, and gone at the next boot",
@@ -42,7 +42,7 @@ class Mount(NamedTuple):
 
 
 def check(directory: Path, config: Config) -> Findings:
-    """Everything about a data directory, or where one would be made."""
+    """Check a data directory, or the place where one would be made."""
     there = directory.resolve()
     while not there.is_dir() and there != there.parent:
         there = there.parent
@@ -113,7 +113,7 @@ def _file_system(directory: Path) -> Findings:
 
 
 def mount_of(directory: Path) -> Mount | None:
-    """The mount that a directory lies on; None where the system does not tell."""
+    """Return the mount that a directory lies on; None where the system does not tell."""
     try:
         text = Path("/proc/self/mountinfo").read_text()
     except OSError:
@@ -172,10 +172,10 @@ def _sync(directory: Path, config: Config) -> Findings:
         yield ok("fsync", text)
 
 
-def sync_times(directory: Path) -> list[float]:
-    """Seconds that appending a block and syncing it took, in order of length. Raises OSError.
+def sync_times(directory: Path, longest_s: float = SYNCS_S) -> list[float]:
+    """Measure appending and syncing a block; returns the seconds in order. Raises OSError.
 
-    The file has no name as soon as it is open, so that not even a kill leaves it behind.
+    The file has no name as soon as it is open, so a kill leaves nothing behind.
     """
     from quothlog.storage.filesystem import PosixFileSystem
 
@@ -185,7 +185,7 @@ def sync_times(directory: Path) -> list[float]:
     try:
         filesystem.remove(path)
         times: list[float] = []
-        end = time.monotonic() + SYNCS_S
+        end = time.monotonic() + longest_s
         while len(times) < SYNCS and (not times or time.monotonic() < end):
             began = time.perf_counter()
             file.append([_BLOCK])
@@ -197,7 +197,7 @@ def sync_times(directory: Path) -> list[float]:
 
 
 def _lock(directory: Path) -> Finding:
-    """Who has the directory? Looked up, since taking the lock could refuse a broker that is just starting."""
+    """Find the owner of the lock. Taking it could refuse a broker that is just starting."""
     from quothlog.file_format import LOCK_NAME
     from quothwire.flock import owner_in
     from quothwire.text.paths import STRANGE, open_regular

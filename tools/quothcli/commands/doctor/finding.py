@@ -1,4 +1,4 @@
-"""What a check found: whether it is well, what it is, what to do."""
+"""The result of a check: a verdict, a text, an advice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Verdict(StrEnum):
-    """ok, or warn: it works, but not as well or as safely as it should, or fail: it does not work."""
+    """A verdict. warn: it works, but not as well or as safely as it should. fail: it does not work."""
 
     OK = "ok"
     WARN = "warn"
@@ -16,7 +16,7 @@ class Verdict(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One line of the report. advice: what to do, empty if nothing."""
+    """One line of the report. advice: empty if there is nothing to do."""
 
     check: str
     verdict: Verdict
@@ -28,15 +28,15 @@ Findings = Iterator[Finding]
 
 
 def ok(check: str, text: str) -> Finding:
-    """It is well."""
+    """Make a finding without a problem."""
     return Finding(check, Verdict.OK, text)
 
 
 def warn(check: str, text: str, advice: str) -> Finding:
-    """It could be better."""
+    """Make a finding that should be improved."""
     return Finding(check, Verdict.WARN, text, advice)
 
 
 def fail(check: str, text: str, advice: str) -> Finding:
-    """It does not work."""
+    """Make a finding of a failure."""
     return Finding(check, Verdict.FAIL, text, advice)

@@ -1,4 +1,4 @@
-"""The machine: its clock, its memory, how many files a process may open, what is installed."""
+"""Checks of the machine: clock, boot id, memory, open files, installed versions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quothcli.commands.doctor.finding import Findings, fail, ok, warn
-from quothcli.printing.output import bytes_text
-from quothlog.storage.clock import SystemClock
+from quothcli.printing.text import bytes_text
+from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 _SENSIBLE_S = 1_700_000_000
-"""November 2023: a clock below was never set."""
+"""November 2023: an earlier clock was never set."""
 _ERROR_MAX_US = 1_000_000
 _TIME_ERROR = 5
-"""What adjtimex(2) returns while nobody disciplines the clock."""
+"""Result of adjtimex(2) for a clock that is not synchronised."""
 _DESCRIPTORS_BESIDE = 100
 """Sockets, the lock, the scrubber, the interpreter."""
 _PACKAGES = ("pyzmq", "msgpack", "xxhash", "typer")
@@ -46,7 +46,7 @@ class _Timex(ctypes.Structure):
 
 
 def clock() -> Findings:
-    """Is the clock set, and does somebody keep it right? Pointers are times."""
+    """Check that the clock is set and synchronised. Pointers are times."""
     now = time.time()
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     if now < _SENSIBLE_S:
@@ -70,7 +70,7 @@ def clock() -> Findings:
 
 
 def _ntp() -> int | None:
-    """By how many microseconds the clock may be wrong; -1: not synchronised; None: nobody tells."""
+    """Return the largest error of the clock in microseconds; -1: not synchronised; None: unknown."""
     if sys.platform != "linux":
         return None
     timex = _Timex()
@@ -83,10 +83,10 @@ def _ntp() -> int | None:
     return -1 if state == _TIME_ERROR else int(timex.maxerror)
 
 
-def boot() -> Findings:
-    """Does the system tell in which boot it is? Each segment says in which one it was begun."""
+def boot(clock: Clock) -> Findings:
+    """Check that the system has a boot id, which each segment stores."""
     try:
-        SystemClock().boot_id()
+        clock.boot_id()
     except QuothError as problem:
         yield fail("boot", problem.text, problem.hint)
     else:
@@ -94,7 +94,7 @@ def boot() -> Findings:
 
 
 def descriptors(config: Config, pid: int | None) -> Findings:
-    """May a process open as many files as the broker needs? pid: of a broker that runs here."""
+    """Check the limit of open files. pid: of a broker that runs here."""
     need = 3 * config.workers_max + _DESCRIPTORS_BESIDE
     limit = _limit_of(pid) if pid else None
     whose = f"process {pid}" if limit is not None else "a process started here"
@@ -123,7 +123,7 @@ def _limit_of(pid: int) -> int | None:
 
 
 def memory(config: Config) -> Findings:
-    """Is there room for what clients can make the broker hold?"""
+    """Check the memory for the requests that a broker may hold."""
     free = [one for one in (_available_bytes(), _group_bytes()) if one is not None]
     if not free:
         yield ok("memory", "this system does not tell how much is available")
@@ -148,7 +148,7 @@ def _available_bytes() -> int | None:
 
 
 def _group_bytes() -> int | None:
-    """What the control group of this process leaves, where one limits it."""
+    """Return the bytes that the control group of this process leaves; None without a limit."""
     try:
         group = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().lstrip("/")
         folder = Path("/sys/fs/cgroup") / group
@@ -159,7 +159,7 @@ def _group_bytes() -> int | None:
 
 
 def versions() -> Findings:
-    """What is installed."""
+    """Report the installed versions."""
     import zmq
 
     installed = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)

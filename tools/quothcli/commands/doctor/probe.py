@@ -1,8 +1,8 @@
-"""The probe: records of the doctor's own are published, synced, read back, and removed with their topic.
+"""Publishes, syncs and reads records of its own, and removes them with their topic.
 
-The topic's name tells what it is, when it was made and by whom: each doctor has its own, so that several may
-ask at once. What a doctor that was killed has left is removed by the next one, once it is so old that no
-doctor can still be at it. A topic that only looks like one, since it holds something else, is left alone.
+Each doctor has a topic of its own, with its time and a random number in the name, so that several may run at
+once. The topic of a doctor that was killed is removed by a later one, when it is so old that no doctor can
+still use it. A topic with such a name that holds something else stays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RECORDS = 2
 
 
 def probe(client: Client) -> list[Finding]:
-    """Tell whether records can be published, read and removed, and how long each step takes."""
+    """Check that records can be published, read and removed; measures each step."""
     topic = f"{PREFIX}{time.time_ns() // 1_000}-{secrets.token_hex(8)}"
     found: list[Finding] = []
     try:
@@ -49,7 +49,7 @@ def probe(client: Client) -> list[Finding]:
 
 
 def _there_and_back(client: Client, topic: str) -> Finding:
-    """Publish at every level, and read what has been published. Raises `QuothError`."""
+    """Publish at every level, and read the records. Raises `QuothError`."""
     values: list[bytes] = []
     written = _ms(lambda: client.publish(topic, VALUE, durability="written"))
     synced = _ms(lambda: client.publish(topic, VALUE, durability="synced"))
@@ -67,7 +67,7 @@ def _ms(act: Callable[[], object]) -> str:
 
 
 def _removed(client: Client, topic: str) -> list[Finding]:
-    """Remove a topic of a doctor; returns what is to be said of it, nothing if all is well."""
+    """Remove a topic of a doctor; returns a finding if that fails."""
     try:
         client.delete_topic(topic)
     except NotFound:
@@ -79,7 +79,7 @@ def _removed(client: Client, topic: str) -> list[Finding]:
 
 
 def _removed_leftovers(client: Client) -> list[Finding]:
-    """Remove what doctors that were killed have left behind."""
+    """Remove the topics of doctors that were killed."""
     found: list[Finding] = []
     for topic in client.topics():
         name = _NAME.fullmatch(topic)
@@ -91,6 +91,6 @@ def _removed_leftovers(client: Client) -> list[Finding]:
                 found.append(warn("publish", text, "publish under names of your own"))
                 continue
         except QuothError:
-            continue  # another doctor removes it, or it cannot be read: the own probe tells why
+            continue  # another doctor removes it, or it cannot be read, which the own topic shows
         found += _removed(client, topic)
     return found

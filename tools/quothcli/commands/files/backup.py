@@ -1,4 +1,4 @@
-"""`quoth backup` and `quoth restore`: topics as they were at a moment, without a broker or beside one."""
+"""`quoth backup` and `quoth restore`: topics as of one time, without a broker or beside one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from quoth.timestamps import now
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Status, read_or_not, say
-from quothcli.cli.options import Form, moment
-from quothcli.cli.session import chosen
-from quothcli.commands.files.logs import Rate, pace_of, report
-from quothcli.printing.output import Printer, bytes_text, moment_text, printable, records_text
+from quothcli.cli.options import WithoutBroker, pointer_of
+from quothcli.commands.files.logs import Rate, limit_of, report
+from quothcli.printing.output import Printer
 from quothcli.printing.progress import byte_progress
+from quothcli.printing.text import bytes_text, printable, records_text, time_or_dash
 from quothwire.errors import error
 
 if TYPE_CHECKING:
@@ -25,58 +25,47 @@ if TYPE_CHECKING:
 
 
 _Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times."),
+    list[str] | None, Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times.")
 ]
 _Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer."),
+    Option("--until", metavar="TIME", help="As it was then: 2026-01-02T03:04:05Z, -15m, or a pointer."),
 ]
-_Data = Annotated[Path, typer.Argument(metavar="DATADIR", help="A broker's data directory.")]
-_Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The backup's folder.")]
+_Data = Annotated[Path, Argument(metavar="DATADIR", help="A broker's data directory.")]
+_Backup = Annotated[Path, Argument(metavar="BACKUP", help="The backup's folder.")]
 
 
-def add(app: typer.Typer) -> None:
-    """Put `backup` and `restore` into the command."""
-    command(
-        app,
-        "backup",
-        "quoth backup /var/lib/quoth /mnt/backup/quoth --rate 20000000",
-        "quoth backup quoth-data monday --topic orders --until 2026-01-05T00:00:00Z",
-    )(backup)
-    command(
-        app,
-        "restore",
-        "quoth restore /mnt/backup/quoth /var/lib/quoth",
-        "quoth restore monday quoth-data --topic orders --until -1h --as orders-an-hour-ago",
-    )(restore)
+app = group()
 
 
+@command(
+    app,
+    "backup",
+    "quoth backup /var/lib/quoth /mnt/backup/quoth --rate 20000000",
+    "quoth backup quoth-data monday --topic orders --until 2026-01-05T00:00:00Z",
+)
 def backup(
-    context: typer.Context,
+    session: WithoutBroker,
     directory: _Data,
     to: _Backup,
     topics: _Topics = None,
     until: _Until = None,
     rate: Rate = None,
-    form: Form = None,
 ) -> int:
     """Copy topics, as they are now or were at a time, into a folder.
 
-    Beside a running broker, which is not held up, or without one. All topics are copied as of the same
-    moment: a batch is in the backup if its first record is not younger. Another backup into the same folder
-    copies what is new and takes the place of the last one once it is finished; topics that are left out this
-    time, or are not there any more, stay as they were. What is damaged is copied as it is, reported on
-    stderr, and makes the exit status 1.
+    Beside a running broker, which goes on meanwhile, or without one. All topics are copied as of the same
+    time: a batch is in the backup if its first record is not younger. Another backup into the same folder
+    copies what is new and replaces the last one when it is finished; topics that are left out this time, or
+    are not there any more, stay as they were. Damaged records are copied as they are, reported on stderr, and
+    make the exit status 1.
     """
     from quothd.datadir import backup as saving
     from quothlog.datadir.discovery import bytes_of_segments
 
-    printer = Printer(chosen(context, form=form).format)
-    said = moment(until)
-    begin = (
-        now() if said is None else said
-    )  # before the topics are listed, so that none of its time is missing
+    printer = session.printer
+    exact = pointer_of(until)
+    begin = now() if exact is None else exact  # before the topics are listed, so that none of then is missing
     if begin > now():
         raise error("bad_pointer", f"{until} is still to come", "leave --until away for all that is there")
     folders = _folders(directory, topics or ())
@@ -84,34 +73,39 @@ def backup(
         raise error("bad_request", f"{to} lies in {directory}", "a backup belongs on another disk")
     status = Status.DONE
     size = sum(bytes_of_segments(folder.path) for folder in folders)
-    with byte_progress("copying", size, pace_of(rate)) as advance:
-        for outcome in saving.backup(folders, to, begin, advance, exact=said is not None):
+    with byte_progress("copying", size, limit_of(rate)) as advance:
+        for outcome in saving.backup(folders, to, begin, advance, exact=exact is not None):
             status = max(status, _print_outcome(printer, outcome))
-    say(f"quoth: {to} holds these topics as they were at {moment_text(begin)}")
+    say(f"quoth: {to} holds these topics as they were at {time_or_dash(begin)}")
     return status
 
 
+@command(
+    app,
+    "restore",
+    "quoth restore /mnt/backup/quoth /var/lib/quoth",
+    "quoth restore monday quoth-data --topic orders --until -1h --as orders-an-hour-ago",
+)
 def restore(
-    context: typer.Context,
+    session: WithoutBroker,
     source: _Backup,
     directory: _Data,
     topics: _Topics = None,
     until: _Until = None,
     rename: Annotated[
-        str | None, typer.Option("--as", metavar="TOPIC", help="Another name for the one topic.")
+        str | None, Option("--as", metavar="TOPIC", help="Another name for the one topic.")
     ] = None,
-    form: Form = None,
 ) -> int:
     """Put topics of a backup into the data directory of a broker.
 
     The broker must not be running. Every checksum of the backup is verified first. A topic that exists is
-    never written over, and each one appears whole or not at all. Pointers stay, so consumers go on with their
-    cursors, and none that was given out after the backup is given out again.
+    never overwritten, and each one appears whole or not at all. Pointers stay, so consumers go on with their
+    cursors, and none that was assigned after the backup is assigned again.
     """
     from quothd.datadir import restore as restoring
 
-    printer = Printer(chosen(context, form=form).format)
-    wanted = restoring.chosen(source, topics or (), end := moment(until))
+    printer = session.printer
+    wanted = restoring.chosen(source, topics or (), end := pointer_of(until))
     if rename is not None and len(wanted) != 1:
         raise error("bad_request", f"--as is for one topic, these are {len(wanted)}", "name it with --topic")
     size = sum(one.archive.bytes for one in wanted)
@@ -124,7 +118,7 @@ def restore(
 
 
 def _folders(directory: Path, names: Sequence[str]) -> list[TopicFolder]:
-    """The topics of a data directory. Raises `NotFound`, ``bad_request``, or FileNotFoundError."""
+    """List the topics of a data directory. Raises `NotFound`, ``bad_request``, or FileNotFoundError."""
     from quothlog.datadir import topic_folder
 
     below = directory / "topics"
@@ -176,7 +170,7 @@ def _print_outcome(printer: Printer, outcome: Outcome) -> Status:
 
 
 def _print_restored(printer: Printer, found: Restored) -> None:
-    upto = f" up to {moment_text(found.last)}" if found.records else ""
+    upto = f" up to {time_or_dash(found.last)}" if found.records else ""
     with read_or_not():
         printer.answer(
             f"{printable(found.name)}: {records_text(found.records)}{upto}",

@@ -1,4 +1,4 @@
-"""Logs as files: how commands are told which, and what they say of what is wrong with them."""
+"""Options and reports of the commands that work on the files of logs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from quothcli.cli.exit_status import Status, say
-from quothcli.cli.quantities import size
-from quothcli.printing.output import ordinals_text, records_text
+from quothcli.cli.quantities import size_option
+from quothcli.printing.text import ordinals_text, records_text
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError
 
@@ -22,35 +22,24 @@ if TYPE_CHECKING:
 
 
 Directory = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR",
-        help="An embedded log, a topic's folder or a broker's data directory.",
-    ),
+    Path, Argument(metavar="DIR", help="An embedded log, a topic's folder or a broker's data directory.")
 ]
-Only = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")
-]
-Rate = Annotated[
-    int | None,
-    typer.Option(
-        "--rate", metavar="SIZE", parser=size("--rate"), help="Read at most so much a second: 10MB, 512KiB."
-    ),
-]
+Only = Annotated[str | None, Option("--topic", metavar="TOPIC", help="Only this topic of a data directory.")]
+Rate = Annotated[int | None, size_option("--rate", "Read at most so much a second: 10MB, 512KiB.")]
 
 
-REBUILT = "an opening after a crash makes it anew, or `quoth log repair`"
+REBUILT = "an opening after a crash rebuilds it, or `quoth log repair`"
 
 
-def pace_of(rate: int | None) -> Pace | None:
-    """What keeps somebody to a rate, if one was said."""
+def limit_of(rate: int | None) -> Pace | None:
+    """Return a function that waits to keep a rate, None without a rate."""
     from quothd.service.scrub_process import Pace
 
     return Pace(rate) if rate else None
 
 
 def report(found: Damage | Unfinished) -> Status:
-    """Say on stderr what was stepped over."""
+    """Report on stderr what a command has skipped; returns the exit status."""
     from quothlog.recovery.verify import Unfinished
 
     if isinstance(found, Unfinished):
@@ -68,7 +57,7 @@ def report(found: Damage | Unfinished) -> Status:
 
 
 def missing_text(found: Damage) -> str:
-    """Which records are missing, for people."""
+    """Describe the missing records for people."""
     if not found.records:
         return "0 records missing"
     count = "an unknown number of records" if found.records < 0 else records_text(found.records)
@@ -80,14 +69,16 @@ def missing_text(found: Damage) -> str:
 
 @contextmanager
 def readable(place: FoundLog, directory: Path) -> Iterator[list[Status]]:
-    """Say why this log cannot be read, and let the command go on with the next one; one of a broker's may be
-    deleted at any moment. Yields a list of exit statuses."""
-    trouble = [Status.DONE]
+    """Report an error of one log, and go on with the next one. Yields a list of exit statuses.
+
+    A log of a broker that is deleted meanwhile is no error.
+    """
+    statuses = [Status.DONE]
     try:
-        yield trouble
+        yield statuses
     except QuothError as problem:
         say(f"quoth: {problem.code}: {place.directory}: {problem.text}")
-        trouble.append(Status.FAILED)
+        statuses.append(Status.FAILED)
     except FileNotFoundError:
         if place.directory == directory:
             raise

@@ -1,6 +1,6 @@
-"""`quoth log verify` and `quoth log repair`: is everything there that should be, and what to do if not.
+"""`quoth log verify` and `quoth log repair`: verify the files of a log, rewrite damaged ones.
 
-Verifying locks and changes nothing, so it may run beside a broker. Repairing needs the directory for itself.
+Verifying locks and changes nothing, so it may run beside a broker. A repair takes the lock of the directory.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Status, read_or_not, say
-from quothcli.cli.options import Form
-from quothcli.cli.session import chosen
+from quothcli.cli.options import WithoutBroker
 from quothcli.commands.files.logs import (
     REBUILT,
     Directory,
     Only,
     Rate,
+    limit_of,
     missing_text,
-    pace_of,
     readable,
     report,
 )
-from quothcli.printing.output import Printer, bytes_text, printable, records_text
+from quothcli.printing.output import Printer
 from quothcli.printing.progress import byte_progress
+from quothcli.printing.text import bytes_text, counted, printable, records_text
 from quothwire.errors import error
 
 if TYPE_CHECKING:
@@ -40,17 +38,11 @@ if TYPE_CHECKING:
 _NAMES_MAX = 3
 
 
-def add(log: typer.Typer) -> None:
-    """Put `verify` and `repair` into `quoth log`."""
-    command(log, "verify", "quoth log verify /var/lib/quoth", "quoth log verify quoth-data --rate 20000000")(
-        verify
-    )
-    command(log, "repair", "quoth log repair /var/lib/quoth", "quoth log repair device/readings")(mend)
+app = group()
 
 
-def verify(
-    context: typer.Context, directory: Directory, only: Only = None, rate: Rate = None, form: Form = None
-) -> int:
+@command(app, "verify", "quoth log verify /var/lib/quoth", "quoth log verify quoth-data --rate 20000000")
+def verify(session: WithoutBroker, directory: Directory, only: Only = None, rate: Rate = None) -> int:
     """Read every byte of a log and verify every checksum.
 
     It prints a line for each log. Damage is reported on stderr, with the records that are missing, and makes
@@ -60,44 +52,45 @@ def verify(
     """
     from quothlog.datadir.discovery import places
 
-    printer = Printer(chosen(context, form=form).format)
+    printer = session.printer
     status = Status.DONE
     logs = places(directory, only)
-    with byte_progress("verifying", _bytes_of(logs), pace_of(rate)) as advance:
+    with byte_progress("verifying", _bytes_of(logs), limit_of(rate)) as advance:
         for place in logs:
-            with readable(place, directory) as trouble:
+            with readable(place, directory) as statuses:
                 status = max(status, _verify(printer, place, advance))
-            status = max(status, *trouble)
+            status = max(status, *statuses)
     return status
 
 
-def mend(context: typer.Context, directory: Directory, only: Only = None, form: Form = None) -> int:
-    """Write damaged segments anew, without what does not check.
+@command(app, "repair", "quoth log repair /var/lib/quoth", "quoth log repair device/readings")
+def mend(session: WithoutBroker, directory: Directory, only: Only = None) -> int:
+    """Rewrite damaged segments without what is damaged.
 
-    Nothing is destroyed: a segment that is written anew is kept beside it as it was, under a name that ends
-    in .damaged, a torn end under one in .torn. Delete them when you need them no more. Records that cannot
-    be read stay missing. The broker must not be running.
+    Nothing is destroyed: a segment that is rewritten is kept beside it as it was, under a name that ends in
+    .damaged, a torn end under one in .torn. Delete them when you need them no more. Records that cannot be
+    read stay missing. The broker must not be running.
     """
     from quothlog.datadir.discovery import places
 
-    printer = Printer(chosen(context, form=form).format)
+    printer = session.printer
     status = Status.DONE
     logs = places(directory, only)
     with _owned(directory), byte_progress("repairing", _bytes_of(logs)) as advance:
         for place in logs:
             mended = 0
-            with readable(place, directory) as trouble:
+            with readable(place, directory) as statuses:
                 for one in _repaired(place, advance):
                     mended += 1
                     status = max(status, _print_mended(printer, place, one))
                 if not mended:
                     say(f"quoth: {place.topic}: nothing to repair")
-            status = max(status, *trouble, _check_settings(place))
+            status = max(status, *statuses, _check_settings(place))
     return status
 
 
 def _repaired(place: FoundLog, advance: Callable[[int], None]) -> Iterator[Mended]:
-    """Repair one log; that its disk fails is its affair alone. Raises `QuothError`, or FileNotFoundError."""
+    """Repair one log. Raises `QuothError`, also if its disk fails, or FileNotFoundError."""
     from quothlog.datadir import topic_file
     from quothlog.recovery.repair import repair
 
@@ -112,7 +105,7 @@ def _repaired(place: FoundLog, advance: Callable[[int], None]) -> Iterator[Mende
 
 
 def _bytes_of(logs: list[FoundLog]) -> int:
-    """What there is to be looked at."""
+    """Count the bytes to read."""
     from quothlog.datadir.discovery import bytes_of_segments
 
     return sum(bytes_of_segments(place.directory) for place in logs)
@@ -120,7 +113,7 @@ def _bytes_of(logs: list[FoundLog]) -> int:
 
 @contextmanager
 def _owned(directory: Path) -> Iterator[None]:
-    """Keep a broker from its data directory meanwhile. Raises `Conflict` ``locked`` if there is one."""
+    """Lock a data directory meanwhile. Raises `Conflict` ``locked`` beside a broker."""
     from quothlog.datadir.discovery import data_directory
     from quothlog.storage.dirlock import DirectoryLock
 
@@ -134,7 +127,7 @@ def _owned(directory: Path) -> Iterator[None]:
 
 
 def _verify(printer: Printer, place: FoundLog, advance: Callable[[int], None]) -> Status:
-    """Verify one log and print what it is like."""
+    """Verify one log and print the result."""
     from quothlog import file_format
     from quothlog.recovery import snapshot
     from quothlog.recovery import verify as inspection
@@ -156,15 +149,14 @@ def _verify(printer: Printer, place: FoundLog, advance: Callable[[int], None]) -
     _report_derived(place, found)
     strays = snapshot.strays_in(place.directory, place.log_id)
     for name in strays:
-        say(f"quoth: {place.topic}: {name} is no segment of this log: the next opening sets it aside")
-    aside = [path for path in place.directory.iterdir() if file_format.is_quarantined(path.name)]
-    if aside:
-        size = bytes_text(sum(path.stat().st_size for path in aside))
-        names = ", ".join(sorted(path.name for path in aside)[:_NAMES_MAX]) + ", ..." * (
-            len(aside) > _NAMES_MAX
-        )
-        say(f"quoth: {place.topic}: {size} set aside in {names}: delete it if it is not needed")
-    _print_verified(printer, place, found, strays, [str(path) for path in aside])
+        say(f"quoth: {place.topic}: {name} is no segment of this log: the next opening quarantines it")
+    quarantined = [path for path in place.directory.iterdir() if file_format.is_quarantined(path.name)]
+    if quarantined:
+        size = bytes_text(sum(path.stat().st_size for path in quarantined))
+        names = ", ".join(sorted(path.name for path in quarantined)[:_NAMES_MAX])
+        names += ", ..." * (len(quarantined) > _NAMES_MAX)
+        say(f"quoth: {place.topic}: {size} quarantined in {names}: delete it if it is not needed")
+    _print_verified(printer, place, found, strays, [str(path) for path in quarantined])
     return status
 
 
@@ -181,7 +173,7 @@ def _check_settings(place: FoundLog) -> Status:
 
 
 def _print_verified(
-    printer: Printer, place: FoundLog, found: list[Summary], strays: list[str], aside: list[str]
+    printer: Printer, place: FoundLog, found: list[Summary], strays: list[str], quarantined: list[str]
 ) -> None:
     records, size = sum(one.records for one in found), sum(one.bytes for one in found)
     damages = [damage for one in found for damage in one.damages]
@@ -189,7 +181,7 @@ def _print_verified(
     missing = sum(max(0, damage.records) for damage in damages)
     words = f"{unmended} damaged" if unmended else "whole"
     gone = f", {records_text(missing)} missing" if missing else ""
-    amounts = f"{_segments_text(len(found))}, {records_text(records)}, {bytes_text(size)}"
+    amounts = f"{counted(len(found), 'segment')}, {records_text(records)}, {bytes_text(size)}"
     printer.answer(
         f"{printable(place.topic)}: {amounts}: {words}{gone}",
         {
@@ -204,7 +196,7 @@ def _print_verified(
             "derived": sum(one.derived for one in found),
             "unindexed": _unindexed(found),
             "strays": strays,
-            "set_aside": aside,
+            "set_aside": quarantined,
             "settings": place.problem,
         },
         place.topic,
@@ -213,11 +205,11 @@ def _print_verified(
 
 
 def _report_derived(place: FoundLog, found: list[Summary]) -> None:
-    """Say which parts are to be made from others: nothing is lost there."""
+    """Report the parts that are to be rebuilt: nothing is lost there."""
     if derived := sum(one.derived for one in found):
         parts = "1 derived part is" if derived == 1 else f"{derived:,} derived parts are"
         without = (
-            f", {_segments_text(unindexed)} without an index" if (unindexed := _unindexed(found)) else ""
+            f", {counted(unindexed, 'segment')} without an index" if (unindexed := _unindexed(found)) else ""
         )
         say(f"quoth: {place.topic}: {parts} to be rebuilt{without}; no record is missing there; {REBUILT}")
 
@@ -226,15 +218,11 @@ def _unindexed(found: list[Summary]) -> int:
     return sum(one.sealed and not one.indexed for one in found)
 
 
-def _segments_text(count: int) -> str:
-    return "1 segment" if count == 1 else f"{count:,} segments"
-
-
 def _print_mended(printer: Printer, place: FoundLog, one: Mended) -> Status:
     if one.problem:
         say(f"quoth: {one.path}: {one.problem}; it is as it was")
         return Status.FAILED
-    done = f"{one.bytes:,} bytes were no batches, kept in {one.kept.name}" if one.kept else "index made anew"
+    done = f"{one.bytes:,} bytes were no batches, kept in {one.kept.name}" if one.kept else "index rebuilt"
     with read_or_not():
         printer.answer(
             f"{printable(place.topic)}: {one.path.name}: {done}",

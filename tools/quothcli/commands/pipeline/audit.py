@@ -1,45 +1,45 @@
-"""`quoth pipeline audit`: `quoth log verify` for logs too large for one process."""
+"""`quoth pipeline audit`: verifies logs on Spark."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from quothcli.cli.command import command, spread
-from quothcli.commands.pipeline.running import OF_SPARK, run
+from quothcli.cli.command import command, group
+from quothcli.cli.options import WithoutBroker
+from quothcli.commands.pipeline.running import OnSpark, run
 
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job
 
+_Directories = Annotated[
+    list[Path],
+    Argument(
+        metavar="DIR",
+        help="Embedded logs, topics' folders, data directories, where all of Spark can read them.",
+    ),
+]
 
-def add(pipeline: typer.Typer) -> None:
-    """Put `audit` into `quoth pipeline`."""
-    command(
-        pipeline,
-        "audit",
-        "quoth pipeline audit /var/lib/quoth",
-        "quoth pipeline audit /mnt/a /mnt/b --master 'local[8]' --out audit-of-today",
-    )(spread("spark", OF_SPARK)(audit))
+app = group()
 
 
+@command(
+    app,
+    "audit",
+    "quoth pipeline audit /var/lib/quoth",
+    "quoth pipeline audit /mnt/a /mnt/b --master 'local[8]' --out audit-of-today",
+)
 def audit(
-    context: typer.Context,
-    directories: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DIR",
-            help="Embedded logs, topics' folders, data directories, where all of Spark can read them.",
-        ),
-    ],
-    only: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    session: WithoutBroker,
+    spark: OnSpark,
+    directories: _Directories,
+    only: Annotated[str | None, Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="DIR", help="Keep all segments and all findings there, as Parquet."),
+        Option("--out", metavar="DIR", help="Keep all segments and all findings there, as Parquet."),
     ] = None,
-    *,
-    spark: dict[str, Any],
 ) -> int:
     """Verify every checksum of every segment, with or without a broker.
 
@@ -52,4 +52,4 @@ def audit(
 
         return audit.job(directories, topic=only, out=out)
 
-    return run(context, "audit", prepare, **spark)
+    return run(session, spark, "audit", prepare)

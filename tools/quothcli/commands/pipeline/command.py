@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import typer
-
-from quothcli.cli.command import Row, group
+from quothcli.cli.command import LazyCommand, group
 
 COMMANDS = {
-    name: Row(f"quothcli.commands.pipeline.{module}", sentence)
-    for name, (module, sentence) in {
-        "audit": ("audit", "Verify every checksum of every segment, with or without a broker."),
-        "archive": ("archive", "Keep topics as Parquet files, each record once."),
-        "verify": ("archive", "Compare every file of an archive with its manifest."),
-        "compact": ("archive", "Merge the small files of an archive into large ones, day by day."),
-        "replay": ("replay", "Put archived records, or any Parquet files, into topics, once."),
-        "stats": ("stats", "Tell what topics hold, window by window."),
-    }.items()
+    name: LazyCommand(f"quothcli.commands.pipeline.{module}", sentence)
+    for name, module, sentence in (
+        ("audit", "audit", "Verify every checksum of every segment, with or without a broker."),
+        ("archive", "archive", "Keep topics as Parquet files, each record once."),
+        ("verify", "archive", "Compare every file of an archive with its manifest."),
+        ("compact", "archive", "Merge the small files of an archive into large ones, day by day."),
+        ("replay", "replay", "Put archived records, or any Parquet files, into topics, once."),
+        ("stats", "stats", "Tell what topics hold, window by window."),
+    )
 }
-"""The module that brings each command, and what it is for."""
+"""Each job with its module."""
 
-
-def add(app: typer.Typer) -> None:
-    """Put `pipeline` and its commands into the command."""
-    made = group("Jobs on Spark: look after topics too large for one process.", COMMANDS)
-    app.add_typer(made, name="pipeline")
+app = group("Jobs on Spark: look after topics too large for one process.", COMMANDS)

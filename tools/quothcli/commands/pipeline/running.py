@@ -1,60 +1,62 @@
-"""How a job on Spark becomes a command: the options of all of them, the summary printed, the exit status."""
+"""Runs a job on Spark as a command: its options, its summary, its exit status."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
+from typer import BadParameter, Context, Option
 
-from quothcli.cli.exit_status import Refused, Status, terminable
-from quothcli.cli.options import Form
-from quothcli.cli.session import chosen
-from quothcli.printing.formats import Format
-from quothcli.printing.output import Printer
+from quothcli.cli.command import SharedOptions
+from quothcli.cli.exit_status import Refused, Status, say, terminable
+from quothcli.cli.session import Session
+from quothcli.printing.output import Format
 
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job, JobSummary
 
-Master = Annotated[
-    str | None,
-    typer.Option(
-        "--master", metavar="URL", help="Where Spark runs (default local[*,4]: here, on all cores).",
-    ),
-]  # fmt: skip
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
-]
-
-OF_SPARK = {"master": Master, "conf": Conf, "form": Form}
-"""What every job takes: where it runs, with which settings, and how its summary is printed."""
 _NEEDED = ("pyspark", "pyarrow", "pandas", "py4j")
 
 
-def run(
-    context: typer.Context,
-    what: str,
-    prepare: Callable[[], Job | JobSummary],
-    *,
-    master: str | None,
-    conf: list[str] | None,
-    form: Format | None,
-) -> int:
+class SparkChoice(NamedTuple):
+    """The options of a job. master: where Spark runs, None for here. conf: settings, NAME=VALUE."""
+
+    master: str | None
+    conf: Sequence[str]
+
+
+def _choice(_context: Context, master: str | None, conf: list[str] | None) -> SparkChoice:
+    return SparkChoice(master, conf or ())
+
+
+_Master = Annotated[
+    str | None,
+    Option("--master", metavar="URL", help="Where Spark runs (default local[*,4]: here, on all cores)."),
+]
+_Conf = Annotated[
+    list[str] | None, Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
+]
+OnSpark = Annotated[SparkChoice, SharedOptions({"master": _Master, "conf": _Conf}, _choice)]
+"""The parameter of a job for its options."""
+
+
+def run(session: Session, spark: SparkChoice, what: str, prepare: Callable[[], Job | JobSummary]) -> int:
     """Run a job and print its summary; returns the exit status.
 
-    what: what is being done, in a word. prepare: makes the job, may import what needs Spark, and refuses what
-    can be refused without it. Raises `Refused` ``no_spark`` or ``spark_failed``.
+    what: the job, in a word. prepare: makes the job; it may import what needs Spark, and raises the errors
+    that are found without it. Raises `Refused` ``no_spark`` or ``spark_failed``.
     """
-    printer = Printer(chosen(context, form=form).format)
     with installed():
-        from quoth.spark.jobs import session
+        from quoth.spark.jobs.session import setting
 
-        settings = _settings(session, conf or [])
+        try:
+            settings = [setting(one) for one in spark.conf]
+        except ValueError as problem:
+            raise BadParameter(str(problem), param_hint="--conf") from problem
         job = prepare()
-    summary = performed(what, job, master, settings)
+    summary = performed(what, job, spark.master, settings)
+    printer = session.printer
     if printer.form is Format.JSON:
         printer.object(summary.content)
     else:
@@ -66,7 +68,7 @@ def run(
 def performed(
     what: str, job: Job | JobSummary, master: str | None, settings: Sequence[tuple[str, str]] = ()
 ) -> JobSummary:
-    """Run a job; returns what it tells. settings: of Spark. Raises as `run`."""
+    """Run a job; returns its summary. settings: of Spark. Raises as `run`."""
     from quoth.spark.jobs import session
 
     try:
@@ -76,12 +78,9 @@ def performed(
         raise Refused(problem.code, problem.text, problem.hint) from problem
 
 
-def _settings(session: ModuleType, conf: list[str]) -> list[tuple[str, str]]:
-    """Settings of Spark as they were typed. Raises typer.BadParameter."""
-    try:
-        return [session.setting(one) for one in conf]
-    except ValueError as problem:
-        raise typer.BadParameter(str(problem), param_hint="--conf") from problem
+def report(text: str) -> None:
+    """Write a line about the progress of a job on stderr."""
+    say(f"quoth: {text}")
 
 
 @contextmanager

@@ -2,64 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
-from quothcli.cli.command import command, spread
-from quothcli.cli.exit_status import say
-from quothcli.cli.options import Since, Timeout, Topics, Url
-from quothcli.cli.quantities import span
-from quothcli.cli.session import chosen
-from quothcli.commands.pipeline.running import OF_SPARK, run
-from quothcli.printing.formats import Format
-from quothcli.printing.output import Printer
+from quothcli.cli.command import command, group
+from quothcli.cli.options import Since, Topics, WithBroker
+from quothcli.cli.quantities import span_option
+from quothcli.commands.pipeline.running import OnSpark, report, run
+from quothcli.printing.output import Format
 
 if TYPE_CHECKING:
     from quoth.spark.jobs.session import Job
 
+_Window = Annotated[str, Option("--window", metavar="SPAN", help="The length of a window: 10s, 1m, 1h, 1d.")]
+_Until = Annotated[str | None, Option("--until", metavar="TIME", help="Stop before this time.")]
+_Out = Annotated[str | None, Option("--out", metavar="DIR", help="Keep windows and gaps there, as Parquet.")]
+_Follow = Annotated[
+    float | None, span_option("--follow", "Go on for ever, looking so often for ended windows.", least=0.1)
+]
+_Checkpoint = Annotated[
+    str | None,
+    Option("--checkpoint", metavar="DIR", help="Keeps the progress of --follow, for the next one."),
+]
 
-def add(pipeline: typer.Typer) -> None:
-    """Put `stats` into `quoth pipeline`."""
-    command(
-        pipeline,
-        "stats",
-        "quoth pipeline stats orders --since -1h",
-        "quoth pipeline stats 'orders.*' --window 1d --format json",
-        "quoth pipeline stats orders --follow 5 --checkpoint stats-of-orders --out orders-by-minute",
-    )(spread("spark", OF_SPARK)(stats))
+app = group()
 
 
+@command(
+    app,
+    "stats",
+    "quoth pipeline stats orders --since -1h",
+    "quoth pipeline stats 'orders.*' --window 1d --format json",
+    "quoth pipeline stats orders --follow 5 --checkpoint stats-of-orders --out orders-by-minute",
+)
 def stats(
-    context: typer.Context,
+    session: WithBroker,
+    spark: OnSpark,
     topics: Topics,
-    window: Annotated[
-        str, typer.Option("--window", metavar="SPAN", help="The length of a window: 10s, 1m, 1h, 1d.")
-    ] = "1m",
+    window: _Window = "1m",
     since: Since = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Stop before this time.")
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option("--out", metavar="DIR", help="Keep windows and gaps there, as Parquet.")
-    ] = None,
-    follow: Annotated[
-        float | None,
-        typer.Option(
-            "--follow",
-            metavar="SPAN",
-            parser=span("--follow", least=0.1),
-            help="Go on for ever, looking so often for ended windows.",
-        ),
-    ] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option("--checkpoint", metavar="DIR", help="Remembers how far --follow is, for the next one."),
-    ] = None,
-    url: Url = None,
-    timeout: Timeout = None,
-    *,
-    spark: dict[str, Any],
+    until: _Until = None,
+    out: _Out = None,
+    follow: _Follow = None,
+    checkpoint: _Checkpoint = None,
 ) -> int:
     """Tell what topics hold, window by window.
 
@@ -68,18 +54,24 @@ def stats(
     newest one; --format json and --out tell more. With --follow a window is printed once a record lies
     behind it. Damaged records make the exit status 1.
     """
-    asked = chosen(context, url, timeout, spark["form"])
 
     def prepare() -> Job:
         from quoth.spark.jobs import stats
 
         stats.refuse_together(follow, until, checkpoint)
-        broker, wait, tell = asked.address, asked.patience, lambda text: say(f"quoth: {text}")
+        url, timeout = session.broker.url, session.timeout_s
         if follow is None:
             return stats.job(
-                topics, url=broker, timeout=wait, window=window, since=since, until=until, out=out, tell=tell
+                topics,
+                url=url,
+                timeout=timeout,
+                window=window,
+                since=since,
+                until=until,
+                out=out,
+                tell=report,
             )
-        printer = Printer(asked.format)
+        printer = session.printer
 
         def write(lines: str) -> None:
             printer.line(lines)
@@ -87,8 +79,8 @@ def stats(
 
         show = stats.shown(write, as_json=printer.form is Format.JSON)
         return stats.following(
-            topics, every=follow, checkpoint=checkpoint, url=broker, timeout=wait, window=window, since=since,
-            out=out, show=show, tell=tell,
+            topics, every=follow, checkpoint=checkpoint, url=url, timeout=timeout, window=window, since=since,
+            out=out, show=show, tell=report,
         )  # fmt: skip
 
-    return run(context, "stats", prepare, **spark)
+    return run(session, spark, "stats", prepare)

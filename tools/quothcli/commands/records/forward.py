@@ -1,4 +1,4 @@
-"""`quoth forward`: carry an embedded log, or a topic of another broker, to a broker, each record once."""
+"""`quoth forward`: forwards an embedded log, or a topic of another broker, to a broker, each record once."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from quoth.core.defaults import DEFAULT_TIMEOUT_S
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Status, say, status_of, terminable
-from quothcli.cli.options import Form, Timeout, Url
-from quothcli.cli.quantities import size
-from quothcli.cli.session import chosen
+from quothcli.cli.options import WithBroker
+from quothcli.cli.quantities import size_option
 from quothcli.cli.xdg_paths import state_home
-from quothcli.printing.output import Printer, bytes_text, printable, records_text
 from quothcli.printing.progress import Advance, progress
+from quothcli.printing.text import bytes_text, printable, records_text
 from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path
 
@@ -26,58 +25,44 @@ if TYPE_CHECKING:
 
 
 _SourceArgument = Annotated[
-    str,
-    typer.Argument(metavar="SOURCE", help="The directory of an embedded log, or a broker's URL."),
+    str, Argument(metavar="SOURCE", help="The directory of an embedded log, or a broker's URL.")
 ]
 _Target = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[URL]",
-        help="The broker that gets the records (default: as for every command).",
-    ),
+    Argument(metavar="[URL]", help="The broker that gets the records (default: as for every command)."),
 ]
 _Topic = Annotated[
-    str | None,
-    typer.Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name)."),
+    str | None, Option("--topic", metavar="TOPIC", help="The topic there (default: the directory's name).")
 ]
 _Origin = Annotated[
-    str | None,
-    typer.Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise."),
+    str | None, Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise.")
 ]
-_Once = Annotated[bool, typer.Option("--once", help="End when everything that is there has been forwarded.")]
-_Trim = Annotated[
-    bool, typer.Option("--trim", help="Let the embedded log go of what is synced at the broker.")
-]
-_Rate = Annotated[
-    int | None,
-    typer.Option(
-        "--rate", metavar="SIZE", parser=size("--rate"), help="Send at most so much a second: 10MB, 512KiB."
-    ),
-]
+_Once = Annotated[bool, Option("--once", help="End when everything that is there has been forwarded.")]
+_Trim = Annotated[bool, Option("--trim", help="Let the embedded log go of what is synced at the broker.")]
+_Rate = Annotated[int | None, size_option("--rate", "Send at most so much a second: 10MB, 512KiB.")]
 _State = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--state",
         metavar="FILE",
-        help="Where it is kept how far it is (default: in the directory, where it also holds back what "
-        "others trim, or below XDG_STATE_HOME).",
+        help="The file for the progress (default: in the directory, where it also keeps others from trimming "
+        "what is not forwarded yet, or below XDG_STATE_HOME).",
     ),
 ]
 
 
-def add(app: typer.Typer) -> None:
-    """Put `forward` into the command."""
-    command(
-        app,
-        "forward",
-        "quoth forward device/readings --once",
-        "quoth forward device/readings tcp://broker:5555 --topic readings --trim --rate 50000",
-        "quoth forward tcp://127.0.0.1:5555 tcp://broker:5555 --topic orders --once",
-    )(forward)
+app = group()
 
 
+@command(
+    app,
+    "forward",
+    "quoth forward device/readings --once",
+    "quoth forward device/readings tcp://broker:5555 --topic readings --trim --rate 50000",
+    "quoth forward tcp://127.0.0.1:5555 tcp://broker:5555 --topic orders --once",
+)
 def forward(
-    context: typer.Context,
+    session: WithBroker,
     source: _SourceArgument,
     target: _Target = None,
     topic: _Topic = None,
@@ -86,9 +71,6 @@ def forward(
     trim: _Trim = False,
     rate: _Rate = None,
     state: _State = None,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
 ) -> int:
     """Carry a log to a topic of a broker, each record exactly once.
 
@@ -102,48 +84,40 @@ def forward(
     from quothlog.file_format import MARK_SUFFIX
     from quothlog.reading import forwarding_progress
 
-    asked = chosen(context, target or url, timeout, form)
-    url = asked.address
+    url = target or session.broker.url
     with ExitStack() as stack:
         stack.enter_context(terminable())
-        origins, name, mark = _source(source, url, topic, origin, asked.timeout, stack)
+        origins, name, default = _source(source, url, topic, origin, session.timeout, stack)
         own = origins if isinstance(origins, LogSource) else None
         if trim and own is None:
-            raise typer.BadParameter("only an embedded log can be trimmed", param_hint="--trim")
-        path, trimmed = state or mark, own if trim else None
+            raise BadParameter("only an embedded log can be trimmed", param_hint="--trim")
+        path, trimmed = state or default, own if trim else None
         if trimmed is not None and not forwarding_progress.is_mark_of(path, trimmed.directory):
             text = f"to trim, it has to lie in {trimmed.directory}, as NAME{MARK_SUFFIX}"
-            raise typer.BadParameter(text, param_hint="--state")
+            raise BadParameter(text, param_hint="--state")
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         stack.callback(lock.release)
-        keeper = _Keeper(path, source, url, name, trimmed)
-        client = stack.enter_context(Client(url, None, asked.timeout or DEFAULT_TIMEOUT_S))
+        mark = _Mark(path, source, url, name, trimmed)
+        client = stack.enter_context(Client(url, None, session.timeout or DEFAULT_TIMEOUT_S))
         watch = _Watch(stack.enter_context(progress(f"forwarding to {printable(name)}")), name)
         forwarder = Forwarder(
-            origins, client, name, standing=keeper.standing, save=keeper.save, events=watch, rate=rate or 0
+            origins, client, name, standing=mark.standing, save=mark.save, events=watch, rate=rate or 0
         )
-        keeper.save(forwarder.standing)  # whether to trim may have changed, and others are not to trim it
+        mark.save(forwarder.standing)  # others may not trim what is not forwarded
         try:
             forwarder.run(until_end=once)
         except BaseException as problem:
             watch.summary()
             if isinstance(problem, QuothError) and status_of(problem) is Status.USAGE and not watch.records:
-                keeper.withdraw()
+                mark.withdraw()
             raise
-    content = {
-        "topic": name,
-        "url": url,
-        "records": watch.records,
-        "bytes": watch.bytes,
-        "lost": watch.lost_ones,
-    }
-    Printer(asked.format).answer(watch.text(), content, watch.records)
-    return Status.FAILED if watch.lost_ones else Status.DONE
+    session.printer.answer(watch.text(), watch.content(url), watch.records)
+    return Status.FAILED if watch.lost_records else Status.DONE
 
 
 class LogSource:
-    """An embedded log, also while its program writes it. Only what is synced leaves it."""
+    """Reads the synced batches of an embedded log, also while its program writes it."""
 
     def __init__(self, directory: Path) -> None:
         from quothlog.reading.tailer import Tailer
@@ -165,8 +139,8 @@ class LogSource:
         return self._follower.wait(wait)
 
 
-class _Keeper:
-    """Keeps the standing in a mark. trimmed: the log that may let go of what it says."""
+class _Mark:
+    """The file with the progress of a forwarding. trimmed: the log that it lets trim."""
 
     def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: LogSource | None) -> None:
         from quothlog.reading import forwarding_progress
@@ -183,7 +157,7 @@ class _Keeper:
             self.standing = _standing(path, found)
 
     def save(self, standing: ForwardingProgress) -> None:
-        """Write it, and free what it releases."""
+        """Write the file, and trim what it releases."""
         from quothlog.reading import forwarding_progress
 
         forwarding_progress.write_mark(self._path, {**self._about, **standing._asdict()})
@@ -191,7 +165,7 @@ class _Keeper:
             forwarding_progress.trim_unowned(self._trimmed.directory)
 
     def withdraw(self) -> None:
-        """Take back a mark that this run has made: what was typed wrongly is to hold back no trimming."""
+        """Remove a mark that this run has made: a mistyped command must not keep others from trimming."""
         if self._is_new:
             self._path.unlink(missing_ok=True)
 
@@ -206,22 +180,27 @@ def _standing(path: Path, found: dict[str, Any]) -> ForwardingProgress:
 
 
 class _Watch:
-    """Counts, and says what happens on stderr; the same thing once."""
+    """Counts records, and reports on stderr what happens, the same thing once."""
 
     def __init__(self, advance: Advance, topic: str) -> None:
-        self.records = self.bytes = self.lost_ones = 0
+        self.records = self.bytes = self.lost_records = 0
         self._advance = advance
         self._topic = topic
         self._said = ""
 
     def text(self) -> str:
-        """What was done, for people."""
+        """Return the result for people."""
         return (
             f"forwarded {records_text(self.records)}, {bytes_text(self.bytes)}, to {printable(self._topic)}"
         )
 
+    def content(self, url: str) -> dict[str, object]:
+        """Return the result as an object of JSON."""
+        counts = {"records": self.records, "bytes": self.bytes, "lost": self.lost_records}
+        return {"topic": self._topic, "url": url, **counts}
+
     def summary(self) -> None:
-        """Say what was done so far."""
+        """Report the result so far."""
         say(f"quoth: {self.text()}")
 
     def forwarded(self, records: int, size: int) -> None:
@@ -239,7 +218,7 @@ class _Watch:
 
     def lost(self, losses: LostRecords) -> None:
         """See `Events`."""
-        self.lost_ones += losses.records
+        self.lost_records += losses.records
         say(
             f"quoth: {records_text(losses.records)} behind pointer {losses.after} and before {losses.next} "
             "are gone at the source and were not forwarded"
@@ -253,7 +232,7 @@ class _Watch:
 def _source(
     source: str, url: str, topic: str | None, origin: str | None, timeout: float | None, stack: ExitStack
 ) -> tuple[ForwarderSource, str, Path]:
-    """Where the records come from, the topic that gets them, and where it is kept how far it is."""
+    """Return the source, the topic that gets the records, and the default file of the progress."""
     from quoth.client import Client
     from quoth.forward.stored import StoredSource
     from quothlog.datadir.discovery import data_directory
@@ -262,15 +241,12 @@ def _source(
     if "://" in source:
         name = topic or origin
         if name is None:
-            raise typer.BadParameter("say which topic of that broker", param_hint="--topic")
+            raise BadParameter("say which topic of that broker", param_hint="--topic")
         client = stack.enter_context(Client(source, None, timeout or DEFAULT_TIMEOUT_S))
-        return (
-            StoredSource(client, origin or name),
-            name,
-            state_home() / "quoth" / _mark(source, origin, url, name),
-        )
+        path = state_home() / "quoth" / _mark_name(source, origin, url, name)
+        return StoredSource(client, origin or name), name, path
     if origin is not None:
-        raise typer.BadParameter("an embedded log has no topics", param_hint="--from")
+        raise BadParameter("an embedded log has no topics", param_hint="--from")
     directory = given_path(source, "SOURCE")
     if data_directory(directory) is not None:
         raise error(
@@ -279,11 +255,11 @@ def _source(
     if not floors_in(directory):
         say(f"quoth: there is no log in {directory} yet")
     name = topic or directory.resolve().name
-    return LogSource(directory), name, directory / _mark(url, name)
+    return LogSource(directory), name, directory / _mark_name(url, name)
 
 
-def _mark(*about: str | None) -> str:
-    """A name for the standing of a forwarding."""
+def _mark_name(*about: str | None) -> str:
+    """Return a file name for the progress of a forwarding."""
     from xxhash import xxh3_64_hexdigest
 
     from quothlog.file_format import MARK_SUFFIX

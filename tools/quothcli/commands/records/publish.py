@@ -1,4 +1,4 @@
-"""`quoth pub`: publish what was typed, whole files, or what comes on stdin."""
+"""`quoth pub`: publishes values, whole files, or the lines of stdin."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-import typer
+from typer import Argument, BadParameter, Option
 
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import say
-from quothcli.cli.options import Form, Timeout, Topic, Url
-from quothcli.cli.session import chosen
-from quothcli.printing.output import Printer, records_text
+from quothcli.cli.options import Topic, WithBroker
+from quothcli.printing.output import Printer
 from quothcli.printing.progress import Advance, progress
-from quothcli.records.lines import JSON_LINE_BYTES_MAX, portions
-from quothcli.records.record_parser import Draft, Read, check_files, drafts, files, json_object, keyed, plain
+from quothcli.printing.text import records_text
+from quothcli.records.lines import JSON_LINE_BYTES_MAX, LINE_BYTES_MAX, portions
+from quothcli.records.record_parser import (
+    Draft,
+    ParseLine,
+    check_files,
+    files,
+    json_object,
+    keyed,
+    parsed,
+    plain,
+)
 from quothwire import pointer as pointers
 
 if TYPE_CHECKING:
@@ -25,37 +34,31 @@ if TYPE_CHECKING:
 
 
 DELIVERY_TIMEOUT_S = 120.0
-"""How long a record of stdin or of a file may wait for a broker that is away, if --timeout says nothing."""
+"""Time that a record of stdin or of a file waits for a broker that is away, unless --timeout is given."""
 
 Durability = Literal["written", "synced"]
 
 
 _Values = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="VALUE",
-        help="The records' values; without any, every line of stdin is a record.",
-    ),
+    Argument(metavar="VALUE", help="The records' values; without any, every line of stdin is a record."),
 ]
 _Files = Annotated[
-    list[Path] | None,
-    typer.Option("--file", metavar="FILE", help="A file that is one record; may be repeated."),
+    list[Path] | None, Option("--file", metavar="FILE", help="A file that is one record; may be repeated.")
 ]
 _KeySeparator = Annotated[
     str | None,
-    typer.Option(
-        "--key-separator", "-K", metavar="TEXT", help="What stands before it in a line or VALUE is the key."
-    ),
+    Option("--key-separator", "-K", metavar="TEXT", help="The key is the part of a line or VALUE before it."),
 ]
 _Headers = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--header", metavar="NAME=VALUE", help="A header of records that do not bring it; may be repeated."
     ),
 ]
 _Level = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--durability",
         metavar="LEVEL",
         help="written (survives the death of the broker) or synced (survives a power cut); "
@@ -64,75 +67,68 @@ _Level = Annotated[
 ]
 
 
-class Defaults(NamedTuple):
-    """What records get that do not bring it themselves."""
+class RecordDefaults(NamedTuple):
+    """The key and headers of records that have none themselves."""
 
     key: bytes | None
     headers: Mapping[str, bytes]
 
     def fill(self, drafts: Iterable[Draft]) -> Iterator[Draft]:
-        """The records with them."""
+        """Yield records with them."""
         for value, key, headers in drafts:
             if self.headers:
                 headers = {**self.headers, **headers}
             yield value, self.key if key is None else key, headers
 
 
-def add(app: typer.Typer) -> None:
-    """Put `pub` into the command."""
-    command(
-        app,
-        "pub",
-        "quoth pub greetings 'hello, world'",
-        "quoth pub orders '{\"item\": 7}' --key customer-7 --header source=shop",
-        "tail -F /var/log/syslog | quoth pub syslog",
-        "quoth pub photos --file one.jpg --file two.jpg --file-names",
-        "find /srv -print0 | quoth pub paths --null",
-        "quoth read orders --format json | quoth pub copy --json",
-    )(publish)
+app = group()
 
 
+@command(
+    app,
+    "pub",
+    "quoth pub greetings 'hello, world'",
+    "quoth pub orders '{\"item\": 7}' --key customer-7 --header source=shop",
+    "tail -F /var/log/syslog | quoth pub syslog",
+    "quoth pub photos --file one.jpg --file two.jpg --file-names",
+    "find /srv -print0 | quoth pub paths --null",
+    "quoth read orders --format json | quoth pub copy --json",
+)
 def publish(
-    context: typer.Context,
+    session: WithBroker,
     topic: Topic,
     values: _Values = None,
     file: _Files = None,
     file_names: Annotated[
-        bool, typer.Option("--file-names", help="Give the record of a file the header filename.")
+        bool, Option("--file-names", help="Give the record of a file the header filename.")
     ] = False,
-    null: Annotated[
-        bool, typer.Option("--null", "-0", help="Records of stdin end with NUL, not newline.")
-    ] = False,
+    null: Annotated[bool, Option("--null", "-0", help="Records of stdin end with NUL, not newline.")] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Lines are records as `quoth read --format json` prints them.")
+        bool, Option("--json", help="Lines are records as `quoth read --format json` prints them.")
     ] = False,
     key_separator: _KeySeparator = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="The key of records that bring none.")
+        str | None, Option("--key", metavar="KEY", help="The key of records that bring none.")
     ] = None,
     header: _Headers = None,
     durability: _Level = None,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
 ) -> None:
     """Publish every VALUE, every FILE, or every line of stdin.
 
     Prints the pointers that the records got. VALUEs are published as one batch, all or none. Files and lines
     go in batches, as they come, in order; lines without their newline. A topic that does not exist is made.
     """
-    asked = chosen(context, url, timeout, form)
     level = _durability(durability)
     _check_source(values, file, file_names=file_names, lines=null or json)
     read = _reading(key_separator, json=json, files=bool(file))
-    defaults = Defaults(None if key is None else os.fsencode(key), dict(map(_header, header or [])))
+    defaults = RecordDefaults(None if key is None else os.fsencode(key), dict(map(_header, header or [])))
     check_files(file or ())
-    with asked.connect() as client:
+    with session.connect() as client:
         if values:
-            typed = defaults.fill(drafts(list(map(os.fsencode, values)), read))
+            typed = defaults.fill(parsed(list(map(os.fsencode, values)), read))
             ack: Ack | None = _publish_values(client, topic, typed, level)
         else:
-            producer = client.producer(topic, durability=level, timeout=asked.timeout or DELIVERY_TIMEOUT_S)
+            producer = client.producer(topic, durability=level, timeout=session.timeout or DELIVERY_TIMEOUT_S)
             if file:
                 parts: Iterable[Iterable[Draft]] = ([one] for one in files(file, with_names=file_names))
             else:
@@ -141,11 +137,11 @@ def publish(
     if ack is None:
         say("quoth: there was nothing on stdin, so nothing was published")
     else:
-        _print(Printer(asked.format), topic, ack)
+        _print(session.printer, topic, ack)
 
 
 def _publish_values(client: Client, topic: str, typed: Iterable[Draft], level: Durability | None) -> Ack:
-    """Publish what was typed as one batch."""
+    """Publish values as one batch."""
     values, keys, headers = zip(*typed, strict=True)
     has_keys = any(key is not None for key in keys)
     return client.publish(
@@ -158,9 +154,9 @@ def _publish_values(client: Client, topic: str, typed: Iterable[Draft], level: D
 
 
 def _publish_all(
-    producer: Producer, source: str, parts: Iterable[Iterable[Draft]], defaults: Defaults
+    producer: Producer, source: str, parts: Iterable[Iterable[Draft]], defaults: RecordDefaults
 ) -> Ack | None:
-    """Publish records as they come; None if there was none. Says how far it came if it does not end well."""
+    """Publish records as they come; None if there was none. An error reports how many were published."""
     from quoth import Ack
 
     try:
@@ -186,14 +182,14 @@ def _send(producer: Producer, part: Iterable[Draft], advance: Advance) -> None:
     advance(count, size)
 
 
-def _stdin(read: Read, *, json: bool, null: bool) -> Iterator[Iterable[Draft]]:
-    """The records of stdin, as many at once as there are."""
+def _stdin(read: ParseLine, *, json: bool, null: bool) -> Iterator[Iterable[Draft]]:
+    """Yield the records of stdin, as many at once as there are."""
     if sys.stdin.isatty():
         say("quoth: every line becomes a record, Ctrl-D ends")
-    longest = JSON_LINE_BYTES_MAX if json else None
+    longest = JSON_LINE_BYTES_MAX if json else LINE_BYTES_MAX
     count = 0
     for lines in portions(sys.stdin.buffer, b"\0" if null else b"\n", longest):  # type: ignore[arg-type]  # buffered
-        yield drafts(lines, read, count)
+        yield parsed(lines, read, count)
         count += len(lines)
 
 
@@ -217,23 +213,23 @@ def _print(printer: Printer, topic: str, ack: Ack) -> None:
 def _check_source(
     values: list[str] | None, file: list[Path] | None, *, file_names: bool, lines: bool
 ) -> None:
-    """Raise typer.BadParameter if records were to come from two places, or an option has no meaning."""
+    """Raise BadParameter for records from two places, and for an option without a meaning."""
     if values and file:
-        raise typer.BadParameter("give VALUEs or files, not both", param_hint="--file")
+        raise BadParameter("give VALUEs or files, not both", param_hint="--file")
     if lines and (values or file):
-        raise typer.BadParameter("they are for records that come on stdin", param_hint="--null, --json")
+        raise BadParameter("they are for records that come on stdin", param_hint="--null, --json")
     if file_names and not file:
-        raise typer.BadParameter("it needs --file", param_hint="--file-names")
+        raise BadParameter("it needs --file", param_hint="--file-names")
 
 
-def _reading(key_separator: str | None, *, json: bool, files: bool) -> Read:
-    """How to make a record of a line. Raises typer.BadParameter."""
+def _reading(key_separator: str | None, *, json: bool, files: bool) -> ParseLine:
+    """Return the function that parses a line. Raises BadParameter."""
     if key_separator is None:
         return json_object if json else plain
     if json or files:
-        raise typer.BadParameter("it is for lines and VALUEs", param_hint="--key-separator")
+        raise BadParameter("it is for lines and VALUEs", param_hint="--key-separator")
     if not key_separator:
-        raise typer.BadParameter("it must not be empty", param_hint="--key-separator")
+        raise BadParameter("it must not be empty", param_hint="--key-separator")
     return keyed(os.fsencode(key_separator))
 
 
@@ -242,11 +238,11 @@ def _durability(level: str | None) -> Durability | None:
         case None | "written" | "synced":
             return level
         case _:
-            raise typer.BadParameter("it is written or synced", param_hint="--durability")
+            raise BadParameter("it is written or synced", param_hint="--durability")
 
 
 def _header(text: str) -> tuple[str, bytes]:
     name, separator, value = text.partition("=")
     if not name or not separator:
-        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+        raise BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
     return name, os.fsencode(value)

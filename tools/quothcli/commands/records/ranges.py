@@ -1,69 +1,51 @@
-"""`quoth count` and `quoth split`: what a stretch of a topic holds, without reading it."""
+"""`quoth count` and `quoth split`: count and divide a range of a topic without reading it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import BadParameter, Option
 
-from quothcli.cli.command import command
-from quothcli.cli.options import After, Form, Since, Timeout, Topic, Until, Url, last_before, start
-from quothcli.cli.session import chosen
-from quothcli.printing.output import Printer, bytes_text, moment_text, records_text
+from quothcli.cli.command import command, group
+from quothcli.cli.options import After, Since, Topic, Until, WithBroker, last_before, start
+from quothcli.printing.text import bytes_text, records_text, time_or_dash
 from quothwire.pointer import POINTER_MAX
 
 if TYPE_CHECKING:
     from quoth.message import PointerRange
 
 
-def add(app: typer.Typer) -> None:
-    """Put `count` and `split` into the command."""
-    command(app, "count", "quoth count orders", "quoth count orders --since -1d --until -1h")(count)
-    command(app, "split", "quoth split orders --parts 8", "quoth split orders --parts 8 --format jsonl")(
-        split
-    )
+app = group()
 
 
+@command(app, "count", "quoth count orders", "quoth count orders --since -1d --until -1h")
 def count(
-    context: typer.Context,
-    topic: Topic,
-    after: After = None,
-    since: Since = None,
-    until: Until = None,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
+    session: WithBroker, topic: Topic, after: After = None, since: Since = None, until: Until = None
 ) -> None:
     """Count records, without reading them.
 
     Damaged records count, too, though they cannot be read.
     """
-    asked = chosen(context, url, timeout, form)
     begin, end = start(after, since) or 0, last_before(until)
-    with asked.connect() as client:
+    with session.connect() as client:
         found = client.count(topic, begin, end)
     text = f"{records_text(found.records)}, {bytes_text(found.bytes)}"
     if found.first:
-        text += f", {moment_text(found.first)} to {moment_text(found.last)}"
+        text += f", {time_or_dash(found.first)} to {time_or_dash(found.last)}"
     if found.gone:
         text += f"; up to {records_text(found.gone)} are not kept any more"
-    Printer(asked.format).answer(text, {"topic": topic, **asdict(found)}, found.records)
+    session.printer.answer(text, {"topic": topic, **asdict(found)}, found.records)
 
 
+@command(app, "split", "quoth split orders --parts 8", "quoth split orders --parts 8 --format jsonl")
 def split(
-    context: typer.Context,
+    session: WithBroker,
     topic: Topic,
-    parts: Annotated[
-        int,
-        typer.Option("--parts", metavar="N", min=1, help="How many at most."),
-    ],
+    parts: Annotated[int, Option("--parts", metavar="N", min=1, help="How many at most.")],
     after: After = None,
     since: Since = None,
     until: Until = None,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
 ) -> None:
     """Divide records into parts that are about equal.
 
@@ -73,12 +55,11 @@ def split(
     from quothwire.protocol.messages import PARTS_MAX
 
     if parts > PARTS_MAX:
-        raise typer.BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")
-    asked = chosen(context, url, timeout, form)
+        raise BadParameter(f"{parts} is out of range: 1 to {PARTS_MAX}", param_hint="--parts")
     begin, end = start(after, since) or 0, last_before(until)
-    with asked.connect() as client:
+    with session.connect() as client:
         found = client.split(topic, begin, POINTER_MAX if end is None else end, parts)
-    printer = Printer(asked.format)
+    printer = session.printer
     for one in found:
         printer.answer(_text(one), {"topic": topic, **one._asdict()}, f"{one.after} {one.until}")
 

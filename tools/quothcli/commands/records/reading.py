@@ -1,46 +1,44 @@
-"""`quoth tail`, `quoth read` and `quoth get`: records of topics, on stdout."""
+"""`quoth tail`, `quoth read` and `quoth get`: print records of topics."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, BadParameter, Option
 
-from quothcli.cli.command import command
+from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Status, say, terminable
 from quothcli.cli.options import (
     After,
     CursorFile,
-    Form,
     Limit,
     Merge,
     Since,
     Template,
-    Timeout,
     Topic,
     Topics,
     Until,
-    Url,
-    moment,
+    WithBroker,
+    pointer_of,
     start,
 )
-from quothcli.cli.session import chosen
 from quothcli.printing.output import Printer
 from quothcli.printing.record_printer import (
-    Delivery,
-    Gaps,
-    Holds,
+    GapReporter,
+    MergeReporter,
+    RecordPrinter,
     are_several,
     end_with_reader,
     opened,
-    tell_watermark,
+    print_watermark,
 )
-from quothcli.printing.rows import Rows, are_for_a_terminal, has_colour
-from quothcli.printing.template import chosen_template
-from quothcli.records.filters import Grep, Headers, Key, wanted
+from quothcli.printing.rows import RecordColumns, has_colour
+from quothcli.printing.template import template_of
+from quothcli.records.filters import Grep, Headers, Key, filter_of
 from quothcli.records.last import starts_of_last
 
 if TYPE_CHECKING:
@@ -48,12 +46,12 @@ if TYPE_CHECKING:
     from quoth.core.multi_reader import Start
 
 
-BEAT_S = 1.0
-"""How often a merge that is silent is looked at."""
+LOOK_S = 1.0
+"""Time between two looks at a silent merge."""
 
 _Number = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "-n",
         "--number",
         metavar="N",
@@ -63,51 +61,36 @@ _Number = Annotated[
 ]
 _Watermark = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--watermark",
-        help="With --merge, tell up to when everything has been printed: as an object between those "
+        help="With --merge, print up to when all records are printed: as an object between those "
         "of --format json, else on stderr.",
     ),
 ]
 _Wait = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--wait/--no-wait", help="Wait for a broker that is not there yet (default: yes).", show_default=False
     ),
 ]
-_Pointers = Annotated[bool, typer.Option("--pointers", help="On a terminal, show pointers, too.")]
+_Pointers = Annotated[bool, Option("--pointers", help="On a terminal, show pointers, too.")]
 
 
-def add(app: typer.Typer) -> None:
-    """Put `tail`, `read` and `get` into the command."""
-    command(
-        app,
-        "tail",
-        "quoth tail greetings",
-        "quoth tail orders --since -15m --format json | jq .value",
-        "quoth tail orders -n 10",
-        "quoth tail orders --since -1d --key customer-1 --grep '(?i)refund'",
-        "quoth tail 'orders.*' payments --merge --template '{time:%H:%M:%S} {topic} {key}: {value}'",
-        "quoth tail orders --cursor orders.cursor --since -1h >> orders.txt",
-    )(tail)
-    command(
-        app,
-        "read",
-        "quoth read orders --limit 10",
-        "quoth read orders --since -1d --until -1h --format jsonl | jq .key",
-        "quoth read orders --format raw > orders.txt",
-        "quoth read 'orders.*' --merge --cursor nightly.cursor",
-    )(read)
-    command(
-        app,
-        "get",
-        "quoth get orders 1767323045000001",
-        "quoth get orders 2026-01-02T03:04:05.000001Z --template '{headers[trace]!raw}'",
-    )(get)
+app = group()
 
 
+@command(
+    app,
+    "tail",
+    "quoth tail greetings",
+    "quoth tail orders --since -15m --format json | jq .value",
+    "quoth tail orders -n 10",
+    "quoth tail orders --since -1d --key customer-1 --grep '(?i)refund'",
+    "quoth tail 'orders.*' payments --merge --template '{time:%H:%M:%S} {topic} {key}: {value}'",
+    "quoth tail orders --cursor orders.cursor --since -1h >> orders.txt",
+)
 def tail(
-    context: typer.Context,
+    session: WithBroker,
     topics: Topics,
     number: _Number = None,
     after: After = None,
@@ -121,9 +104,6 @@ def tail(
     cursor: CursorFile = None,
     wait: _Wait = True,
     pointers: _Pointers = False,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
     template: Template = None,
 ) -> int | None:
     """Print records as they come, until Ctrl-C.
@@ -141,44 +121,51 @@ def tail(
 
     With --merge a record is printed once no topic can have an older one to come. That takes milliseconds,
     more with hundreds of topics; equal times go by the topics' names. Only where the broker's clock steps
-    back, a record comes late. That is said, and so is what holds up the others for long.
+    back, a record comes late. That is reported, and so is a topic that the others wait for.
     """
-    asked = chosen(context, url, timeout, form)
     if number is not None and (after is not None or since is not None):
-        raise typer.BadParameter(
+        raise BadParameter(
             "it says where to begin, as --after and --since do: give one of them (--limit N: end after N)",
             param_hint="-n",
         )
     if watermark and not merge:
-        raise typer.BadParameter("only a --merge has one", param_hint="--watermark")
-    chosen_records = wanted(key, grep, headers)
+        raise BadParameter("only a --merge has one", param_hint="--watermark")
+    passes = filter_of(key, grep, headers)
     begins = number is not None or start(after, since) is not None
-    printer = Printer(asked.format, chosen_template(template, asked.form))
-    is_plain = asked.form is not None or template is not None
-    line = _line(printer, topics, in_columns=not is_plain and are_for_a_terminal(), pointers=pointers)
-    gaps = Gaps()
+    printer = Printer(session.format, template_of(template, session.form))
+    is_plain = session.form is not None or template is not None
+    line = _line(printer, topics, in_columns=not is_plain and sys.stdout.isatty(), pointers=pointers)
+    gaps = GapReporter()
     end_with_reader()
     try:
-        with terminable(), opened(cursor, has_beginning=begins) as kept, asked.connect(wait=wait) as client:
-            behind: Start | None = moment(after)
+        with terminable(), opened(cursor, has_beginning=begins) as kept, session.connect(wait=wait) as client:
+            behind: Start | None = pointer_of(after)
             if number is not None and not (kept is not None and kept.topics):
                 behind = starts_of_last(client, topics, number, merged=merge)
-            delivery = Delivery(line, kept, limit, chosen_records)
-            if delivery.is_done:
+            records = RecordPrinter(line, kept, limit, passes)
+            if records.is_done:
                 return None
             with client.tail_many(
-                topics, after=behind, since=moment(since), cursor=kept, ordered=merge, on_gap=gaps
+                topics, after=behind, since=pointer_of(since), cursor=kept, ordered=merge, on_gap=gaps
             ) as reading:
                 if not reading.topics:
                     say("quoth: no topic matches yet; waiting for one")
-                _follow(reading, delivery, printer if watermark else None, merge=merge)
+                _follow(reading, records, printer if watermark else None, merge=merge)
     except KeyboardInterrupt:
         return Status.DONE
     return gaps.status
 
 
+@command(
+    app,
+    "read",
+    "quoth read orders --limit 10",
+    "quoth read orders --since -1d --until -1h --format jsonl | jq .key",
+    "quoth read orders --format raw > orders.txt",
+    "quoth read 'orders.*' --merge --cursor nightly.cursor",
+)
 def read(
-    context: typer.Context,
+    session: WithBroker,
     topics: Topics,
     after: After = None,
     since: Since = None,
@@ -189,9 +176,6 @@ def read(
     headers: Headers = None,
     merge: Merge = False,
     cursor: CursorFile = None,
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
     template: Template = None,
 ) -> int | None:
     """Print the records that are there now, oldest first, and end.
@@ -201,41 +185,42 @@ def read(
     --key, --grep or --header the other records are left out: they do not count for --limit, and are done for
     --cursor.
     """
-    asked = chosen(context, url, timeout, form)
-    chosen_records = wanted(key, grep, headers)
-    begins, end = start(after, since) is not None, moment(until)
-    printer = Printer(asked.format, chosen_template(template, asked.form))
-    gaps = Gaps()
-    with terminable(), opened(cursor, has_beginning=begins) as kept, asked.connect() as client:
-        delivery = Delivery(_line(printer, topics), kept, limit, chosen_records)
-        if delivery.is_done:
+    passes = filter_of(key, grep, headers)
+    begins, end = start(after, since) is not None, pointer_of(until)
+    printer = Printer(session.format, template_of(template, session.form))
+    gaps = GapReporter()
+    with terminable(), opened(cursor, has_beginning=begins) as kept, session.connect() as client:
+        records = RecordPrinter(_line(printer, topics), kept, limit, passes)
+        if records.is_done:
             return None
-        behind, at = moment(after), moment(since)
+        behind, at = pointer_of(after), pointer_of(since)
         reading = client.read_many(
             topics, after=behind, since=at, until=end, cursor=kept, ordered=merge, on_gap=gaps
         )
-        with reading, delivery:
+        with reading, records:
             for messages in reading.portions():
-                delivery.take(messages)
-                if delivery.is_done:
+                records.take(messages)
+                if records.is_done:
                     break
     return gaps.status
 
 
+@command(
+    app,
+    "get",
+    "quoth get orders 1767323045000001",
+    "quoth get orders 2026-01-02T03:04:05.000001Z --template '{headers[trace]!raw}'",
+)
 def get(
-    context: typer.Context,
+    session: WithBroker,
     topic: Topic,
-    pointer: Annotated[str, typer.Argument(metavar="POINTER", help="The record's pointer, or its time.")],
-    url: Url = None,
-    timeout: Timeout = None,
-    form: Form = None,
+    pointer: Annotated[str, Argument(metavar="POINTER", help="The record's pointer, or its time.")],
     template: Template = None,
 ) -> int | None:
     """Print the record with exactly this pointer."""
-    asked = chosen(context, url, timeout, form)
-    printer = Printer(asked.format, chosen_template(template, asked.form))
-    exactly = moment(pointer) or 0
-    with asked.connect() as client:
+    printer = Printer(session.format, template_of(template, session.form))
+    exactly = pointer_of(pointer) or 0
+    with session.connect() as client:
         printer.message(client.get(topic, exactly))
     return None
 
@@ -243,23 +228,23 @@ def get(
 def _line(
     printer: Printer, topics: Sequence[str], *, in_columns: bool = False, pointers: bool = False
 ) -> Callable[[Message], bytes]:
-    """How a record is printed."""
+    """Return the function that formats a record."""
     several = are_several(topics)
     if in_columns:
-        return Rows(pointers=pointers, with_topic=several, colour=has_colour())
+        return RecordColumns(pointers=pointers, with_topic=several, colour=has_colour())
     return partial(printer.encoded, with_topic=several)
 
 
-def _follow(reading: Reading, delivery: Delivery, marks: Printer | None, *, merge: bool) -> None:
-    """Print what comes. marks: prints watermarks."""
-    holds = Holds(reading)
-    told = 0
-    with delivery:
-        for messages in reading.portions(BEAT_S if merge else math.inf):
-            delivery.take(messages)
-            holds.look(messages)
-            if marks is not None and reading.watermark > told:
-                told = reading.watermark
-                tell_watermark(marks, told)
-            if delivery.is_done:
+def _follow(reading: Reading, records: RecordPrinter, marks: Printer | None, *, merge: bool) -> None:
+    """Print records as they come. marks: prints watermarks."""
+    merge_reporter = MergeReporter(reading)
+    printed = 0
+    with records:
+        for messages in reading.portions(LOOK_S if merge else math.inf):
+            records.take(messages)
+            merge_reporter.look(messages)
+            if marks is not None and reading.watermark > printed:
+                printed = reading.watermark
+                print_watermark(marks, printed)
+            if records.is_done:
                 return

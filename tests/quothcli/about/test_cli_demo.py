@@ -1,0 +1,190 @@
+"""`quoth demo` reads back what it has published, for any input."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kit.deadlines import appears
+from kit.machine.commands import Command
+from kit.machine.screens import Screen
+from quothcli.commands.about import demo
+from quothcli.commands.about.demo import DemoResult, Side
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    """The parent of the directory of the demonstration; empty again at its end."""
+    directory = tmp_path / "temporary"
+    directory.mkdir()
+    return directory
+
+
+def environment(temporary: Path) -> dict[str, str]:
+    """Return an environment in which temporary directories are made there."""
+    return {"TMPDIR": str(temporary)}
+
+
+def test_demo_without_a_file_takes_a_text_of_python(alone: Command, temporary: Path) -> None:
+    told = alone("demo", environment=environment(temporary))
+    assert told.status == 0, told
+    text = told.out.decode()
+    for expected in (
+        "published",
+        "read back",
+        "records/s",
+        "MB/s",
+        "written",
+        "equal       yes",
+        "quoth serve",
+    ):
+        assert expected in text
+    assert told.err == "", "there is progress although stderr is no terminal"
+    assert not list(temporary.iterdir())
+
+
+CASES = {
+    "empty": (b"", 0),
+    "one line": (b"one\n", 1),
+    "a newline": (b"\n", 1),
+    "no newline at the end": (b"one\ntwo", 2),
+    "carriage returns": (b"one\r\ntwo\r\n", 2),
+    "binary": (bytes(range(256)) * 100 + b"\0\xff", 101),
+    "long lines": (b"x" * 5_000_000 + b"\n" + b"y" * 16_000_000 + b"\nz", 3),
+    "many empty lines": (b"\n" * 50_000, 50_000),
+    "more than one reply": (b"".join(b"%d %s\n" % (i, b"." * (i % 200)) for i in range(40_000)), 40_000),
+}
+
+
+@pytest.mark.parametrize("place", ["file", "stdin"])
+@pytest.mark.parametrize(("content", "lines"), CASES.values(), ids=CASES)
+def test_same_lines_come_back(
+    alone: Command, tmp_path: Path, temporary: Path, content: bytes, lines: int, place: str
+) -> None:
+    file = tmp_path / "input"
+    file.write_bytes(content)
+    given = str(file) if place == "file" else "-"
+    told = alone(
+        "demo",
+        given,
+        "--format",
+        "json",
+        stdin=content * (place == "stdin"),
+        environment=environment(temporary),
+    )
+    assert told.status == 0, told
+    (found,) = told.objects
+    published, read = found["published"], found["read"]
+    assert found["equal"] is True
+    assert (published["records"], read["records"]) == (lines, lines)
+    assert published["bytes"] == len(content) - content.count(b"\n")
+    assert published["xxh3_128"] == read["xxh3_128"]
+    assert len(found["pointers"]) == min(lines, 3)
+    assert not list(temporary.iterdir())
+
+
+def test_empty_file_is_reported(alone: Command) -> None:
+    told = alone("demo", os.devnull)
+    assert told.status == 0
+    assert b"is empty" in told.out
+
+
+def test_million_lines_come_back(alone: Command) -> None:
+    content = b"".join(b"%d\n" % number for number in range(1_000_000))
+    told = alone("demo", "-", "--format", "json", stdin=content)
+    assert told.status == 0, told
+    assert told.objects[0]["read"]["records"] == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "text"),
+    [("missing", 3, "No such file"), (".", 1, "Is a directory"), ("missing/below", 3, "No such file")],
+)
+def test_file_that_cannot_be_read_is_refused(
+    alone: Command, tmp_path: Path, name: str, status: int, text: str
+) -> None:
+    happened, _ = alone("demo", str(tmp_path / name)).refused(status)
+    assert text in happened
+
+
+def test_line_that_no_record_can_hold_is_refused(alone: Command, temporary: Path) -> None:
+    told = alone("demo", "-", stdin=b"a\n" + b"x" * 17_000_000, environment=environment(temporary))
+    assert (told.status, told.out) == (1, b"")
+    assert told.err.startswith("quoth: too_large: line 2 has more than ")
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_demo_cleans_up(alone: Command, temporary: Path, number: int, status: int) -> None:
+    running = alone.start("demo", "-", stdin=subprocess.PIPE, environment=environment(temporary))
+    assert running.process.stdin is not None
+    running.process.stdin.write(b"one\n")
+    running.process.stdin.flush()
+    appears(temporary, "*/topics/demo~*/*.seg", "the first line is stored")
+    ended = running.end(number)
+    assert (ended.status, ended.out) == (status, b"")
+    assert not list(temporary.iterdir())
+
+
+# -- the comparison itself --------------------------------------------------------------------------
+
+
+def side(*portions: list[bytes]) -> Side:
+    """Make a side with these portions."""
+    made = Side()
+    for portion in portions:
+        made.take(portion)
+    return made
+
+
+def test_hash_does_not_depend_on_portions() -> None:
+    whole, parts = side([b"a", b"", b"bc"]), side([b"a"], [b"", b"bc"])
+    assert whole.digest.digest() == parts.digest.digest()
+    assert (whole.count, whole.size) == (parts.count, parts.size) == (3, 3)
+
+
+@pytest.mark.parametrize("other", [[b"ab", b""], [b"", b"ab"], [b"a"], [b"a", b"b", b""], [b"b", b"a"]])
+def test_different_lines_are_not_equal(other: list[bytes]) -> None:
+    assert not DemoResult("x", "written", side([b"a", b"b"]), side(other), []).equal
+    assert DemoResult("x", "written", side([b"a", b"b"]), side([b"a", b"b"]), []).equal
+
+
+LOSES_A_LINE = """
+from quothcli.commands.about import demo
+
+run = demo.run
+
+def losing(source):
+    result = run(source)
+    result.read.count -= 1
+    return result
+
+demo.run = losing
+"""
+
+
+def test_exit_status_of_different_lines_is_1(alone: Command, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("a\nb\n")
+    told = alone.prepared(LOSES_A_LINE)("demo", str(tmp_path / "lines"))
+    assert told.status == 1
+    assert "equal       NO" in told.out.decode()
+    assert "not what was published" in told.err
+
+
+def test_default_file_is_long() -> None:
+    with open(demo._default_file(), "rb") as file:
+        content = file.read()
+    assert content.count(b"\n") > 1_000
+
+
+def test_terminal_shows_progress(alone: Command) -> None:
+    screen = Screen(24, 80)
+    ended = screen.show_errors(alone, "demo", "--format", "json")
+    assert ended.status == 0
+    assert ended.objects[0]["equal"]
+    assert "publishing" in screen.seen
+    assert "Traceback" not in screen.seen

@@ -1,0 +1,317 @@
+"""`quoth doctor` checks a real disk, with and without a broker, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.deadlines import DEADLINE_S
+from kit.machine.commands import Command, Ended, Running
+from kit.machine.processes import listing, needs_proc
+from quoth import Disconnected
+from quoth import connect as quoth_connect
+from quothcli.cli.session import DEFAULT, BrokerAddress
+from quothcli.commands.doctor import broker as broker_checks
+from quothcli.commands.doctor import directory, machine, probe
+from quothd.config.config import Config
+from quothlog.storage.clock import SystemClock
+from quothwire.errors import error
+
+DAMAGE = b"half a batch"
+PATIENT = "from quothcli.commands.doctor import broker; broker.ANSWER_S = 20.0"
+"""A busy machine may need longer to greet at a port than a person waits for that."""
+
+
+def found(told: Ended) -> dict[str, Any]:
+    """The findings by the name of their check."""
+    return {one["check"]: one for one in told.objects}
+
+
+def verdicts(told: Ended) -> dict[str, str]:
+    """The verdicts by the name of their check."""
+    return {check: one["verdict"] for check, one in found(told).items()}
+
+
+def test_broker_and_its_directory_are_checked(quoth: Command, broker: BrokerProcess) -> None:
+    assert quoth("pub", "t", "x").status == 0
+    told = quoth.prepared(PATIENT)("doctor", "--format", "json")
+    assert told.status == 0, told
+    assert sorted(os.listdir(broker.directory)) == ["lock", "topics"]
+    findings = found(told)
+    assert f"{broker.url} answers in" in findings["broker"]["text"]
+    assert f"process {broker.pid}" in findings["broker"]["text"]
+    assert findings["announcements"]["text"] == f"{broker.announcements} answers"
+    assert str(broker.directory) in findings["owner"]["text"]
+    assert findings["lock"]["text"] == f"held by process {broker.pid}"
+    assert {"fsync", "room", "file system", "clock", "descriptors", "memory", "versions"} <= findings.keys()
+    assert findings["client"]["verdict"] == "ok"
+    assert findings["its clock"]["verdict"] == findings["its disk"]["verdict"] == "ok"
+
+
+def test_every_finding_is_a_line_with_an_advice(quoth: Command, tmp_path: Path) -> None:
+    told = quoth("doctor", str(tmp_path))
+    objects = quoth("doctor", str(tmp_path), "--format", "json").objects
+    for line, one in zip(told.lines, objects, strict=True):
+        assert re.match(rf"(ok|warn|fail) +{one['check']} ", line), line
+    assert all(one["advice"] for one in objects if one["verdict"] != "ok")
+    assert "of 100" in next(line for line in told.lines if " fsync " in line)
+    assert listing(tmp_path) == []
+
+
+def test_missing_broker_is_a_failure_only_if_it_was_named(alone: Command, tmp_path: Path) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}"
+    named = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
+    assert (named.status, verdicts(named)["broker"]) == (1, "fail")
+    text = found(named)["broker"]["text"]
+    assert url in text
+    assert text.endswith("(from --url)")
+    problem = Disconnected("disconnected", "of the test")
+    (first, *ports) = broker_checks.silent(BrokerAddress(url, None, DEFAULT), problem)
+    assert first.verdict == "warn"
+    assert [one.verdict for one in ports] == ["ok", "ok"]
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """A port at which another program listens."""
+    with socket.create_server(("127.0.0.1", free_port())) as listening:
+        yield listening.getsockname()[1]
+
+
+def test_another_program_at_the_port_is_reported(alone: Command, tmp_path: Path, stranger: int) -> None:
+    url = f"tcp://127.0.0.1:{stranger}"
+    told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
+    assert told.status == 1
+    ports = [one for one in told.objects if one["check"] == "port"]
+    assert [one["verdict"] for one in ports] == ["fail", "ok"]
+    assert f"127.0.0.1:{stranger} and speaks no ZeroMQ" in ports[0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("url", "verdicts_of_ports"),
+    [
+        ("tcp://127.0.0.1:99999", ["fail"]),
+        ("tcp://[::1:5", ["fail"]),
+        ("tcp://127.0.0.1:65535", ["ok"]),
+        ("tcp://a..b:5", ["ok", "ok"]),
+    ],
+)
+def test_impossible_address_is_a_failure(
+    alone: Command, tmp_path: Path, url: str, verdicts_of_ports: list[str]
+) -> None:
+    told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.05", "--format", "json")
+    assert (told.status, verdicts(told)["broker"]) == (1, "fail")
+    assert [one["verdict"] for one in told.objects if one["check"] == "port"] == verdicts_of_ports
+
+
+def test_broker_that_hangs_is_a_failure(alone: Command, start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker()
+    broker.freeze()
+    url = broker.url
+    told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
+    assert (told.status, verdicts(told)["broker"]) == (1, "fail")
+    ports = [one for one in told.objects if one["check"] == "port"]
+    assert all("a broker that hangs" in one["advice"] for one in ports if one["verdict"] == "fail")
+    assert len(ports) == 2
+
+
+def test_directory_that_does_not_exist_yet_is_looked_at_above(quoth: Command, tmp_path: Path) -> None:
+    told = quoth("doctor", str(tmp_path / "a" / "b"), "--format", "json")
+    assert told.status == 0, told
+    assert f"looked at {tmp_path}" in found(told)["directory"]["text"]
+    assert listing(tmp_path) == []
+
+
+def test_file_in_the_place_of_the_directory_is_a_failure(quoth: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = quoth("doctor", str(tmp_path / "file"), "--format", "json")
+    assert (told.status, verdicts(told)["directory"]) == (1, "fail")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_lock_that_is_no_file_is_a_failure(quoth: Command, tmp_path: Path, kind: str) -> None:
+    data, secret = tmp_path / "data", tmp_path / "secret"
+    data.mkdir()
+    secret.write_text("of another user")
+    (data / "lock").symlink_to(secret) if kind == "link" else os.mkfifo(data / "lock")
+    told = quoth("doctor", str(data), "--format", "json", seconds=DEADLINE_S)
+    assert (told.status, verdicts(told)["lock"]) == (1, "fail")
+    assert str(data / "lock") in found(told)["lock"]["text"]
+    assert b"of another user" not in told.out
+
+
+def test_directory_that_others_may_write_is_a_warning(quoth: Command, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    assert verdicts(quoth("doctor", str(tmp_path), "--format", "json"))["owner"] == "warn"
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_directory_that_cannot_be_written_is_a_failure(quoth: Command, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    told = quoth("doctor", str(tmp_path), "--format", "json")
+    assert told.status == 1
+    assert (verdicts(told)["owner"], verdicts(told)["fsync"]) == ("fail", "fail")
+
+
+def test_full_disk_is_a_failure(quoth: Command, tmp_path: Path) -> None:
+    environment = {"QUOTH_DISK_FREE_MIN": str(2**60)}
+    told = quoth("doctor", str(tmp_path), "--format", "json", environment=environment)
+    assert (told.status, verdicts(told)["room"]) == (1, "fail")
+
+
+def test_wrong_environment_is_a_failure(quoth: Command, tmp_path: Path) -> None:
+    environment = {"QUOTH_WORKERS_MAX": "many"}
+    told = quoth("doctor", str(tmp_path), "--format", "json", environment=environment)
+    assert (told.status, verdicts(told)["environment"]) == (1, "fail")
+    assert "QUOTH_WORKERS_MAX" in found(told)["environment"]["text"]
+
+
+class WithoutBootId(SystemClock):
+    """The clock of a machine that hides its boot id."""
+
+    def boot_id(self) -> bytes:
+        """Raise as such a machine does."""
+        raise error("unusable_system", "/proc/boot_id: No such file")
+
+
+def test_hidden_boot_id_is_a_failure(alone: Command, tmp_path: Path) -> None:
+    (finding,) = machine.boot(WithoutBootId())
+    assert (finding.verdict, finding.text) == ("fail", "/proc/boot_id: No such file")
+    assert verdicts(alone("doctor", str(tmp_path), "--format", "json"))["boot"] == "ok"
+
+
+@needs_proc
+def test_descriptors_are_those_of_the_broker(alone: Command, start_broker: StartBroker) -> None:
+    """The command itself may have more."""
+    few = (200, 200)
+    broker = start_broker(popen={"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few)})
+    told = alone("doctor", "--url", broker.url, "--format", "json")
+    finding = found(told)["descriptors"]
+    assert finding["verdict"] == "warn"
+    assert f"process {broker.pid} may open 200 files" in finding["text"]
+    assert "--workers-max 33" in finding["advice"]
+
+
+def test_torn_bytes_of_the_broker_are_a_warning(alone: Command, start_broker: StartBroker) -> None:
+    broker = start_broker()
+    assert alone("pub", "t", "one", "--url", broker.url).status == 0
+    broker.kill()
+    (path,) = broker.topics_directory.glob("*/*.seg")
+    with path.open("ab") as file:
+        file.write(DAMAGE)
+    broker.restart()
+    assert alone("read", "t", "--url", broker.url).status == 0
+    told = alone("doctor", "--url", broker.url, "--format", "json")
+    finding = found(told)["its disk"]
+    assert (finding["verdict"], told.status) == ("warn", 0)
+    assert f"torn_bytes {len(DAMAGE)}" in finding["text"]
+
+
+def test_lock_of_a_killed_broker_is_free(quoth: Command, start_broker: StartBroker) -> None:
+    broker = start_broker()
+    pid = broker.pid
+    broker.kill()
+    told = quoth("doctor", str(broker.directory), "--format", "json")
+    assert found(told)["lock"]["text"] == f"free; process {pid} had it last"
+
+
+# -- the probe ----------------------------------------------------------------------------------------------
+
+
+def publish_findings(told: Ended) -> list[dict[str, Any]]:
+    """The findings about publishing."""
+    return [one for one in told.objects if one["check"] == "publish"]
+
+
+def test_probe_measures_each_step_and_removes_its_topic(alone: Command, start_broker: StartBroker) -> None:
+    broker = start_broker(auto_create=False)
+    told = alone("doctor", "--url", broker.url, "--format", "json")
+    (finding,) = publish_findings(told)
+    assert (finding["verdict"], told.status) == ("ok", 0)
+    spans = re.findall(r"(written|synced|read) in ([\d.]+) ms", finding["text"])
+    assert [what for what, _ in spans] == ["written", "synced", "read"]
+    assert all(float(span) > 0 for _, span in spans)
+    assert listing(broker.topics_directory) == []
+
+
+def test_broker_that_cannot_store_a_record_is_a_failure(alone: Command, start_broker: StartBroker) -> None:
+    """A broker that has started and answers."""
+    broker = start_broker()
+    topics = broker.topics_directory
+    topics.rename(topics.with_name("elsewhere"))
+    topics.touch()
+    told = alone("doctor", "--url", broker.url, "--format", "json")
+    (finding,) = publish_findings(told)
+    assert (finding["verdict"], told.status) == ("fail", 1)
+    assert f"{topics}" in finding["text"], "it names the path"
+    assert "hidden by a sandbox" in finding["advice"]
+
+
+def test_broker_that_takes_no_more_topics_is_a_warning(alone: Command, start_broker: StartBroker) -> None:
+    broker = start_broker(topics_max=1)
+    assert alone("pub", "t", "x", "--url", broker.url).status == 0
+    told = alone("doctor", "--url", broker.url, "--format", "json")
+    (finding,) = publish_findings(told)
+    assert (finding["verdict"], told.status) == ("warn", 0)
+    assert "topics_max" in finding["text"]
+
+
+def test_topic_of_a_killed_doctor_is_removed_by_a_later_one(
+    alone: Command, start_broker: StartBroker
+) -> None:
+    """With records or without. A young topic stays, and so does one that holds something else."""
+    broker = start_broker()
+    now = time.time_ns() // 1_000
+    old = now - int(probe.LEFT_AFTER_S * 1e6) - 1
+    leftover, unused, young, strange, other = (
+        f"{probe.PREFIX}{made}-{row:016x}" for row, made in enumerate((old, old, now, old, "x"))
+    )
+    with quoth_connect(broker.url) as client:
+        client.publish(leftover, probe.VALUE)
+        client.create_topic(unused)
+        client.publish(young, probe.VALUE)
+        client.publish(strange, [probe.VALUE, b"of another program"])
+        client.publish(other, probe.VALUE)
+        told = alone("doctor", "--url", broker.url, "--format", "json")
+        assert sorted(client.topics()) == sorted([young, strange, other])
+    findings = publish_findings(told)
+    assert [one["verdict"] for one in findings] == ["warn", "ok"]
+    assert strange in findings[0]["text"]
+
+
+def test_several_doctors_run_at_once(
+    alone: Command, running: list[Running], start_broker: StartBroker
+) -> None:
+    broker = start_broker()
+    doctors = [alone.start("doctor", "--url", broker.url, "--format", "json") for _ in range(3)]
+    for doctor in doctors:
+        (finding,) = publish_findings(doctor.end())
+        assert finding["verdict"] == "ok"
+    assert listing(broker.topics_directory) == []
+
+
+@needs_proc
+def test_file_system_in_memory_is_a_warning(tmp_path: Path) -> None:
+    mount = directory.mount_of(tmp_path.resolve())
+    assert mount is not None
+    assert tmp_path.resolve().is_relative_to(mount.point)
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or (directory.mount_of(memory) or mount).kind != "tmpfs":
+        pytest.skip("this system has no /dev/shm")
+    (finding,) = [one for one in directory.check(memory, Config()) if one.check == "file system"]
+    assert finding.verdict == "warn"
+    assert "gone at the next boot" in finding.text
+
+
+def test_slow_disk_gets_fewer_syncs(tmp_path: Path) -> None:
+    assert len(directory.sync_times(tmp_path, longest_s=0.0)) == 1
+    assert listing(tmp_path) == []

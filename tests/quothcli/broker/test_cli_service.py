@@ -1,0 +1,287 @@
+"""`quoth service`: the files are where systemd finds them, as systemd wants them, and can be removed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import Peers
+from kit.deadlines import eventually
+from kit.machine.commands import Command
+from kit.machine.processes import listing, python_of
+from kit.machine.tracing import needs_strace
+from quothd.config import template
+from quothwire.protocol.messages import DeleteTopic, RollTopic
+
+SYSTEMD = Path(__file__).parents[3] / "systemd"
+UNIT = "etc/systemd/system/quothd.service"
+USER_UNIT = ".config/systemd/user/quothd.service"
+CONFIG = "etc/quoth/quothd.toml"
+FILES = [CONFIG, UNIT, "etc/sysusers.d/quoth.conf"]
+EXPOSURE_MAX = 2.0
+"""As `systemd-analyze security` counts: 0 sees nothing of the machine, 10 all of it."""
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="this system has no systemd-analyze"
+)
+
+
+def files(root: Path) -> list[str]:
+    """The files below a directory."""
+    return [name for name in listing(root) if (root / name).is_file()]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The directory that stands for /."""
+    root = tmp_path / "root"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def installed(alone: Command, root: Path) -> Path:
+    """A system with the service."""
+    assert alone("service", "install", "--prefix", str(root)).status == 0
+    return root
+
+
+# -- install and uninstall ----------------------------------------------------------------------------------
+
+
+def test_install_writes_files_and_prints_what_to_type_next(alone: Command, root: Path) -> None:
+    told = alone("service", "install", "--prefix", str(root))
+    assert told.status == 0
+    assert files(root) == FILES
+    for name in FILES:
+        assert f"written: {root / name}" in told.lines
+        assert (root / name).stat().st_mode & 0o777 == 0o644
+        assert (root / name).parent.stat().st_mode & 0o777 == 0o755
+    assert "  systemctl enable --now quothd" in told.lines
+    assert any("systemd-sysusers" in line for line in told.lines)
+    assert (root / CONFIG).read_text() == template.text()
+
+
+def test_install_keeps_a_configuration_and_replaces_an_older_unit(alone: Command, installed: Path) -> None:
+    (installed / CONFIG).write_text("port = 6000\n")
+    (installed / UNIT).write_text("# of another version\n")
+    told = alone("service", "install", "--prefix", str(installed), "--format", "json")
+    assert [row["done"] for row in told.objects if "path" in row] == ["written", "written", "kept"]
+    assert (installed / CONFIG).read_text() == "port = 6000\n"
+    assert "ExecStart=" in (installed / UNIT).read_text()
+    told = alone("service", "uninstall", "--prefix", str(installed))
+    assert f"kept: {installed / CONFIG}" in told.lines
+    assert files(installed) == [CONFIG]
+
+
+def test_uninstall_removes_what_install_has_written(alone: Command, installed: Path) -> None:
+    (installed / "etc/quoth-other").write_text("x")
+    (installed / "var/lib/quoth").mkdir(parents=True)
+    (installed / "var/lib/quoth/lock").write_text("x")
+    told = alone("service", "uninstall", "--prefix", str(installed))
+    assert told.status == 0
+    assert files(installed) == ["etc/quoth-other", "var/lib/quoth/lock"]
+    assert "the data stays, if there is any: /var/lib/quoth" in told.lines
+    assert alone("service", "uninstall", "--prefix", str(installed)).status == 0
+
+
+def test_dry_run_changes_nothing(alone: Command, root: Path) -> None:
+    told = alone("service", "install", "--prefix", str(root), "--dry-run")
+    assert f"would be written: {root / UNIT}" in told.lines
+    assert files(root) == []
+    alone("service", "install", "--prefix", str(root))
+    told = alone("service", "uninstall", "--prefix", str(root), "--dry-run")
+    assert f"would be removed: {root / UNIT}" in told.lines
+    assert files(root) == FILES
+
+
+def test_enabled_service_is_not_removed(alone: Command, installed: Path) -> None:
+    """The link that starts it would point nowhere."""
+    link = installed / "etc/systemd/system/multi-user.target.wants/quothd.service"
+    link.parent.mkdir()
+    link.symlink_to("../quothd.service")
+    told = alone("service", "uninstall", "--prefix", str(installed))
+    assert told.status == 1
+    assert "hint: systemctl disable --now quothd" in told.err
+    assert (installed / UNIT).exists()
+
+
+AS_ANOTHER_USER = """\
+import os, sys
+from quothcli.application import run
+run(["service", "uninstall", "--dry-run", "--prefix", "/nonexistent"])
+if os.geteuid() == 0:
+    os.setuid(65_534)
+sys.exit(run(sys.argv[1:]))
+"""
+"""Runs a command as another user, who cannot read this environment: the modules are loaded before."""
+
+
+@pytest.mark.parametrize("verb", ["install", "uninstall"])
+def test_service_of_the_system_without_root_names_the_line_to_type(verb: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", AS_ANOTHER_USER, "service", verb],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    happened, advice = done.stderr.splitlines()
+    assert happened.startswith("quoth: needs_root: ")
+    assert re.fullmatch(rf"hint: sudo .* service {verb}, or --user for one of your own", advice)
+
+
+def test_service_of_a_user_needs_no_root(alone: Command, root: Path) -> None:
+    environment = {"HOME": str(root), "XDG_CONFIG_HOME": ""}
+    told = alone("service", "install", "--user", environment=environment)
+    assert told.status == 0
+    assert files(root) == [".config/quoth/quothd.toml", USER_UNIT]
+    assert "  systemctl --user enable --now quothd" in told.lines
+    unit = (root / USER_UNIT).read_text()
+    assert "User=" not in unit
+    assert "--dir %h/.local/share/quoth" in unit
+    assert alone("service", "uninstall", "--user", environment=environment).status == 0
+    assert files(root) == []
+
+
+def test_wheel_contains_the_units(root: Path, tmp_path: Path) -> None:
+    """The wheel is built and unpacked outside of the checkout."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=SYSTEMD.parent, capture_output=True, timeout=60, check=True,
+    )  # fmt: skip
+    (wheel,) = tmp_path.glob("*.whl")
+    unpacked = tmp_path / "unpacked"
+    shutil.unpack_archive(wheel, unpacked, "zip")
+    done = subprocess.run(
+        [*python_of("quothcli.main"), "service", "install", "--prefix", str(root)],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(unpacked)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert files(root) == FILES
+    assert (unpacked / "quothcli/systemd/user/quothd.service").is_file()
+
+
+# -- the unit -----------------------------------------------------------------------------------------------
+
+
+def commands(unit: Path) -> list[str]:
+    """List the programs that a unit runs, ExecStart first."""
+    return re.findall(r"^Exec\w+=(\S+)", unit.read_text(), re.MULTILINE)
+
+
+def test_unit_starts_the_quothd_of_this_environment(installed: Path) -> None:
+    quothd, checks, kill = commands(installed / UNIT)
+    assert quothd == checks
+    assert os.access(quothd, os.X_OK)
+    assert Path(quothd).name == "quothd"
+    assert kill == "/bin/sh", "a program of every system"
+
+
+@needs_systemd
+@pytest.mark.parametrize("options", [(), ("--user",)], ids=["system", "user"])
+def test_systemd_finds_no_error_in_the_unit(alone: Command, root: Path, options: tuple[str, ...]) -> None:
+    assert alone("service", "install", "--prefix", str(root), *options).status == 0
+    unit = root / (USER_UNIT if options else UNIT)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *options, str(unit)],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "XDG_RUNTIME_DIR": str(root)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_systemd
+def test_exposure_of_the_sandbox_is_small(installed: Path) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(installed / UNIT)],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    if found is None:
+        pytest.skip(f"this systemd cannot tell it offline: {done.stderr.strip()}")
+    assert float(found[1]) <= EXPOSURE_MAX, done.stdout
+
+
+@needs_systemd
+def test_systemd_can_make_the_user(installed: Path, root: Path) -> None:
+    if shutil.which("systemd-sysusers") is None:
+        pytest.skip("this system has no systemd-sysusers")
+    done = subprocess.run(
+        ["systemd-sysusers", f"--root={installed}", "--dry-run"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    if "unrecognized option" in done.stderr or "Operation not permitted" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+
+
+def settings(unit: Path) -> dict[str, list[str]]:
+    """Parse the settings of a unit, each with all its values."""
+    found: dict[str, list[str]] = {}
+    for name, value in re.findall(r"^(\w+)=(.*)$", unit.read_text(), re.MULTILINE):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def calls_of(group: str) -> set[str]:
+    """List the system calls of one of systemd's groups and of the groups in it."""
+    done = subprocess.run(
+        ["systemd-analyze", "syscall-filter", "--no-pager", group], capture_output=True, text=True, timeout=60
+    )
+    names = {line.strip() for line in done.stdout.splitlines()[1:]}
+    plain = {name for name in names if re.fullmatch(r"\w+", name)}
+    return plain.union(*(calls_of(name) for name in names if name.startswith("@")))
+
+
+@pytest.fixture
+def allowed() -> set[str]:
+    """The system calls that the unit allows."""
+    calls = calls_of("@default")
+    for value in settings(SYSTEMD / "quothd.service")["SystemCallFilter"]:
+        for name in value.lstrip("~").split():
+            meant = calls_of(name) if name.startswith("@") else {name}
+            calls = calls - meant if value.startswith("~") else calls | meant
+    return calls
+
+
+@needs_strace
+@needs_systemd
+def test_unit_allows_every_system_call_of_the_daemon(peers: Peers, tmp_path: Path, allowed: set[str]) -> None:
+    """A broker runs under strace from start to end, with the process that checks sealed segments.
+
+    libzmq, for one, ends the process where it may not set the policy of its threads.
+    """
+    output = tmp_path / "trace"
+    prefix = ("strace", "-f", "-D", "-qq", "-o", str(output))
+    broker = BrokerProcess(tmp_path / "data", prefix=prefix, scrub_interval=0.2, worker_timeout=0.1)
+    try:
+        broker.start()
+        fast = peers.fast(broker)
+        for number in range(3):
+            fast.publish(f"t{number}", [b"x"], "synced")
+        fast.call(RollTopic(), "t0")
+        assert fast.fetch("t0").values == [b"x"]
+        fast.call(DeleteTopic(), "t1")
+        eventually(lambda: fast.status(limit=0).counters["scrub_rounds"] > 0, "a round is done", 60)
+        os.kill(broker.pid, signal.SIGHUP)
+        assert broker.terminate() == 0
+    finally:
+        broker.close()
+    text = output.read_text(errors="replace")
+    made = set(re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE))
+    assert {"writev", "flock", "fdatasync"} <= made, "strace saw it"
+    assert made - allowed == set()
+    unit = settings(SYSTEMD / "quothd.service")
+    families = set(re.findall(r" socket(?:pair)?\((AF_\w+)", text))
+    assert families <= set(unit["RestrictAddressFamilies"][0].split())
+    both = [line for line in text.splitlines() if "PROT_EXEC" in line and "PROT_WRITE" in line]
+    assert (unit["MemoryDenyWriteExecute"], both) == (["yes"], [])
+    beside_processes = set(re.findall(r'"(/proc/(?!self|thread-self|\d)[^"]+)"', text))
+    assert "/proc/sys/kernel/random/boot_id" in beside_processes, "strace saw it"
+    assert "ProcSubset" not in unit, "it would hide them"

@@ -1,0 +1,153 @@
+"""`quoth status` and `quoth ping`, also without a broker or with a silent one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import zmq
+
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.disk.damage import truncate
+from kit.disk.logs import boundaries
+from kit.machine.commands import Command
+from quothcli.printing.text import cells_of
+
+Fill = Callable[..., list[int]]
+
+
+def test_status_prints_a_table_of_topics(quoth: Command, topic: str, fill: Fill, tmp_path: Path) -> None:
+    fill(b"one", b"two")
+    assert quoth("topic", "set", topic, "--max-age", "7d", "--max-bytes", "10GiB").status == 0
+    other = f"{topic}-other"
+    assert quoth("topic", "create", other).status == 0
+    told = quoth("status", environment={"COLUMNS": "80"})
+    assert told.status == 0
+    assert told.lines[0].split() == ["TOPIC", "RECORDS", "BYTES", "OLDEST", "NEWEST", "LAG", "KEEPS"]
+    rows = {line.split()[0]: line.split()[1:] for line in told.lines[1:]}
+    records, _size, _unit, oldest, newest, lag, *keeps = rows[topic]
+    assert (records, lag, keeps) == ("2", "-", ["7d", "10GiB"])
+    assert all(re.fullmatch(r"[\d.]+(ms|s|m)\S*", age) for age in (oldest, newest))
+    assert (rows[other][0], rows[other][3:]) == ("0", ["-", "-", "-", "all"])
+    assert "topics" in told.err
+    assert len(told.err.splitlines()) == 1
+    cursor = tmp_path / "cursor"
+    assert quoth("read", topic, "--limit", "1", "--cursor", str(cursor)).status == 0
+    rows = {line.split()[0]: line.split() for line in quoth("status", "--cursor", str(cursor)).lines}
+    assert rows[topic][6] == "1"
+
+
+def test_status_shows_a_number_of_topics(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    assert quoth("topic", "create", f"{topic}-other").status == 0
+    told = quoth("status", "--rows", "1")
+    assert len(told.lines) == 2
+    assert "more topics; --rows" in told.err
+
+
+def test_status_reports_torn_bytes(start_broker: StartBroker, alone: Command) -> None:
+    broker = start_broker()
+    assert alone("pub", "t", "one", "--url", broker.url).status == 0
+    assert len(alone("status", "--url", broker.url).err.splitlines()) == 1
+    broker.kill()
+    (path,) = broker.topics_directory.glob("*/*.seg")
+    with path.open("ab") as file:
+        file.write(b"half a batch")
+    broker.restart()
+    assert alone("read", "t", "--url", broker.url).status == 0
+    _, said = alone("status", "--url", broker.url).err.splitlines()
+    assert "torn_bytes 12, set_aside_bytes 12; " in said
+    assert f"`quoth log verify {broker.directory}`" in said
+    info = alone("topic", "info", "t", "--url", broker.url).out.decode()
+    assert "set_aside_bytes" in info
+
+
+def test_status_reports_lost_records(start_broker: StartBroker, alone: Command) -> None:
+    broker = start_broker()
+    for value in ("one", "two", "three"):
+        assert alone("pub", "t", value, "--url", broker.url).status == 0
+    assert broker.terminate() == 0
+    (path,) = broker.topics_directory.glob("*/*.seg")
+    truncate(path, boundaries(path, int(path.parent.name[-16:], 16))[1])
+    broker.restart()
+    assert alone("read", "t", "--format", "raw", "--url", broker.url).out == b"one\n"
+    _, said = alone("status", "--url", broker.url).err.splitlines()
+    assert "something was damaged: lost_records 2; " in said
+
+
+def test_status_as_json_is_complete(
+    quoth: Command, broker: BrokerProcess, topic: str, fill: Fill, tmp_path: Path
+) -> None:
+    pointers = fill(b"one", b"two", b"three")
+    cursor = str(tmp_path / "cursor")
+    assert quoth("read", topic, "--limit", "1", "--cursor", cursor).status == 0
+    (found,) = quoth("status", "--format", "json").objects
+    assert (found["pid"], found["directory"]) == (broker.pid, str(broker.directory))
+    assert len(found["states"][topic]) == 1
+    assert found["topics"] == len(found["states"]) == len(found["rows"])
+    rows = {row["name"]: row for row in found["rows"]}
+    row = rows[topic]
+    assert (row["count"], row["last"], row["lag"], row["lag_seconds"]) == (3, pointers[-1], None, None)
+    (found,) = quoth("status", "--format", "json", "--cursor", cursor).objects
+    (row,) = [row for row in found["rows"] if row["name"] == topic]
+    assert (row["lag"], row["lag_seconds"]) == (2, (pointers[-1] - pointers[0]) / 1e6)
+    (found,) = quoth("status", "--format", "json", "--rows", "0").objects
+    assert found["rows"] == []
+
+
+def test_status_refuses_a_cursor_where_it_prints_no_lag(quoth: Command, tmp_path: Path) -> None:
+    told = quoth("status", "--format", "raw", "--cursor", str(tmp_path / "cursor"))
+    assert (told.status, told.out) == (2, b"")
+    assert "--cursor: raw prints names only: use text or json" in told.err.replace("'", "")
+
+
+def test_columns_of_status_stand_below_each_other_beside_wide_names(
+    start_broker: StartBroker, alone: Command
+) -> None:
+    broker = start_broker()
+    names = ["orders", "\u6ce8\u6587", "\u0e01\u0e31\u0e19"]
+    for name in names:
+        assert alone("pub", name, "one", "--url", broker.url).status == 0
+    told = alone("status", "--url", broker.url)
+    rows = {line.split()[0]: line for line in told.lines[1:]}
+    ends = {name: cells_of(rows[name][: rows[name].index(" 1 ") + 2]) for name in names}
+    assert set(ends.values()) == {told.lines[0].index("RECORDS") + len("RECORDS")}, told.lines
+
+
+def test_ping_measures_a_round_trip(quoth: Command) -> None:
+    assert f"{quoth.url} answers in " in quoth("ping").out.decode()
+    (found,) = quoth("ping", "--format", "json").objects
+    assert found["url"] == quoth.url
+    assert 0 < found["seconds"] < 20
+    assert 0 < float(quoth("ping", "--format", "raw").out) < 20
+
+
+def test_missing_broker_is_named_with_an_advice(alone: Command) -> None:
+    happened, advice = alone("ping", "--url", "tcp://127.0.0.1:1", "--timeout", "0.1").refused(4)
+    assert happened.startswith("quoth: disconnected: ")
+    assert "tcp://127.0.0.1:1" in happened
+    assert "quoth serve" in advice
+
+
+def test_silent_broker_times_out(alone: Command, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    with context.socket(zmq.ROUTER) as silent:
+        port = silent.bind_to_random_port("tcp://127.0.0.1")
+        told = alone("status", "--url", f"tcp://127.0.0.1:{port}", "--timeout", "0.5")
+        silent.close(linger=0)
+    assert (told.status, told.out) == (4, b"")
+    # a busy machine may need longer to connect
+    assert told.err.startswith(("quoth: timed_out: ", "quoth: disconnected: "))
+
+
+def test_url_of_an_option_wins_over_the_environment(quoth: Command) -> None:
+    wrong = {"QUOTH_URL": "tcp://127.0.0.1:1"}
+    assert quoth("ping", "--url", quoth.url, environment=wrong).status == 0
+    assert quoth("--url", quoth.url, "ping", environment=wrong).status == 0
+    assert quoth("--url", "tcp://127.0.0.1:1", "ping", "--url", quoth.url).status == 0
+    assert quoth("ping", "--timeout", "0.1", environment=wrong).status == 4
+
+
+def test_options_before_the_command_count(quoth: Command) -> None:
+    told = quoth("--format", "json", "--timeout", "5", "ping")
+    assert told.objects[0]["url"] == quoth.url

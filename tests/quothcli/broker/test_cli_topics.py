@@ -1,0 +1,178 @@
+"""`quoth topic` lists, shows, makes, changes, trims and deletes topics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from kit.machine.commands import Command
+from quothcli.commands.broker import topics
+from quothwire import pointer as pointers
+from quothwire.settings import NAMES
+
+Fill = Callable[..., list[int]]
+
+
+def test_create_and_set_take_every_setting(quoth: Command, topic: str) -> None:
+    made = quoth(
+        "topic", "create", topic, "--durability", "synced", "--max-age", "1d12h", "--max-bytes", "10GiB",
+        "--size-limit", "5MB", "--count-limit", "1000", "--age-limit", "90", "--format", "json",
+    )  # fmt: skip
+    assert made.status == 0, made
+    settings = {
+        "durability": "synced", "max_age": 129_600.0, "max_bytes": 10 * 2**30, "size_limit": 5_000_000,
+        "count_limit": 1_000, "age_limit": 90.0,
+    }  # fmt: skip
+    assert made.objects[0]["settings"] == settings
+    changed = quoth("topic", "set", topic, "--max-age", "0", "--size-limit", "1M", "--format", "json")
+    settings |= {"max_age": 0.0, "size_limit": 1_000_000}
+    assert changed.objects[0]["settings"] == settings
+    shown = dict(line.split(maxsplit=1) for line in quoth("topic", "info", topic).lines)
+    assert shown["name"] == topic
+    assert shown["durability"] == "synced"
+    assert (shown["max_age"], shown["max_bytes"]) == ("no limit", "10 GiB"), "not in words"
+    assert (shown["size_limit"], shown["count_limit"]) == ("1 MB", "1,000")
+    assert shown["age_limit"] == "1 minute 30 seconds"
+    again = quoth("topic", "create", topic)
+    assert (again.status, again.out) == (1, b"")
+    assert again.err.startswith("quoth: topic_exists: ")
+
+
+def test_ls_sorts_names_by_their_bytes(quoth: Command, topic: str) -> None:
+    names = [f"{topic}-{end}" for end in ("a", "ä b", "c")]
+    for name in names:
+        assert quoth("pub", name, "x").status == 0
+    listed = [line for line in quoth("topic", "ls").lines if line.startswith(topic)]
+    assert listed == [names[0], names[2], names[1]], "not in the order of their bytes"
+    assert {found["name"] for found in quoth("topic", "ls", "--format", "json").objects} >= set(names)
+
+
+def test_info_has_count_and_pointers(quoth: Command, topic: str, fill: Fill) -> None:
+    stamps = fill(b"one", b"two")
+    (found,) = quoth("topic", "info", topic, "--format", "json").objects
+    assert (found["count"], found["first"], found["last"]) == (2, stamps[0], stamps[1])
+    assert found["last_time"] == pointers.to_text(stamps[1])
+    assert "records" in quoth("topic", "info", topic).out.decode()
+
+
+def test_trim_removes_a_rolled_segment(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one", b"two")
+    assert quoth("topic", "roll", topic, "--format", "json").objects[0]["segments"] == 2
+    last = fill(b"three")[-1]
+    told = quoth("topic", "trim", topic, "--before", str(last), "--yes", "--format", "json")
+    assert (told.status, told.objects[0]["records"], told.objects[0]["first"]) == (0, 2, last)
+    assert quoth("read", topic, "--format", "raw").out == b"three\n"
+
+
+def test_rm_without_a_terminal_needs_yes(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    told = quoth("topic", "rm", topic)
+    assert (told.status, told.out) == (2, b"")
+    assert told.err.startswith(f"quoth: usage: Delete topic '{topic}' with 1 record? No terminal is there ")
+    assert quoth("read", topic, "--format", "raw").out == b"one\n"
+    told = quoth("topic", "rm", topic, "--yes", "--format", "json")
+    assert (told.status, told.objects[0]["records"]) == (0, 1)
+    assert quoth("read", topic).status == 3
+    assert quoth("topic", "rm", topic, "--yes").status == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "left"), [("y\n", 0, 3), ("n\n", 1, 0), ("\n", 1, 0), ("\x04", 130, 0)]
+)
+def test_rm_on_a_terminal_asks(
+    quoth: Command, topic: str, fill: Fill, answer: str, status: int, left: int
+) -> None:
+    fill(b"one")
+    keyboard, terminal = os.openpty()
+    try:
+        rm = quoth.start("topic", "rm", topic, stdin=terminal)
+        os.write(keyboard, answer.encode())
+        ended = rm.end()
+    finally:
+        os.close(terminal)
+        os.close(keyboard)
+    assert ended.status == status, ended
+    assert ended.err.startswith(f"Delete topic '{topic}' with 1 record? [y/N]:")
+    assert quoth("topic", "info", topic).status == left
+
+
+def test_trim_without_a_terminal_needs_yes(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one", b"two")
+    assert quoth("topic", "roll", topic).status == 0
+    (last,) = fill(b"three")
+    trim = ("topic", "trim", topic, "--before", str(last))
+    told = quoth(*trim)
+    assert (told.status, told.out) == (2, b"")
+    size = quoth("count", topic, "--until", str(last)).out.decode().split(", ")[1]
+    most = f"up to 2 records ({size}) older than {pointers.to_text(last)}"
+    segments = f"Only whole segments go, and topic '{topic}' has 2."
+    assert told.err.startswith(f"quoth: usage: {segments} Remove {most}? ")
+    assert "--yes" in told.err
+    assert quoth(*trim, "--dry-run").out.decode() == f"would remove {most}. {segments}\n"
+    (found,) = quoth(*trim, "--dry-run", "--format", "json").objects
+    assert (found["records_max"], found["before"], found["segments"]) == (2, last, 2)
+    assert len(quoth("read", topic).lines) == 3, "nothing was removed"
+    assert quoth(*trim, "--yes", "--format", "raw").lines == ["2"]
+
+
+@pytest.mark.parametrize(("answer", "status", "left"), [("y\n", 0, 1), ("n\n", 1, 2), ("\n", 1, 2)])
+def test_trim_on_a_terminal_asks(
+    quoth: Command, topic: str, fill: Fill, answer: str, status: int, left: int
+) -> None:
+    fill(b"one")
+    assert quoth("topic", "roll", topic).status == 0
+    (last,) = fill(b"two")
+    keyboard, terminal = os.openpty()
+    try:
+        trim = quoth.start("topic", "trim", topic, "--before", str(last), stdin=terminal)
+        os.write(keyboard, answer.encode())
+        ended = trim.end()
+    finally:
+        os.close(terminal)
+        os.close(keyboard)
+    assert ended.status == status, ended
+    assert ended.err.startswith(f"Only whole segments go, and topic '{topic}' has 2. Remove up to 1 record (")
+    assert len(quoth("read", topic).lines) == left
+
+
+@pytest.mark.parametrize("options", [(), ("--yes",)], ids=["asks", "does not ask"])
+def test_trim_with_nothing_older_does_not_ask(
+    quoth: Command, topic: str, fill: Fill, options: tuple[str, ...]
+) -> None:
+    (first,) = fill(b"one")
+    trim = ("topic", "trim", topic, "--before", str(first), *options)
+    assert quoth(*trim) == (0, f"nothing is older than {pointers.to_text(first)}\n".encode(), "")
+    (told,) = quoth(*trim, "--format", "json").objects
+    assert told == {"topic": topic, "records": 0, "bytes": 0, "first": first}
+    assert quoth(*trim, "--format", "raw").out == b"0\n"
+
+
+@pytest.mark.parametrize("typed", ["topic info", "read", "count", "topic rm --yes", "topic roll"])
+def test_wrong_name_suggests_a_similar_one(quoth: Command, topic: str, fill: Fill, typed: str) -> None:
+    fill(b"one")
+    command = typed.split()
+    told = quoth(*command[:2], topic[:-1] + "x", *command[2:])
+    assert told.status == 3
+    assert told.err.splitlines()[1] == f"hint: did you mean '{topic}'? `quoth topic ls` lists them"
+    assert "did you mean" not in quoth(*command[:2], "ZZZZZZZZ", *command[2:]).err
+
+
+def test_every_setting_of_a_topic_is_an_option() -> None:
+    assert tuple(topics._SETTINGS) == NAMES
+
+
+def test_infinity_means_no_limit(quoth: Command, topic: str) -> None:
+    made = quoth(
+        "topic", "create", topic, "--max-age", "infinity", "--max-bytes", "infinity", "--format", "json"
+    )
+    assert made.status == 0, made
+    assert (made.objects[0]["settings"]["max_age"], made.objects[0]["settings"]["max_bytes"]) == (0.0, 0)
+
+
+def test_setting_that_the_broker_refuses_makes_no_topic(quoth: Command, topic: str) -> None:
+    told = quoth("topic", "create", topic, "--size-limit", "0")
+    assert told.status == 2
+    assert "size_limit is a number from 1" in told.err
+    assert quoth("topic", "info", topic).status == 3, "a topic was made"

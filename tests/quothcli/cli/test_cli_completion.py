@@ -1,0 +1,133 @@
+"""Completion as shells ask for it, with a real bash and its TAB key."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess, free_port
+from kit.deadlines import DEADLINE_S
+from kit.machine.commands import Command, after
+from quoth.client import DEFAULT_TIMEOUT_S
+from quothcli.cli.options import COMPLETION_VARIABLE
+from quothcli.commands.about.shells import Shell
+
+PATIENT = "from quothcli.cli import options; options.COMPLETION_S = 20.0"
+"""A busy machine may need longer for an answer than a person waits for one."""
+BASH = shutil.which("bash")
+
+
+def candidates(command: Command, line: str) -> list[str]:
+    """Ask as bash does, at the end of a line."""
+    words = [*line.split(), *([""] if line.endswith(" ") else [])]
+    environment = {
+        COMPLETION_VARIABLE: "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    told = command(environment=environment)
+    assert (told.status, told.err) == (0, "")
+    return sorted(filter(None, told.lines))
+
+
+LINES = {
+    "quoth re": ["read", "reference", "restore"],
+    "quoth topic r": ["rm", "roll"],
+    "quoth --url tcp://a:1 pi": ["ping", "pipeline"],
+    "quoth read orders --si": ["--since"],
+    "quoth read --ct": ["--ctx"],
+    "quoth --format ": ["json", "jsonl", "raw", "text"],
+    "quoth top --sort ": ["age", "bytes", "lag", "name", "rate"],
+    "quoth errors disk": ["disk_low"],
+    "quoth help protoc": ["protocol"],
+    "quoth completion f": ["fish"],
+    "quoth pub t --file /etc/": [],
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_commands_options_and_choices_are_completed(alone: Command, line: str) -> None:
+    assert candidates(alone, line) == LINES[line]
+
+
+def test_topics_and_contexts_are_completed(quoth: Command) -> None:
+    for name in ("orders", "orders:eu"):
+        assert quoth("pub", name, "x").status == 0
+    assert quoth("ctx", "add", "shop", quoth.url).status == 0
+    asked = quoth.prepared(PATIENT)
+    assert candidates(asked, "quoth read ord") == ["orders", "orders:eu"]
+    assert candidates(asked, "quoth ctx use s") == candidates(asked, "quoth ping --ctx ") == ["shop"]
+    asked.url = ""
+    assert candidates(asked, f"quoth --url {quoth.url} tail orders:") == ["orders:eu"]
+    assert candidates(asked, "quoth --ctx shop read orders:") == ["orders:eu"]
+
+
+def test_broker_that_does_not_answer_and_damaged_contexts_give_no_candidate(
+    alone: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "config" / "quoth").mkdir(parents=True)
+    (tmp_path / "config" / "quoth" / "contexts.json").write_text("damaged")
+    assert candidates(alone, "quoth ctx use s") == []
+    began = time.monotonic()
+    assert candidates(alone, f"quoth --url tcp://127.0.0.1:{free_port()} read ") == []
+    assert time.monotonic() - began < DEFAULT_TIMEOUT_S, "it waits as long as a command does"
+
+
+def test_each_shell_takes_its_script(alone: Command) -> None:
+    for shell in Shell:
+        told = alone("completion", shell)
+        assert (told.status, told.err) == (0, "")
+        assert COMPLETION_VARIABLE in told.out.decode()
+        if shutil.which(shell) is not None:
+            subprocess.run([shell, "-n"], input=told.out, check=True, timeout=DEADLINE_S)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, broker: BrokerProcess) -> Iterator[int]:
+    """An interactive bash that finds `quoth` on its PATH."""
+    *command, code = after(PATIENT)
+    words = " ".join(f"'{word}'" for word in command)
+    (tmp_path / "code.py").write_text(code)
+    (tmp_path / "quoth").write_text(f'#!/bin/sh\nexec {words} "$(cat \'{tmp_path}/code.py\')" "$@"\n')
+    (tmp_path / "quoth").chmod(0o700)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = {"PATH": path, "QUOTH_URL": broker.url, "HOME": "/", "TERM": "dumb", "PS1": "$ "}
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execve(str(BASH), ["bash", "--norc", "--noprofile", "-i"], {**os.environ, **environment})
+    yield fd
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(fd)
+
+
+def wait_for(fd: int, text: str) -> None:
+    """Wait until a terminal shows a text."""
+    seen = ""
+    deadline = time.monotonic() + DEADLINE_S
+    while text not in seen:
+        ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"{text!r} is not in {seen!r}"
+        seen += os.read(fd, 65_536).decode(errors="replace")
+
+
+@pytest.mark.skipif(BASH is None, reason="this system has no bash")
+def test_tab_key_of_bash_completes_a_line_that_runs(terminal: int, quoth: Command) -> None:
+    assert quoth("pub", "unlike-any-other", "hello").status == 0
+    os.write(terminal, b'eval "$(quoth completion bash)"; echo re""ady\n')
+    wait_for(terminal, "ready")
+    os.write(terminal, b"quoth rea\t")
+    wait_for(terminal, "read ")
+    os.write(terminal, b"unlike\t")
+    wait_for(terminal, "-any-other ")
+    os.write(terminal, b"--form\traw\n")
+    wait_for(terminal, "hello")

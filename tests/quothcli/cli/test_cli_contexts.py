@@ -1,0 +1,255 @@
+"""`quoth ctx` names brokers, and the first address that is given wins."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess, free_port
+from kit.machine.commands import Command
+from kit.machine.forkserver import PYTHON, start
+from quoth.client import DEFAULT_TIMEOUT_S
+from quothcli.cli import contexts
+from quothcli.cli.contexts import Context
+from quothcli.cli.exit_status import Refused
+
+
+@pytest.fixture
+def file() -> Path:
+    """The file of the contexts of this test."""
+    return contexts.path()
+
+
+def test_context_names_the_broker_of_a_command(alone: Command, broker: BrokerProcess) -> None:
+    assert alone("ctx", "add", "shop", broker.url).status == 0
+    for typed in (("--ctx", "shop", "ping"), ("ping", "--ctx", "shop")):
+        assert broker.url in alone(*typed).out.decode(), typed
+    assert alone("ping", environment={"QUOTH_CONTEXT": "shop"}).status == 0
+    assert alone("ctx", "use", "shop").status == 0
+    assert broker.url in alone("ping").out.decode()
+
+
+def test_file_is_private_and_alone(alone: Command, file: Path) -> None:
+    alone("ctx", "add", "shop", "tcp://10.0.0.7:5555", "--timeout", "5")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert os.listdir(file.parent) == [file.name]
+    assert json.loads(file.read_text())["contexts"] == {
+        "shop": {"url": "tcp://10.0.0.7:5555", "timeout": 5.0}
+    }
+    assert alone("ctx", "ls").lines == ["  shop  tcp://10.0.0.7:5555  timeout 5s"]
+
+
+def test_link_to_the_file_stays_one(alone: Command, file: Path, tmp_path: Path) -> None:
+    file.parent.mkdir(parents=True)
+    file.symlink_to(tmp_path / "elsewhere.json")
+    assert alone("ctx", "add", "shop", "tcp://10.0.0.7:5555").status == 0
+    assert file.is_symlink()
+    assert "shop" in (tmp_path / "elsewhere.json").read_text()
+
+
+def test_list_marks_the_one_in_use(alone: Command) -> None:
+    for name in ("b", "a"):
+        alone("ctx", "add", name, f"tcp://{name}:5555")
+    assert [line[0] for line in alone("ctx", "ls").lines] == [" ", " "]
+    alone("ctx", "use", "b")
+    told = alone("ctx", "ls")
+    assert told.lines == ["  a  tcp://a:5555", "* b  tcp://b:5555"]
+    assert "contexts.json" in told.err
+    assert alone("ctx", "ls", "--format", "raw").lines == ["a", "b"]
+    (other,) = [
+        one["name"]
+        for one in alone("ctx", "ls", "--format", "json", environment={"QUOTH_CONTEXT": "a"}).objects
+        if one["in_use"]
+    ]
+    assert other == "a"
+
+
+def test_list_names_a_variable_that_wins(alone: Command) -> None:
+    alone("ctx", "add", "a", "tcp://a:5555")
+    alone("ctx", "use", "a")
+    environment = {"QUOTH_URL": "tcp://b:5555"}
+    told = alone("ctx", "ls", environment=environment)
+    assert told.lines == ["* a  tcp://a:5555  (QUOTH_URL wins)"]
+    assert "QUOTH_URL is set to tcp://b:5555" in told.err
+    (found,) = alone("ctx", "ls", "--format", "json", environment=environment).objects
+    assert (found["in_use"], found["overridden"]) == (True, True)
+
+
+def test_dash_takes_the_one_before(alone: Command) -> None:
+    assert alone("ctx", "use", "-").status == 3
+    for name in ("a", "b"):
+        alone("ctx", "add", name, f"tcp://{name}:5555")
+        alone("ctx", "use", name)
+    assert alone("ctx", "use", "-", "--format", "raw").lines == ["a"]
+    assert alone("ctx", "use", "-", "--format", "raw").lines == ["b"]
+    alone("ctx", "use", "b")
+    assert alone("ctx", "use", "-", "--format", "raw").lines == ["a"], "using the same again forgot it"
+
+
+def test_removed_one_is_not_in_use(alone: Command) -> None:
+    alone("ctx", "add", "a", "tcp://a:5555")
+    alone("ctx", "use", "a")
+    told = alone("ctx", "rm", "a")
+    assert told.status == 0
+    assert "it was in use" in told.err
+    assert contexts.load() == contexts.Contexts()
+
+
+def test_changed_address_is_reported(alone: Command) -> None:
+    alone("ctx", "add", "a", "tcp://old:5555")
+    assert "tcp://old:5555" in alone("ctx", "add", "a", "tcp://new:5555").err
+
+
+@pytest.mark.parametrize("typed", ["ctx use prdo", "ctx rm prdo", "ping --ctx prdo", "--ctx prdo status"])
+def test_unknown_context_suggests_a_similar_one(alone: Command, typed: str) -> None:
+    alone("ctx", "add", "prod", "tcp://a:5555")
+    happened, advice = alone(*typed.split()).refused(3)
+    assert "unknown_context: there is no context 'prdo'" in happened
+    assert "did you mean prod?" in advice
+
+
+WRONG = {
+    "a name that is a word of ours": ("-", "tcp://a:5555"),
+    "a name with a slash": ("a/b", "tcp://a:5555"),
+    "no name": ("", "tcp://a:5555"),
+    "no port": ("a", "tcp://a"),
+    "no scheme": ("a", "a:5555"),
+    "another scheme": ("a", "http://a:80"),
+}
+
+
+def test_wrong_name_or_address_is_refused(alone: Command, file: Path) -> None:
+    for typed in WRONG.values():
+        alone("ctx", "add", "--", *typed).refused(2)
+    assert not file.exists()
+
+
+DAMAGED = {
+    "empty": "",
+    "cut": '{"in_use": "a", "contexts": {"a": {"ur',
+    "no object": "[]",
+    "another member": '{"in_us": "a"}',
+    "a context without an address": '{"contexts": {"a": {"timeout": 1}}}',
+    "an address that is none": '{"contexts": {"a": {"url": 7}}}',
+    "a name that is none": '{"contexts": {"a b": {"url": "tcp://a:5555"}}}',
+    "a timeout that is none": '{"contexts": {"a": {"url": "tcp://a:5555", "timeout": "soon"}}}',
+    "one in use that is not there": '{"in_use": "a"}',
+    "contexts that are none": '{"contexts": 7}',
+    "names of another kind": '{"in_use": []}',
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_file_is_named_and_kept(file: Path, content: str) -> None:
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    for what in (contexts.load, lambda: contexts.change(lambda held: held.add("b", Context("tcp://b:5555")))):
+        with pytest.raises(Refused) as refused:
+            what()
+        assert refused.value.code == "bad_contexts"
+        assert str(file) in refused.value.text
+    assert file.read_text() == content
+
+
+def test_damaged_file_does_not_prevent_a_given_address(
+    alone: Command, broker: BrokerProcess, file: Path
+) -> None:
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"\xff\xfe")
+    happened, advice = alone("ping").refused(1)
+    assert str(file) in happened
+    assert "--url" in advice
+    assert alone("ping", "--url", broker.url).status == 0
+    assert alone("ping", environment={"QUOTH_URL": broker.url}).status == 0
+
+
+PLACES = {
+    "--url": ({"url": "tcp://u:1", "ctx": "b"}, {"QUOTH_URL": "tcp://e:1"}, "tcp://u:1"),
+    "--ctx": ({"ctx": "b"}, {"QUOTH_URL": "tcp://e:1", "QUOTH_CONTEXT": "c"}, "tcp://b:1"),
+    "QUOTH_URL": ({}, {"QUOTH_URL": "tcp://e:1", "QUOTH_CONTEXT": "c"}, "tcp://e:1"),
+    "QUOTH_CONTEXT": ({}, {"QUOTH_CONTEXT": "c"}, "tcp://c:1"),
+    "the one in use": ({}, {}, "tcp://a:1"),
+    "empty is not said": ({}, {"QUOTH_URL": "", "QUOTH_CONTEXT": ""}, "tcp://a:1"),
+}
+
+
+SESSION = """
+import sys
+from quothcli.cli.session import Session
+url, ctx = (word or None for word in sys.argv[1:])
+typed = Session(url=url, ctx=ctx)
+print(typed.broker.url, typed.timeout_s, Session(url=url, ctx=ctx, timeout=9.0).timeout_s)
+"""
+
+
+def test_first_address_that_is_given_wins() -> None:
+    """The timeout of a context counts for its own broker only."""
+    for name in "abc":
+        contexts.change(lambda held, name=name: held.add(name, Context(f"tcp://{name}:1", 3.0)))  # type: ignore[misc]
+    contexts.change(lambda held: held.use("a"))
+    for case, (typed, environment, url) in PLACES.items():
+        command = [*PYTHON, SESSION, typed.get("url", ""), typed.get("ctx", "")]
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("QUOTH_")}
+        with start(command, stdout=subprocess.PIPE, env={**kept, **environment}) as process:
+            found = process.communicate()[0].decode().split()
+        timeout = DEFAULT_TIMEOUT_S if url in ("tcp://u:1", "tcp://e:1") else 3.0
+        assert found == [url, str(timeout), "9.0"], case
+
+
+def test_error_names_the_source_of_the_address(alone: Command) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}"
+    alone("ctx", "add", "gone", url, "--timeout", "0.05")
+    told = alone("status", "--ctx", "gone")
+    assert told.status == 4
+    assert f"no broker answers at {url}: nothing accepts connections there, tried " in told.err
+    assert "(from context gone)" in told.err
+    told = alone("status", "--timeout", "0.05", environment={"QUOTH_URL": url})
+    assert f"at {url}: " in told.err
+    assert "(from QUOTH_URL)" in told.err
+
+
+def test_commands_at_once_lose_no_context(alone: Command) -> None:
+    names = [f"broker-{number}" for number in range(6)]
+    started = [alone.start("ctx", "add", name, "tcp://a:5555") for name in names]
+    assert [one.end().status for one in started] == [0] * len(names)
+    assert alone("ctx", "ls", "--format", "raw").lines == names
+
+
+def test_file_of_a_killed_command_is_replaced(alone: Command, file: Path) -> None:
+    file.parent.mkdir(parents=True)
+    file.with_suffix(".tmp").write_text("half of")
+    assert alone("ctx", "add", "a", "tcp://a:5555").status == 0
+    assert os.listdir(file.parent) == [file.name]
+
+
+def test_folder_that_cannot_be_written_is_named(alone: Command, file: Path) -> None:
+    file.parent.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.write_text("a file where a folder should be")
+    told = alone("ctx", "add", "a", "tcp://a:5555")
+    assert told.status == 1
+    assert str(file.parent) in told.err
+
+
+WITHOUT_HOME = """
+from pathlib import Path
+
+def home():
+    raise RuntimeError("Could not determine home directory.")
+
+Path.home = home
+"""
+
+
+def test_user_without_a_home_has_no_contexts(alone: Command) -> None:
+    environment = {"XDG_CONFIG_HOME": "", "HOME": "/dev/null"}
+    for command in (alone, alone.prepared(WITHOUT_HOME)):
+        assert command("errors", "disk_low", environment=environment).status == 0
+        command("ping", "--ctx", "shop", environment=environment).refused(3)
+    happened, _ = command("ctx", "add", "shop", "tcp://10.0.0.7:5555", environment=environment).refused(3)
+    assert "this user has no home" in happened

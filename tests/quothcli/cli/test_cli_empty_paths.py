@@ -1,0 +1,117 @@
+"""An empty path is a variable that was not set: an error, and never the current directory."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quoth
+from kit.broker.peers import refused
+from kit.deadlines import DEADLINE_S
+from kit.machine.commands import Command
+from quothcli.application import run, tree
+from quothd.config.check import check
+from quothd.config.sources import load
+
+PATHS = re.compile(r"(DIR|FILE|DATADIR|BACKUP|DIRECTORY|INPUT)")
+
+
+def lines(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, list[str]]]:
+    """Yield every argument and option that is a path, as (its name, a line in which it is empty)."""
+    parameters = getattr(command, "params", [])
+    needed = [one for one in parameters if one.param_type_name == "argument" and one.required]
+    for one in parameters:
+        if PATHS.fullmatch(str(one.metavar)):
+            others = ["" if other is one else "x" for other in needed]
+            is_option = one.param_type_name == "option"
+            added = [one.opts[-1], ""] if is_option else [""] if one not in needed else []
+            name = " ".join([*words, one.opts[-1] if is_option else one.metavar])
+            yield name, [*words, *added[:2], *others]
+    for name, below in getattr(command, "commands", {}).items():
+        yield from lines(below, (*words, name))
+
+
+def test_every_command_refuses_an_empty_path(capfd: pytest.CaptureFixture[str]) -> None:
+    every = dict(lines(tree()))
+    known = {"serve --config", "tail --cursor", "backup DATADIR", "restore BACKUP", "log verify DIR"}
+    known |= {"demo FILE", "pipeline archive DIR", "pipeline audit --out", "pipeline replay INPUT"}
+    assert known <= set(every)
+    for name, line in every.items():
+        assert run(line) == 2, name
+        assert " is an empty path" in capfd.readouterr().err, name
+
+
+TYPED = (
+    ("serve", "--dir", "", "--port", "0"),
+    ("serve", "--config", "", "--port", "0"),
+    ("serve", "--listen", "ipc://", "--host", "", "--check"),
+    ("backup", "", "saved"),
+    ("pub", "t", "--file", ""),
+    ("forward", "", "tcp://127.0.0.1:9", "--once"),
+    ("ping", "--url", ""),
+)
+
+
+def test_variable_that_is_not_set_makes_nothing_in_the_current_directory(
+    alone: Command, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for typed in TYPED:
+        told = alone.start(*typed, cwd=here).end()
+        assert (told.status, "bad_setting" in told.err) == (2, True), typed
+    for options in (["--dir", ""], ["--config", ""]):
+        daemon = [sys.executable, "-c", "import quothd.main; quothd.main.main()", *options, "--port", "0"]
+        ended = subprocess.run(daemon, cwd=here, capture_output=True, text=True, timeout=DEADLINE_S)
+        assert ended.returncode == 2, ended
+        assert "is an empty path" in ended.stderr
+    assert list(here.iterdir()) == []
+    assert alone.start("serve", "--check", "--dir", ".", "--port", "0", cwd=here).end().status == 0
+
+
+def test_every_source_refuses_an_empty_directory(tmp_path: Path) -> None:
+    file = tmp_path / "quoth.toml"
+    file.write_text('dir = ""\n')
+    for settings, environment, path in (
+        ({"dir": ""}, {}, None),
+        ({}, {"QUOTH_DIR": ""}, None),
+        ({}, {}, file),
+    ):
+        with pytest.raises(quoth.RequestError, match="dir is an empty path") as caught:
+            load(settings, environment, path)
+        assert caught.value.code == "bad_setting"
+    with refused("bad_setting"):
+        check(load({"listen": "ipc://"}, {}))
+
+
+LIBRARY = """
+import quoth
+from quoth.spark.atomic_files import local_path, refuse_existing
+from quothd import Broker
+from quothlog import Log, Reader, Writer
+from quothlog.reading.tailer import Tailer
+
+for opened in (
+    lambda: Broker(""), lambda: Log.open(""), lambda: Writer(""), lambda: Reader(""),
+    lambda: Tailer("", on_missing=print), lambda: quoth.Cursor(""),
+    lambda: local_path("file://"), lambda: refuse_existing(""),
+):
+    try:
+        opened()
+    except quoth.QuothError as problem:
+        print(problem.code)
+"""
+
+
+def test_libraries_refuse_an_empty_path(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LIBRARY], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert ended.stdout.split() == ["bad_setting"] * 8, ended
+    assert list(tmp_path.iterdir()) == []

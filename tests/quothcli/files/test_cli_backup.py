@@ -1,0 +1,286 @@
+"""`quoth backup`, and what it has in common with `quoth restore`: beside a broker, killed, on a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import quoth
+from kit.broker.brokers import BrokerProcess
+from kit.deadlines import DEADLINE_S, eventually
+from kit.disk.backups import KINDS, MANY, STOPS_HALF_WAY, DataAndBackup, everything, put_no_file
+from kit.disk.damage import flip
+from kit.disk.logs import segments
+from kit.machine.commands import Command
+from quothd import Broker
+
+SMALL_SEGMENTS = 20_000
+ENOUGH_ACKS = 50
+Revive = Callable[[Path], quoth.Client]
+
+
+def test_backup_beside_a_producer_is_of_one_time_for_all_topics(
+    place: DataAndBackup, source: BrokerProcess, tmp_path: Path, revive: Revive
+) -> None:
+    """Each record of `effects` is published after the answer for one of `causes`."""
+    ended = threading.Event()
+    acked = [0]
+
+    def write() -> None:
+        with quoth.connect(source.url) as client:
+            while not ended.is_set():
+                for topic in ("causes", "effects"):
+                    client.publish(topic, b"%d" % acked[0] * 20)
+                acked[0] += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(3):
+            least = acked[0] + ENOUGH_ACKS
+            eventually(partial(acked.__gt__, [least]), "it writes")
+            before = acked[0]
+            place.backup()
+            at = tmp_path / f"restored-{number}"
+            causes, effects = (row["records"] for row in place.restore(at))
+            assert effects >= before
+            assert effects <= causes <= effects + 1
+    finally:
+        ended.set()
+        writer.join()
+    back = revive(at)
+    assert [len(everything(back, topic)) for topic in ("causes", "effects")] == [causes, effects]
+
+
+def test_backup_and_restore_of_an_earlier_time(
+    place: DataAndBackup, client: quoth.Client, revive: Revive, tmp_path: Path
+) -> None:
+    acks = [client.publish("orders", [b"%d" % number] * 5) for number in range(10)]
+    rows = place.backup("--until", str(acks[6].first + 2))
+    assert [row["records"] for row in rows] == [35]
+    assert [row["records"] for row in place.restore(tmp_path / "six")] == [35]
+    told = place.restore(tmp_path / "three", "--until", str(acks[4].first - 1), "--as", "orders then")
+    assert [(row["topic"], row["records"], row["last"]) for row in told] == [
+        ("orders then", 20, acks[3].last)
+    ]
+    back = revive(tmp_path / "three")
+    assert [message.pointer for message in everything(back, "orders then")] == [
+        pointer for ack in acks[:4] for pointer in range(ack.first, ack.last + 1)
+    ]
+    assert back.publish("orders then", b"new").first > acks[-1].last
+
+
+def test_next_backup_copies_only_what_is_new(
+    place: DataAndBackup, client: quoth.Client, tmp_path: Path
+) -> None:
+    for number in range(100):
+        client.publish("orders", b"%d" % number * 500)
+    (first,) = place.backup()
+    assert first["copied"] == first["bytes"] > 3 * SMALL_SEGMENTS
+    (second,) = place.backup()
+    assert second["copied"] == 0
+    client.publish("orders", b"one more")
+    (third,) = place.backup()
+    assert 0 < third["copied"] < 2 * SMALL_SEGMENTS
+    assert [row["records"] for row in place.restore(tmp_path / "restored")] == [101]
+
+
+def test_deleted_topic_stays_in_the_backup(
+    place: DataAndBackup, client: quoth.Client, tmp_path: Path
+) -> None:
+    client.publish("orders", b"old")
+    (old,) = place.backup()
+    client.delete_topic("orders")
+    assert place.backup() == []
+    client.publish("orders", [b"new", b"newer"])
+    client.publish("others", b"x")
+    (new,) = place.backup("--topic", "orders")
+    assert [(row["topic"], row["records"]) for row in place.restore(tmp_path / "a")] == [("orders", 2)]
+    told = place.restore(tmp_path / "b", "--topic", old["folder"])
+    assert [(row["topic"], row["records"]) for row in told] == [("orders", 1)]
+    assert place.restore(tmp_path / "c", "--topic", old["folder"], "--topic", new["folder"], status=1) == []
+    assert place.restore(tmp_path / "c", "--topic", old["folder"], "--as", "orders before") != []
+    assert [row["records"] for row in place.restore(tmp_path / "c", "--topic", "orders")] == [2]
+
+
+def test_killed_backup_is_unfinished_and_the_next_one_goes_on(
+    place: DataAndBackup, client: quoth.Client, tmp_path: Path
+) -> None:
+    for number in range(MANY):
+        client.publish("orders", b"%d" % number * 500)
+    running = place.command.prepared(STOPS_HALF_WAY).start("backup", str(place.data), str(place.to))
+    running.wait_until_stopped()
+    assert list(place.to.glob("*/*.seg")), "a segment has been copied"
+    running.end(signal.SIGKILL)
+    told = place.command("restore", str(place.to), str(tmp_path / "restored"))
+    assert told.status == 3
+    assert "no finished backup, it has no backup.json" in told.err
+    assert not (tmp_path / "restored").exists()
+    (row,) = place.backup()
+    assert 0 < row["copied"] < row["bytes"]
+    assert [row["records"] for row in place.restore(tmp_path / "restored")] == [MANY]
+
+
+def test_backup_on_a_full_disk_fails_and_the_last_one_stays(
+    place: DataAndBackup, client: quoth.Client, tmp_path: Path
+) -> None:
+    client.publish("orders", b"x" * 1_000)
+    place.backup()
+    client.publish("orders", [b"y" * 1_000] * 10)
+    limit = 4_000
+    full = place.command.start(
+        "backup", str(place.data), str(place.to),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    ).end()  # fmt: skip
+    assert full.status == 1
+    assert "quoth: disk_low: " in full.err
+    assert "the last backup there is as it was" in full.err
+    assert [row["records"] for row in place.restore(tmp_path / "before")] == [1]
+    place.backup()
+    assert [row["records"] for row in place.restore(tmp_path / "after")] == [11]
+
+
+def test_damaged_settings_are_reported(place: DataAndBackup, source: BrokerProcess, tmp_path: Path) -> None:
+    with quoth.connect(source.url) as client:
+        client.create_topic("orders", max_bytes=10**9)
+        client.publish("orders", b"x")
+    source.terminate()
+    (path,) = place.data.glob("topics/*/topic.json")
+    flip(path, 30)
+    told = place.command("backup", str(place.data), str(place.to))
+    assert (told.status, f"quoth: damaged: {path}: " in told.err) == (1, True)
+    (row,) = place.restore(tmp_path / "restored")
+    assert (row["topic"], row["records"]) == ("orders", 1)
+
+
+def test_damage_is_reported_and_copied(place: DataAndBackup, source: BrokerProcess, tmp_path: Path) -> None:
+    with quoth.connect(source.url) as client:
+        for value in (b"one", b"two", b"three"):
+            client.publish("orders", value)
+    source.terminate()
+    (path,) = segments(next(source.topics_directory.iterdir()))
+    flip(path, path.read_bytes().index(b"two"))
+    told = place.command("backup", str(place.data), str(place.to))
+    assert told.status == 1
+    assert f"quoth: damaged: {path}: " in told.err
+    assert "1 record missing" in told.err
+    assert place.command("restore", str(place.to), str(tmp_path / "restored")).status == 0
+    dumped = place.command("log", "dump", str(tmp_path / "restored"), "--format", "raw")
+    assert (dumped.status, dumped.lines) == (1, ["one", "three"])
+
+
+def test_backup_does_not_write_through_a_link_or_a_pipe(
+    place: DataAndBackup, copied: Path, precious: Path
+) -> None:
+    for which in ("lock", "backup.json.tmp", "*.seg.tmp"):
+        for kind in KINDS:
+            place.backup()
+            (place.to / "backup.json").unlink()
+            (segment,) = place.to.glob("*/*.seg")
+            segment.unlink()
+            path = segment.with_name(f"{segment.name}.tmp") if which == "*.seg.tmp" else place.to / which
+            path.unlink(missing_ok=True)
+            put_no_file(path, kind, precious)
+            told = place.command("backup", str(place.data), str(place.to), seconds=DEADLINE_S)
+            assert (told.status, str(path) in told.err) == (1, True), told
+            assert "stands where a file has to be" in told.err
+            assert not (place.to / "backup.json").exists()
+            path.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data, a backup of it, a restored twin, and something else."""
+    folder, command = tmp_path_factory.mktemp("prepared"), Command("", [])
+    with Broker(folder / "data") as broker, quoth.connect(broker) as client:
+        for topic in ("a", "b"):
+            client.publish(topic, b"x")
+    for words in (("backup", "data", "to"), ("restore", "to", "twin")):
+        assert command(words[0], str(folder / words[1]), str(folder / words[2])).status == 0
+    (folder / "other").mkdir()
+    (folder / "other" / "letter.txt").write_text("dear")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("typed", "status", "said"),
+    [
+        (["backup", "DATA", "TO", "--topic", "nosuch"], 3, "unknown_topic: "),
+        (["backup", "DATA/nosuch", "TO"], 3, "not_found: "),
+        (["backup", "DATA/topics", "TO"], 2, "is no broker's data directory"),
+        (["backup", "DATA", "DATA/backup"], 2, "a backup belongs on another disk"),
+        (["backup", "DATA", "OTHER"], 2, "holds 'letter.txt', so it is no backup; nothing was changed"),
+        (["backup", "DATA", "TWIN/topics"], 2, "so it is no backup; nothing was changed"),
+        (["backup", "DATA", "TO", "--until", "2999-01-01"], 2, "is still to come"),
+        (["backup", "DATA", "TO", "--until", "soon"], 2, "bad_pointer: "),
+        (["restore", "OTHER", "NEW"], 3, "no finished backup"),
+        (["restore", "nosuch", "NEW"], 3, "no finished backup"),
+        (["restore", "TO", "NEW", "--topic", "nosuch"], 3, "holds no topic 'nosuch'"),
+        (["restore", "TO", "NEW", "--as", "one name"], 2, "--as is for one topic, these are 2"),
+        (["restore", "TO", "NEW", "--topic", "a", "--as", "a/b"], 2, "bad_topic: "),
+        (["restore", "TO", "NEW", "--until", "now"], 2, "ends at "),
+    ],
+    ids=lambda value: " ".join(value).replace("/", "-") if isinstance(value, list) else None,
+)
+def test_mistyped_command_is_refused_and_changes_nothing(
+    alone: Command, prepared: Path, typed: list[str], status: int, said: str
+) -> None:
+    before = {path: path.read_bytes() for path in prepared.glob("[a-z]*/**/*.*") if path.is_file()}
+    names = {"DATA": "data", "TO": "to", "OTHER": "other", "TWIN": "twin", "NEW": "new"}
+    words = [str(prepared / names[base] / rest) if base in names else word
+             for word in typed for base, _, rest in [word.partition("/")]]  # fmt: skip
+    assert said in "".join(alone(*words).refused(status))
+    assert {path: path.read_bytes() for path in prepared.glob("[a-z]*/**/*.*") if path.is_file()} == before
+
+
+def test_second_backup_into_a_folder_is_refused(place: DataAndBackup, client: quoth.Client) -> None:
+    for number in range(MANY):
+        client.publish("orders", b"%d" % number * 500)
+    running = place.command.prepared(STOPS_HALF_WAY).start("backup", str(place.data), str(place.to))
+    pid = running.process.pid
+    running.wait_until_stopped()
+    told = place.command("backup", str(place.data), str(place.to))
+    assert told.status == 1
+    assert f"quoth: locked: {place.to} is in use by process {pid}" in told.err
+    assert running.end(signal.SIGCONT).status == 0
+
+
+def test_text_has_amounts_and_the_time(place: DataAndBackup, client: quoth.Client, tmp_path: Path) -> None:
+    last = client.publish("orders", [b"x"] * 1_000).last
+    told = place.command("backup", str(place.data), str(place.to))
+    size = json.loads((place.to / "backup.json").read_text().splitlines()[0])["topics"][0]["segments"][0][
+        "bytes"
+    ]
+    assert told.lines == [
+        f"orders: 1,000 records, {size / 1_000:.3g} kB, of which {size / 1_000:.3g} kB are new"
+    ]
+    assert told.err.startswith(f"quoth: {place.to} holds these topics as they were at 20")
+    told = place.command("restore", str(place.to), str(tmp_path / "restored"))
+    assert told.err == ""
+    assert told.lines[0].startswith("orders: 1,000 records up to 20")
+    assert place.restore(tmp_path / "again")[0]["last"] == last
+
+
+def test_reader_that_ends_does_not_end_the_copying(
+    place: DataAndBackup, client: quoth.Client, tmp_path: Path
+) -> None:
+    names = ["a", "b", "c"]
+    for name in names:
+        client.publish(name, b"1")
+    at = tmp_path / "restored"
+    for typed in (("backup", place.data, place.to), ("restore", place.to, at)):
+        reading, writing = os.pipe()
+        os.close(reading)
+        ended = place.command.start(*map(str, typed), stdout=writing).end()
+        os.close(writing)
+        assert ended.status == 0, ended.err
+    verified = place.command("log", "verify", str(at), "--format", "json").objects
+    assert sorted(row["topic"] for row in verified) == names

@@ -1,0 +1,219 @@
+"""`quoth log verify` reports what is missing, `quoth log repair` keeps what is damaged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.disk.damage import flip, truncate
+from kit.disk.logs import boundaries, segments
+from kit.machine.commands import Command
+from kit.machine.processes import listing
+from kit.machine.screens import Screen
+from quothlog import Log, file_format
+from quothlog.recovery import verify
+
+Fill = Callable[..., list[int]]
+
+
+@pytest.fixture
+def stopped(start_broker: StartBroker, alone: Command) -> BrokerProcess:
+    """A broker that has ended, with two topics `a` and `b` of two segments."""
+    broker = start_broker()
+    for name in ("a", "b"):
+        for value in ("one", "two"):
+            assert alone("pub", name, value, "--url", broker.url).status == 0
+            assert alone("topic", "roll", name, "--url", broker.url).status == 0
+    broker.terminate()
+    return broker
+
+
+def damage(path: Path) -> None:
+    """Change a byte of the batch of 3.0 to 3.4."""
+    flip(path, path.read_bytes().index(b"3.0"))
+
+
+def folder(broker: BrokerProcess, topic: str) -> Path:
+    """Return the folder of a topic."""
+    (found,) = broker.topics_directory.glob(f"{topic}~*")
+    return found
+
+
+# -- verify -----------------------------------------------------------------------------------------
+
+
+def test_whole_log_is_reported_as_whole(alone: Command, directory: Path) -> None:
+    told = alone("log", "verify", str(directory))
+    assert (told.status, told.err) == (0, "")
+    size = sum(path.stat().st_size for path in segments(directory))
+    assert told.lines == [f"readings: 3 segments, 30 records, {size / 1_000:.3g} kB: whole"]
+    (found,) = alone("log", "verify", str(directory), "--format", "json").objects
+    assert (found["segments"], found["records"], found["bytes"]) == (3, 30, size)
+    assert (found["whole"], found["missing"], found["damages"]) == (True, 0, [])
+
+
+def test_missing_records_are_reported_by_pointer_and_ordinal(alone: Command, directory: Path) -> None:
+    rows = alone("log", "dump", str(directory), "--format", "json").objects
+    pointers = [row["pointer"] for row in rows]
+    damage(segments(directory)[1])
+    told = alone("log", "verify", str(directory))
+    assert told.status == 1
+    assert told.lines[0].endswith(": 1 damaged, 5 records missing")
+    (line,) = told.err.splitlines()
+    assert "5 records missing, ordinals 15 to 19" in line
+    assert f"behind {pointers[15] - 1} " in line
+    assert f"before {pointers[19] + 1} " in line
+    (found,) = alone("log", "verify", str(directory), "--format", "json").objects
+    (one,) = found["damages"]
+    assert (found["whole"], found["missing"], one["ordinal"], one["records"]) == (False, 5, 15, 5)
+    assert (one["after"], one["next"]) == (pointers[15] - 1, pointers[19] + 1)
+
+
+def test_topics_of_a_directory_and_their_settings_are_verified(
+    alone: Command, stopped: BrokerProcess
+) -> None:
+    told = alone("log", "verify", str(stopped.directory))
+    assert (told.status, [line.split(":")[0] for line in told.lines]) == (0, ["a", "b"])
+    flip(folder(stopped, "a") / "topic.json", 40)
+    told = alone("log", "verify", str(stopped.directory))
+    assert told.status == 1
+    assert "topic.json" in told.err
+    assert "`quoth topic set` writes its settings anew" in told.err
+    assert alone("log", "verify", str(stopped.directory), "--topic", "b").status == 0
+
+
+def test_rate_is_kept(alone: Command, tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        for _ in range(20):
+            log.append([bytes(50_000)])
+    begin = time.monotonic()
+    assert alone("log", "verify", str(tmp_path / "log"), "--rate", "1000000").status == 0
+    assert time.monotonic() - begin > 0.9
+
+
+def test_terminal_shows_progress(alone: Command, directory: Path) -> None:
+    for command in ("verify", "repair"):
+        screen = Screen(24, 80)
+        told = screen.show_errors(alone, "log", command, str(directory))
+        assert told.status == 0
+        assert {"verify": "verifying", "repair": "repairing"}[command] in screen.seen
+
+
+def test_lost_synced_records_make_it_fail(alone: Command, directory: Path) -> None:
+    """The file ends where a batch does; its index shows that more was there."""
+    path = segments(directory)[-1]
+    offsets = boundaries(path, next(verify.summaries(directory)).log_id)
+    truncate(path, offsets[-2])
+    told = alone("log", "verify", str(directory))
+    assert told.status == 1
+    assert told.lines[0].endswith(": 1 damaged, 5 records missing")
+    assert "5 records missing, ordinals 25 to 29" in told.err
+    (found,) = alone("log", "verify", str(directory), "--format", "json").objects
+    assert (found["whole"], found["missing"], found["derived"]) == (False, 5, 0)
+
+
+def test_emptied_last_segment_makes_it_fail_before_and_after_the_opening(
+    alone: Command, directory: Path
+) -> None:
+    truncate(segments(directory)[-1], 0)
+    for _ in range(2):
+        told = alone("log", "verify", str(directory))
+        assert told.status == 1
+        assert "10 records missing, ordinals 20 to 29" in told.err
+        Log.open(directory).close()
+
+
+def test_missing_derived_parts_are_no_damage(alone: Command, directory: Path) -> None:
+    path = segments(directory)[0]
+    truncate(path, path.stat().st_size - 20)
+    path.with_suffix(file_format.INDEX_SUFFIX).unlink()
+    told = alone("log", "verify", str(directory))
+    assert told.status == 0
+    assert told.lines[0].endswith(": whole")
+    assert "quoth: derived: " in told.err
+    assert "2 derived parts are to be rebuilt, 1 segment without an index; no record is missing" in told.err
+    (found,) = alone("log", "verify", str(directory), "--format", "json").objects
+    assert (found["whole"], found["missing"], found["derived"], found["unindexed"]) == (True, 0, 2, 1)
+    (one,) = found["damages"]
+    assert (one["kind"], one["records"]) == ("footer", 0)
+    assert alone("log", "ls", str(directory)).status == alone("log", "dump", str(directory)).status == 0
+
+
+# -- repair -----------------------------------------------------------------------------------------
+
+
+def test_repair_keeps_damaged_bytes_and_the_rest_is_whole(alone: Command, directory: Path) -> None:
+    path = segments(directory)[1]
+    damage(path)
+    before = path.read_bytes()
+    readable = alone("log", "dump", str(directory), "--format", "raw").lines
+    told = alone("log", "repair", str(directory))
+    assert (told.status, told.err) == (0, "")
+    (line,) = told.lines
+    assert line.startswith(f"readings: {path.name}: ")
+    assert line.endswith(f" bytes were no batches, kept in {path.name}.1.damaged")
+    assert path.with_name(f"{path.name}.1.damaged").read_bytes() == before
+    dumped = alone("log", "dump", str(directory), "--format", "raw")
+    assert dumped.lines == readable
+    told = alone("log", "verify", str(directory))
+    assert told.status == 0
+    assert told.lines[0].endswith(": whole, 5 records missing")
+    assert "gone for good: 5 records missing, ordinals 15 to 19" in told.err
+    assert f"quarantined in {path.name}.1.damaged: delete it" in told.err
+
+
+def test_repair_of_a_whole_log_changes_nothing(alone: Command, stopped: BrokerProcess) -> None:
+    before = listing(stopped.directory)
+    told = alone("log", "repair", str(stopped.directory))
+    assert (told.status, told.out) == (0, b"")
+    assert told.err.splitlines() == ["quoth: a: nothing to repair", "quoth: b: nothing to repair"]
+    assert listing(stopped.directory) == before
+
+
+def test_repair_rebuilds_an_index(alone: Command, directory: Path) -> None:
+    index = segments(directory)[0].with_suffix(".idx")
+    index.unlink()
+    told = alone("log", "verify", str(directory))
+    (line,) = told.err.splitlines()
+    assert (told.status, "1 segment without an index" in line, "`quoth log repair`" in line) == (
+        0,
+        True,
+        True,
+    )
+    (row,) = alone("log", "repair", str(directory), "--format", "json").objects
+    assert (row["segment"], row["kept"], row["bytes"]) == (str(segments(directory)[0]), None, 0)
+    assert index.exists()
+
+
+def test_repair_beside_a_broker_is_refused(
+    quoth: Command, broker: BrokerProcess, fill: Fill, topic: str
+) -> None:
+    fill(b"one")
+    for place in (broker.directory, broker.topics_directory, folder(broker, topic)):
+        told = quoth("log", "repair", str(place))
+        assert told.status == 1
+        assert told.err.startswith("quoth: locked: ")
+        assert f"in use by process {broker.pid}" in told.err
+    assert quoth("log", "verify", str(broker.directory), "--topic", topic).status == 0
+
+
+def test_broker_serves_a_repaired_log(alone: Command, stopped: BrokerProcess) -> None:
+    for name in ("a", "b"):
+        flip(segments(folder(stopped, name))[0], 30)  # its header block
+    told = alone("log", "repair", str(stopped.directory))
+    assert (told.status, len(told.lines)) == (0, 2)
+    stopped.restart()
+    for name in ("a", "b"):
+        assert alone("read", name, "--format", "raw", "--url", stopped.url).lines == ["one", "two"]
+
+
+@pytest.mark.parametrize("command", ["verify", "repair"])
+def test_folder_without_a_log_is_refused(alone: Command, tmp_path: Path, command: str) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "missing"):
+        alone("log", command, str(tmp_path / name)).refused(3)
+    assert listing(tmp_path) == ["empty"]

@@ -1,0 +1,134 @@
+"""`quoth pipeline replay` without Spark: refusals, dry runs, nothing left to do.
+
+In this process: a command of its own loads PySpark for seconds each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kit.broker.brokers import BrokerProcess
+from kit.machine.commands import Ended
+from kit.spark.replays import BEGAN, LOG, Record, replay_and_die, write_archive
+from quoth import connect
+from quoth.spark.jobs.replay import summary_of
+from quoth.spark.replay.inputs import ReplayRequest, input_of
+from quoth.spark.replay.replayer import StreamTally
+from quothcli.application import run as run_command
+
+RECORDS = [Record(BEGAN + row, b"k", b"%d" % row, {}) for row in range(100)]
+
+Typed = Callable[..., Ended]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    root = tmp_path / "archive"
+    for number, topic in enumerate(("orders", "clicks")):
+        write_archive(root, topic, [RECORDS[:50], RECORDS[50:]], log=LOG + number)
+    return root
+
+
+@pytest.fixture
+def typed(broker: BrokerProcess, archive: Path, capfd: pytest.CaptureFixture[str]) -> Typed:
+    """Types `quoth pipeline replay` with the archive, or with what is given instead."""
+
+    def run(*arguments: str, path: Path | str = archive, url: str = broker.url) -> Ended:
+        status = run_command(["pipeline", "replay", str(path), "--url", url, *arguments])
+        out, err = capfd.readouterr()
+        return Ended(status, out.encode(), err)
+
+    return run
+
+
+WRONG: dict[str, tuple[list[str], int, str]] = {
+    "a speed of nothing": (["--speed", "0"], 2, "--speed 0"),
+    "no speed": (["--speed", "nan"], 2, "is no speed"),
+    "a speed backwards": (["--speed", "-1"], 2, "is no speed"),
+    "a time that is none": (["--since", "yesterday"], 2, "neither a pointer nor a time"),
+    "a time that moves": (["--since", "-1h"], 2, "--application NAME"),
+    "an end that moves": (["--until", "now"], 2, "--application NAME"),
+    "a topic that is not there": (["--topic", "payments"], 3, "it has clicks, orders"),
+    "a target for both": (["--to", "new"], 2, "write OLD=NEW"),
+    "both into one": (["--to", "orders=x", "--to", "clicks=x"], 2, "one after the other"),
+    "a target that is no name": (["--topic", "orders", "--to", "a/b"], 2, "bad_topic"),
+    "columns": (["--value-column", "json"], 2, "--value-column is for other tables"),
+    "chunks of nothing": (["--chunk-bytes", "0"], 2, "--chunk-bytes"),
+    "an option that is none": (["--form", "json"], 2, "--form"),
+    "a setting that is none": (["--conf", "x", "--dry-run"], 2, "--conf"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_mistyped_replay_is_refused_in_two_lines(typed: Typed, case: str) -> None:
+    arguments, status, text = WRONG[case]
+    assert text in "".join(typed(*arguments).refused(status))
+
+
+def test_time_that_moves_needs_an_archive_and_a_name(typed: Typed, tmp_path: Path) -> None:
+    moving = ["--since", "-100000d", "--application", "nightly", "--dry-run"]
+    ended = typed(*moving)
+    assert ended.status == 0, ended.err
+    assert ended.lines[0] == "clicks -> clicks: at most 100 records in 1 chunks"
+    table = tmp_path / "one.parquet"
+    pq.write_table(pa.table({"value": ["a"], "at": [1]}), table)
+    ended = typed(*moving, "--to", "new", "--time-column", "at", path=table)
+    assert (ended.status, "is another time in every run" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize("path", ["nowhere", "empty", "s3://bucket/archive"])
+def test_path_without_anything_to_replay_is_refused(typed: Typed, tmp_path: Path, path: str) -> None:
+    (tmp_path / "empty").mkdir()
+    ended = typed("--to", "new", path=path if ":" in path else tmp_path / path)
+    assert ended.status in (2, 3)
+    assert path.partition(":")[0] in ended.err
+    assert len(ended.err.splitlines()) == 2
+
+
+def test_dry_run_prints_a_plan_and_does_nothing(typed: Typed, broker: BrokerProcess) -> None:
+    ended = typed("--to", "orders=old-orders", "--since", str(BEGAN + 50), "--dry-run")
+    assert ended.status == 0
+    assert ended.lines == [
+        "clicks -> clicks: at most 50 records in 1 chunks",
+        "orders -> old-orders: at most 50 records in 1 chunks",
+        "nothing was replayed",
+    ]
+    [told] = typed("--format", "json", "--dry-run").objects
+    assert (told["dry_run"], told["records"]) == (True, 200)
+    with connect(broker.url) as client:
+        assert not {"clicks", "orders", "old-orders"} & set(client.topics())
+
+
+def test_finished_replay_needs_no_spark(typed: Typed, broker: BrokerProcess, tmp_path: Path) -> None:
+    root = tmp_path / "one"
+    write_archive(root, "orders", [RECORDS])
+    assert replay_and_die(broker.url, root, "again", "stage", 0, 1_000) == 0
+    ended = typed("--to", "again", "--master", "no-such-master", path=root)
+    assert ended.status == 0
+    what, stored = ended.lines
+    assert "nothing is left to replay, all up to 2026-01-02T03:04:05.000099Z was replayed before" in what
+    assert stored == "nothing was stored"
+    [told] = typed("--to", "again", "--format", "json", path=root).objects
+    assert (told["records"], told["chunks"], told["topics"][0]["before"]) == (0, 0, RECORDS[-1].pointer)
+
+
+def test_missing_broker_is_reported(typed: Typed) -> None:
+    ended = typed("--timeout", "0.5", url="tcp://127.0.0.1:9")
+    assert ended.status == 4
+    assert "disconnected" in ended.err
+
+
+def test_summary_reports_a_speed_that_was_not_kept(archive: Path) -> None:
+    [stream, _] = input_of(archive, ReplayRequest()).streams()
+    told = [StreamTally(stream, 0, chunks=2, records=100, bytes=5_000)]
+    late = summary_of(told, 4.0, 3.5)
+    assert late.content["behind_s"] == 3.5
+    assert late.lines[-1] == "it could not keep up: 3.5 s late"
+    assert summary_of(told, 4.0).lines[-1] == (
+        "replayed 100 records in 2 chunks, 5,000 bytes in 4.0 s: 25 records a second"
+    )

@@ -1,0 +1,137 @@
+"""Printed text harms no terminal, and JSON loses nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quoth import Message
+from quothcli.printing.output import Format, Printer, message_line, message_object
+from quothcli.printing.template import template_of
+from quothcli.printing.text import bytes_text, shown, time_text
+from quothwire import pointer as pointers
+
+POINTER = 1_767_323_045_000_001
+TIME = "2026-01-02T03:04:05.000001Z"
+
+
+def message(value: bytes, key: bytes | None = None, **headers: bytes) -> Message:
+    """A record of a topic."""
+    return Message("orders", POINTER, value, key, headers)
+
+
+LINES = {
+    "plain": (message(b"hello"), "hello"),
+    "empty": (message(b""), ""),
+    "not ASCII": (message("grüße ☃".encode()), "grüße ☃"),
+    "not UTF-8": (message(b"a\xffb"), r"a\xffb"),
+    "control characters": (message(b"a\tb\nc\rd\x1b[31m\x00\x7f"), r"a\tb\nc\rd\x1b[31m\x00\x7f"),
+    "C1 control characters": (message("a\x9bb".encode()), r"a\x9bb"),
+    "turned text": (message("a\u202eb\u2066\u200f\u061c".encode()), r"a\u202eb\u2066\u200f\u061c"),
+    "a key": (message(b"v", b"k\n"), "v\tkey=k\\n"),
+    "an empty key": (message(b"v", b""), "v\tkey="),
+    "headers": (message(b"v", None, a=b"1", b=b"\xff"), "v\ta=1\tb=\\xff"),
+}
+
+
+@pytest.mark.parametrize(("record", "line"), LINES.values(), ids=LINES)
+def test_record_as_text(record: Message, line: str) -> None:
+    assert message_line(record) == f"{POINTER}\t{TIME}\t{line}"
+
+
+OBJECTS: dict[str, tuple[Message, dict[str, Any]]] = {
+    "plain": (message(b"hello"), {"key": None, "value": "hello", "headers": {}}),
+    "empty": (message(b"", b""), {"key": "", "value": "", "headers": {}}),
+    "not UTF-8": (
+        message(b"\xff", b"\xfe", a=b"1", b=b"\xfd"),
+        {
+            "key": None,
+            "key_base64": "/g==",
+            "value": None,
+            "value_base64": "/w==",
+            "headers": {"a": "1", "b": None},
+            "headers_base64": {"b": "/Q=="},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("record", "content"), OBJECTS.values(), ids=OBJECTS)
+def test_record_as_an_object(record: Message, content: dict[str, Any]) -> None:
+    assert message_object(record) == {"topic": "orders", "pointer": POINTER, "time": TIME, **content}
+
+
+@given(st.binary(), st.none() | st.binary(), st.dictionaries(st.text(max_size=5), st.binary(), max_size=3))
+def test_json_loses_nothing(value: bytes, key: bytes | None, headers: dict[str, bytes]) -> None:
+    line = json.dumps(message_object(Message("t", POINTER, value, key, headers)), ensure_ascii=False)
+    assert "\n" not in line
+    found = json.loads(line)
+
+    def back(texts: dict[str, Any], encoded: dict[str, str], name: str) -> bytes | None:
+        if name in encoded:
+            return base64.b64decode(encoded[name])
+        return texts[name].encode() if texts[name] is not None else None
+
+    top = {
+        name.removesuffix("_base64"): found[name] for name in found if name in ("key_base64", "value_base64")
+    }
+    assert back(found, top, "value") == value
+    assert back(found, top, "key") == key
+    assert {
+        name: back(found["headers"], found.get("headers_base64", {}), name) for name in headers
+    } == headers
+
+
+HARMFUL = "".join(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
+HARMFUL += "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+@pytest.mark.parametrize("form", [Format.JSON, Format.TEXT])
+def test_harmful_characters_do_not_reach_a_terminal(
+    form: Format, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """In a value, a key, a header, a topic's name or an answer; JSON means the same."""
+    record = Message(f"t{HARMFUL}", POINTER, HARMFUL.encode(), HARMFUL.encode(), {HARMFUL: HARMFUL.encode()})
+    printer = Printer(form)
+    printer.message(record, with_topic=True)
+    printer.answer(f"name {HARMFUL}", {"name": HARMFUL})
+    printer.flush()
+    printed = capfdbinary.readouterr().out.decode()
+    assert not set(printed) & set(HARMFUL)
+    lines = printed.split("\n")
+    assert len(lines) == 3
+    if form is Format.JSON:
+        assert json.loads(lines[0]) == message_object(record)
+        assert json.loads(lines[1]) == {"name": HARMFUL}
+
+
+def test_template_escapes_harmful_characters_and_raw_does_not() -> None:
+    record = message(HARMFUL.encode(), HARMFUL.encode())
+    template = template_of("{key} {value}", None)
+    assert template is not None
+    assert not set(template(record).decode()) & set(HARMFUL)
+    assert Printer(Format.RAW).encoded(record) == HARMFUL.encode() + b"\n"
+
+
+@given(st.binary(max_size=50))
+def test_bytes_are_shown_in_one_harmless_line(value: bytes) -> None:
+    text = shown(value)
+    assert all(character == " " or character.isprintable() or ord(character) >= 160 for character in text)
+
+
+@given(st.integers(0, pointers.POINTER_MAX))
+def test_times_are_formatted_as_by_the_library(pointer: int) -> None:
+    assert time_text(pointer) == pointers.to_text(pointer)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (741_300, "741 kB"), (98e6, "98 MB"), (5e15, "5,000 TB")],
+)
+def test_sizes_for_people(size: float, text: str) -> None:
+    assert bytes_text(size) == text

@@ -1,0 +1,57 @@
+"""Records are printed in columns on a terminal, with widths in cells and a line for each new date."""
+
+from __future__ import annotations
+
+import pytest
+
+from quoth import Message
+from quothcli.printing.rows import RecordColumns
+from quothcli.printing.text import cells_of
+
+POINTER = 1_767_323_045_000_001  # 2026-01-02T03:04:05.000001Z
+DAY = 86_400_000_000
+
+CELLS = {
+    "": 0,
+    "key": 3,
+    "\u00fc": 1,
+    "u\u0308": 1,  # a combining mark
+    "\u9375": 2,  # wide
+    "\uff21": 2,  # full width
+    "\U0001f511": 2,
+    "\u0e01\u0e31\u0e19": 2,  # Thai: a mark above, of combining class 0
+    "\u2764\ufe0f": 1,  # a variation selector
+    "a\u20ddb": 2,  # an enclosing mark
+    "a\u200db": 2,  # a joiner
+}
+
+
+@pytest.mark.parametrize(("text", "cells"), CELLS.items(), ids=ascii)
+def test_cells_of_a_text(text: str, cells: int) -> None:
+    assert cells_of(text) == cells
+
+
+@pytest.mark.parametrize(
+    "key", ["\u9375\u9375", "\u0e01\u0e31\u0e19-\u0e01", "\u2764\ufe0f\u2764\ufe0f--"], ids=ascii
+)
+def test_values_stand_below_each_other_behind_wide_keys(key: str) -> None:
+    rows = RecordColumns(pointers=False, with_topic=False, colour=False, columns=80)
+    lines = [
+        rows(Message("orders", POINTER + number, b"value", one.encode(), {})).decode().splitlines()[-1]
+        for number, one in enumerate(["abcd", key, "ab"])
+    ]
+    assert [cells_of(line.partition("value")[0]) for line in lines] == [20, 20, 20], lines
+
+
+def test_each_new_date_has_a_line() -> None:
+    rows = RecordColumns(pointers=False, with_topic=False, colour=False, columns=80)
+    pointers = [POINTER, POINTER + 1_000, POINTER + DAY, POINTER + DAY + 1_000]
+    printed = b"".join(rows(Message("orders", pointer, b"v", None, {})) for pointer in pointers)
+    assert printed.decode().splitlines() == [
+        "--- 2026-01-02 UTC ---",
+        "03:04:05.000  v",
+        "03:04:05.001  v",
+        "--- 2026-01-03 UTC ---",
+        "03:04:05.000  v",
+        "03:04:05.001  v",
+    ]

@@ -1,0 +1,234 @@
+"""`--cursor` of `quoth tail` and `quoth read`: written records are done, and no others."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess
+from kit.deadlines import eventually, pause
+from kit.machine.commands import COMMAND, COMMAND_S, Command
+from kit.machine.tracing import calls_in, needs_strace, traced
+from kit.scale import times
+from quoth import Cursor
+
+Fill = Callable[..., list[int]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The cursor's file."""
+    return tmp_path / "orders.cursor"
+
+
+def after(path: Path, topic: str) -> int | None:
+    """Return the pointer of the cursor."""
+    with Cursor(path) as cursor:
+        return cursor.after(topic)
+
+
+def test_each_run_goes_on_behind_the_one_before(quoth: Command, topic: str, fill: Fill, path: Path) -> None:
+    stamps = fill(b"1", b"2", b"3", b"4")
+    with_cursor = (topic, "--cursor", str(path), "--format", "raw")
+    assert quoth("tail", *with_cursor, "--after", "0", "--limit", "2").out == b"1\n2\n"
+    assert after(path, topic) == stamps[1]
+    assert quoth("read", *with_cursor, "--limit", "1").out == b"3\n"
+    assert quoth("read", *with_cursor).out == b"4\n"
+    assert quoth("read", *with_cursor) == (0, b"", "")
+    fill(b"5")
+    assert quoth("tail", *with_cursor, "--limit", "1").out == b"5\n"
+
+
+def test_typed_beginning_counts_for_a_new_file_only(
+    quoth: Command, topic: str, fill: Fill, path: Path
+) -> None:
+    """The same line may stand in a unit that is started many times."""
+    fill(b"1", b"2")
+    line = ("tail", topic, "--since", "-1h", "--cursor", str(path), "--limit", "1", "--format", "raw")
+    assert quoth(*line) == (0, b"1\n", "")
+    told = quoth(*line)
+    assert (told.status, told.out) == (0, b"2\n")
+    assert (
+        told.err
+        == f"quoth: {path} says where to go on; -n, --after and --since say where a new file begins\n"
+    )
+
+
+def test_killed_tail_without_records_goes_on_where_it_began(
+    quoth: Command, topic: str, fill: Fill, path: Path
+) -> None:
+    (old,) = fill(b"old")
+    tail = quoth.start("tail", topic, "--cursor", str(path))
+    eventually(path.exists, "it has begun")
+    assert tail.end(signal.SIGKILL).status == -signal.SIGKILL
+    assert after(path, topic) == old
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_ended_tail_has_saved_its_cursor(
+    quoth: Command, topic: str, fill: Fill, path: Path, number: int, status: int
+) -> None:
+    stamps = fill(b"1", b"2", b"3")
+    tail = quoth.start("tail", topic, "--after", "0", "--cursor", str(path), "--format", "raw")
+    assert [tail.line() for _ in range(3)] == ["1", "2", "3"]
+    assert tail.end(number) == (status, b"", "")
+    assert after(path, topic) == stamps[-1]
+
+
+def in_pipe(fd: int) -> int:
+    """Count the bytes in a pipe."""
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def drained(fd: int) -> bytes:
+    """Read all bytes of a pipe."""
+    os.set_blocking(fd, False)
+    parts = []
+    try:
+        while part := os.read(fd, 2**20):
+            parts.append(part)
+    except BlockingIOError:
+        pass
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("command", ["tail --after 0", "read"])
+def test_cursor_stands_behind_the_last_record_in_the_pipe_of_a_reader_that_ended(
+    quoth: Command, topic: str, fill: Fill, path: Path, command: str
+) -> None:
+    """As in `quoth tail orders --cursor FILE | head -5`, with a full pipe."""
+    values = [b"%05d" % number + b"x" * 300 for number in range(3_000)]
+    fill(*values)
+    reading, writing = os.pipe()
+    name, *options = command.split()
+    running = quoth.start(name, topic, *options, "--cursor", str(path), "--format", "raw", stdout=writing)
+    os.close(writing)
+    eventually(lambda: in_pipe(reading) > 2**15, "the pipe fills")
+    taken = os.read(reading, 5_000)
+    eventually(lambda: in_pipe(reading) > 2**15, "it fills again")
+    os.kill(running.process.pid, signal.SIGSTOP)
+    running.wait_until_stopped()
+    taken += drained(reading)
+    os.close(reading)
+    os.kill(running.process.pid, signal.SIGCONT)
+    ended = running.end()
+    assert (ended.status, ended.err) == (0, "")
+    assert taken.endswith(b"\n"), "the pipe took a part of a line"
+    written = taken.count(b"\n")
+    assert 0 < written < len(values)
+    assert quoth("read", topic, "--cursor", str(path), "--format", "raw").out.split() == values[written:]
+
+
+def test_idle_tail_whose_reader_ends_has_saved_its_cursor(
+    quoth: Command, topic: str, fill: Fill, path: Path
+) -> None:
+    (pointer,) = fill(b"one")
+    tail = quoth.start("tail", topic, "--after", "0", "--cursor", str(path))
+    assert tail.line().endswith("one")
+    assert tail.process.stdout is not None
+    tail.process.stdout.close()
+    tail.process.stdout = None
+    assert tail.end() == (0, b"", "")
+    assert after(path, topic) == pointer
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", ["tail --after 0 --limit 2", "read"])
+def test_records_that_could_not_be_written_are_not_done(
+    quoth: Command, topic: str, fill: Fill, path: Path, command: str
+) -> None:
+    fill(b"1", b"2")
+    name, *options = command.split()
+    with open("/dev/full", "wb") as full:
+        ended = quoth.start(name, topic, *options, "--cursor", str(path), stdout=full).end()
+    assert (ended.status, len(ended.err.splitlines())) == (1, 2), ended.err
+    assert quoth("read", topic, "--cursor", str(path), "--format", "raw").out == b"1\n2\n"
+
+
+@needs_strace
+def test_burst_of_records_saves_the_cursor_a_few_times(
+    broker: BrokerProcess, fill: Fill, topic: str, path: Path
+) -> None:
+    """The file is not synced for each of 100,000 records."""
+    fill(*[b"x"] * 100_000)
+    trace = path.with_name("trace")
+    line = ("--url", broker.url, "tail", topic, "--after", "0", "--limit", "100000", "--cursor", str(path))
+    command = [*traced(trace), *COMMAND, *line, "--format", "raw"]
+    ended = subprocess.run(command, capture_output=True, timeout=COMMAND_S, check=True)
+    assert ended.stdout == b"x\n" * 100_000
+    renames = [call for call in calls_in(trace) if call.name == "rename" and call.path == str(path)]
+    assert 1 <= len(renames) <= 10
+
+
+def test_kills_at_any_time_skip_no_record(
+    quoth: Command, topic: str, fill: Fill, path: Path, rng: random.Random
+) -> None:
+    """Only records that a run has written and not saved come again in the next one, in order."""
+    values = [b"%06d" % number for number in range(60_000)]
+    fill(*values)
+    runs: list[list[bytes]] = []
+    for _ in range(times(5, 40)):
+        out = path.with_name("out")
+        with out.open("wb") as file:
+            running = quoth.start(
+                "tail", topic, "--since", "-1h", "--cursor", str(path), "--format", "raw", stdout=file
+            )
+            seen = runs[-1][-1] if runs else b""
+            eventually(lambda: out.stat().st_size or seen == values[-1], "it writes")  # noqa: B023
+            pause(rng.uniform(0, 0.05))
+            os.kill(running.process.pid, signal.SIGKILL)
+            running.process.wait()
+        lines = out.read_bytes().split(b"\n")[:-1]
+        if lines:
+            runs.append(lines)
+    out_of_all = [*runs, quoth("read", topic, "--cursor", str(path), "--format", "raw").out.split()]
+    end = 0
+    for lines in filter(None, out_of_all):
+        start = int(lines[0])
+        assert start <= end, "some were left out"
+        assert lines == values[start : start + len(lines)]
+        end = max(end, start + len(lines))
+    assert end == len(values)
+
+
+@pytest.mark.parametrize("command", ["read", "tail"])
+def test_file_that_is_no_cursor_is_refused_and_stays(
+    quoth: Command, topic: str, fill: Fill, tmp_path: Path, command: str
+) -> None:
+    fill(b"1")
+    damaged = tmp_path / "damaged"
+    damaged.write_text("1795336996547604")
+    newer = tmp_path / "newer"
+    newer.write_text(json.dumps({"cursor": 99, "topics": {}}))
+    for name, code, status in [
+        (damaged, "damaged", 1),
+        (newer, "unsupported_version", 1),
+        (tmp_path, "bad_request", 2),
+        (tmp_path / "nowhere" / "file", "not_found", 3),
+    ]:
+        content = name.read_bytes() if name.is_file() else b""
+        told = quoth(command, topic, "--cursor", str(name))
+        happened, _ = told.refused(status)
+        assert happened.startswith(f"quoth: {code}: {name}"), told
+        assert (name.read_bytes() if name.is_file() else b"") == content
+
+
+def test_second_command_on_a_cursor_is_refused(quoth: Command, topic: str, fill: Fill, path: Path) -> None:
+    fill(b"1")
+    tail = quoth.start("tail", topic, "--after", "0", "--cursor", str(path), "--format", "raw")
+    assert tail.line() == "1"
+    told = quoth("read", topic, "--cursor", str(path))
+    assert (told.status, told.out) == (1, b"")
+    assert told.err.startswith(f"quoth: locked: {path} is in use by process {tail.process.pid}\n")
+    assert tail.end(signal.SIGKILL).status == -signal.SIGKILL
+    assert quoth("read", topic, "--cursor", str(path)).status == 0

@@ -1,0 +1,145 @@
+"""Forwarding over a slow link, or to a broker that refuses for a while: each record arrives once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import quoth
+from kit.broker.brokers import BrokerProcess
+from kit.broker.peers import Context
+from kit.broker.proxies import Meddler, Wire
+from quoth import Client, QuothError
+from quoth.core import adaptive_timeout
+from quoth.core.adaptive_timeout import (
+    PATIENCE_MAX_S,
+    PATIENCE_S,
+    WINDOW_BYTES,
+    WINDOW_BYTES_MAX,
+    AdaptiveTimeout,
+)
+from quoth.forward import forwarder
+from quoth.forward.forwarder import Forwarder, ForwardingProgress, LostRecords
+from quothcli.commands.records.forward import LogSource
+from quothlog import Log
+from quothwire.errors import error
+from quothwire.protocol.binary_codec import Call
+from quothwire.protocol.messages import Operation
+
+SIZE = 300_000
+REFUSALS = 8
+"""In a row: more than it takes until a pause is as long as it gets."""
+RATE = 150_000
+
+
+class Watching:
+    """Counts events."""
+
+    def __init__(self) -> None:
+        self.waited: list[str] = []
+        self.pauses: list[float] = []
+        self.records = 0
+
+    def repeats(self, code: str) -> int:
+        """Count the last waits in a row for this code."""
+        return sum(1 for _ in takewhile(lambda waited: waited == code, reversed(self.waited)))
+
+    def forwarded(self, records: int, size: int) -> None:
+        """See `Events`."""
+        self.records += records
+
+    def waits(self, problem: QuothError, seconds: float) -> None:
+        """See `Events`."""
+        self.waited.append(problem.code)
+        self.pauses.append(seconds)
+
+    def lost(self, losses: LostRecords) -> None:
+        """See `Events`."""
+        raise AssertionError(losses)
+
+    def began_anew(self, text: str) -> None:
+        """See `Events`."""
+        raise AssertionError(text)
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[Wire]:
+    """A link on which a batch takes two seconds."""
+    with Wire(broker.url) as wire:
+        wire.rate = RATE
+        yield wire
+
+
+def test_batches_slower_than_the_timeout_arrive_once(
+    wire: Wire, broker: BrokerProcess, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adaptive_timeout, "PATIENCE_S", 0.4)
+    values = [bytes([number]) * SIZE for number in range(3)]
+    with Log.open(tmp_path / "log") as log:
+        for value in values:
+            log.append(value)
+    watching = Watching()
+    saved: list[ForwardingProgress] = []
+    with Client(wire.url, None, 20.0) as slow:
+        Forwarder(
+            LogSource(tmp_path / "log"), slow, topic, standing=None, save=saved.append, events=watching
+        ).run(until_end=True)
+    assert watching.waited, "it was slow"
+    assert saved[-1].ordinal == 3
+    assert wire.passed < 3 * SIZE * len(values)
+    with quoth.connect(broker.url) as client:
+        assert [message.value for message in client.read(topic)] == values
+
+
+@pytest.mark.parametrize("code", ["busy", "recovering", "stopping", "disk_low"])
+def test_pauses_after_refusals_of_an_outage_stay_short(
+    context: Context,
+    broker: BrokerProcess,
+    tmp_path: Path,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+) -> None:
+    """The pauses after other refusals grow."""
+    clock = SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic)
+    monkeypatch.setattr(forwarder, "time", clock)
+    with Log.open(tmp_path / "log") as log:
+        log.append(b"value")
+    watching = Watching()
+
+    def refuse(call: Call) -> QuothError | bool:
+        if call.operation is not Operation.HELLO and watching.repeats(code) < REFUSALS:
+            return error(code, "of the test")
+        return False
+
+    with Meddler(context, broker.url) as meddler, Client(meddler.url, None, 0.25) as client:
+        meddler.on_request = refuse
+        Forwarder(
+            LogSource(tmp_path / "log"), client, topic, standing=None, save=lambda _: None, events=watching
+        ).run(until_end=True)
+    passing = {code, "timed_out", "disconnected"}
+    assert {*watching.waited} <= passing, "the deadline may pass before it is connected, or answered"
+    most = 5.0 if code == "disk_low" else 1.0
+    assert most / 2 <= max(watching.pauses) <= most
+    with quoth.connect(broker.url) as reader:
+        assert [message.value for message in reader.read(topic)] == [b"value"]
+
+
+def test_quick_answers_open_the_window_and_slow_ones_make_patient() -> None:
+    learnt = AdaptiveTimeout()
+    assert (learnt.seconds, learnt.window) == (PATIENCE_S, WINDOW_BYTES)
+    for _ in range(20):
+        learnt.acknowledged(0.01)
+    assert (learnt.seconds, learnt.window) == (PATIENCE_S, WINDOW_BYTES_MAX)
+    learnt.acknowledged(100.0)
+    assert (learnt.seconds, learnt.window) == (400.0, WINDOW_BYTES_MAX // 2)
+    for _ in range(20):
+        learnt.expired()
+    assert (learnt.seconds, learnt.window) == (PATIENCE_MAX_S, 0)
+    learnt.acknowledged(0.01)
+    assert (learnt.seconds, learnt.window) == (PATIENCE_S, WINDOW_BYTES)

@@ -1,0 +1,271 @@
+"""`quoth read`, `quoth get` and `quoth tail` print records; pipes close, Ctrl-C ends them."""
+
+from __future__ import annotations
+
+import base64
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.broker.brokers import BrokerProcess, StartBroker
+from kit.broker.peers import Peers
+from kit.deadlines import DEADLINE_S, eventually
+from kit.disk.damage import with_headers
+from kit.machine.commands import COMMAND, Command, Running
+from kit.machine.screens import Screen
+from quothwire import batch
+from quothwire import pointer as pointers
+from quothwire.headers import encode_headers
+from quothwire.protocol.messages import Publish
+
+Fill = Callable[..., list[int]]
+
+
+# -- read and get -----------------------------------------------------------------------------------
+
+
+def test_read_prints_every_format(quoth: Command, topic: str, fill: Fill) -> None:
+    (pointer,) = fill(b"caf\xc3\xa9")
+    time = pointers.to_text(pointer)
+    assert quoth("read", topic).lines == [f"{pointer}\t{time}\tcafé"]
+    assert quoth("read", topic, "--format", "raw").out == "café\n".encode()
+    (found,) = quoth("read", topic, "--format", "json").objects
+    assert found == {
+        "topic": topic, "pointer": pointer, "time": time, "key": None, "value": "café", "headers": {},
+    }  # fmt: skip
+
+
+def test_read_begins_and_ends_where_options_say(quoth: Command, topic: str, fill: Fill) -> None:
+    first = fill(*(b"%d" % number for number in range(5)))
+    second = fill(*(b"%d" % number for number in range(5, 10)))
+    stamps = [*first, *second]
+
+    def read(*options: str) -> str:
+        told = quoth("read", topic, "--format", "raw", *options)
+        assert told.status == 0, told
+        return "".join(told.lines)
+
+    assert read() == "0123456789"
+    assert read("--after", str(stamps[2])) == "3456789"
+    assert read("--since", str(stamps[2])) == "23456789"
+    assert read("--since", pointers.to_text(stamps[7])) == "789"
+    assert read("--since", "-1h", "--until", str(stamps[6])) == "012345"
+    assert read("--until", "-1h") == ""
+    assert read("--limit", "3") == "012"
+    assert read("--after", str(stamps[1]), "--limit", "5") == "23456"
+    assert read("--limit", "0") == ""
+
+
+def test_pointer_above_the_newest_record_is_reported_and_a_time_is_not(
+    quoth: Command, topic: str, fill: Fill
+) -> None:
+    (pointer,) = fill(b"value")
+    told = quoth("read", topic, "--after", str(pointer + 5))
+    text = f"what is read begins at pointer {pointer + 6}, above the newest record, {pointer}"
+    assert (told.status, told.lines, told.err) == (0, [], f"quoth: topic {topic!r}: {text}\n")
+    told = quoth("read", topic, "--since", "2100-01-01")
+    assert (told.status, told.lines, told.err) == (0, [], "")
+
+
+def test_read_prints_more_records_than_one_reply_holds(quoth: Command, topic: str, fill: Fill) -> None:
+    values = [b"%07d" % number + b"x" * 93 for number in range(30_000)]
+    fill(*values)
+    assert quoth("read", topic, "--format", "raw").out == b"\n".join(values) + b"\n"
+    assert len(quoth("read", topic, "--limit", "25001").lines) == 25_001
+
+
+def test_trimmed_records_in_the_middle_of_a_tail_are_reported(
+    start_broker: StartBroker, running: list[Running], peers: Peers, topic: str
+) -> None:
+    broker = start_broker()
+    fast, quoth = peers.fast(broker), Command(broker.url, running)
+    assert quoth("topic", "create", topic, "--count-limit", "2").status == 0
+    fast.publish(topic, [b"0", b"1"])
+    tail = quoth.start("tail", topic, "--after", "0", "--limit", "6", "--format", "raw")
+    assert [tail.line() for _ in range(2)] == ["0", "1"]
+    eventually(lambda: fast.status(limit=0).waits == 1, "it waits for more")
+    os.kill(tail.process.pid, signal.SIGSTOP)
+    acks = [fast.publish(topic, [b"%d" % row, b"%d" % (row + 1)]) for row in (2, 4, 6, 8)]
+    assert quoth("topic", "trim", topic, "--before", str(acks[-1].first), "--yes").status == 0
+    told = tail.end(signal.SIGCONT)
+    assert (told.status, told.lines) == (0, ["2", "3", "8", "9"])
+    assert told.err == (
+        f"quoth: 4 records gone, trimmed: behind pointer {acks[0].last}, "
+        f"resumes at pointer {acks[-1].first}, ordinals 4 to 7\n"
+    )
+
+
+def test_get_takes_a_pointer_or_a_time(quoth: Command, topic: str, fill: Fill) -> None:
+    stamps = fill(b"one", b"two", b"three")
+    assert quoth("get", topic, str(stamps[1]), "--format", "raw").out == b"two\n"
+    assert quoth("get", topic, pointers.to_text(stamps[2]), "--format", "raw").out == b"three\n"
+    happened, _ = quoth("get", topic, str(stamps[2] + 1)).refused(3)
+    assert happened.startswith("quoth: unknown_record: ")
+
+
+@pytest.mark.parametrize("command", [("read",), ("get", "7"), ("topic", "info")], ids=lambda words: words[0])
+def test_topic_that_does_not_exist_is_refused(quoth: Command, command: tuple[str, ...]) -> None:
+    before, after = (command, ()) if command[0] == "topic" else (command[:1], command[1:])
+    happened, _ = quoth(*before, "no-such-topic", *after).refused(3)
+    assert happened.startswith("quoth: unknown_topic: ")
+
+
+def test_headers_that_cannot_be_decoded_are_printed_as_bytes(
+    quoth: Command, broker: BrokerProcess, peers: Peers, topic: str, fill: Fill
+) -> None:
+    """An older broker stored them."""
+    good, bad = encode_headers({"n": b"0123"}), b"\x81\xa1n\xa5te\x1bt!"
+    published = peers.fast(broker).call(Publish(), topic, batch.encode([b"a", b"b"], headers=[b"", good]))
+    with_headers(broker.topics_directory, published.log, good, bad)
+    fill(b"d")
+    problem = "the record's headers are no map of text to binary: the value of 'n' is text, not binary"
+    for command in (("read", topic), ("tail", topic, "--after", "0", "--limit", "3")):
+        told = quoth(*command, "--format", "raw")
+        assert (told.status, told.out, told.err) == (0, b"a\nb\nd\n", ""), told
+        _, found, _ = quoth(*command, "--format", "json").objects
+        assert (found["value"], found["headers"], found["headers_problem"]) == ("b", {}, problem)
+        assert base64.b64decode(found["raw_headers_base64"]) == bad
+        _, line, _ = quoth(*command, "--format", "text").lines
+        assert line.endswith(f"\tb\t({problem}: \\x81\\xa1n\\xa5te\\x1bt!)")
+        template = "{value}|{headers_problem}|{raw_headers}|{raw_headers!raw}"
+        lines = quoth(*command, "--template", template).out.split(b"\n")
+        assert lines == [
+            b"a|||", rf"b|{problem}|\x81\xa1n\xa5te\x1bt!|".encode() + bad, b"d|||", b""
+        ]  # fmt: skip
+    screen = Screen(24, 200)
+    running = screen.show(quoth, "tail", topic, "--after", "0", "--limit", "3")
+    screen.wait_for_end()
+    assert subprocess.Popen.wait(running.process, DEADLINE_S) == 0
+    screen.close()
+    _, _, line, _ = screen.lines
+    assert line.endswith(f"  b  ({problem}: \\x81\\xa1n\\xa5te\\x1bt!)")
+
+
+# -- tail -------------------------------------------------------------------------------------------
+
+
+def test_tail_ends_after_n_records(quoth: Command, topic: str, fill: Fill) -> None:
+    stamps = fill(b"one", b"two", b"three")
+    assert quoth("tail", topic, "--after", "0", "--limit", "2", "--format", "raw").out == b"one\ntwo\n"
+    assert quoth("tail", topic, "--since", str(stamps[1]), "--limit", "1", "--format", "raw").out == b"two\n"
+    (found,) = quoth("tail", topic, "--after", str(stamps[1]), "--limit", "1", "--format", "json").objects
+    assert found["value"] == "three"
+
+
+def test_tail_begins_now(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"old")
+    tail = quoth.start("tail", topic, "--limit", "1", "--format", "raw")
+    eventually(lambda: fill(b"new") and tail.process.poll() is not None, "tail prints what is published")
+    assert tail.end().out == b"new\n"
+
+
+def test_tail_waits_for_a_topic(quoth: Command, topic: str, fill: Fill) -> None:
+    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
+    fill(b"one")
+    assert tail.line() == "one"
+    fill(b"two")
+    assert tail.line() == "two"
+    ended = tail.end(signal.SIGINT)
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_tail_ends_when_its_topic_is_deleted(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
+    assert tail.line() == "one"
+    assert quoth("topic", "rm", topic, "--yes").status == 0
+    ended = tail.end()
+    assert ended.status == 3
+    assert ended.err.startswith("quoth: unknown_topic: ")
+
+
+# -- the reader of the output -----------------------------------------------------------------------
+
+
+def close(running: Running) -> None:
+    """Close the reading end of the output of a command."""
+    assert running.process.stdout is not None
+    running.process.stdout.close()
+    running.process.stdout = None
+
+
+def test_idle_tail_ends_silently_when_its_reader_ends(quoth: Command, topic: str, fill: Fill) -> None:
+    """As in `quoth tail x | head -1`."""
+    fill(b"one")
+    tail = quoth.start("tail", topic, "--after", "0")
+    assert tail.line().endswith("one")
+    close(tail)
+    ended = tail.end()
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_read_ends_silently_when_its_reader_ends(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(*[b"x" * 1_000] * 5_000)
+    read = quoth.start("read", topic)
+    assert read.line()
+    close(read)
+    ended = read.end()
+    assert (ended.status, ended.err) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["read", "tail --limit 1 --after 0", "topic info"])
+def test_pipe_without_a_reader_ends_it_silently(quoth: Command, topic: str, fill: Fill, command: str) -> None:
+    fill(b"one")
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = quoth.start(*command.split(), topic, stdout=writing).end()
+    os.close(writing)
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_stderr_without_a_reader_ends_nothing(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    reading, writing = os.pipe()
+    os.close(reading)
+    options = ["--merge", "--watermark", "--after", "0", "--limit", "2", "--format", "raw"]
+    tail = quoth.start("tail", topic, *options, stderr=writing)
+    os.close(writing)
+    assert tail.line() == "one"
+    fill(b"two")
+    assert tail.line() == "two"
+    assert tail.end().status == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", ["read", "tail --limit 1 --after 0"])
+def test_full_disk_fails_it(quoth: Command, topic: str, fill: Fill, command: str) -> None:
+    fill(b"one")
+    with open("/dev/full", "wb") as full:
+        ended = quoth.start(*command.split(), topic, stdout=full).end()
+    assert ended.status == 1
+    assert len(ended.err.splitlines()) == 2, ended.err
+
+
+def test_closed_stdout_ends_it_silently(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "--url", quoth.url, "read", topic]
+    ended = subprocess.run(shell, capture_output=True, timeout=20)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_records_are_handed_on_at_once(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(b"one")
+    tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
+    assert tail.process.stdout is not None
+    ready, _, _ = select.select([tail.process.stdout], [], [], 20)
+    assert ready
+    assert tail.line() == "one"
+    tail.end(signal.SIGINT)
+
+
+def test_interrupted_read_fails_silently(quoth: Command, topic: str, fill: Fill) -> None:
+    fill(*[b"x" * 1_000] * 5_000)
+    read = quoth.start("read", topic)
+    assert read.line()
+    ended = read.end(signal.SIGINT)
+    assert (ended.status, ended.err) == (130, "")

@@ -1,0 +1,332 @@
+"""`quoth tail`: the last records, filters, a broker that is not there yet, columns on a terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+import quoth as library
+from kit.broker.brokers import BrokerProcess, StartBroker, free_port
+from kit.broker.peers import Context
+from kit.deadlines import DEADLINE_S, eventually
+from kit.disk.damage import stored_batches, zero
+from kit.machine.commands import Command, Running
+from kit.machine.screens import Screen
+from quoth import Client, Cursor
+from quothwire import pointer as pointers
+
+Fill = Callable[..., list[int]]
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[Client]:
+    """A client that publishes."""
+    with library.connect(broker.url) as client:
+        yield client
+
+
+def numbers(count: int, begin: int = 0) -> list[bytes]:
+    """Make values of numbers."""
+    return [b"%d" % number for number in range(begin, begin + count)]
+
+
+# -- the last records -------------------------------------------------------------------------------
+
+
+def test_tail_begins_with_the_last_records_and_goes_on(quoth: Command, client: Client, topic: str) -> None:
+    """As `tail -n 8 -f` does. Batches of three, so that the eighth last lies inside of one."""
+    for begin in range(0, 30, 3):
+        client.publish(topic, numbers(3, begin))
+    tail = quoth.start("tail", topic, "-n", "8", "--format", "raw")
+    assert [tail.line() for _ in range(8)] == [str(number) for number in range(22, 30)]
+    client.publish(topic, b"new")
+    assert tail.line() == "new"
+    assert tail.end(signal.SIGINT) == (0, b"", "")
+
+
+def test_tail_of_more_records_than_there_are_prints_all(quoth: Command, client: Client, topic: str) -> None:
+    """Trimmed records are not reported as a gap."""
+    client.publish(topic, b"old")
+    client.roll(topic)
+    client.trim(topic, client.publish(topic, numbers(3)).first)
+    assert quoth("tail", topic, "-n", "8", "--limit", "3", "--format", "raw") == (0, b"0\n1\n2\n", "")
+    tail = quoth.start("tail", topic, "-n", "0", "--limit", "1", "--format", "raw")
+    eventually(
+        lambda: client.publish(topic, b"new") and tail.process.poll() is not None, "it prints what is new"
+    )
+    assert tail.end() == (0, b"new\n", "")
+
+
+def test_last_records_of_several_topics_are_of_each_or_of_all_merged(
+    quoth: Command, client: Client, topic: str
+) -> None:
+    names = [f"{topic}.{letter}" for letter in "ab"]
+    for number, value in enumerate(numbers(20)):
+        client.publish(names[number % 3 == 0], value)
+    line = ("tail", f"{topic}.*", "-n", "4", "--format", "raw")
+    expected = [value.decode() for number, value in enumerate(numbers(20)) if number % 3 == 0][-4:]
+    expected += [value.decode() for number, value in enumerate(numbers(20)) if number % 3][-4:]
+    assert sorted(quoth(*line, "--limit", "8").lines) == sorted(expected)
+    assert quoth(*line, "--merge", "--limit", "4").lines == ["16", "17", "18", "19"]
+
+
+@pytest.fixture
+def damage(start_broker: StartBroker) -> Callable[[Iterable[int]], str]:
+    """Damage some of five batches of two records, in segments of two batches; returns the broker's URL."""
+
+    def damage(numbers_of_batches: Iterable[int]) -> str:
+        broker = start_broker()
+        with library.connect(broker.url) as client:
+            log_id = client.create_topic("t", count_limit=4).log
+            for begin in range(0, 10, 2):
+                client.publish("t", numbers(2, begin))
+            client.roll("t")
+        assert broker.terminate() == 0
+        stored = stored_batches(broker.topics_directory, log_id)
+        for path, start, end, _ in map(stored.__getitem__, numbers_of_batches):
+            zero(path, start, end)
+        return broker.restart().url
+
+    return damage
+
+
+DAMAGED: dict[str, tuple[tuple[int, ...], int, str, str]] = {
+    # which batches are damaged, -n: values that are printed, what is reported to be damaged
+    "oldest": ((0, 1), 4, "7 8 9 new", ""),
+    "oldest, and some of them are asked for": ((0, 1), 9, "4 5 6 7 8 9 new", "4 records"),
+    "oldest, and all are asked for": ((0, 1), 20, "4 5 6 7 8 9 new", "4 records"),
+    "in the middle": ((3,), 6, "5 8 9 new", "2 records"),
+    "newest": ((4,), 4, "7 new", "2 records"),
+    "all": ((0, 1, 2, 3, 4), 3, "new", "an unknown number of records"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_damaged_records_count_among_the_last_ones(
+    damage: Callable[[Iterable[int]], str], alone: Command, what: str
+) -> None:
+    batches, number, values, missing = DAMAGED[what]
+    url = damage(batches)
+    with library.connect(url) as client:
+        client.publish("t", b"new")
+    options = ("-n", str(number), "--limit", str(len(values.split())), "--format", "raw", "--url", url)
+    status, out, said = alone("tail", "t", *options, seconds=DEADLINE_S)
+    assert out.decode().split() == values.split()
+    assert (status, said.count("\n")) == ((1, 1) if missing else (0, 0)), said
+    assert said.startswith(f"quoth: {missing} gone, damaged: " if missing else "")
+
+
+@pytest.mark.parametrize("batches", [(4,), (0, 1, 2, 3, 4)], ids=["newest", "all"])
+def test_none_of_the_last_records_begins_behind_damage(
+    damage: Callable[[Iterable[int]], str], alone: Command, tmp_path: Path, batches: tuple[int, ...]
+) -> None:
+    url, path = damage(batches), tmp_path / "cursor"
+    options = ("-n", "0", "--limit", "1", "--cursor", str(path), "--format", "raw", "--url", url)
+    tail = alone.start("tail", "t", *options)
+    eventually(path.exists, "it has found where to begin")
+    with library.connect(url) as client:
+        client.publish("t", b"new")
+    assert tail.end() == (0, b"new\n", "")
+
+
+def test_known_cursor_wins_over_the_last_records(
+    quoth: Command, fill: Fill, topic: str, tmp_path: Path
+) -> None:
+    fill(*numbers(5))
+    line = ("tail", topic, "-n", "3", "--cursor", str(tmp_path / "cursor"), "--limit", "1", "--format", "raw")
+    first, *later = [quoth(*line) for _ in range(3)]
+    assert [one.lines for one in (first, *later)] == [["2"], ["3"], ["4"]]
+    said = f"{tmp_path / 'cursor'} says where to go on; -n, --after and --since say where a new file begins"
+    assert (first.err, {one.err for one in later}) == ("", {f"quoth: {said}\n"})
+
+
+# -- filters ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["read", "tail --after 0"])
+def test_filters_choose_records(quoth: Command, client: Client, topic: str, command: str) -> None:
+    client.publish(
+        topic,
+        [b"one", b"two \xff", b"three", b"ONE", b"end"],
+        key=[b"k", b"k", None, b"\xc3\xa9", b"kk"],
+        headers=[{"a": b"1"}, {"a": b"2", "b": b""}, {}, {"b": b"x=y"}, {}],
+    )
+    name, *options = command.split()
+
+    def found(*filters: str, limit: int = 1) -> list[str]:
+        told = quoth(name, topic, *options, *filters, "--limit", str(limit), "--template", "{value}")
+        assert told.status == 0, told
+        return told.lines
+
+    assert found("--key", "k", limit=2) == ["one", r"two \xff"]
+    assert found("--key", "é") == ["ONE"]
+    assert found("--grep", "(?i)^one$", limit=2) == ["one", "ONE"]
+    assert found("--grep", r"\udcff") == [r"two \xff"]
+    assert found("--grep", "o \udcff") == [r"two \xff"], "the byte as it is"
+    assert found("--header", "a", limit=2) == ["one", r"two \xff"]
+    assert found("--header", "a=2") == [r"two \xff"]
+    assert found("--header", "b=x=y") == ["ONE"]
+    assert found("--header", "a", "--header", "b=") == [r"two \xff"]
+    assert found("--key", "k", "--grep", "two") == [r"two \xff"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("[ä]", "ä"),
+        ("^.$", "é 日 ä …"),
+        ("(?i)^É", "é"),
+        (r"^\W+$", "…"),
+        (r"^\w+$", "é 日 ä öl"),
+        (r"\xe4", "ä"),
+    ],
+)
+def test_values_are_searched_by_characters(
+    quoth: Command, client: Client, topic: str, expression: str, expected: str
+) -> None:
+    client.publish(topic, [text.encode() for text in ("é", "日", "ä", "öl", "…")])
+    told = quoth("read", topic, "--grep", expression, "--format", "raw")
+    assert (told.status, told.out.decode().split(), told.err) == (0, expected.split(), "")
+
+
+def test_filtered_records_are_done_for_the_cursor(
+    quoth: Command, fill: Fill, topic: str, tmp_path: Path
+) -> None:
+    stamps = fill(*numbers(6))
+    path = tmp_path / "cursor"
+    line = ("read", topic, "--cursor", str(path), "--grep", "[24]", "--format", "raw")
+
+    def after() -> int | None:
+        with Cursor(path) as cursor:
+            return cursor.after(topic)
+
+    assert quoth(*line, "--limit", "1").out == b"2\n"
+    assert after() == stamps[2], "what comes behind the last one was not looked at"
+    assert quoth(*line).out == b"4\n"
+    assert after() == stamps[-1]
+
+
+# -- a broker that is not there yet -----------------------------------------------------------------
+
+
+def test_tail_waits_for_a_broker_and_names_it(start_broker: StartBroker, alone: Command) -> None:
+    url = f"tcp://127.0.0.1:{(port := free_port())}"
+    tail = alone.start("tail", "t", "--after", "0", "--limit", "1", "--format", "raw", "--url", url)
+    assert tail.process.stderr is not None
+    said = tail.process.stderr.readline().decode()
+    assert said.startswith("quoth: ")
+    assert url in said
+    assert "waiting for it" in said
+    broker = start_broker(port=port)
+    assert tail.process.stderr.readline().decode() == f"quoth: the broker at {url} answers\n"
+    with library.connect(broker.url) as client:
+        client.publish("t", b"hello")
+    assert tail.end() == (0, b"hello\n", "")
+
+
+def test_tail_with_no_wait_fails_without_a_broker(alone: Command) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}"
+    happened, _ = alone("tail", "t", "--no-wait", "--url", url, "--timeout", "0.2").refused(4)
+    assert happened.startswith("quoth: disconnected: ")
+
+
+def test_tail_that_waits_for_a_broker_can_be_interrupted(alone: Command, context: Context) -> None:
+    port = free_port()
+    tail = alone.start("tail", "t", "--url", f"tcp://127.0.0.1:{port}")
+    assert tail.process.stderr is not None
+    assert b"waiting for it" in tail.process.stderr.readline()
+    with context.socket(zmq.ROUTER) as silent:
+        silent.bind(f"tcp://127.0.0.1:{port}")
+        assert silent.poll(int(DEADLINE_S * 1_000)), "it asks, so it has made all of its sockets"
+        assert tail.end(signal.SIGINT) == (0, b"", "")
+
+
+# -- a terminal -------------------------------------------------------------------------------------
+
+
+def shown(screen: Screen, running: Running) -> list[str]:
+    """Return the lines of a terminal of 80 columns after a command has ended, without colours."""
+    screen.wait_for_end()
+    assert subprocess.Popen.wait(running.process, DEADLINE_S) == 0
+    screen.close()
+    return screen.lines
+
+
+def test_terminal_shows_columns(quoth: Command, client: Client, topic: str) -> None:
+    ack = client.publish(
+        topic,
+        [b"one", b"two\n\xe2\x80\xae", b"three"],
+        key=[b"customer-1", None, b"c-2"],
+        headers={"h": b"\x9b"},
+    )
+    texts = map(pointers.to_text, range(ack.first, ack.last + 1))
+    (date, *_), times = zip(*(text.split("T") for text in texts), strict=True)
+    screen = Screen(24, 80)
+    lines = shown(screen, screen.show(quoth, "tail", topic, "-n", "3", "--limit", "3"))
+    assert lines == [
+        f"--- {date} UTC ---",
+        f"{times[0][:12]}  customer-1  one  h=\\x9b",
+        f"{times[1][:12]}              two\\n\\u202e  h=\\x9b",
+        f"{times[2][:12]}  c-2         three  h=\\x9b",
+    ]
+    assert "\x1b[36mcustomer-1\x1b[0m" in screen.seen
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
+def test_terminal_without_colours_gets_none(
+    quoth: Command, fill: Fill, topic: str, environment: dict[str, str]
+) -> None:
+    fill(b"one")
+    screen = Screen(24, 80, environment)
+    _, line = shown(screen, screen.show(quoth, "tail", topic, "-n", "1", "--limit", "1"))
+    assert line.endswith("  one")
+    assert "\x1b" not in screen.seen
+
+
+def test_terminal_shows_pointers_and_topics_on_demand(quoth: Command, fill: Fill, topic: str) -> None:
+    (pointer,) = fill(b"one")
+    screen = Screen(24, 80)
+    tail = screen.show(quoth, "tail", topic, f"{topic}-not-yet", "-n", "1", "--limit", "1", "--pointers")
+    _, line = shown(screen, tail)
+    parts = line.split()
+    assert (parts[0], parts[2:]) == (str(pointer), [topic, "one"])
+
+
+@pytest.mark.parametrize("options", [("--format", "text"), ("--template", "{pointer}\t{time}\t{value}")])
+def test_terminal_gets_a_chosen_format_as_a_pipe_does(
+    quoth: Command, fill: Fill, topic: str, options: tuple[str, str]
+) -> None:
+    fill(b"one")
+    piped = quoth("tail", topic, "-n", "1", "--limit", "1", *options).lines
+    screen = Screen(24, 80)
+    assert shown(screen, screen.show(quoth, "tail", topic, "-n", "1", "--limit", "1", *options)) == piped
+
+
+# -- progress ---------------------------------------------------------------------------------------
+
+
+def test_progress_bar_never_shares_a_line_with_output(
+    quoth: Command, broker: BrokerProcess, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """On one terminal for stdout and stderr, the bar is erased before a line and drawn again below."""
+    names = [f"{topic}.{letter}" for letter in "abc"]
+    for name in names:
+        client.publish(name, [b"x" * 1_000] * 1_000)
+    screen = Screen(24, 80)
+    folder = str(tmp_path / "saved")
+    options = [word for name in names for word in ("--topic", name)]
+    backup = screen.show(quoth, "backup", str(broker.directory), folder, *options, errors=True)
+    screen.wait_for_end()
+    assert subprocess.Popen.wait(backup.process, DEADLINE_S) == 0
+    screen.close()
+    assert "copying  [" in screen.seen
+    rows = [row.rpartition("\r\x1b[2K")[2] for row in screen.seen.replace("\r\n", "\n").split("\n")]
+    assert all("copying  [" not in row for row in rows), "a bar was not erased before a line"
+    assert [row.partition(":")[0] for row in rows if topic in row] == names
+    assert os.path.isdir(folder)

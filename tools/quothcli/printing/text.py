@@ -1,0 +1,95 @@
+"""Values as text for people: one line each, without characters that would disturb a terminal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+from quothwire import pointer as pointers
+from quothwire.text.quantity import format_size, format_span
+
+CONTROLS = (*range(32), *range(127, 160))
+"""C0, DEL and C1: a terminal takes them for commands."""
+REORDERING = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""Characters by which a terminal shows a text in another order than it has, and Unicode's ends of lines."""
+_ESCAPED = (
+    {code: f"\\x{code:02x}" for code in CONTROLS}
+    | {code: f"\\u{code:04x}" for code in REORDERING}
+    | {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
+)
+_LAID_OUT = {code: text for code, text in _ESCAPED.items() if chr(code) not in "\t\n"}
+HARMFUL = re.compile(f"[{''.join(map(chr, (*CONTROLS, *REORDERING)))}]")
+"""Matches any of both."""
+
+
+def shown(value: bytes) -> str:
+    """Decode bytes for a terminal, in one line."""
+    return printable(value.decode("utf-8", "backslashreplace"))
+
+
+def printable(text: str) -> str:
+    """Escape the control characters of a text."""
+    return text if text.isprintable() else text.translate(_ESCAPED)
+
+
+def printable_lines(text: str) -> str:
+    """Escape the control characters of a text that was laid out here, in lines and by tabs."""
+    return text.translate(_LAID_OUT) if HARMFUL.search(text) else text
+
+
+def cells_of(text: str) -> int:
+    """Count the cells that a text takes on a terminal: 2 for a wide character, none for a combining one."""
+    return len(text) if text.isascii() else sum(map(_cells_of_character, text))
+
+
+def _cells_of_character(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def padded(text: str, width: int) -> str:
+    """Append spaces to a text, so that it takes at least so many cells of a terminal."""
+    return text + " " * (width - cells_of(text))
+
+
+def time_text(pointer: int) -> str:
+    """Format a pointer's time: `pointers.to_text` for a million records, which lie in few seconds."""
+    second, microsecond = divmod(pointer, 1_000_000)
+    return f"{_second_text(second)}.{microsecond:06d}Z"
+
+
+@lru_cache(maxsize=1_000)
+def _second_text(second: int) -> str:
+    return pointers.to_text(second * 1_000_000)[:19]
+
+
+def time_or_dash(pointer: int) -> str:
+    """Format a pointer's time, a dash for the pointer that stands before everything."""
+    return pointers.to_text(pointer) if pointer else "-"
+
+
+def counted(count: int, one: str, several: str = "") -> str:
+    """Format a number of things: 1 segment, 2,000 segments. several: the plural, unless that adds an s."""
+    return f"1 {one}" if count == 1 else f"{count:,} {several or f'{one}s'}"
+
+
+def records_text(count: int) -> str:
+    """Format a number of records."""
+    return counted(count, "record")
+
+
+def ordinals_text(first: int, count: int) -> str:
+    """Format the ordinals of records; empty if they are not known."""
+    return f", ordinals {first} to {first + count - 1}" if first >= 0 and count > 0 else ""
+
+
+def bytes_text(size: float) -> str:
+    """Format a measured number of bytes, with three digits."""
+    return format_size(size, rough=True)
+
+
+def span_text(seconds: float) -> str:
+    """Format a measured span of time, short, with the digits that matter: 1h30m, 12.3ms."""
+    return format_span(seconds, short=True, rough=True)
