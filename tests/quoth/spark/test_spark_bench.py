@@ -12,14 +12,14 @@ from kit.broker.brokers import BrokerProcess
 from kit.spark.archives import of_archive, of_topic
 from quoth import Client, QuothError
 from quoth.spark import read_topic
-from quothcli.bench.rates import Payload
-from quothcli.bench.spark.comparison import PAIRS, Plan
-from quothcli.bench.spark.figure import Figure
-from quothcli.bench.spark.rows import Rows, fill, kept_as_parquet
-from quothcli.bench.spark.tuples import TupleSource
-from quothcli.bench.spark.ways import WAYS, Meter, Place, Sample, Scene, spent
-from quothcli.bench.target import Target
-from quothcli.bench.topics import Topics
+from quothbench.load.rates import Payload
+from quothbench.load.target import Target
+from quothbench.load.topics import Topics
+from quothbench.spark.comparison import PAIRS, Plan
+from quothbench.spark.figure import Figure
+from quothbench.spark.rows import Rows, fill, kept_as_parquet
+from quothbench.spark.tuples import TupleSource
+from quothbench.spark.ways import WAYS, Meter, Place, Sample, Scene, spent
 
 COUNT = 2_500
 

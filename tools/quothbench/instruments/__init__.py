@@ -1,0 +1,1 @@
+"""Instruments: what each command measures."""
