@@ -60,7 +60,7 @@ SPARK = "client/python/quoth/spark/"  # reads segments without a broker, so it m
 ONLY_UNDER = {
     "pyspark": (SPARK, "client/python/pyspark_quoth/"),
     "pytest": ("tools/pytest_quoth/",),
-    "typer": ("tools/quothcli/", "tools/quothbench/commands/"),
+    "typer": ("tools/quothcli/", "tools/quothbench/"),
     "rich": ("tools/quothcli/",),
 }
 NEVER_UNDER = {

@@ -1,4 +1,4 @@
-"""What the tests of the benchmarks share: `quoth` as a real process, ended by its pid whatever happens."""
+"""Fixtures of the tests of the benchmarks: `quoth` as a real process, ended by its pid in any case."""
 
 from __future__ import annotations
 

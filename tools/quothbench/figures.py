@@ -1,4 +1,4 @@
-"""Figures: what a run of measurements comes to."""
+"""Figures: quantiles, spreads, and the order in which things are measured in turn."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
 class Goal(NamedTuple):
-    """What a figure has to reach: a ratio, or bytes. Of times and of memory the less is better."""
+    """The required and the desired value of a figure. Less is better for times and memory."""
 
     required: float | None = None
     aim: float | None = None
 
 
 class Spread(NamedTuple):
-    """The median of some measurements, and the smallest and largest of them."""
+    """The median, the smallest and the largest of some measurements."""
 
     median: float
     low: float
@@ -28,21 +28,21 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, measured: Sequence[float]) -> Spread:
-        """The spread of at least one measurement."""
+        """Return the spread of at least one measurement."""
         return cls(median(measured), min(measured), max(measured))
 
-
-def quantile(ascending: Sequence[float], share: float) -> float:
-    """The smallest of ascending figures that so large a share of them does not exceed; NaN of none."""
-    if not ascending:
-        return math.nan
-    return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
+    @classmethod
+    def of_ratios(cls, pairs: Sequence[tuple[float, float]]) -> Spread:
+        """Return the spread of the second figure of each pair divided by the first one."""
+        return cls.of([other / one for one, other in pairs])
 
 
 def quantiles(figures: Sequence[float]) -> dict[str, float]:
-    """The quantiles that a table shows."""
-    ascending = sorted(figures)
-    return {name: quantile(ascending, share) for name, share in QUANTILES.items()}
+    """Return the smallest figures that a share of `QUANTILES` does not exceed; NaN of none."""
+    ascending = sorted(figures) or [math.nan]
+    return {
+        name: ascending[max(0, math.ceil(share * len(ascending)) - 1)] for name, share in QUANTILES.items()
+    }
 
 
 def rotate(several: Sequence[Callable[[], Sample]], rounds: int) -> list[list[Sample]]:
@@ -58,5 +58,5 @@ def rotate(several: Sequence[Callable[[], Sample]], rounds: int) -> list[list[Sa
 def alternate(
     one: Callable[[], Sample], other: Callable[[], Sample], pairs: int
 ) -> list[tuple[Sample, Sample]]:
-    """`rotate`, for two."""
+    """Measure two things in turn, as `rotate` does."""
     return [(sample, another) for sample, another in rotate((one, other), pairs)]

@@ -1,6 +1,6 @@
-"""A report: under which conditions something was measured, then a row for each figure as soon as it is known.
+"""A report: the conditions of a measurement, then a row for each figure as soon as it is known.
 
-In JSON the conditions are the first object and every row is another one, with the same keys for every run.
+In JSON the conditions are the first object, and every row is another one with the same keys in every run.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import zmq
 
 from quothbench.figures import Spread
 from quothcli.printing.formats import Format
-from quothcli.printing.output import Printer, bytes_text
+from quothcli.printing.output import Printer
 
 _GAP = "  "
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
 class Column(NamedTuple):
-    """A figure of every row. key: in JSON. text: how people read it; the first column is a name."""
+    """A figure of every row. key: in JSON. text: prints it for people. The first column is a name."""
 
     key: str
     title: str
@@ -32,12 +32,12 @@ class Column(NamedTuple):
 
 
 def goal_columns(text: Callable[[Any], str], width: int) -> tuple[Column, Column]:
-    """The columns of a `Goal`: what is required of a figure, and what is aimed at. width: of the second."""
+    """Return the columns of a `Goal`. width: of the second one."""
     return Column("required", "required", text, 8), Column("aim", "aim", text, width)
 
 
 class Report:
-    """Prints conditions at once, rows as they come."""
+    """Prints the conditions at once, and each row when it is measured."""
 
     def __init__(
         self, printer: Printer, name: str, conditions: Mapping[str, Any], columns: Sequence[Column]
@@ -45,18 +45,18 @@ class Report:
         self._printer = printer
         self._name = name
         self._columns = columns
-        told = {**conditions, **machine()}
+        shown = {**conditions, **machine()}
         if printer.form is Format.JSON:
-            printer.object({"benchmark": name, **told})
+            printer.object({"benchmark": name, **shown})
         else:
-            for key, value in told.items():
+            for key, value in shown.items():
                 printer.line(f"{key.replace('_', ' '):<12}{value}")
             printer.line("")
             printer.line(self._line([column.title for column in columns]))
         printer.flush()
 
     def row(self, *figures: Any) -> None:
-        """Print a row: a figure for each column, None where there is none."""
+        """Print a row: a figure for each column, None where it is unknown."""
         if self._printer.form is Format.JSON:
             named = {
                 column.key: _plain(figure) for column, figure in zip(self._columns, figures, strict=True)
@@ -78,7 +78,7 @@ class Report:
 
 
 def machine() -> dict[str, str]:
-    """What a figure depends on beside the broker: processor, system, versions."""
+    """Return the conditions that every figure depends on: processor, system, versions."""
     from importlib.metadata import version  # loads much of Python's email, which --help does not need
 
     versions = ", ".join(f"{name} {version(name)}" for name in ("quoth", "pyzmq", "msgpack", "xxhash"))
@@ -89,33 +89,29 @@ def machine() -> dict[str, str]:
 
 
 def count(figure: float) -> str:
-    """A number, for people."""
+    """Print a number for people."""
     return f"{figure:,.0f}"
 
 
 def seconds(figure: float) -> str:
-    """A duration, for people."""
+    """Print a duration for people."""
     if math.isnan(figure):
         return "-"
     return f"{figure * 1e6:,.0f} us" if figure < 0.001 else f"{figure * 1e3:,.2f} ms"
 
 
 def factor(figure: float) -> str:
-    """A ratio, for people."""
+    """Print a ratio for people."""
     return f"{figure:.2f}"
 
 
 def spread(figure: Spread) -> str:
-    """The median of some ratios and how far they are apart, for people."""
+    """Print the median, the smallest and the largest of some ratios for people."""
     return f"{figure.median:.2f} ({figure.low:.2f}-{figure.high:.2f})"
 
 
-size = bytes_text
-"""A number of bytes, for people."""
-
-
 def _plain(figure: Any) -> Any:
-    """A figure as JSON has it: a spread is an object, and there is no NaN."""
+    """Return a figure for JSON: a spread is an object, NaN is null."""
     if isinstance(figure, Spread):
         return figure._asdict()
     return None if isinstance(figure, float) and math.isnan(figure) else figure

@@ -1,1 +1,1 @@
-"""Instruments: what each command measures."""
+"""Instruments: the measurements of each command, and the columns of its table."""

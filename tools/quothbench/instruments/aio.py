@@ -1,98 +1,82 @@
-"""`quoth bench aio`: the client for asyncio, the blocking client, and a bare zmq.asyncio socket in turn.
+"""`quoth bench aio`: the blocking client, a bare zmq.asyncio socket and the client for asyncio in turn.
 
-The bare socket speaks the fast protocol as a program does that has no client: what it sends was encoded
-beforehand, it decodes what it gets, and does nothing about silence, refusals, gaps or a broker that is away.
+The bare socket speaks the fast protocol as a program without a client would: it sends frames that were
+encoded beforehand, decodes the replies, and does not handle timeouts, errors, gaps or reconnects.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import typer
 import zmq
 import zmq.asyncio
 
 import quoth
 import quoth.aio
 from quoth.reader import FETCH_BYTES
+from quothbench import options
 from quothbench.figures import Spread, rotate
 from quothbench.instruments import api
-from quothbench.instruments.api import WARM_UP_S, Budget, Stock
+from quothbench.instruments.api import Budget, Stock
 from quothbench.load import driver
-from quothbench.load.clients import Clients, elapsed
-from quothbench.load.driver import WINDOW, Frames
+from quothbench.load.clients import Clients, Ready, elapsed
+from quothbench.load.driver import WINDOW
+from quothbench.load.rates import Counted, Payload
 from quothbench.load.target import Target
 from quothbench.load.topics import Topics
 from quothbench.report import Column, Report, count, spread
+from quothcli.cli.command import command
 from quothwire import batch
 from quothwire.protocol import binary_codec
 from quothwire.protocol.messages import Fetch, Fetched
 
 Socket = zmq.asyncio.Socket
-Counted = Coroutine[Any, Any, int]
+Awaited = Callable[[quoth.aio.Client, Stock, Budget], Coroutine[Any, Any, int]]
+Bare = Callable[[Socket, Stock, Budget], Coroutine[Any, Any, int]]
 
 
 class Uses(NamedTuple):
-    """The same work, done with each of the three; each tells how many messages that were."""
+    """The same work for each of the three. Each returns its number of messages."""
 
-    blocking: Callable[[quoth.Client, Stock, Budget], int]
-    bare: Callable[[Socket, Stock, Budget], Counted]
-    awaited: Callable[[quoth.aio.Client, Stock, Budget], Counted]
-
-
-# -- the blocking client ------------------------------------------------------------------------------------
+    blocking: api.Use
+    bare: Bare
+    awaited: Awaited
 
 
-def publish(client: quoth.Client, stock: Stock, budget: Budget) -> int:
-    """One value after the other."""
-    return api.publish_one(client, stock, budget)[0]
+# -- the blocking client, beside the methods that `quoth bench api` measures --------------------------------
 
 
-def publish_in_threads(client: quoth.Client, stock: Stock, budget: Budget) -> int:
-    """One value after the other in each of `WINDOW` threads."""
+def publish_in_threads(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
+    """Publish one value after the other in each of `WINDOW` threads."""
     with ThreadPoolExecutor(WINDOW) as pool:
-        done = [pool.submit(publish, client, stock, budget) for _ in range(WINDOW)]
-        return sum(one.result() for one in done)
-
-
-def send(client: quoth.Client, stock: Stock, budget: Budget) -> int:
-    """Through a producer."""
-    return api.send(client, stock, budget)[0]
-
-
-def batches(client: quoth.Client, stock: Stock, budget: Budget) -> int:
-    """All batches, again and again."""
-    return api.batches(client, stock, budget)[0]
-
-
-def tail(client: quoth.Client, stock: Stock, budget: Budget) -> int:
-    """All messages, again and again."""
-    return api.tail(client, stock, budget)[0]
+        done = [pool.submit(api.publish_one, client, stock, budget) for _ in range(WINDOW)]
+        return sum(one.result()[0] for one in done), []
 
 
 # -- the client for asyncio ---------------------------------------------------------------------------------
 
 
-async def awaited_publish(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
-    """One value after the other."""
+async def publish(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
+    """Publish one value after the other."""
     is_over, messages = budget.meter(), 0
     while not is_over(messages):
         messages += (await client.publish(stock.topic, stock.values[0])).count
     return messages
 
 
-async def awaited_publish_in_tasks(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
-    """One value after the other in each of `WINDOW` tasks."""
-    return sum(await asyncio.gather(*(awaited_publish(client, stock, budget) for _ in range(WINDOW))))
+async def publish_in_tasks(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
+    """Publish one value after the other in each of `WINDOW` tasks."""
+    return sum(await asyncio.gather(*(publish(client, stock, budget) for _ in range(WINDOW))))
 
 
-async def awaited_send(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
-    """Through a producer."""
+async def send(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
+    """Send through a producer."""
     is_over, messages = budget.meter(), 0
     async with client.producer(stock.topic) as producer:
         while not is_over(messages):
@@ -102,8 +86,8 @@ async def awaited_send(client: quoth.aio.Client, stock: Stock, budget: Budget) -
     return messages
 
 
-async def awaited_batches(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
-    """All batches, again and again."""
+async def batches(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
+    """Read all batches, again and again."""
     is_over, messages = budget.meter(), 0
     while not is_over(messages):
         async for found in client.batches(stock.topic):
@@ -111,8 +95,8 @@ async def awaited_batches(client: quoth.aio.Client, stock: Stock, budget: Budget
     return messages
 
 
-async def awaited_tail(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
-    """All messages, again and again."""
+async def tail(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
+    """Tail all messages, again and again."""
     is_over, messages = budget.meter(), 0
     while not is_over(messages):
         wanted = messages + stock.stored
@@ -126,44 +110,11 @@ async def awaited_tail(client: quoth.aio.Client, stock: Stock, budget: Budget) -
 # -- the bare socket ----------------------------------------------------------------------------------------
 
 
-async def bare_publish(socket: Socket, stock: Stock, budget: Budget) -> int:
-    """One value after the other."""
-    return await _keep_window(socket, stock.topic, stock.values[:1], 1, budget)
-
-
-async def bare_publish_at_once(socket: Socket, stock: Stock, budget: Budget) -> int:
-    """One value each, `WINDOW` of them on their way."""
-    return await _keep_window(socket, stock.topic, stock.values[:1], WINDOW, budget)
-
-
-async def bare_send(socket: Socket, stock: Stock, budget: Budget) -> int:
-    """Batches as a producer makes them, `WINDOW` of them on their way."""
-    return await _keep_window(socket, stock.topic, stock.values, WINDOW, budget)
-
-
-async def bare_batches(socket: Socket, stock: Stock, budget: Budget) -> int:
-    """All batches, again and again."""
-    is_over, messages, cursor = budget.meter(), 0, 0
-    while not is_over(messages):
-        found, cursor = await _fetch(socket, stock.topic, cursor)
-        messages += sum(len(one.values) for one in found)
-    return messages
-
-
-async def bare_tail(socket: Socket, stock: Stock, budget: Budget) -> int:
-    """All messages, again and again."""
-    is_over, messages, cursor = budget.meter(), 0, 0
-    while not is_over(messages):
-        found, cursor = await _fetch(socket, stock.topic, cursor)
-        for one in found:
-            for _value in one.values:
-                messages += 1
-    return messages
-
-
-async def _keep_window(socket: Socket, topic: str, values: list[bytes], window: int, budget: Budget) -> int:
+async def bare_write(window: int, size: int | None, socket: Socket, stock: Stock, budget: Budget) -> int:
+    """Publish `size` values, or all, with each request, `window` requests on their way."""
+    values = stock.values[:size]
     is_over, messages = budget.meter(), 0
-    requests = driver.endless_publishes(topic, values)
+    requests = driver.endless_publishes(stock.topic, values)
     for frames in islice(requests, window):
         await socket.send_multipart(frames)
     on_their_way = window
@@ -177,39 +128,54 @@ async def _keep_window(socket: Socket, topic: str, values: list[bytes], window: 
     return messages
 
 
+async def bare_batches(socket: Socket, stock: Stock, budget: Budget) -> int:
+    """Read all batches, again and again."""
+    is_over, messages, cursor = budget.meter(), 0, 0
+    while not is_over(messages):
+        found, cursor = await _fetch(socket, stock.topic, cursor)
+        messages += sum(len(one.values) for one in found)
+    return messages
+
+
+async def bare_tail(socket: Socket, stock: Stock, budget: Budget) -> int:
+    """Read all messages one by one, again and again."""
+    is_over, messages, cursor = budget.meter(), 0, 0
+    while not is_over(messages):
+        found, cursor = await _fetch(socket, stock.topic, cursor)
+        for one in found:
+            for _value in one.values:
+                messages += 1
+    return messages
+
+
 async def _fetch(socket: Socket, topic: str, after: int) -> tuple[list[batch.Batch], int]:
-    """The next batches, and the cursor behind them; from the beginning again where there are none."""
-    request = Fetch(after=after, bytes_max=FETCH_BYTES)
-    await socket.send_multipart([b"", *binary_codec.encode_request(request, 0, topic)])
-    frames: Frames = await socket.recv_multipart()
-    driver.correlation(frames)
-    answer = binary_codec.decode_answer(frames[1:])
+    """Return the next batches and the cursor behind them, which is 0 at the end of the topic."""
+    (frames,) = driver.numbered(Fetch(after=after, bytes_max=FETCH_BYTES), topic, 1)
+    await socket.send_multipart(frames)
+    reply_frames: driver.Frames = await socket.recv_multipart()
+    driver.correlation(reply_frames)
+    answer = binary_codec.decode_answer(reply_frames[1:])
     reply = answer.reply
     assert isinstance(reply, Fetched)
-    view, found, position = memoryview(answer.payload), list[batch.Batch](), 0
-    while position < len(view):
-        header = batch.parse_header(view, reply.log, position)
-        found.append(batch.decode(view[position : position + header.size], reply.log))
-        position += header.size
+    found = [batch.decode(raw, reply.log) for raw in batch.split(answer.payload, reply.log)]
     return found, reply.next if found else 0
 
 
 # -- all of them --------------------------------------------------------------------------------------------
 
 WRITES = {
-    "publish(value)": Uses(publish, bare_publish, awaited_publish),
+    "publish(value)": Uses(api.publish_one, partial(bare_write, 1, 1), publish),
     f"{WINDOW} publish(value) at once": Uses(
-        publish_in_threads, bare_publish_at_once, awaited_publish_in_tasks
+        publish_in_threads, partial(bare_write, WINDOW, 1), publish_in_tasks
     ),
-    "send(), batches of 1,000": Uses(send, bare_send, awaited_send),
+    "send(), batches of 1,000": Uses(api.send, partial(bare_write, WINDOW, None), send),
 }
 READS = {
-    "batches()": Uses(batches, bare_batches, awaited_batches),
-    "tail()": Uses(tail, bare_tail, awaited_tail),
+    "batches()": Uses(api.batches, bare_batches, batches),
+    "tail()": Uses(api.tail, bare_tail, tail),
 }
 READ_AT = "written"
-"""The durability of what is read."""
-KINDS = ("blocking", "bare", "awaited")
+"""The durability of the records that are read."""
 
 COLUMNS = (
     Column("figure", "messages/s", width=25),
@@ -222,79 +188,109 @@ COLUMNS = (
 )
 
 
-Stocks = Callable[[], AbstractContextManager[Stock]]
-"""What one measurement is made with."""
-
-
-class Bench:
+class AioBench(NamedTuple):
     """Measures one figure after the other, each with all three in turn."""
 
-    def __init__(
-        self, target: Target, clients: Clients, topics: Topics, report: Report, values: list[bytes]
-    ) -> None:
-        self._target = target
-        self._clients = clients
-        self._topics = topics
-        self._report = report
-        self._values = values
+    target: Target
+    clients: Clients
+    topics: Topics
+    report: Report
+    values: list[bytes]
+    budget: Budget
+    rounds: int
 
-    def run(self, durabilities: Sequence[str], budget: Budget, rounds: int) -> None:
-        """Measure what writes at each level, then what reads, a row for each."""
+    def run(self, durabilities: Sequence[str]) -> None:
+        """Measure writing at each level, then reading, a row for each."""
         for name, uses in WRITES.items():
             for durability in durabilities:
-                self._measure(name, durability, uses, partial(self._made, durability), budget, rounds)
-        (topic,) = self._topics.make(1, READ_AT)
-        (cursors,) = self._topics.fill([topic])
-        stock = Stock(topic, self._values, len(cursors) * len(self._values))
+                self._measure(name, durability, uses, None)
+        stock = Stock.stored_by(self.topics, self.values)
         for name, uses in READS.items():
-            self._measure(name, READ_AT, uses, lambda: nullcontext(stock), budget, rounds)
+            self._measure(name, READ_AT, uses, stock)
 
-    @contextmanager
-    def _made(self, durability: str) -> Iterator[Stock]:
-        """A topic for one measurement: one that all wrote to would soon know more producers than it may."""
-        (topic,) = self._topics.make(1, durability)
-        yield Stock(topic, self._values)
-        self._topics.delete([topic])
-
-    def _measure(
-        self, name: str, durability: str, uses: Uses, stocks: Stocks, budget: Budget, rounds: int
-    ) -> None:
-        def rate(kind: str) -> float:
-            with stocks() as stock:
-                done = self._clients.run(_use, (self._target.url, kind, uses, stock, budget))
-            return float(done[0].result / elapsed(done))
-
-        measured = rotate([partial(rate, kind) for kind in KINDS], rounds)
-        self._report.row(
+    def _measure(self, name: str, durability: str, uses: Uses, stored: Stock | None) -> None:
+        kinds = (_use_blocking, uses.blocking), (_use_bare, uses.bare), (_use_awaited, uses.awaited)
+        rates = [partial(self._rate, durability, stored, *kind) for kind in kinds]
+        measured = rotate(rates, self.rounds)
+        self.report.row(
             name,
             durability,
             *(Spread.of(rates) for rates in zip(*measured, strict=True)),
-            Spread.of([awaited / blocking for blocking, _, awaited in measured]),
-            Spread.of([awaited / bare for _, bare, awaited in measured]),
+            Spread.of_ratios([(blocking, awaited) for blocking, _, awaited in measured]),
+            Spread.of_ratios([(bare, awaited) for _, bare, awaited in measured]),
         )
 
+    def _rate(self, durability: str, stored: Stock | None, task: Callable[..., int], use: object) -> float:
+        """Return messages a second. Each measurement of a write has a topic of its own.
 
-def _use(ready: Callable[[], None], url: str, kind: str, uses: Uses, stock: Stock, budget: Budget) -> int:
-    warm = Budget(min(WARM_UP_S, budget.seconds), budget.messages)
-    if kind == "blocking":
-        with quoth.connect(url) as client:
-            uses.blocking(client, stock, warm)
-            ready()
-            return uses.blocking(client, stock, budget)
-    return asyncio.run(_use_in_loop(ready, url, kind, uses, stock, warm, budget))
+        One topic for all of them would reach the bound on the producers that it knows.
+        """
+        stock = stored or Stock(self.topics.make(1, durability)[0], self.values)
+        done = self.clients.run(task, (self.target.url, use, stock, self.budget))
+        if stock is not stored:
+            self.topics.delete([stock.topic])
+        return float(done[0].result / elapsed(done))
 
 
-async def _use_in_loop(
-    ready: Callable[[], None], url: str, kind: str, uses: Uses, stock: Stock, warm: Budget, budget: Budget
-) -> int:
-    if kind == "awaited":
-        async with quoth.aio.connect(url) as client:
-            await uses.awaited(client, stock, warm)
-            ready()
-            return await uses.awaited(client, stock, budget)
-    with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as socket:
-        socket.set(zmq.LINGER, 0)
-        socket.connect(url)
-        await uses.bare(socket, stock, warm)
+def _use_blocking(ready: Ready, url: str, use: api.Use, stock: Stock, budget: Budget) -> int:
+    with quoth.connect(url) as client:
+        use(client, stock, budget.warm_up)
         ready()
-        return await uses.bare(socket, stock, budget)
+        return use(client, stock, budget)[0]
+
+
+def _use_awaited(ready: Ready, url: str, use: Awaited, stock: Stock, budget: Budget) -> int:
+    async def run() -> int:
+        async with quoth.aio.connect(url) as client:
+            await use(client, stock, budget.warm_up)
+            ready()
+            return await use(client, stock, budget)
+
+    return asyncio.run(run())
+
+
+def _use_bare(ready: Ready, url: str, use: Bare, stock: Stock, budget: Budget) -> int:
+    async def run() -> int:
+        with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as socket:
+            socket.set(zmq.LINGER, 0)
+            socket.connect(url)
+            await use(socket, stock, budget.warm_up)
+            ready()
+            return await use(socket, stock, budget)
+
+    return asyncio.run(run())
+
+
+RECORDS = 1_000
+"""Messages of a batch, as a producer makes them."""
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    command(bench, "aio", "quoth bench aio", "quoth bench aio --rounds 21 --durability written")(aio)
+
+
+def aio(
+    context: typer.Context,
+    size: options.Size = 100,
+    lasts: Annotated[float, options.seconds("How long each measurement takes.")] = 0.5,
+    rounds: Annotated[
+        int, options.number("rounds", "Measurements of each of the three.")
+    ] = options.PAIRS_MIN,
+    durability: options.Levels = None,
+    url: options.Broker = None,
+    directory: options.Directory = None,
+    form: options.Form = None,
+) -> None:
+    """Compare quoth.aio with quoth and with bare zmq.asyncio.
+
+    The three are measured in turn. Each row shows the medians of their rates, and the median of the ratios of
+    quoth.aio to each of the others with the smallest and the largest one. The bare socket sends frames that
+    were encoded beforehand, decodes the replies, and does nothing else.
+    """
+    payload = Payload(RECORDS, size)
+    conditions = {"value_bytes": size, "seconds": lasts, "rounds": rounds}
+    with options.on_broker(context, url, directory, form, payload) as on, Clients(1) as clients:
+        report = on.report("aio", conditions, COLUMNS)
+        bench = AioBench(on.broker, clients, on.topics, report, payload.values, Budget(lasts), rounds)
+        bench.run(durability or tuple(options.Level))

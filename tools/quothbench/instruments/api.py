@@ -1,6 +1,6 @@
-"""`quoth bench api`: what a Python program gets from each method of the client.
+"""`quoth bench api`: the rate of each method of the Python client.
 
-Records are encoded, sent, stored, fetched, checked and decoded, by the same lines that an application calls.
+Records are encoded, sent, stored, fetched, checked and decoded by the same calls that an application makes.
 """
 
 from __future__ import annotations
@@ -9,58 +9,74 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import typer
 
 import quoth
-from quothbench.load import rates
-from quothbench.load.clients import Clients
-from quothbench.load.rates import Got, Payload, Rates, Tally, tally
+from quothbench import options
+from quothbench.load.clients import Clients, Ready
+from quothbench.load.rates import SECONDS, Counted, Payload, Rates, Tally, columns, tally
 from quothbench.load.target import Target
 from quothbench.load.topics import Topics
 from quothbench.report import Column, Report
+from quothcli.cli.command import command
+from quothwire.text.quantity import format_span
 
 PAYLOAD = Payload(100, 100)
 PAGE = 1_000
-"""What `read` returns at most unless it is told otherwise."""
+"""The default limit of `read`."""
 WARM_UP_S = 0.25
 
 
 class Budget(NamedTuple):
-    """How long each client goes on: until one of both is reached."""
+    """The end of a measurement: after a time or a number of messages, whichever comes first."""
 
     seconds: float = math.inf
     messages: float = math.inf
 
     def meter(self) -> Callable[[int], bool]:
-        """Begin now; the function says whether it is over after so many messages."""
+        """Begin now; the function returned is True when so many messages use the budget up."""
         ends = time.perf_counter() + self.seconds
         return lambda messages: messages >= self.messages or time.perf_counter() >= ends
 
+    @property
+    def warm_up(self) -> Budget:
+        """Return a smaller one, for what does not count."""
+        return Budget(min(WARM_UP_S, self.seconds), self.messages)
+
 
 class Stock(NamedTuple):
-    """What a method works on: a topic, the messages that it publishes, how many are stored to be read."""
+    """The material of a method: a topic, the messages to publish, how many are stored to be read."""
 
     topic: str
     values: list[bytes]
     stored: int = 0
 
+    @classmethod
+    def stored_by(cls, topics: Topics, values: list[bytes]) -> Stock:
+        """Make and fill a topic."""
+        (topic,) = topics.make()
+        (cursors,) = topics.fill([topic])
+        return cls(topic, values, len(cursors) * len(values))
 
-Use = Callable[[quoth.Client, Stock, Budget], Got]
+
+Use = Callable[[quoth.Client, Stock, Budget], Counted]
 
 
-def publish_many(client: quoth.Client, stock: Stock, budget: Budget) -> Got:
-    """All values with each call."""
+def publish_many(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
+    """Publish all values with each call."""
     return _calls(lambda: client.publish(stock.topic, stock.values).count, budget)
 
 
-def publish_one(client: quoth.Client, stock: Stock, budget: Budget) -> Got:
-    """One value with each call."""
+def publish_one(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
+    """Publish one value with each call."""
     value = stock.values[0]
     return _calls(lambda: client.publish(stock.topic, value).count, budget)
 
 
-def send(client: quoth.Client, stock: Stock, budget: Budget) -> Got:
-    """Through a producer, until everything is acknowledged."""
+def send(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
+    """Send through a producer, until everything is acknowledged."""
     is_over, messages = budget.meter(), 0
     with client.producer(stock.topic) as producer:
         while not is_over(messages):
@@ -71,8 +87,8 @@ def send(client: quoth.Client, stock: Stock, budget: Budget) -> Got:
     return messages, []
 
 
-def batches(client: quoth.Client, stock: Stock, budget: Budget) -> Got:
-    """From the oldest record to the newest one, again and again."""
+def batches(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
+    """Read batches from the oldest record to the newest one, again and again."""
     is_over, messages = budget.meter(), 0
     while True:
         for batch in client.batches(stock.topic, after=0):
@@ -81,14 +97,15 @@ def batches(client: quoth.Client, stock: Stock, budget: Budget) -> Got:
                 return messages, []
 
 
-def read(client: quoth.Client, stock: Stock, budget: Budget) -> Got:
-    """Page by page from the oldest record to the newest one, again and again."""
+def read(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
+    """Read page by page from the oldest record to the newest one, again and again."""
     cursor = 0
 
     def page() -> int:
         nonlocal cursor
-        count, before, cursor = 0, cursor, 0
-        for message in client.read(stock.topic, after=before, limit=PAGE):
+        found = client.read(stock.topic, after=cursor, limit=PAGE)
+        count, cursor = 0, 0
+        for message in found:
             cursor = message.pointer
             count += 1
         return count
@@ -96,8 +113,8 @@ def read(client: quoth.Client, stock: Stock, budget: Budget) -> Got:
     return _calls(page, budget)
 
 
-def tail(client: quoth.Client, stock: Stock, budget: Budget) -> Got:
-    """From the oldest record to the newest one, as often as there is time to; every pass is completed."""
+def tail(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
+    """Tail from the oldest record to the newest one, again and again. Every pass is completed."""
     is_over, messages = budget.meter(), 0
     while not is_over(messages):
         wanted = int(min(stock.stored, budget.messages - messages))
@@ -112,53 +129,45 @@ READS: dict[str, Use] = {"batches()": batches, f"read(limit={PAGE})": read, "tai
 COLUMNS = (
     Column("method", "method", width=17),
     Column("durability", "durability", width=10),
-    *rates.COLUMNS,
-    Column("broker_microseconds_per_message", "broker us", lambda figure: f"{figure:,.2f}"),
-    Column("clients_microseconds_per_message", "clients us", lambda figure: f"{figure:,.2f}", 10),
+    *columns("message", lambda figure: f"{figure:,.2f}"),
 )
 
 
-class Bench:
+class ApiBench(NamedTuple):
     """Measures one method after the other."""
 
-    def __init__(
-        self, target: Target, clients: Clients, topics: Topics, report: Report, payload: Payload
-    ) -> None:
-        self._target = target
-        self._clients = clients
-        self._topics = topics
-        self._report = report
-        self._payload = payload
+    target: Target
+    clients: Clients
+    topics: Topics
+    report: Report
+    payload: Payload
 
     def run(self, durabilities: Sequence[str], budget: Budget) -> None:
-        """Measure what writes at each level, then what reads, a row for each."""
-        values = self._payload.values
+        """Measure writing methods at each level, then reading ones, a row for each."""
+        values = self.payload.values
         for name, use in WRITES.items():
             for durability in durabilities:
-                (topic,) = self._topics.make(1, durability)
+                (topic,) = self.topics.make(1, durability)
                 self._measure(name, durability, use, Stock(topic, values), budget)
-                self._topics.delete([topic])
-        (topic,) = self._topics.make(1)
-        (cursors,) = self._topics.fill([topic])
-        stock = Stock(topic, values, len(cursors) * len(values))
+                self.topics.delete([topic])
+        stock = Stock.stored_by(self.topics, values)
         for name, use in READS.items():
             self._measure(name, None, use, stock, budget)
 
     def _measure(self, name: str, durability: str | None, use: Use, stock: Stock, budget: Budget) -> None:
-        measured = Rates.of(self._clients.run(_use, (self._target, use, stock, budget)))
-        self._report.row(
-            name, durability, *measured.figures(self._payload.size), *measured.costs(measured.messages)
+        measured = Rates.of(self.clients.run(_use, (self.target, use, stock, budget)))
+        self.report.row(name, durability, *measured.figures(self.payload.size, measured.messages))
+
+
+def _use(ready: Ready, target: Target, use: Use, stock: Stock, budget: Budget) -> Tally:
+    with quoth.connect(target.url) as client:
+        return tally(
+            ready, target, lambda: use(client, stock, budget.warm_up), lambda: use(client, stock, budget)
         )
 
 
-def _use(ready: Callable[[], None], target: Target, use: Use, stock: Stock, budget: Budget) -> Tally:
-    warm = Budget(min(WARM_UP_S, budget.seconds), budget.messages)
-    with quoth.connect(target.url) as client:
-        return tally(ready, target, lambda: use(client, stock, warm), lambda: use(client, stock, budget))
-
-
-def _calls(call: Callable[[], int], budget: Budget) -> Got:
-    """Call, which does so many messages, again and again, and take the time of each."""
+def _calls(call: Callable[[], int], budget: Budget) -> Counted:
+    """Repeat a call, which returns its number of messages, and measure each one."""
     clock, is_over = time.perf_counter, budget.meter()
     messages, took = 0, []
     while not is_over(messages):
@@ -166,3 +175,43 @@ def _calls(call: Callable[[], int], budget: Budget) -> Got:
         messages += call()
         took.append(clock() - began)
     return messages, took
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    command(bench, "api", "quoth bench api", "quoth bench api --durability written --size 1000")(api)
+
+
+def api(
+    context: typer.Context,
+    records: options.Records = PAYLOAD.records,
+    size: options.Size = PAYLOAD.size,
+    lasts: Annotated[
+        float | None,
+        options.seconds(f"How long a row is measured (default: {format_span(SECONDS, short=True)})."),
+    ] = None,
+    messages: Annotated[
+        int | None, options.number("messages", "Measure N messages of a client, not a time.")
+    ] = None,
+    durability: options.Levels = None,
+    count: Annotated[int, options.number("clients", "Client processes.")] = 1,
+    url: options.Broker = None,
+    directory: options.Directory = None,
+    form: options.Form = None,
+) -> None:
+    """Measure what a Python program gets from the client's methods.
+
+    Processor time is that of a message. There is no time of a call where several calls are on their way at
+    once, or where a call has no end.
+    """
+    if lasts is not None and messages is not None:
+        raise typer.BadParameter("it is measured for a time or for a number", param_hint="--messages")
+    payload = Payload(records, size)
+    budget = Budget(messages=messages) if messages else Budget(lasts or SECONDS)
+    amount = {"messages": messages} if messages else {"seconds": budget.seconds}
+    conditions = {"clients": count, "batch": records, "value_bytes": size, **amount}
+    with options.on_broker(context, url, directory, form, payload) as on, Clients(count) as clients:
+        report = on.report("api", conditions, COLUMNS)
+        ApiBench(on.broker, clients, on.topics, report, payload).run(
+            durability or tuple(options.Level), budget
+        )

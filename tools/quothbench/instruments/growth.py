@@ -1,48 +1,38 @@
-"""What could grow with the data and must not: the time of a start, and that of a publish."""
+"""Growth: the time of a start and of a publish, with little data and with much."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from itertools import count as numbers
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import NamedTuple
 
-import quoth
 from quothbench.figures import alternate
 from quothbench.load import driver
-from quothbench.load.clients import Clients, elapsed
+from quothbench.load.clients import Clients, Ready, elapsed
 from quothbench.load.target import Target, own_broker
 from quothbench.load.topics import fill
 from quothcli.printing.progress import Advance
-from quothwire.settings import GivenSettings
 
 CALLS = 1_000
 """Publishes of one measurement: 100,000 records, so a small topic is made anew for each."""
-WARM = driver.WINDOW
 VALUES = (driver.VALUE,) * 100
 BATCH_RECORDS = 10_000
 TOPIC = "stored"
 
 
 class FewMany(NamedTuple):
-    """A small and a large number of the same."""
+    """A small and a large number of the same things."""
 
     few: int
     many: int
 
 
 class Start(NamedTuple):
-    """Seconds from the start of the process until it says that it is ready, and until it has answered."""
+    """Seconds from the start of the process until it is ready, and until it has answered two requests."""
 
     ready: float
     answered: float
-
-
-def create(url: str, topic: str, **settings: Unpack[GivenSettings]) -> None:
-    """Make a topic."""
-    with quoth.connect(url) as client:
-        client.create_topic(topic, **settings)
 
 
 def starts(directory: Path, sizes: FewMany, pairs: int, advance: Advance) -> list[tuple[Start, Start]]:
@@ -59,18 +49,18 @@ def starts(directory: Path, sizes: FewMany, pairs: int, advance: Advance) -> lis
 def appends(
     broker: Target, client: Clients, records: FewMany, pairs: int, advance: Advance
 ) -> list[tuple[float, float]]:
-    """Publish to a topic with few and to one with many records in turn; returns seconds of a call."""
-    topics = (f"few records {number}" for number in numbers())
-    _store(broker.url, TOPIC, records.many, advance)
+    """Publish to a topic with few and to one with many records in turn; return seconds of a call."""
+    small_topics = (f"few records {number}" for number in numbers())
 
     def append(topic: str) -> float:
         return elapsed(client.run(_append, (broker.url, topic))) / CALLS
 
     def append_to_few() -> float:
-        topic = next(topics)
+        topic = next(small_topics)
         _store(broker.url, topic, records.few, advance)
         return append(topic)
 
+    _store(broker.url, TOPIC, records.many, advance)
     return alternate(append_to_few, lambda: append(TOPIC), pairs)
 
 
@@ -90,9 +80,9 @@ def _start(directory: Path) -> Start:
         return Start(ready, time.monotonic() - began)
 
 
-def _append(ready: Callable[[], None], url: str, topic: str) -> None:
-    requests = driver.publishes(topic, VALUES, WARM + CALLS)
+def _append(ready: Ready, url: str, topic: str) -> None:
+    requests = driver.publishes(topic, VALUES, driver.WINDOW + CALLS)
     with driver.dealer(url) as socket:
-        driver.keep_window(socket, requests[:WARM], driver.WINDOW)
+        driver.keep_window(socket, requests[: driver.WINDOW])
         ready()
-        driver.keep_window(socket, requests[WARM:], driver.WINDOW)
+        driver.keep_window(socket, requests[driver.WINDOW :])

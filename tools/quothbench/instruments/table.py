@@ -1,31 +1,35 @@
-"""`quoth bench table`: the table in which Poe, the Erlang ancestor, told how fast it was.
+"""`quoth bench table`: the table in which Poe, the Erlang ancestor of Quoth, published its rates.
 
 Each client has one call on its way, as in Poe's benchmark, over a socket of its own. Reads go on by pointer
-and begin anew at the end of what was stored before; with many topics a client takes one after the other.
-Messages that are read are counted by the batch, not decoded; Poe's clients took theirs apart.
+and begin anew at the end of the stored records; with many topics a client takes one after the other. Messages
+that are read are counted by the batch and not decoded; Poe's clients decoded theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from itertools import chain, cycle
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from quothbench.load import driver, rates
-from quothbench.load.clients import Clients
-from quothbench.load.rates import Got, Payload, Rates, Tally, tally
+import typer
+
+from quothbench import options
+from quothbench.load import driver
+from quothbench.load.clients import Clients, Ready
+from quothbench.load.rates import SECONDS, Counted, Payload, Rates, Tally, columns, tally
 from quothbench.load.target import Target
 from quothbench.load.topics import Topics
 from quothbench.report import Column, Report, count
+from quothcli.cli.command import command
 from quothwire import batch
 from quothwire.settings import DURABILITIES
 
 TOPICS = (1, 100)
 CLIENTS = (1, 6, 20)
 PAYLOAD = Payload(100, 100)
-"""What Poe was measured with."""
+"""The payload of Poe's benchmark."""
 WARM_UP_S = 0.5
 
 PUBLISHED = {
@@ -54,8 +58,8 @@ MEASURED = {
 POE_NOTE = "messages/s published in 2013: 6 clients desktop, 20 server (measured: OTP 25, 2 vCPU)"
 
 
-class Work(StrEnum):
-    """What clients do."""
+class Load(StrEnum):
+    """The calls of the clients."""
 
     WRITE = "write"
     READ = "read"
@@ -63,42 +67,39 @@ class Work(StrEnum):
 
 
 class Row(NamedTuple):
-    """What is measured at once. durability: None for reads, which do not depend on it."""
+    """One measurement. durability: None for reads, which do not depend on it."""
 
-    work: Work
+    work: Load
     topics: int
     clients: int
     durability: str | None
 
 
-class Choice(NamedTuple):
-    """Which rows there are: every combination of these."""
-
-    works: Sequence[Work] = tuple(Work)
-    topics: Sequence[int] = TOPICS
-    clients: Sequence[int] = CLIENTS
-    durabilities: Sequence[str] = DURABILITIES
-
-    def rows(self) -> list[Row]:
-        """The rows; what only reads is measured once for all levels."""
-        return [
-            Row(work, topics, clients, durability)
-            for work in self.works
-            for topics in self.topics
-            for clients in self.clients
-            for durability in ([None] if work is Work.READ else self.durabilities)
-        ]
+def rows(
+    works: Sequence[Load] | None = None,
+    topics: Sequence[int] | None = None,
+    clients: Sequence[int] | None = None,
+    durabilities: Sequence[str] | None = None,
+) -> list[Row]:
+    """Return every combination. None: all. Reads have one row for all levels."""
+    return [
+        Row(work, topic_count, client_count, durability)
+        for work in works or tuple(Load)
+        for topic_count in topics or TOPICS
+        for client_count in clients or CLIENTS
+        for durability in ([None] if work is Load.READ else durabilities or DURABILITIES)
+    ]
 
 
-class Place(NamedTuple):
-    """A topic and the cursors in front of the batches that were stored in it."""
+class Filled(NamedTuple):
+    """A topic and the cursors in front of its stored batches."""
 
     topic: str
     cursors: list[int]
 
 
 def poe_text(figures: dict[str, int | None]) -> str:
-    """What Poe published and, in brackets, what it was measured with."""
+    """Print the figure that Poe published and, in brackets, the measured one."""
     published, measured = figures["published"], figures["measured"]
     text = "-" if published is None else count(published)
     return text if measured is None else f"{text} ({count(measured)})"
@@ -109,100 +110,123 @@ COLUMNS = (
     Column("topics", "topics", count, 6),
     Column("clients", "clients", count, 7),
     Column("durability", "durability", width=10),
-    *rates.COLUMNS,
-    Column("broker_microseconds_per_call", "broker us", count),
-    Column("clients_microseconds_per_call", "clients us", count, 10),
+    *columns("call", count),
     Column("poe", "Poe", poe_text, 17),
 )
 
 
-class Bench:
+class TableBench(NamedTuple):
     """Measures one row after the other, each for so many seconds."""
 
-    def __init__(
-        self, target: Target, topics: Topics, report: Report, payload: Payload, seconds: float
-    ) -> None:
-        self._target = target
-        self._topics = topics
-        self._report = report
-        self._payload = payload
-        self._seconds = seconds
+    target: Target
+    topics: Topics
+    report: Report
+    payload: Payload
+    seconds: float
 
-    def run(self, choice: Choice) -> None:
-        """Measure the rows that were chosen."""
+    def run(self, rows: Sequence[Row]) -> None:
+        """Measure the rows."""
         crews: dict[int, Clients] = {}
         with ExitStack() as stack:
-            for row in choice.rows():
+            for row in rows:
                 if row.clients not in crews:
                     crews[row.clients] = stack.enter_context(Clients(row.clients))
-                self._tell(row, self._measure(row, crews[row.clients]))
+                measured = self._measure(row, crews[row.clients])
+                figures = measured.figures(self.payload.size, len(measured.took))
+                self.report.row(*row, *figures, self._poe(row))
 
     def _measure(self, row: Row, clients: Clients) -> Rates:
-        names = self._topics.make(row.topics, row.durability or "written")
-        cursors = [[]] * len(names) if row.work is Work.WRITE else self._topics.fill(names)
-        places = list(map(Place, names, cursors))
+        names = self.topics.make(row.topics, row.durability or "written")
+        cursors = [[]] * len(names) if row.work is Load.WRITE else self.topics.fill(names)
+        filled = list(map(Filled, names, cursors))
         shares: list[tuple[Any, ...]] = []
         for number in range(row.clients):
-            first = number * row.topics // row.clients  # they are not all at the same topic
-            turned = places[first:] + places[:first]
-            shares.append((self._target, row.work, turned, self._payload, self._seconds))
+            first = number * row.topics // row.clients  # the clients begin at different topics
+            rotated = filled[first:] + filled[:first]
+            shares.append((self.target, row.work, rotated, self.payload, self.seconds))
         done = clients.run(_call, *shares)
-        self._topics.delete(names)
+        self.topics.delete(names)
         return Rates.of(done)
 
-    def _tell(self, row: Row, measured: Rates) -> None:
-        self._report.row(
-            *row,
-            *measured.figures(self._payload.size),
-            *measured.costs(len(measured.took)),
-            self._poe(row),
-        )
-
     def _poe(self, row: Row) -> dict[str, int | None] | None:
-        """What Poe did there; it did not sync before it answered."""
-        if self._payload != PAYLOAD or row.durability == "synced":
+        """Return Poe's figures. Poe did not sync before it answered."""
+        if self.payload != PAYLOAD or row.durability == "synced":
             return None
         figures = {"published": PUBLISHED.get(row[:3]), "measured": MEASURED.get(row[:3])}
         return figures if any(figures.values()) else None
 
 
 def _call(
-    ready: Callable[[], None],
-    target: Target,
-    work: Work,
-    places: Sequence[Place],
-    payload: Payload,
-    seconds: float,
+    ready: Ready, target: Target, work: Load, filled: Sequence[Filled], payload: Payload, seconds: float
 ) -> Tally:
-    requests = _requests(work, places, payload)
+    endless = requests(work, filled, payload)
     with driver.dealer(target.url) as socket:
 
-        def for_seconds(seconds: float) -> Got:
-            took = driver.round_trips(socket, requests, seconds)
+        def call(seconds: float) -> Counted:
+            took = driver.round_trips(socket, endless, seconds)
             return len(took) * payload.records, took
 
-        return tally(
-            ready, target, lambda: for_seconds(min(WARM_UP_S, seconds)), lambda: for_seconds(seconds)
-        )
+        return tally(ready, target, lambda: call(min(WARM_UP_S, seconds)), lambda: call(seconds))
 
 
-def _requests(work: Work, places: Sequence[Place], payload: Payload) -> Iterator[driver.Frames]:
-    """The calls of one client, without an end."""
+def requests(work: Load, filled: Sequence[Filled], payload: Payload) -> Iterator[driver.Frames]:
+    """Yield the requests of one client, without end."""
     values = payload.values
     size = len(batch.encode(values))
-    writes = _in_turn([driver.endless_publishes(place.topic, values) for place in places])
-    reads = _in_turn(
-        [cycle(driver.fetches(place.topic, place.cursors, payload.records, size)) for place in places]
-    )
+    writes = _in_turn([driver.endless_publishes(one.topic, values) for one in filled])
+    reads = _in_turn([cycle(driver.fetches(one.topic, one.cursors, payload.records, size)) for one in filled])
     match work:
-        case Work.WRITE:
+        case Load.WRITE:
             return writes
-        case Work.READ:
+        case Load.READ:
             return reads
-        case Work.ALTERNATING:
+        case Load.ALTERNATING:
             return chain.from_iterable(zip(writes, reads, strict=True))
 
 
 def _in_turn(several: Sequence[Iterator[driver.Frames]]) -> Iterator[driver.Frames]:
-    """One of each, again and again."""
+    """Yield one of each, again and again."""
     return map(next, cycle(several))
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    examples = (
+        "quoth bench table --work write --topics 1 --clients 6 --seconds 10",
+        "quoth bench table --work read --url tcp://127.0.0.1:5555",
+    )
+    command(bench, "table", "quoth bench table", *examples)(table)
+
+
+def table(
+    context: typer.Context,
+    works: Annotated[
+        list[Load] | None,
+        typer.Option("--work", help="What the clients do; may be repeated (default: all)."),
+    ] = None,
+    topics: Annotated[
+        list[int] | None, options.number("topics", "Topics; may be repeated (default: 1 and 100).")
+    ] = None,
+    clients: Annotated[
+        list[int] | None,
+        options.number("clients", "Client processes; may be repeated (default: 1, 6 and 20)."),
+    ] = None,
+    durability: options.Levels = None,
+    records: options.Records = PAYLOAD.records,
+    size: options.Size = PAYLOAD.size,
+    lasts: Annotated[float, options.seconds("How long a row is measured.")] = SECONDS,
+    url: options.Broker = None,
+    directory: options.Directory = None,
+    form: options.Form = None,
+) -> None:
+    """Measure writing and reading as Poe, the ancestor, did.
+
+    Each client has one call on its way. The last column is Poe's table of 2013, for the payload that it was
+    measured with: messages/s on a desktop with 6 clients and a server with 20; in brackets what it reached
+    on 2 virtual cores. Alternating counts what is written and what is read.
+    """
+    payload = Payload(records, size)
+    conditions = {"batch": records, "value_bytes": size, "seconds": lasts, "poe": POE_NOTE}
+    with options.on_broker(context, url, directory, form, payload) as on:
+        report = on.report("table", conditions, COLUMNS)
+        TableBench(on.broker, on.topics, report, payload, lasts).run(rows(works, topics, clients, durability))

@@ -1,9 +1,9 @@
-"""From publish to tail: how long a record takes from one process to another, in three ways to wait for it.
+"""From publish to tail: the time of a record from one process to another, in three ways to wait for it.
 
-Each value holds the time at which its publish was begun, by the monotonic clock, which all processes of a
-machine share. It has arrived when the consumer holds its value, checked and decoded. In between the producer
-publishes to a topic that nobody tails, and pings, so that a round trip is measured at the same moments and
-in the same manner, encoding included.
+Each value holds the time at which its publish began, by the monotonic clock, which all processes of a machine
+share. It has arrived when the consumer holds the value, checked and decoded. In between the producer
+publishes to a topic without readers, and pings, so that round trips are measured at the same time and in the
+same way, encoding included.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import zmq
 
 import quoth
 from quothbench.load import driver
+from quothbench.load.clients import Ready
 from quothwire import batch
 from quothwire.batch import Bytes
 from quothwire.errors import error
@@ -30,31 +31,29 @@ from quothwire.protocol.messages import Fetch, Fetched, Ping, Publish
 WARM = 3
 """Records of each measurement that do not count."""
 LEAD_S = 0.1
-"""The producer begins when the consumer has had this long to wait."""
+"""Seconds between the beginning of the consumer's wait and the first publish."""
 PULL_EVERY_MS = 1_000
-"""Announcements may be dropped, so a consumer looks by itself once in a while."""
+"""Announcements may be dropped, so a consumer also fetches at this interval."""
 WAIT_MS = 10_000
 _STAMP = struct.Struct("<q92x")
 
-Ready = Callable[[], None]
-
 
 class Trips(NamedTuple):
-    """Seconds of each round trip of the producer: publishes to a topic that nobody tails, and pings."""
+    """Seconds of each round trip of the producer: publishes to a topic without readers, and pings."""
 
     publishes: list[float]
     pings: list[float]
 
 
 def play(ready: Ready, part: Callable[..., Any], *arguments: Any) -> Any:
-    """What both clients run, each with a part of its own."""
+    """Run the part of one of two clients."""
     return part(ready, *arguments)
 
 
-def produce(ready: Ready, url: str, topic: str, untailed: str, rate: float, calls: int) -> Trips:
-    """Publish `calls` records that count, `rate` of them a second, and take round trips in between."""
+def produce(ready: Ready, url: str, topic: str, other_topic: str, rate: float, calls: int) -> Trips:
+    """Publish `calls` records that count, `rate` of them a second, and measure round trips in between."""
     with driver.dealer(url) as socket:
-        tailed, alone = _Writer(socket, topic), _Writer(socket, untailed)
+        tailed, alone = _Writer(socket, topic), _Writer(socket, other_topic)
         trips = Trips([], [])
         alone.publish()
         ready()
@@ -70,9 +69,9 @@ def produce(ready: Ready, url: str, topic: str, untailed: str, rate: float, call
 
 
 def by_announcement(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
-    """Wait for announcements and fetch what is new; returns seconds of each record."""
+    """Wait for announcements and fetch new records; return the seconds of each."""
     with driver.dealer(url) as socket, _subscriber(url, topic) as subscriber:
-        _hear(subscriber, _Writer(socket, topic))
+        _await_subscription(subscriber, _Writer(socket, topic))
         arrivals = _Arrivals(socket, topic)
         ready()
         while len(arrivals.took) < WARM + calls:
@@ -81,8 +80,8 @@ def by_announcement(ready: Ready, url: str, topic: str, calls: int) -> list[floa
         return arrivals.took[WARM:]
 
 
-def by_wait(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
-    """Fetch with a wait, and again behind what came; returns seconds of each record."""
+def by_long_poll(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
+    """Fetch with a wait, again behind the last record; return the seconds of each."""
     with driver.dealer(url) as socket:
         _Writer(socket, topic).publish()
         arrivals = _Arrivals(socket, topic)
@@ -93,7 +92,7 @@ def by_wait(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
 
 
 def by_client(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
-    """Tail with the Python client; returns seconds of each record."""
+    """Tail with the Python client; return the seconds of each record."""
     with driver.dealer(url) as socket:
         _Writer(socket, topic).publish()
     with quoth.connect(url) as client:
@@ -112,17 +111,16 @@ class _Writer:
         self._sequence = 0
 
     def publish(self) -> float:
-        """Publish one; returns the seconds until it was acknowledged."""
+        """Publish one; return the seconds until it was acknowledged."""
         began = time.monotonic_ns()
         self._sequence += 1
-        value = _STAMP.pack(began)
-        payload = batch.encode([value], producer=self._producer, sequence=self._sequence)
+        payload = batch.encode([_STAMP.pack(began)], producer=self._producer, sequence=self._sequence)
         driver.ask(self._socket, Publish(), self._topic, payload)
         return (time.monotonic_ns() - began) / 1e9
 
 
 class _Arrivals:
-    """Records behind those that a topic held at first, and how long each of them took."""
+    """Records behind those that a topic held at first, and the seconds of each."""
 
     def __init__(self, socket: zmq.Socket[bytes], topic: str) -> None:
         self.took: list[float] = []
@@ -131,7 +129,7 @@ class _Arrivals:
         self.after = self._ask(Fetch(after=POINTER_MAX))[0].newest
 
     def fetch(self, wait_ms: int = 0) -> None:
-        """Fetch what is new."""
+        """Fetch new records."""
         reply, payload = self._ask(Fetch(after=self.after, wait_ms=wait_ms))
         for raw in batch.split(payload, reply.log):
             self.took += [_age(value) for value in batch.decode(raw, reply.log).values]
@@ -144,7 +142,7 @@ class _Arrivals:
 
 
 def _age(value: bytes) -> float:
-    """Seconds since the publish of a value was begun."""
+    """Return the seconds since the publish of a value began."""
     began: int = _STAMP.unpack(value)[0]
     return (time.monotonic_ns() - began) / 1e9
 
@@ -155,13 +153,13 @@ def _ping(socket: zmq.Socket[bytes]) -> float:
     return time.monotonic() - began
 
 
-def _sleep_until(moment: float) -> None:
-    time.sleep(max(0.0, moment - time.monotonic()))
+def _sleep_until(due: float) -> None:
+    time.sleep(max(0.0, due - time.monotonic()))
 
 
 @contextmanager
 def _subscriber(url: str, topic: str) -> Iterator[zmq.Socket[bytes]]:
-    """A socket for the announcements of a topic."""
+    """Open a socket for the announcements of a topic."""
     with quoth.connect(url) as client:
         announcements = announcement.endpoint(client.url, client.hello())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
@@ -172,18 +170,18 @@ def _subscriber(url: str, topic: str) -> Iterator[zmq.Socket[bytes]]:
         yield socket
 
 
-def _hear(subscriber: zmq.Socket[bytes], writer: _Writer) -> None:
-    """Publish until it is announced here: nobody tells a subscriber when its subscription has arrived."""
-    until = time.monotonic() + driver.PATIENCE_MS / 1_000
+def _await_subscription(subscriber: zmq.Socket[bytes], writer: _Writer) -> None:
+    """Publish until an announcement arrives: ZeroMQ does not report when a subscription is in effect."""
+    until = time.monotonic() + driver.TIMEOUT_MS / 1_000
     writer.publish()
     while not subscriber.poll(10):
         if time.monotonic() > until:
-            raise error("timed_out", "no announcement was heard")
+            raise error("timed_out", "no announcement was received")
         writer.publish()
 
 
 def _newest(subscriber: zmq.Socket[bytes]) -> int:
-    """Wait for an announcement; returns the newest pointer, or the highest one there is after a silence."""
+    """Wait for announcements; return the newest pointer, or the highest possible one after a silence."""
     if not subscriber.poll(PULL_EVERY_MS):
         return POINTER_MAX
     newest = 0

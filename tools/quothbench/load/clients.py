@@ -1,47 +1,36 @@
-"""Processes: what the operating system says that they have used, and clients that begin together."""
+"""Clients: processes that prepare some work, begin it together and report what it took."""
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from quothwire.errors import QuothError, error
 
+Ready = Callable[[], None]
+"""Called by a client when it is prepared; returns when all clients are."""
+Task = Callable[..., Any]
+"""The work of a client. It gets a `Ready` and the arguments of `Clients.run`."""
+Pipe: TypeAlias = "Connection[Any, Any]"
+
 _READY = "ready"
-_PR_SET_PDEATHSIG = 1
-_UNTIL_PARENT_ENDS = f"""\
-import ctypes, os, sys
-ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)})
-os.execvp(sys.argv[1], sys.argv[1:])
-"""
-"""Run a command that the system sends SIGTERM when the thread that has started it ends."""
 _spawn = get_context("spawn")
 """A forked child would share the sockets and threads of its parent."""
 
 
-Pipe: TypeAlias = "Connection[Any, Any]"
-
-
 class Done(NamedTuple):
-    """What a client brought back. began, ended: by the monotonic clock of the machine. cpu: seconds."""
+    """The result of one client. began, ended: by the monotonic clock of the machine. cpu: seconds."""
 
     began: float
     ended: float
     cpu: float
     result: Any
-
-
-Work = Callable[..., Any]
-"""Gets a function to call once everything is prepared, which returns when all clients are, and arguments."""
 
 
 class Clients:
@@ -69,100 +58,57 @@ class Clients:
             process.terminate()
             process.join()
 
-    def run(self, work: Work, *arguments: Sequence[Any]) -> list[Done]:
-        """Let each client do some work. arguments: a tuple for each client, or one for all of them.
+    def run(self, task: Task, *arguments: Sequence[Any]) -> list[Done]:
+        """Let each client execute a task. arguments: a tuple for each client, or one for all of them.
 
-        Raises what went wrong in a client.
+        Raises the `QuothError` of a client that failed.
         """
         shares = arguments if len(arguments) > 1 else arguments * self.count
         for pipe, share in zip(self._pipes, shares, strict=True):
-            pipe.send((work, tuple(share)))
+            pipe.send((task, tuple(share)))
         for pipe in self._pipes:
-            _heard(pipe)
+            _receive(pipe)
         for pipe in self._pipes:
             pipe.send(_READY)
-        return [_heard(pipe) for pipe in self._pipes]
-
-
-def end_with_parent() -> None:
-    """Let this process end with the one that has started it, even if that is killed."""
-    threading.Thread(target=_end_after_parent, daemon=True).start()
-
-
-def ended_with_us(command: Sequence[str]) -> list[str]:
-    """A command that ends with this thread even if that is killed, where the system is Linux."""
-    if sys.platform != "linux":
-        return list(command)
-    return [sys.executable, "-I", "-S", "-c", _UNTIL_PARENT_ENDS, *command]
+        return [_receive(pipe) for pipe in self._pipes]
 
 
 def elapsed(done: Sequence[Done]) -> float:
-    """Seconds from the first beginning to the last end."""
+    """Return the seconds from the first beginning to the last end."""
     return max(one.ended for one in done) - min(one.began for one in done)
 
 
-def cpu_seconds(pid: int) -> float | None:
-    """Seconds of processor time that a process has used so far; None where the system does not tell."""
+def _receive(pipe: Pipe) -> Any:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
-
-
-def family(pid: int) -> list[int]:
-    """A process and all that descend from it; it alone where the system does not tell."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(stat.parent.name))
-    found = [pid]
-    for one in found:
-        found += children.get(one, [])
-    return found
-
-
-def private_bytes(pid: int) -> int | None:
-    """Bytes of memory that a process alone holds; None where the system does not tell."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return None
-    return sum(int(line.split()[1]) * 1_024 for line in lines if line.startswith("Private_"))
-
-
-def _heard(pipe: Pipe) -> Any:
-    """What a client says. Raises what went wrong in it."""
-    try:
-        said = pipe.recv()
+        received = pipe.recv()
     except EOFError:
         raise error("internal", "a client of the benchmark ended", "is there enough memory?") from None
-    if isinstance(said, QuothError):
-        raise said
-    return said
+    if isinstance(received, QuothError):
+        raise received
+    return received
 
 
-def _end_after_parent() -> None:
+def _serve(pipe: Pipe) -> None:
+    """Execute tasks until the parent closes the pipe."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
+        while True:
+            task, arguments = pipe.recv()
+            try:
+                pipe.send(_execute(task, arguments, pipe))
+            except QuothError as problem:
+                pipe.send(problem)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended, even if that was killed."""
     parent = parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)
 
 
-def _serve(pipe: Pipe) -> None:
-    """A client's life: work until nobody wants more."""
-    end_with_parent()
-    with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
-        while True:
-            work, arguments = pipe.recv()
-            try:
-                pipe.send(_do(work, arguments, pipe))
-            except QuothError as problem:
-                pipe.send(problem)
-
-
-def _do(work: Work, arguments: Sequence[Any], pipe: Pipe) -> Done:
+def _execute(task: Task, arguments: Sequence[Any], pipe: Pipe) -> Done:
     began = used = 0.0
 
     def ready() -> None:
@@ -171,5 +117,5 @@ def _do(work: Work, arguments: Sequence[Any], pipe: Pipe) -> Done:
         pipe.recv()
         began, used = time.monotonic(), time.process_time()
 
-    result = work(ready, *arguments)
+    result = task(ready, *arguments)
     return Done(began, time.monotonic(), time.process_time() - used, result)

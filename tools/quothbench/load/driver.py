@@ -1,7 +1,7 @@
-"""Load: requests that were encoded beforehand, so many of them on their way at once.
+"""The driver: sends requests that were encoded beforehand, with a number of them on their way at once.
 
-Nothing is encoded, checked or decoded while time is taken, so the client costs as little as a client can and
-the broker is what is measured. The same lines drive a broker and a bare loop.
+Nothing is encoded, checked or decoded while time is taken, so that a client costs as little as possible and
+the server is what is measured. The same code drives a broker and the bare loop.
 """
 
 from __future__ import annotations
@@ -25,38 +25,40 @@ from quothwire.protocol.operations import Request
 Frames = list[bytes]
 
 VALUE = bytes(range(32, 132))
-"""What a message holds where nothing else is asked for: 100 bytes."""
+"""The default value of a message: 100 bytes."""
+BATCH = batch.encode([VALUE] * 100)
+"""The default batch, without a producer."""
 WINDOW = 32
-"""Requests that are on their way where nothing else is asked for."""
+"""The default number of requests on their way."""
 COPY_BELOW_BYTES = 64 * 2**10
 """Below this libzmq copies faster than Python hands a buffer over."""
-PATIENCE_MS = 60_000
+TIMEOUT_MS = 60_000
 _OK = 1
 
 
 @contextmanager
 def dealer(url: str) -> Iterator[zmq.Socket[bytes]]:
-    """A socket for requests.
+    """Open a socket for requests.
 
-    Its context is the one of this process: the end of another would wait for ever, if an interrupt came
+    It uses the context of this process: the end of another one would wait for ever if an interrupt came
     between making the socket and closing it.
     """
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
     with context.socket(zmq.DEALER) as socket:
         socket.set(zmq.LINGER, 0)
-        socket.set(zmq.RCVTIMEO, PATIENCE_MS)
-        socket.set(zmq.SNDTIMEO, PATIENCE_MS)
+        socket.set(zmq.RCVTIMEO, TIMEOUT_MS)
+        socket.set(zmq.SNDTIMEO, TIMEOUT_MS)
         socket.connect(url)
         yield socket
 
 
 def publishes(topic: str, values: Sequence[bytes], count: int, durability: str = "") -> list[Frames]:
-    """Requests that publish the same values, with the sequences of a producer that is new to the broker."""
+    """Return requests that publish the same values, with the sequences of a producer new to the broker."""
     return list(islice(endless_publishes(topic, values, durability), count))
 
 
 def endless_publishes(topic: str, values: Sequence[bytes], durability: str = "") -> Iterator[Frames]:
-    """The same without an end: only a header is made for each, which takes 3 us when it is asked for."""
+    """Yield such requests without end. Only a header is made for each, which takes 3 us when it is taken."""
     plain = batch.encode(values)
     header, body = batch.parse_header(plain, 0), plain[batch.HEADER_BYTES :]
     producer = secrets.randbits(63) + 1
@@ -66,12 +68,12 @@ def endless_publishes(topic: str, values: Sequence[bytes], durability: str = "")
 
 
 def repeated(topic: str, values: Sequence[bytes], count: int) -> list[Frames]:
-    """One request so many times, of no producer: it fills a topic and takes no memory here."""
+    """Return one publish so many times. It has no producer, so it can be stored again and again."""
     return [[b"", *binary_codec.encode_request(Publish(), 0, topic, batch.encode(values))]] * count
 
 
-def requests(request: Request, topic: str, count: int) -> list[Frames]:
-    """The same request so many times, numbered from 0."""
+def numbered(request: Request, topic: str, count: int) -> list[Frames]:
+    """Return the same request so many times, numbered from 0."""
     return [[b"", *binary_codec.encode_request(request, number, topic)] for number in range(count)]
 
 
@@ -82,7 +84,7 @@ def fetches(
     bytes_max: int,
     ordinals: Sequence[int] | None = None,
 ) -> list[Frames]:
-    """Requests that read on from each cursor. ordinals: of the first record behind each of them, if known."""
+    """Return requests that read on from each cursor. ordinals: of the first record behind each, if known."""
     expected = ordinals or [-1] * len(cursors)
     reads = (
         Fetch(after=after, ordinal=ordinal, records_max=records_max, bytes_max=bytes_max)
@@ -92,15 +94,15 @@ def fetches(
 
 
 def keep_window(
-    socket: zmq.Socket[bytes], requests: Sequence[Frames], window: int, reply_bytes: int = 0
+    socket: zmq.Socket[bytes], requests: Sequence[Frames], window: int = WINDOW, reply_bytes: int = 0
 ) -> None:
     """Send requests, `window` of them on their way, until all are answered. reply_bytes: of most replies.
 
-    Raises what a broker refuses.
+    Raises the error of a reply, and ``timed_out``.
     """
     send, receive = socket.send_multipart, socket.recv_multipart
     copy = len(requests[0][-1]) < COPY_BELOW_BYTES
-    take = _taken if reply_bytes < COPY_BELOW_BYTES else _taken_uncopied
+    take = _receive if reply_bytes < COPY_BELOW_BYTES else _receive_uncopied
     for frames in requests[:window]:
         send(frames, copy=copy)
     for frames in requests[window:]:
@@ -113,16 +115,16 @@ def keep_window(
 def round_trips(
     socket: zmq.Socket[bytes], requests: Iterable[Frames], seconds: float = math.inf
 ) -> list[float]:
-    """Send one request after the other, each when the last one is answered; returns seconds of each.
+    """Send each request when the one before it is answered; return the seconds of each. Raises as above.
 
-    seconds: after which no more is taken from the requests; the first one is sent in any case.
+    seconds: after which no more is taken from the requests. The first one is sent in any case.
     """
     clock, took = time.perf_counter, []
     ends = clock() + seconds
     for frames in requests:
         began = clock()
         socket.send_multipart(frames)
-        _taken(socket.recv_multipart)
+        _receive(socket.recv_multipart)
         ended = clock()
         took.append(ended - began)
         if ended >= ends:
@@ -133,38 +135,43 @@ def round_trips(
 def ask(
     socket: zmq.Socket[bytes], request: Request, topic: str = "", payload: bytes | None = None
 ) -> binary_codec.Answer:
-    """Send one request and return its answer, decoded. Raises what a broker refuses."""
+    """Send one request and return its answer, decoded. Raises as above."""
     socket.send_multipart([b"", *binary_codec.encode_request(request, 0, topic, payload)])
-    return binary_codec.decode_answer(_taken(socket.recv_multipart)[1:])
+    return binary_codec.decode_answer(_receive(socket.recv_multipart)[1:])
 
 
 def correlation(frames: Frames) -> int:
-    """The number of the request that this answers. Raises what a broker refuses."""
+    """Return the number of the request that this reply answers. Raises the error of a reply."""
     if frames[1][4] != _OK:
-        _refuse(frames)
+        _raise_error(frames)
     return binary_codec.correlation_of(frames[1:])
 
 
-def _taken(receive: Callable[..., list[bytes]]) -> list[bytes]:
+def _receive(receive: Callable[..., list[bytes]]) -> list[bytes]:
     try:
         frames = receive()
     except zmq.Again:
-        raise error("timed_out", f"no answer for {PATIENCE_MS / 1_000:g} s") from None
+        raise timed_out() from None
     if frames[1][4] != _OK:
-        _refuse(frames)
+        _raise_error(frames)
     return frames
 
 
-def _taken_uncopied(receive: Callable[..., list[zmq.Frame]]) -> None:
+def _receive_uncopied(receive: Callable[..., list[zmq.Frame]]) -> None:
     try:
         frames = receive(copy=False)
     except zmq.Again:
-        raise error("timed_out", f"no answer for {PATIENCE_MS / 1_000:g} s") from None
+        raise timed_out() from None
     if frames[1].bytes[4] != _OK:
-        _refuse([frame.bytes for frame in frames])
+        _raise_error([frame.bytes for frame in frames])
 
 
-def _refuse(frames: list[bytes]) -> None:
+def timed_out() -> QuothError:
+    """Make the error for a reply that does not come."""
+    return error("timed_out", f"no answer for {TIMEOUT_MS / 1_000:g} s")
+
+
+def _raise_error(frames: list[bytes]) -> None:
     reply = binary_codec.decode_answer(frames[1:]).reply
     assert isinstance(reply, QuothError)
     raise reply

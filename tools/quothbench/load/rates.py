@@ -1,4 +1,4 @@
-"""Rates: what clients got done together, and the processor time that it took on both sides."""
+"""Rates: the messages that all clients processed together, and the processor time on both sides."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from quothbench.figures import QUANTILES, quantiles
-from quothbench.load.clients import Done, elapsed
+from quothbench.load.clients import Done, Ready, elapsed
 from quothbench.load.driver import VALUE
 from quothbench.load.target import Target
 from quothbench.report import Column, count, seconds
 
 SECONDS = 2.0
-"""How long a row is measured where nothing else is asked for."""
-Got: TypeAlias = tuple[int, list[float]]
-"""Messages, and seconds of each call if there are any that can be told apart."""
+"""The default time of a measurement."""
+Counted: TypeAlias = tuple[int, list[float]]
+"""Messages, and the seconds of each call; no seconds where calls overlap."""
 
 
 class Payload(NamedTuple):
-    """What a call carries. records: messages a call. size: bytes of each."""
+    """The content of a call. records: messages of a call. size: bytes of a message."""
 
     records: int
     size: int
 
     @property
     def values(self) -> list[bytes]:
-        """The messages."""
+        """Return the values of the messages."""
         return [(VALUE * (self.size // len(VALUE) + 1))[: self.size]] * self.records
 
 
 class Tally(NamedTuple):
-    """What one client got done. before, after: processor seconds of the broker, None: not known."""
+    """The work of one client. before, after: processor seconds of the broker, None if unknown."""
 
     messages: int
     took: list[float]
@@ -40,9 +40,9 @@ class Tally(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What all clients got done in some seconds. broker, clients: processor seconds.
+    """The work of all clients in some seconds. broker, clients: processor seconds.
 
-    broker: None where nobody tells, or where it is less than the system counts, which are steps of 10 ms.
+    broker: None if it is unknown, or less than the 10 ms in which the system counts.
     """
 
     messages: int
@@ -53,7 +53,7 @@ class Rates(NamedTuple):
 
     @classmethod
     def of(cls, done: Sequence[Done]) -> Rates:
-        """Add up what clients brought back that ran `tally`."""
+        """Add up the results of clients that ran `tally`."""
         tallies: list[Tally] = [one.result for one in done]
         befores = [one.before for one in tallies if one.before is not None]
         afters = [one.after for one in tallies if one.after is not None]
@@ -65,34 +65,35 @@ class Rates(NamedTuple):
             sum(one.cpu for one in done),
         )
 
-    def figures(self, size: int) -> list[float]:
-        """Those of `COLUMNS`, with messages of so many bytes; NaN where there are no calls."""
-        calls = len(self.took) or math.nan
+    def figures(self, size: int, costs_of: int) -> list[float | None]:
+        """Return the figures of `columns`; NaN where there are no calls.
+
+        size: bytes of a message. costs_of: how many messages or calls share the processor time.
+        """
+        costs = (None if one is None else one / costs_of * 1e6 for one in (self.broker, self.clients))
         return [
             self.messages / self.seconds,
             self.messages * size / self.seconds / 1e6,
-            calls / self.seconds,
+            (len(self.took) or math.nan) / self.seconds,
             *quantiles(self.took).values(),
+            *costs,
         ]
 
-    def costs(self, number: int) -> list[float | None]:
-        """Microseconds of processor time of the broker and of the clients for each of so many."""
-        both = (self.broker, self.clients)
-        return [None if one is None else one / number * 1e6 for one in both]
+
+def columns(cost_of: str, cost: Callable[[float], str]) -> tuple[Column, ...]:
+    """Return the columns of `Rates.figures`. cost_of: "call" or "message". cost: prints microseconds."""
+    return (
+        Column("messages_per_second", "messages/s", count, 10),
+        Column("megabytes_per_second", "MB/s", lambda figure: f"{figure:,.1f}", 7),
+        Column("calls_per_second", "calls/s", lambda figure: "-" if math.isnan(figure) else count(figure), 7),
+        *(Column(f"{name}_seconds", name, seconds) for name in QUANTILES),
+        Column(f"broker_microseconds_per_{cost_of}", "broker us", cost),
+        Column(f"clients_microseconds_per_{cost_of}", "clients us", cost, 10),
+    )
 
 
-COLUMNS = (
-    Column("messages_per_second", "messages/s", count, 10),
-    Column("megabytes_per_second", "MB/s", lambda figure: f"{figure:,.1f}", 7),
-    Column("calls_per_second", "calls/s", lambda figure: "-" if math.isnan(figure) else count(figure), 7),
-    *(Column(f"{name}_seconds", name, seconds) for name in QUANTILES),
-)
-
-
-def tally(
-    ready: Callable[[], None], target: Target, warm_up: Callable[[], object], work: Callable[[], Got]
-) -> Tally:
-    """Warm up, wait for the other clients, work, and keep account of the broker's processor time."""
+def tally(ready: Ready, target: Target, warm_up: Callable[[], object], work: Callable[[], Counted]) -> Tally:
+    """Warm up, wait for the other clients, work, and measure the broker's processor time meanwhile."""
     warm_up()
     ready()
     before = target.cpu()

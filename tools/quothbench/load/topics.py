@@ -1,4 +1,4 @@
-"""Topics: made for a benchmark under names that nobody else has, filled, and deleted again."""
+"""Topics: made for a benchmark under unique names, filled, and deleted again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from quothwire import batch
 from quothwire.errors import QuothError
 
 STORED_BYTES = 20_000_000
-"""What reads find: in the page cache, and less than one segment."""
+"""Bytes that reads find: in the page cache, and less than one segment."""
 STORED_BATCHES_MAX = 2_000
 _PORTION = 128
-"""Batches after which it is told how far a filling is."""
+"""Batches between two reports of progress."""
 
 
 def fill(url: str, topic: str, values: Sequence[bytes], batches: int, advance: Advance) -> None:
@@ -28,18 +28,18 @@ def fill(url: str, topic: str, values: Sequence[bytes], batches: int, advance: A
     with driver.dealer(url) as socket:
         for begin in range(0, batches, _PORTION):
             portion = min(_PORTION, batches - begin)
-            driver.keep_window(socket, driver.repeated(topic, values, portion), driver.WINDOW)
+            driver.keep_window(socket, driver.repeated(topic, values, portion))
             advance(portion * len(values), portion * size)
 
 
 def cursors(client: quoth.Client, topic: str) -> list[int]:
-    """The cursor in front of each batch of a topic."""
+    """Return the cursor in front of each batch of a topic."""
     lasts = [stored.last for stored in client.batches(topic)]
     return [0, *lasts[:-1]]
 
 
 class Topics:
-    """The topics of a benchmark. Those that are left at the end are deleted, so end whoever writes before."""
+    """The topics of a benchmark. Leaving the block deletes them, so its clients must have ended before."""
 
     def __init__(self, client: quoth.Client, payload: Payload) -> None:
         self._client = client
@@ -55,11 +55,11 @@ class Topics:
         try:
             self.delete(self._names)
         except QuothError:
-            if kind is None:  # or it would hide what went wrong first
+            if kind is None:  # or it would hide the first error
                 raise
 
-    def make(self, count: int, durability: str = "written") -> list[str]:
-        """Make so many topics; returns their names. Raises what the broker refuses."""
+    def make(self, count: int = 1, durability: str = "written") -> list[str]:
+        """Create so many topics and return their names. Raises the errors of `Client.create_topic`."""
         names = [f"{self._prefix}-{number}" for number in range(self._made, self._made + count)]
         self._made += count
         for name in names:
@@ -68,17 +68,16 @@ class Topics:
         return names
 
     def fill(self, names: Sequence[str]) -> list[list[int]]:
-        """Store what will be read; returns for each topic the cursors in front of its batches."""
-        values = self._payload.values
+        """Store records to read; return for each topic the cursors in front of its batches."""
         size = self._payload.records * self._payload.size
         batches = max(1, min(STORED_BATCHES_MAX, STORED_BYTES // size) // len(names))
         with progress("storing what is read") as advance:
             for name in names:
-                fill(self._client.url, name, values, batches, advance)
+                fill(self._client.url, name, self._payload.values, batches, advance)
         return [cursors(self._client, name) for name in names]
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete some of them; the disk has room for those that come."""
+        """Delete some of the topics, so that the disk has room for others."""
         for name in list(names):
             with suppress(NotFound):
                 self._client.delete_topic(name)

@@ -1,167 +1,119 @@
-"""Quoth, as the others see it: the calls of its client, and requests that were encoded beforehand."""
+"""Quoth: the calls of its client, and requests that were encoded beforehand."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
 from itertools import cycle, islice
 from pathlib import Path
-from typing import NamedTuple
+from time import perf_counter
 
 import quoth
-from quothbench.instruments.ratio import BATCH_BYTES
+from quothbench.instruments import api
 from quothbench.load import driver
-from quothbench.load.clients import Clients
-from quothbench.load.clients import Work as Task
-from quothbench.load.driver import VALUE, WINDOW
+from quothbench.load.clients import Ready
+from quothbench.load.driver import BATCH, VALUE
 from quothbench.load.target import own_broker
-from quothbench.peers.work import CALL, Ready, Way, Work
-
-DURABILITY = "written"
-PROMISE = "the operating system has it; a power cut may take the last 50 ms"
+from quothbench.load.topics import cursors, fill
+from quothbench.peers.work import CALL, Peer, Way, Work
 
 PAGE = 10_000
 ROUNDS = 4
 """How often `batches` reads everything in one measurement."""
-
-_clock = time.perf_counter
-
-
-class Amounts(NamedTuple):
-    """Messages of one measurement: of `publish`, `producer.send`, reads, and requests encoded beforehand.
-
-    raw_stored: what those read, again and again.
-    """
-
-    published: int = 100_000
-    sent: int = 400_000
-    stored: int = 500_000
-    raw: int = 1_000_000
-    raw_stored: int = 200_000
+STORED = 500_000
+RAW_STORED = 200_000
+"""Messages that raw reads read, again and again."""
 
 
 @contextmanager
-def serving(directory: Path, clients: Clients, amounts: Amounts | None = None) -> Iterator[Quoth]:
-    """Run a broker on a directory. Raises `Disconnected`."""
+def _serving(directory: Path) -> Iterator[str]:
     with own_broker(directory) as broker:
-        yield Quoth(broker.url, clients, amounts or Amounts())
+        yield broker.url
 
 
-class Quoth:
-    """A broker that runs."""
-
-    def __init__(self, url: str, clients: Clients, amounts: Amounts) -> None:
-        self._url = url
-        self._clients = clients
-        self._amounts = amounts
-
-    def ways(self, work: Work) -> Sequence[Way]:
-        """The one way to do some work."""
-        return [Way("", partial(self._measure, work))]
-
-    def _measure(self, work: Work) -> float:
-        amounts = self._amounts
-        match work:
-            case Work.PUBLISH:
-                return self._rate(amounts.published, _publish)
-            case Work.SEND:
-                return self._rate(amounts.sent, _send)
-            case Work.BATCHES:
-                return ROUNDS * self._rate(amounts.stored, _batches, self._stored)
-            case Work.READ:
-                return self._rate(amounts.stored, _read, self._stored)
-            case Work.RAW_WRITE:
-                return self._rate(amounts.raw, _raw_write)
-            case Work.RAW_READ:
-                return self._rate(amounts.raw, _raw_read, self._raw_fetches)
-
-    def _rate(self, messages: int, task: Task, *arguments: object) -> float:
-        (done,) = self._clients.run(task, (self._url, messages, *arguments))
-        return messages / float(done.result)
-
-    @cached_property
-    def _stored(self) -> str:
-        with quoth.connect(self._url) as client, client.producer("stored") as producer:
-            for _ in range(self._amounts.stored):
-                producer.send(VALUE)
-        return "stored"
-
-    @cached_property
-    def _raw_fetches(self) -> list[driver.Frames]:
-        values = [VALUE] * CALL
-        with quoth.connect(self._url) as client:
-            lasts = [client.publish("raw", values).last for _ in range(self._amounts.raw_stored // CALL)]
-        cursors = cycle([0, *lasts[:-1]])
-        return driver.fetches("raw", list(islice(cursors, self._amounts.raw // CALL)), CALL, BATCH_BYTES)
+def _store(url: str, stored: int = STORED, raw_stored: int = RAW_STORED) -> None:
+    with quoth.connect(url) as client, client.producer("stored") as producer:
+        for _ in range(stored):
+            producer.send(VALUE)
+    fill(url, "raw", [VALUE] * CALL, raw_stored // CALL, lambda *_: None)
 
 
 @contextmanager
 def _topic(url: str) -> Iterator[tuple[quoth.Client, str]]:
-    """A client and an empty topic that vanishes."""
+    """Connect a client and create a topic, which is deleted at the end."""
     with quoth.connect(url) as client:
         client.create_topic("measured")
         yield client, "measured"
         client.delete_topic("measured")
 
 
-def _publish(ready: Ready, url: str, messages: int) -> float:
-    values = [VALUE] * CALL
+def _write(ready: Ready, url: str, messages: int, use: api.Use, records: int) -> float:
     with _topic(url) as (client, topic):
         ready()
-        began = _clock()
-        for _ in range(messages // CALL):
-            client.publish(topic, values)
-        return _clock() - began
-
-
-def _send(ready: Ready, url: str, messages: int) -> float:
-    with _topic(url) as (client, topic):
-        ready()
-        began = _clock()
-        with client.producer(topic) as producer:
-            send = producer.send
-            for _ in range(messages):
-                send(VALUE)
-        return _clock() - began
-
-
-def _batches(ready: Ready, url: str, messages: int, topic: str) -> float:
-    with quoth.connect(url) as client:
-        ready()
-        began = _clock()
-        counts = [sum(len(batch) for batch in client.batches(topic)) for _ in range(ROUNDS)]
-        took = _clock() - began
-    assert counts == [messages] * ROUNDS
+        began = perf_counter()
+        counted, _ = use(client, api.Stock(topic, [VALUE] * records), api.Budget(messages=messages))
+        took = perf_counter() - began
+    assert counted == messages
     return took
 
 
-def _read(ready: Ready, url: str, messages: int, topic: str) -> float:
+def _batches(ready: Ready, url: str, messages: int) -> float:
     with quoth.connect(url) as client:
         ready()
-        count, after, began = 0, 0, _clock()
-        while found := client.read(topic, after=after, limit=PAGE):
+        began = perf_counter()
+        counted = sum(len(batch) for _ in range(ROUNDS) for batch in client.batches("stored"))
+        took = perf_counter() - began
+    assert counted == messages
+    return took
+
+
+def _read(ready: Ready, url: str, messages: int) -> float:
+    """Read page by page, and look at the value of each message."""
+    with quoth.connect(url) as client:
+        ready()
+        counted, after, began = 0, 0, perf_counter()
+        while found := client.read("stored", after=after, limit=PAGE):
             for message in found:
-                count += message.value == VALUE
+                counted += message.value == VALUE
             after = message.pointer
-        took = _clock() - began
-    assert count == messages
+        took = perf_counter() - began
+    assert counted == messages
     return took
 
 
 def _raw_write(ready: Ready, url: str, messages: int) -> float:
-    with _topic(url) as (_, topic), driver.dealer(url) as socket:
-        requests = driver.publishes(topic, [VALUE] * CALL, messages // CALL)
-        ready()
-        began = _clock()
-        driver.keep_window(socket, requests, WINDOW)
-        return _clock() - began
+    with _topic(url) as (_, topic):
+        return _drive(ready, url, driver.publishes(topic, [VALUE] * CALL, messages // CALL))
 
 
-def _raw_read(ready: Ready, url: str, _messages: int, requests: list[driver.Frames]) -> float:
+def _raw_read(ready: Ready, url: str, messages: int) -> float:
+    with quoth.connect(url) as client:
+        places = islice(cycle(cursors(client, "raw")), messages // CALL)
+    return _drive(ready, url, driver.fetches("raw", list(places), CALL, len(BATCH)))
+
+
+def _drive(ready: Ready, url: str, requests: list[driver.Frames]) -> float:
     with driver.dealer(url) as socket:
         ready()
-        began = _clock()
-        driver.keep_window(socket, requests, WINDOW, BATCH_BYTES)
-        return _clock() - began
+        began = perf_counter()
+        driver.keep_window(socket, requests)
+        return perf_counter() - began
+
+
+QUOTH = Peer(
+    "written",
+    "the operating system has it; a power cut may take the last 50 ms",
+    {},
+    "quoth",
+    lambda: "",
+    _serving,
+    _store,
+    (
+        Way(Work.PUBLISH, "", 100_000, _write, (api.publish_many, CALL)),
+        Way(Work.SEND, "", 400_000, _write, (api.send, 1_000)),
+        Way(Work.BATCHES, "", ROUNDS * STORED, _batches),
+        Way(Work.READ, "", STORED, _read),
+        Way(Work.RAW_WRITE, "", 1_000_000, _raw_write),
+        Way(Work.RAW_READ, "", 1_000_000, _raw_read),
+    ),
+)

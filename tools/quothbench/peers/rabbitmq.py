@@ -5,52 +5,40 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import cached_property, partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-from quothbench.load.clients import Clients
+from quothbench.load.clients import Ready
 from quothbench.load.driver import VALUE
-from quothbench.load.server import free_ports, serving
-from quothbench.peers import work as peers
-from quothbench.peers.work import CALL, Driven, Peer, Ready, Way, Work, foreign
+from quothbench.load.processes import free_ports, serving
+from quothbench.peers.work import CALL, Peer, Way, Work, foreign
 from quothwire.errors import error
 
-PROGRAMS = {"rabbitmq-server": "rabbitmq-server", "epmd": "erlang-base"}
-MODULES = ("rstream",)
-READY = "Starting broker... completed"
-EPMD_READY = "epmd running"
-
-PUBLISHED = 60_000
 SENT = 300_000
 BATCHED = 400_000
-"""Also what is read."""
+"""Also the messages that are read."""
 BATCH = 1_000
-SUB_ENTRIES = 10_000
-"""Sub-entries of 100 messages in one measurement: what gathers them leaves every half second."""
-CREDITS = (2, 10, 100)
-"""Chunks that are on their way to a consumer; 10 is what rstream has."""
-PATIENCE_S = 120.0
+CREDITS = 10
+"""Chunks that are on their way to a consumer: rstream's default, as fast as 2 and 100."""
+TIMEOUT_S = 120.0
 
 _USER = "guest"
-"""It is there, with its name as the password, for whoever comes from loopback."""
+"""A user that exists, with its name as the password, for clients on loopback."""
 _STORED = "stored"
 _MEASURED = "measured"
-_clock = time.perf_counter
 
-Confirmed = Callable[[Any], None]
-Send = Callable[[Any, str, Confirmed], Awaitable[None]]
-"""Sends everything with a producer to a stream; what is called for each message or sub-entry is given."""
+Send = Callable[[Any, str, int], Awaitable[None]]
+"""Sends so many messages with a producer to a stream, and waits for all confirmations."""
 
 
 @contextmanager
-def _serving(directory: Path, clients: Clients) -> Iterator[RabbitMQ]:
-    """Run a node with all that it writes in a directory. Raises `Disconnected`.
+def _serving(directory: Path) -> Iterator[int]:
+    """Run a node with all its files in a directory. Raises `Disconnected`.
 
-    Its port mapper is one of our own: the node would leave one behind that outlives it.
+    Its port mapper is a server of the benchmark, too: the node would leave one behind.
     """
     amqp, stream, dist, mapper = free_ports(4)
     directory.mkdir()
@@ -60,14 +48,14 @@ def _serving(directory: Path, clients: Clients) -> Iterator[RabbitMQ]:
         "RABBITMQ_DIST_PORT": str(dist),
     }
     with (
-        serving("epmd", ["epmd", "-d"], EPMD_READY, environment),
-        serving("rabbitmq-server", [str(_script())], READY, environment),
+        serving("epmd", ["epmd", "-d"], "epmd running", environment),
+        serving("rabbitmq-server", [str(_script())], "Starting broker... completed", environment),
     ):
-        yield RabbitMQ(stream, clients)
+        yield stream
 
 
 def _environment(directory: Path, amqp: int, stream: int) -> dict[str, str]:
-    """Ours, without what it says about another RabbitMQ."""
+    """Return ours without the variables of another RabbitMQ."""
     enabled, settings = directory / "enabled_plugins", directory / "rabbitmq.conf"
     enabled.write_text("[rabbitmq_stream].\n")
     settings.write_text(
@@ -87,127 +75,74 @@ def _environment(directory: Path, amqp: int, stream: int) -> dict[str, str]:
         "RABBITMQ_ADVANCED_CONFIG_FILE": str(directory / "advanced.config"),
         "RABBITMQ_CONF_ENV_FILE": os.devnull,
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-        # So the node takes the place of the script that starts it; it must not read anything for all that.
+        # The node takes the place of the script that starts it, and must not read its standard input.
         "RABBITMQ_ALLOW_INPUT": "1",
         "RABBITMQ_SERVER_START_ARGS": "-noinput",
     }
 
 
 def _script() -> Path:
-    """What starts a node as whoever we are; Debian's command does it as a user of its own."""
+    """Return the script that starts a node as the current user; Debian's command uses another one."""
     found = shutil.which("rabbitmq-server")
     assert found is not None
     return Path(found).resolve().with_name("rabbitmq-server").resolve()
 
 
-class RabbitMQ(Driven):
-    """A node that runs."""
-
-    def ways(self, work: Work) -> Sequence[Way]:
-        """The ways to do some work. There is no client in C that comes with it."""
-        match work:
-            case Work.PUBLISH:
-                return [Way(f"send_batch of {CALL}", lambda: self._rate(PUBLISHED, _publish))]
-            case Work.SEND:
-                return [
-                    Way("send", lambda: self._rate(SENT, _send), alike=True),
-                    Way(f"send_batch of {BATCH:,}", lambda: self._rate(BATCHED, _send_batches)),
-                    Way(
-                        f"send_sub_entry of {CALL}",
-                        lambda: self._rate(SUB_ENTRIES * CALL, _send_sub_entries),
-                    ),
-                ]
-            case Work.BATCHES | Work.READ:
-                return [Way(f"{credit} credits", partial(self._read, credit)) for credit in CREDITS]
-            case _:
-                return []
-
-    def _read(self, credit: int) -> float:
-        return self._rate(BATCHED, _read, self._stored, credit)
-
-    @cached_property
-    def _stored(self) -> str:
-        self._clients.run(_store, (self._port,))
-        return _STORED
+def _store(port: int) -> None:
+    _write(lambda: None, port, BATCHED, _send_batches, _STORED)
 
 
-@foreign("rabbitmq")
-def _publish(ready: Ready, port: int) -> float:
-    return asyncio.run(_publishing(ready, port))
+def _write(ready: Ready, port: int, messages: int, send: Send, stream: str = _MEASURED) -> float:
+    async def run() -> float:
+        async with _producing(port, stream) as producer, asyncio.timeout(TIMEOUT_S):
+            ready()
+            began = perf_counter()
+            await send(producer, stream, messages)
+            return perf_counter() - began
+
+    with foreign("rabbitmq"):
+        return asyncio.run(run())
 
 
-@foreign("rabbitmq")
-def _send(ready: Ready, port: int) -> float:
-    return asyncio.run(_sending(ready, port, _MEASURED, SENT, _one_by_one))
+async def _publish(producer: Any, stream: str, messages: int) -> None:
+    for _ in range(messages // CALL):
+        await _send_groups(producer.send_batch, stream, 1, CALL, CALL)
 
 
-@foreign("rabbitmq")
-def _send_batches(ready: Ready, port: int) -> float:
-    return asyncio.run(_sending(ready, port, _MEASURED, BATCHED, _batched))
-
-
-@foreign("rabbitmq")
-def _send_sub_entries(ready: Ready, port: int) -> float:
-    return asyncio.run(_sending(ready, port, _MEASURED, SUB_ENTRIES, _sub_entered))
-
-
-@foreign("rabbitmq")
-def _store(ready: Ready, port: int) -> float:
-    return asyncio.run(_sending(ready, port, _STORED, BATCHED, _batched))
-
-
-@foreign("rabbitmq")
-def _read(ready: Ready, port: int, stream: str, credit: int) -> float:
-    return asyncio.run(_reading(ready, port, stream, credit))
-
-
-async def _publishing(ready: Ready, port: int) -> float:
-    values = [VALUE] * CALL
-    async with _producing(port, _MEASURED) as producer, asyncio.timeout(PATIENCE_S):
-        ready()
-        began = _clock()
-        for _ in range(PUBLISHED // CALL):
-            confirmed, all_of_them = _confirmations(CALL)
-            await producer.send_batch(_MEASURED, values, on_publish_confirm=confirmed)
-            await all_of_them
-        return _clock() - began
-
-
-async def _sending(ready: Ready, port: int, stream: str, expected: int, send: Send) -> float:
-    """Send everything to a new stream, then wait for all confirmations that are expected."""
-    async with _producing(port, stream) as producer, asyncio.timeout(PATIENCE_S):
-        ready()
-        began = _clock()
-        confirmed, all_of_them = _confirmations(expected)
-        await send(producer, stream, confirmed)
-        await all_of_them
-        return _clock() - began
-
-
-async def _one_by_one(producer: Any, stream: str, confirmed: Confirmed) -> None:
+async def _send_one_by_one(producer: Any, stream: str, messages: int) -> None:
+    confirmed, all_confirmed = _confirmations(messages)
     send = producer.send
-    for _ in range(SENT):
+    for _ in range(messages):
         await send(stream, VALUE, on_publish_confirm=confirmed)
+    await all_confirmed
 
 
-async def _batched(producer: Any, stream: str, confirmed: Confirmed) -> None:
-    for _ in range(BATCHED // BATCH):
+async def _send_batches(producer: Any, stream: str, messages: int) -> None:
+    await _send_groups(producer.send_batch, stream, messages // BATCH, BATCH, messages)
+
+
+async def _send_sub_entries(producer: Any, stream: str, messages: int) -> None:
+    await _send_groups(producer.send_sub_entry, stream, messages // CALL, CALL, messages // CALL)
+
+
+async def _send_groups(send: Any, stream: str, groups: int, size: int, expected: int) -> None:
+    """Send groups of messages, each made anew, and wait for so many confirmations."""
+    confirmed, all_confirmed = _confirmations(expected)
+    for _ in range(groups):
         values = []
-        for _ in range(BATCH):
+        for _ in range(size):
             values.append(VALUE)
-        await producer.send_batch(stream, values, on_publish_confirm=confirmed)
+        await send(stream, values, on_publish_confirm=confirmed)
+    await all_confirmed
 
 
-async def _sub_entered(producer: Any, stream: str, confirmed: Confirmed) -> None:
-    for _ in range(SUB_ENTRIES):
-        values = []
-        for _ in range(CALL):
-            values.append(VALUE)
-        await producer.send_sub_entry(stream, values, on_publish_confirm=confirmed)
+def _read(ready: Ready, port: int, messages: int) -> float:
+    with foreign("rabbitmq"):
+        return asyncio.run(_consume(ready, port, messages))
 
 
-async def _reading(ready: Ready, port: int, stream: str, credit: int) -> float:
-    """From subscribing to the last message, each of which is handed to a function."""
+async def _consume(ready: Ready, port: int, messages: int) -> float:
+    """Return the seconds from subscribing to the last message. A function takes each of them."""
     from rstream import Consumer, ConsumerOffsetSpecification, OffsetType
 
     count, last = 0, asyncio.get_running_loop().create_future()
@@ -215,24 +150,24 @@ async def _reading(ready: Ready, port: int, stream: str, credit: int) -> float:
     def take(_message: bytes, _context: object) -> None:
         nonlocal count
         count += 1
-        if count == BATCHED:
+        if count == messages:
             last.set_result(None)
 
     first = ConsumerOffsetSpecification(OffsetType.FIRST, None)
     async with (
         Consumer("127.0.0.1", port, username=_USER, password=_USER) as consumer,
-        asyncio.timeout(PATIENCE_S),
+        asyncio.timeout(TIMEOUT_S),
     ):
         ready()
-        began = _clock()
-        await consumer.subscribe(stream, take, offset_specification=first, initial_credit=credit)
+        began = perf_counter()
+        await consumer.subscribe(_STORED, take, offset_specification=first, initial_credit=CREDITS)
         await last
-        return _clock() - began
+        return perf_counter() - began
 
 
 @asynccontextmanager
 async def _producing(port: int, stream: str) -> AsyncIterator[Any]:
-    """A producer that is known to the server: a first message of it is in the stream, which is new."""
+    """Make a stream, and a producer whose first message, already in it, has made it known to the server."""
     from rstream import Producer
 
     async with Producer("127.0.0.1", port, username=_USER, password=_USER) as producer:
@@ -242,36 +177,45 @@ async def _producing(port: int, stream: str) -> AsyncIterator[Any]:
         yield producer
 
 
-def _confirmations(expected: int) -> tuple[Confirmed, asyncio.Future[None]]:
-    """What to call for each, and what is done when all have come, or one was refused."""
-    left, all_of_them = expected, asyncio.get_running_loop().create_future()
+def _confirmations(expected: int) -> tuple[Callable[[Any], None], asyncio.Future[None]]:
+    """Return a callback for confirmations, and a future that ends with the last one, or with an error."""
+    left, all_confirmed = expected, asyncio.get_running_loop().create_future()
 
     def confirmed(status: Any) -> None:
         nonlocal left
         left -= 1
-        if all_of_them.done():
+        if all_confirmed.done():
             return
         if not status.is_confirmed:
-            refusal = error("internal", f"rabbitmq refused a message: code {status.response_code}")
-            all_of_them.set_exception(refusal)
+            problem = error("internal", f"rabbitmq refused a message: code {status.response_code}")
+            all_confirmed.set_exception(problem)
         elif not left:
-            all_of_them.set_result(None)
+            all_confirmed.set_result(None)
 
-    return confirmed, all_of_them
+    return confirmed, all_confirmed
 
 
 def _versions() -> str:
-    """The server's version is in the name of the directory that its scripts lie in."""
-    server = _script().parent.parent.name.replace("_server-", "-server ")
-    from importlib.metadata import version  # loads much of Python's email, which --help does not need
+    """Return the versions of the library and of the server, which is in the name of its directory."""
+    from importlib.metadata import version  # slow to load, and --help does not need it
 
+    server = _script().parent.parent.name.replace("_server-", "-server ")
     return f"{server}, rstream {version('rstream')}"
 
 
 RABBITMQ = Peer(
     "confirmed",
     "confirmed: one node has it in the page cache of its system, and never calls fsync",
-    partial(peers.missing, PROGRAMS, MODULES),
+    {"rabbitmq-server": "rabbitmq-server", "epmd": "erlang-base"},
+    "rstream",
     _versions,
     _serving,
+    _store,
+    (
+        Way(Work.PUBLISH, f"send_batch of {CALL}", 60_000, _write, (_publish,)),
+        Way(Work.SEND, "send", SENT, _write, (_send_one_by_one,)),
+        Way(Work.SEND, f"send_sub_entry of {CALL}", 1_000_000, _write, (_send_sub_entries,)),
+        Way(Work.BATCHES, f"{CREDITS} credits", BATCHED, _read),
+        Way(Work.READ, f"{CREDITS} credits", BATCHED, _read),
+    ),
 )

@@ -1,32 +1,24 @@
-"""Work: what is done with every system, and who does it in which way."""
+"""Work: what every system does, and what a system has to provide."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
-from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple
 
-from quothbench.load.clients import Clients
-from quothbench.load.clients import Work as Task
+from quothbench.load.clients import Clients, Task
 from quothwire.errors import QuothError, error
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
 
 CALL = 100
 """Messages that are published in one call."""
 
-Ready = Callable[[], None]
-"""What a client calls once everything is prepared; see `Clients`."""
-
 
 class Work(StrEnum):
-    """What is done, called as Quoth calls it."""
+    """The kinds of work, named after Quoth's calls."""
 
     PUBLISH = "publish([100])"
     SEND = "producer.send"
@@ -37,75 +29,54 @@ class Work(StrEnum):
 
 
 class Way(NamedTuple):
-    """A way to do some work. measure: does it once; returns messages a second.
+    """A way to do some work. task: gets address, number of messages and arguments; returns seconds."""
 
-    alike: step by step what Quoth does, though it may not be the fastest.
-    """
-
+    work: Work
     name: str
-    measure: Callable[[], float]
-    alike: bool = False
+    messages: int
+    task: Task
+    arguments: tuple[Any, ...] = ()
 
-
-class Side(Protocol):
-    """A system whose server runs."""
-
-    def ways(self, work: Work) -> Sequence[Way]:
-        """The ways to do some work, none if it is not for this system."""
-
-
-class Driven:
-    """A server on a port of loopback, with the client process that drives it."""
-
-    def __init__(self, port: int, clients: Clients) -> None:
-        self._port = port
-        self._clients = clients
-
-    def _rate(self, messages: int, task: Task, *arguments: object) -> float:
-        """Messages a second of a task, which gets the port and the arguments and returns its seconds."""
-        (done,) = self._clients.run(task, (self._port, *arguments))
-        return messages / float(done.result)
+    def measure(self, clients: Clients, address: object) -> float:
+        """Execute the work once in a client process; return messages a second."""
+        (done,) = clients.run(self.task, (address, self.messages, *self.arguments))
+        return self.messages / float(done.result)
 
 
 class Peer(NamedTuple):
-    """A system that Quoth is compared with.
+    """A system.
 
-    durability: the level of all that is written. promise: what that is worth. missing: why it cannot run
-    here, or nothing. versions: of all that takes part. serving: runs a server on a directory.
+    durability: the level of all writes. promise: what that means. programs: each with its Debian package.
+    versions: of all that takes part. serving: runs a server on a directory and yields its address. store:
+    stores the messages that reads read.
     """
 
     durability: str
     promise: str
-    missing: Callable[[], str]
+    programs: Mapping[str, str]
+    library: str
     versions: Callable[[], str]
-    serving: Callable[[Path, Clients], AbstractContextManager[Side]]
+    serving: Callable[[Path], AbstractContextManager[object]]
+    store: Callable[[Any], None]
+    ways: Sequence[Way]
+
+    def missing(self) -> str:
+        """Return the first thing that is not installed and how to install it, or nothing."""
+        for program, package in self.programs.items():
+            if shutil.which(program) is None:
+                return f"{program} is not installed, or not in PATH: apt install {package}"
+        if find_spec(self.library) is None:
+            return f"the Python library {self.library} is not installed: pip install {self.library}"
+        return ""
 
 
-def missing(programs: Mapping[str, str], modules: Sequence[str]) -> str:
-    """What is not installed and how that is changed, or nothing. programs: each with its Debian package."""
-    for program, package in programs.items():
-        if shutil.which(program) is None:
-            return f"{program} is not installed, or not in PATH: apt install {package}"
-    for module in modules:
-        if find_spec(module) is None:
-            return f"the Python library {module} is not installed: pip install {module}"
-    return ""
-
-
-def foreign(name: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Tell what goes wrong in somebody else's library as an error of ours, which a client can hand back."""
-
-    def wrap(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        @wraps(function)
-        def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
-            try:
-                return function(*arguments, **options)
-            except QuothError:
-                raise
-            except Exception as problem:
-                text = f"{name}: {type(problem).__name__}: {problem}"
-                raise error("internal", text, "is this version of its client the right one?") from problem
-
-        return run
-
-    return wrap
+@contextmanager
+def foreign(name: str) -> Iterator[None]:
+    """Turn an error of another system's library into one of ours, which a client can hand back."""
+    try:
+        yield
+    except QuothError:
+        raise
+    except Exception as problem:
+        text = f"{name}: {type(problem).__name__}: {problem}"
+        raise error("internal", text, "is this version of its client the right one?") from problem

@@ -1,9 +1,8 @@
-"""`quoth bench spark`: topics and Spark, measured beside what Spark does with the same rows by itself.
+"""`quoth bench spark`: topics and Spark, beside what Spark does with the same rows in Parquet.
 
-    rows        the same rows as a topic and as Parquet       ways         each way to read and to write them
-    tuples      a source that makes rows one by one           comparison   the ways in turn, the table of them
-    figure      what can be asked for
+    plan        what is compared, known without Spark     ways         each way to read and to write the rows
+    tuples      a source that makes rows one by one       comparison   the ways in turn, and the table of them
 
-Spark runs here, beside the broker, so what is measured is what a row costs and how that divides between Java,
-Python and the broker. It says nothing of a network.
+Spark runs here, beside the broker, so the figures are the cost of a row and its division between Java, Python
+and the broker. They say nothing of a network.
 """

@@ -1,4 +1,4 @@
-"""A source whose rows are tuples: what one written in Python is without Arrow. Spark's workers import it."""
+"""A source whose rows are tuples, as one in Python is without Arrow. Spark's workers import this module."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from quothwire.pointer import to_datetime
 
 
 class TupleSource(QuothDataSource):
-    """The table that `QuothDataSource` makes of a topic, with the same options and columns."""
+    """The table of `QuothDataSource`, with the same options and columns."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format`."""
+        """Return the name for `format`."""
         return "quoth_tuples"
 
     def reader(self, schema: Any) -> BatchReader:
-        """Of a table."""
+        """Make the reader of a table."""
         return TupleReader(parse(self.options, stream=False), schema)
 
 
 class TupleReader(BatchReader):
-    """Reads the same batches, of the same tasks, and makes a tuple of each record."""
+    """Reads the same batches in the same tasks, and makes a tuple of each record."""
 
     def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:
-        """The records of a task, with Kafka's columns."""
+        """Yield the records of a task, with Kafka's columns."""
         for one in partition.value or ():
             for batch in RangeReader(one).batches():
                 pointers = range(batch.first, batch.last + 1)

@@ -1,8 +1,9 @@
-"""The ways that rows go, each as somebody would write it down, and what one of them took."""
+"""The ways of rows, each as an application would write it, and what one of them takes."""
 
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -17,79 +18,125 @@ from quoth.spark.archive.parquet import COLUMNS
 from quoth.spark.source.range_reader import TopicRange
 from quoth.spark.source.ranges import foreach_partition, topic_ranges
 from quoth.spark.workers import OnSpark
-from quothbench.load.clients import cpu_seconds, family
+from quothbench.load.processes import cpu_seconds, family
 from quothbench.load.target import Target
 from quothbench.load.topics import Topics
-from quothbench.spark.rows import Rows
+from quothbench.spark.plan import BATCH
 from quothbench.spark.tuples import TupleSource
+from quothcli.printing.progress import progress
+from quothwire.errors import error
 
 
-class Place(NamedTuple):
-    """Where a way may write: an empty folder and an empty topic, which are gone afterwards."""
+class Rows(NamedTuple):
+    """The same rows in a topic and in Parquet. total: their number. bytes: stored ones of the topic."""
+
+    url: str
+    topic: str
+    parquet: str
+    total: int
+    bytes: int
+
+    def check(self, count: int, where: str) -> None:
+        """Raise an error if some rows are missing."""
+        if count != self.total:
+            raise error("internal", f"{where}: {count:,} rows instead of {self.total:,}")
+
+
+def fill(client: Client, topic: str, count: int, size: int) -> None:
+    """Store random values of so many bytes: Parquet would keep equal ones once."""
+    drawn = random.Random(1)
+    with progress("storing rows") as advance:
+        for begin in range(0, count, BATCH):
+            records = min(BATCH, count - begin)
+            heap = drawn.randbytes(records * size)
+            client.publish(topic, [heap[at : at + size] for at in range(0, len(heap), size)])
+            advance(records, len(heap))
+
+
+def copied_to_parquet(spark: Any, client: Client, topic: str, folder: Path, tasks: int) -> Rows:
+    """Copy a topic to Parquet, one file for each task."""
+    counted = client.count(topic)
+    rows = Rows(client.url, topic, str(folder / "rows.parquet"), counted.records, counted.bytes)
+    read_topic(spark, topic, url=client.url, parts=tasks).write.parquet(rows.parquet)
+    rows.check(spark.read.parquet(rows.parquet).count(), "Parquet")
+    return rows
+
+
+class Output(NamedTuple):
+    """An empty folder and an empty topic for a way that writes. They are removed afterwards."""
 
     folder: Path
     topic: str
 
 
 class Scene(NamedTuple):
-    """What every way finds. tasks: in which it divides the rows."""
+    """The surroundings of a way. tasks: the number of parts of the rows."""
 
     spark: Any
     client: Client
     rows: Rows
     tasks: int
 
+    @property
+    def topic(self) -> Any:
+        """Return the topic as a table."""
+        return read_topic(self.spark, self.rows.topic, url=self.rows.url, parts=self.tasks)
 
-def source(scene: Scene, _: Place) -> None:
-    """The topic as a table."""
-    _drain(read_topic(scene.spark, scene.rows.topic, url=scene.rows.url, parts=scene.tasks))
+    @property
+    def parquet(self) -> Any:
+        """Return the Parquet files as a table."""
+        return self.spark.read.parquet(self.rows.parquet)
 
 
-def tuples(scene: Scene, _: Place) -> None:
-    """The same table of a source that makes tuples."""
+def source(scene: Scene, _: Output) -> None:
+    """Read the topic as a table."""
+    _drain(scene.topic)
+
+
+def tuples(scene: Scene, _: Output) -> None:
+    """Read the same table from a source that makes tuples."""
     options = {"url": scene.rows.url, "subscribe": scene.rows.topic, "minPartitions": str(scene.tasks)}
     _drain(scene.spark.read.format(TupleSource.name()).options(**options).load())
 
 
-def parquet_read(scene: Scene, _: Place) -> None:
-    """The same table of Parquet."""
-    _drain(scene.spark.read.parquet(scene.rows.parquet))
+def parquet_read(scene: Scene, _: Output) -> None:
+    """Read the same table from Parquet."""
+    _drain(scene.parquet)
 
 
-def partitions(scene: Scene, _: Place) -> None:
-    """The topic as Arrow in the workers, from where nothing goes on to Java."""
+def partitions(scene: Scene, _: Output) -> None:
+    """Read the topic as Arrow in the workers; nothing goes on to Java."""
     ranges = topic_ranges(scene.spark, scene.rows.topic, url=scene.rows.url, parts=scene.tasks)
-    foreach_partition(ranges, _look_at_all)
+    foreach_partition(ranges, _read_all)
 
 
-def sink(scene: Scene, place: Place) -> None:
-    """Rows of Parquet into a topic, exactly once."""
-    _to_write(scene).write.format("quoth").options(url=scene.rows.url, topic=place.topic).mode(
-        "append"
-    ).save()
-    scene.rows.check(scene.client.topic(place.topic).count, "the sink")
+def sink(scene: Scene, output: Output) -> None:
+    """Write rows of Parquet into a topic, exactly once."""
+    writer = scene.parquet.select("key", "value").write.format("quoth")
+    writer.options(url=scene.rows.url, topic=output.topic).mode("append").save()
+    scene.rows.check(scene.client.topic(output.topic).count, "the sink")
 
 
-def parquet_write(scene: Scene, place: Place) -> None:
-    """The same rows of Parquet into Parquet."""
-    _to_write(scene).write.parquet(str(place.folder / "parquet"))
+def parquet_write(scene: Scene, output: Output) -> None:
+    """Write the same rows of Parquet into Parquet."""
+    scene.parquet.select("key", "value").write.parquet(str(output.folder / "parquet"))
 
 
-def archive(scene: Scene, place: Place) -> None:
-    """The topic into an archive."""
+def archive(scene: Scene, output: Output) -> None:
+    """Copy the topic into an archive."""
     policy = Policy(fail_on_loss=True, file_bytes=scene.rows.bytes // scene.tasks + 1)
-    done = Archiver(scene.client, place.folder, OnSpark(scene.spark), scene.rows.topic, policy)
+    done = Archiver(scene.client, output.folder, OnSpark(scene.spark), scene.rows.topic, policy)
     done.run()
     scene.rows.check(done.tally.records, "the archive")
 
 
-def topic_to_parquet(scene: Scene, place: Place) -> None:
-    """The same columns of the topic into Parquet, by Spark."""
+def topic_to_parquet(scene: Scene, output: Output) -> None:
+    """Copy the same columns of the topic into Parquet, by Spark."""
     frame = read_topic(scene.spark, scene.rows.topic, url=scene.rows.url, parts=scene.tasks, columns=COLUMNS)
-    frame.write.parquet(str(place.folder / "parquet"))
+    frame.write.parquet(str(output.folder / "parquet"))
 
 
-Way = Callable[[Scene, Place], None]
+Way = Callable[[Scene, Output], None]
 WAYS: dict[str, Way] = {
     "source": source,
     "tuples": tuples,
@@ -102,8 +149,8 @@ WAYS: dict[str, Way] = {
 }
 
 
-class Sample(NamedTuple):
-    """What a way took: seconds, and those of the processors in Java, in its Python workers, in the broker.
+class WaySample(NamedTuple):
+    """The time of a way: seconds, and processor seconds in Java, in its Python workers, in the broker.
 
     None where it is unknown: the broker's, if that is on another machine.
     """
@@ -115,13 +162,13 @@ class Sample(NamedTuple):
 
     @property
     def processor(self) -> float | None:
-        """Seconds of all processors together; None if one of them is unknown."""
+        """Return the seconds of all processors together; None if one of them is unknown."""
         parts = [one for one in self[1:] if one is not None]
         return sum(parts) if len(parts) == len(self[1:]) else None
 
 
 class Meter:
-    """Measures ways, each in a place of its own. folder: where those are made."""
+    """Measures ways, each with an output of its own below a folder."""
 
     def __init__(self, spark: Any, broker: Target, topics: Topics, folder: Path) -> None:
         self._java = spark.sparkContext._gateway.proc.pid
@@ -129,34 +176,34 @@ class Meter:
         self._topics = topics
         self._folder = folder
 
-    def measure(self, way: Way, scene: Scene) -> Sample:
-        """Do it once."""
-        topics = self._topics.make(1)
+    def measure(self, way: Way, scene: Scene) -> WaySample:
+        """Execute a way once."""
+        topics = self._topics.make()
         with TemporaryDirectory(dir=self._folder) as folder:
-            os.sync()  # what others did not wait for would be written meanwhile
+            os.sync()  # or data of other ways would be written meanwhile
             workers = self._used_by_workers()
             before = self._used()
-            way(scene, Place(Path(folder), topics[0]))
+            way(scene, Output(Path(folder), topics[0]))
             after = self._used()
             python = spent(workers, self._used_by_workers())
         self._topics.delete(topics)
         seconds, java, broker = map(_difference, after, before)
         assert seconds is not None
-        return Sample(seconds, java, None if java is None else python, broker)
+        return WaySample(seconds, java, None if java is None else python, broker)
 
     def _used(self) -> tuple[float, float | None, float | None]:
-        """The time now, and the processor time that Java and the broker have used so far."""
+        """Return the time now, and the processor seconds that Java and the broker have used so far."""
         return time.perf_counter(), cpu_seconds(self._java), self._broker.cpu()
 
     def _used_by_workers(self) -> dict[int, float]:
-        """The processor time that each of Spark's Python processes has used so far."""
+        """Return the processor seconds that each of Spark's Python processes has used so far."""
         return {pid: cpu_seconds(pid) or 0.0 for pid in family(self._java)[1:]}
 
 
 def spent(before: Mapping[int, float], after: Mapping[int, float]) -> float:
     """Return the seconds that processes have used meanwhile, without those that have ended meanwhile.
 
-    Spark's daemon does not wait for its workers, so the system counts what they used nowhere once they end.
+    Spark's daemon does not wait for its workers, so the system counts their time nowhere once they end.
     """
     return sum(used - before.get(pid, 0.0) for pid, used in after.items())
 
@@ -165,14 +212,10 @@ def _difference(now: float | None, then: float | None) -> float | None:
     return None if now is None or then is None else now - then
 
 
-def _look_at_all(_: TopicRange, batches: Iterator[Any]) -> None:
+def _read_all(_: TopicRange, batches: Iterator[Any]) -> None:
     deque(batches, 0)
 
 
 def _drain(frame: Any) -> None:
-    """Let all rows come into Spark, and nowhere else."""
+    """Let all rows come into Spark, and go nowhere else."""
     frame.write.format("noop").mode("overwrite").save()
-
-
-def _to_write(scene: Scene) -> Any:
-    return scene.spark.read.parquet(scene.rows.parquet).select("key", "value")

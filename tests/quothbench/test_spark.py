@@ -16,7 +16,7 @@ from kit.spark.sparks import JOB_S, starts_spark
 
 
 @starts_spark
-def test_source_is_measured_beside_parquet_and_tuples(alone: Command, tmp_path: Path) -> None:
+def test_source_is_compared_with_parquet_and_tuples(alone: Command, tmp_path: Path) -> None:
     chosen = ("--figure", "source", "--size", "100", "--rows", "20000", "--rounds", "1", "--format", "json")
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
@@ -49,9 +49,7 @@ def test_source_is_measured_beside_parquet_and_tuples(alone: Command, tmp_path: 
 @long_form
 @needs_proc
 @starts_spark
-def test_ended_while_it_measures_it_leaves_no_process_and_no_directory(
-    alone: Command, tmp_path: Path
-) -> None:
+def test_sigterm_ends_all_processes_and_removes_the_directory(alone: Command, tmp_path: Path) -> None:
     chosen = ("--figure", "source", "--size", "100", "--rows", "20000", "--rounds", "1000")
     running = alone.start("bench", "spark", *chosen, "--dir", str(tmp_path))
     appears(tmp_path, "*/*/rows.parquet/_SUCCESS", "it has made what it reads", JOB_S)
@@ -64,27 +62,11 @@ def test_ended_while_it_measures_it_leaves_no_process_and_no_directory(
     assert not list(tmp_path.iterdir())
 
 
-TYPED = {
-    "--figure sauce": "--figure",
-    "--rows 0": "--rows",
-    "--rounds none": "--rounds",
-    "--size -1": "--size",
-}
-
-
-@pytest.mark.parametrize("typed", TYPED)
-def test_typed_wrongly(alone: Command, typed: str) -> None:
-    told = alone("bench", "spark", *typed.split())
-    assert (told.status, told.out) == (2, b"")
-    assert TYPED[typed] in told.err
-    assert len(told.err.splitlines()) == 2
-
-
-def test_without_java_it_says_what_is_missing(alone: Command, tmp_path: Path) -> None:
-    told = alone(
+def test_spark_without_java_is_an_error(alone: Command, tmp_path: Path) -> None:
+    ended = alone(
         "bench", "spark", "--rows", "1", "--dir", str(tmp_path), environment={"JAVA_HOME": str(tmp_path)}
     )
-    assert told.status == 1
-    assert told.err.startswith("quoth: no_spark: ")
-    assert "Java 17" in told.err
+    assert ended.status == 1
+    assert ended.err.startswith("quoth: no_spark: ")
+    assert "Java 17" in ended.err
     assert not list(tmp_path.iterdir())

@@ -7,40 +7,30 @@ from typing import Annotated
 import typer
 
 import quoth
-from quothbench.commands.options import PAIRS_MIN, Directory, folder
+from quothbench import options
 from quothbench.load.target import own_broker
-from quothbench.spark.figure import Figure
+from quothbench.report import Report
+from quothbench.spark.plan import COLUMNS, Figure, SparkPlan
 from quothcli.cli.command import command
-from quothcli.cli.options import Form
 from quothcli.cli.quantities import size
-from quothcli.cli.session import chosen
 from quothcli.commands.pipeline.running import installed
-from quothcli.printing.output import Printer
 
 SIZES = (100, 1_000)
 
 
 def add(bench: typer.Typer) -> None:
     """Put the command into its group."""
-    command(bench, "spark", "quoth bench spark", "quoth bench spark --figure source --size 100 --rounds 21")(
-        spark
-    )
+    example = "quoth bench spark --figure source --size 100 --rounds 21"
+    command(bench, "spark", "quoth bench spark", example)(spark)
 
 
 def spark(
     context: typer.Context,
     figures: Annotated[
-        list[Figure] | None,
-        typer.Option("--figure", help="Which rows; may be repeated (default: all)."),
+        list[Figure] | None, typer.Option("--figure", help="Which rows; may be repeated (default: all).")
     ] = None,
     rows: Annotated[
-        int,
-        typer.Option(
-            "--rows",
-            metavar="N",
-            min=1,
-            help="Messages of 100 bytes; of larger ones as many bytes in all.",
-        ),
+        int, options.number("rows", "Messages of 100 bytes; of larger ones as many bytes in all.")
     ] = 4_000_000,
     sizes: Annotated[
         list[int] | None,
@@ -51,11 +41,9 @@ def spark(
             help="Bytes of a message; may be repeated (default: 100 and 1000).",
         ),
     ] = None,
-    rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", min=1, help="Measurements of each way.")
-    ] = PAIRS_MIN,
-    directory: Directory = None,
-    form: Form = None,
+    rounds: Annotated[int, options.number("rounds", "Measurements of each way.")] = options.PAIRS_MIN,
+    directory: options.Directory = None,
+    form: options.Form = None,
 ) -> None:
     """Compare what Spark does with topics to what it does with Parquet.
 
@@ -64,11 +52,14 @@ def spark(
     itself, and the processor time of a row. The last rows show what more tasks at a time bring. Spark runs
     here, on all cores; it needs `pip install 'quoth[spark]'` and Java 17.
     """
-    printer = Printer(chosen(context, form=form).format)
     with installed():
-        from quothbench.spark.comparison import Bench, Plan
+        from quothbench.spark.comparison import SparkBench, conditions
 
-    with folder(directory) as made, own_broker(made / "data") as broker, quoth.connect(broker.url) as client:
-        Bench(
-            printer, broker, client, made, Plan(figures or list(Figure), rows, sizes or SIZES, rounds)
-        ).run()
+    plan = SparkPlan(figures or list(Figure), rows, sizes or SIZES, rounds)
+    with (
+        options.folder(directory) as made,
+        own_broker(made / "data") as broker,
+        quoth.connect(broker.url) as client,
+    ):
+        report = Report(options.printer(context, form), "spark", conditions(plan), COLUMNS)
+        SparkBench(report, broker, client, made, plan).run()
