@@ -25,7 +25,19 @@ from quothwire.protocol.transaction import producer_of
 from quothwire.settings import NAMES
 
 ROOT = Path(__file__).parent.parent
-BROKER_PAGES = ("broker/FORMAT.md", "broker/DESIGN.md")
+DOCUMENTS = (
+    "README.md",
+    "broker/DESIGN.md",
+    "broker/FORMAT.md",
+    "client/CONCEPTS.md",
+    "client/PROTOCOL.md",
+    "client/c/README.md",
+    "client/python/quoth/spark/README.md",
+    "client/python/quoth/spark/archive/README.md",
+    "systemd/OPERATIONS.md",
+    "tools/REFERENCE.md",
+    "tools/quothbench/BENCHMARKS.md",
+)
 PROTOCOL = (ROOT / "client" / "PROTOCOL.md").read_text()
 README = (ROOT / "README.md").read_text()
 
@@ -173,9 +185,18 @@ def test_the_table_of_limits_names_only_keys_that_exist_and_all_that_are_limits(
     assert limits - named == set()
 
 
+def test_readme_links_every_document() -> None:
+    """Its last table names all of them."""
+    folders = ("broker", "client", "systemd", "tools")
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.md")]
+    documents = {path.relative_to(ROOT).as_posix() for path in found}
+    assert documents == set(DOCUMENTS) - {"README.md"}
+    assert [path for path in sorted(documents) if f"| `{path}` |" not in README] == []
+
+
 def test_the_documents_name_only_files_that_exist() -> None:
     """A path in code in one of the documents can be opened."""
-    for document in ("README.md", "client/PROTOCOL.md", "client/c/README.md", *BROKER_PAGES):
+    for document in DOCUMENTS:
         text = (ROOT / document).read_text()
         folders = ("", "broker", "client/python", "tools", "tests")
         for path in re.findall(r"`((?:client|broker|tools|tests|quoth[a-z]*)/[\w./-]+)`", text):

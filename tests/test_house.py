@@ -43,6 +43,7 @@ PACKAGES = {
     "quothd": "broker/quothd",
     "quothweb": "tools/quothweb",
     "quothcli": "tools/quothcli",
+    "quothbench": "tools/quothbench",
 }
 MAY_IMPORT = {
     "quothwire": set(),
@@ -52,13 +53,14 @@ MAY_IMPORT = {
     "quothlog": {"quothwire"},
     "quothd": {"quothlog", "quothwire"},
     "quothweb": {"quoth"},
-    "quothcli": set(PACKAGES),
+    "quothcli": set(PACKAGES) - {"quothbench"},  # it names the module, which is loaded when it is typed
+    "quothbench": {"quoth", "quothcli", "quothd", "quothlog", "quothwire"},
 }
 SPARK = "client/python/quoth/spark/"  # reads segments without a broker, so it may import quothlog too
 ONLY_UNDER = {
     "pyspark": (SPARK, "client/python/pyspark_quoth/"),
     "pytest": ("tools/pytest_quoth/",),
-    "typer": ("tools/quothcli/",),
+    "typer": ("tools/quothcli/", "tools/quothbench/"),
     "rich": ("tools/quothcli/",),
 }
 NEVER_UNDER = {

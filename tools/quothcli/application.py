@@ -21,7 +21,7 @@ from quothwire.text.variables import check_variables
 from quothwire.version import VERSION
 
 COMMANDS = {
-    name: LazyCommand(f"quothcli.{module}", sentence)
+    name: LazyCommand(module if module.startswith("quothbench") else f"quothcli.{module}", sentence)
     for name, module, sentence in (
         ("serve", "commands.broker.serve", "Run a broker in the foreground until SIGTERM or Ctrl-C."),
         ("config", "commands.about.config", "The configuration of a broker: show it, check it, begin one."),
@@ -57,7 +57,7 @@ COMMANDS = {
             "commands.pipeline.command",
             "Jobs on Spark: look after topics too large for one process.",
         ),
-        ("bench", "bench.commands", "Measure how fast the broker is on this machine."),
+        ("bench", "quothbench.commands", "Measure how fast the broker is on this machine."),
         ("errors", "commands.about.errors", "Explain the codes of errors: what happened, what to do."),
         ("help", "commands.about.pages", "Print a page about Quoth, or the help of a command."),
         ("completion", "commands.about.shells", "Print the script that lets a shell complete what is typed."),

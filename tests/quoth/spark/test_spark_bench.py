@@ -1,4 +1,4 @@
-"""What `quoth bench spark` measures does what it is said to do."""
+"""The ways of `quoth bench spark` read and write the same rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from kit.broker.brokers import BrokerProcess
 from kit.spark.archives import of_archive, of_topic
 from quoth import Client, QuothError
 from quoth.spark import read_topic
-from quothcli.bench.rates import Payload
-from quothcli.bench.spark.comparison import PAIRS, Plan
-from quothcli.bench.spark.figure import Figure
-from quothcli.bench.spark.rows import Rows, fill, kept_as_parquet
-from quothcli.bench.spark.tuples import TupleSource
-from quothcli.bench.spark.ways import WAYS, Meter, Place, Sample, Scene, spent
-from quothcli.bench.target import Target
-from quothcli.bench.topics import Topics
+from quothbench.load.rates import Payload
+from quothbench.load.target import Target
+from quothbench.load.topics import Topics
+from quothbench.spark.plan import PAIRS, Figure, SparkPlan
+from quothbench.spark.tuples import TupleSource
+from quothbench.spark.ways import WAYS, Meter, Output, Rows, Scene, WaySample, copied_to_parquet, fill, spent
 
 COUNT = 2_500
 
@@ -29,17 +27,17 @@ def scene(spark: Any, client: Client, topic: str, tmp_path: Path) -> Scene:
     """Some rows, in two tasks."""
     spark.dataSource.register(TupleSource)
     fill(client, topic, COUNT, 100)
-    return Scene(spark, client, kept_as_parquet(spark, client, topic, tmp_path, 2), 2)
+    return Scene(spark, client, copied_to_parquet(spark, client, topic, tmp_path, 2), 2)
 
 
 @pytest.fixture
 def topics(client: Client) -> Iterator[Topics]:
-    """Where ways may write."""
+    """Topics that ways write to."""
     with Topics(client, Payload(1, 1)) as topics:
         yield topics
 
 
-def test_rows_are_the_same_wherever_they_come_from(scene: Scene) -> None:
+def test_all_sources_have_the_same_rows(scene: Scene) -> None:
     spark, client, rows, _ = scene
     source = read_topic(spark, rows.topic, url=client.url)
     tuples = spark.read.format(TupleSource.name()).options(url=client.url, subscribe=rows.topic).load()
@@ -51,7 +49,7 @@ def test_rows_are_the_same_wherever_they_come_from(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_way_is_measured_and_what_it_wrote_is_gone(
+def test_measured_way_leaves_nothing(
     scene: Scene, broker: BrokerProcess, topics: Topics, tmp_path: Path, name: str
 ) -> None:
     folder = tmp_path / "places"
@@ -73,31 +71,31 @@ def test_processor_time_is_unknown_where_that_of_the_broker_is(
     sample = meter.measure(WAYS["source"], scene)
     assert (sample.broker, sample.processor) == (None, None)
     assert sample.java is not None
-    assert Sample(1.0, 2.0, 3.0, 0.0).processor == 5.0
+    assert WaySample(1.0, 2.0, 3.0, 0.0).processor == 5.0
 
 
-def test_a_worker_that_ended_meanwhile_is_not_subtracted() -> None:
+def test_worker_that_ended_meanwhile_is_not_subtracted() -> None:
     assert spent({1: 5.0, 2: 1.0}, {1: 7.0, 3: 0.5}) == 2.5
 
 
 def test_archive_and_sink_hold_all_rows(scene: Scene, topics: Topics, tmp_path: Path) -> None:
-    place = Place(tmp_path / "archive", *topics.make(1))
-    WAYS["archive"](scene, place)
-    assert of_archive(place.folder) == of_topic(scene.client, scene.rows.topic)
-    WAYS["sink"](scene, place)
-    written = [value for batch in scene.client.batches(place.topic) for value in batch.values]
+    output = Output(tmp_path / "archive", *topics.make(1))
+    WAYS["archive"](scene, output)
+    assert of_archive(output.folder) == of_topic(scene.client, scene.rows.topic)
+    WAYS["sink"](scene, output)
+    written = [value for batch in scene.client.batches(output.topic) for value in batch.values]
     assert sorted(written) == sorted(
         value for batch in scene.client.batches(scene.rows.topic) for value in batch.values
     )
 
 
-def test_rows_that_are_missing_are_told() -> None:
+def test_missing_rows_are_an_error() -> None:
     with pytest.raises(QuothError, match="the sink: 9 rows instead of 10"):
         Rows("", "", "", 10, 0).check(9, "the sink")
 
 
-def test_sizes_have_as_many_bytes_and_every_pair_is_of_ways_that_there_are() -> None:
-    plan = Plan(list(Figure), 100_000, (100, 1_000), 1)
+def test_plan_has_equal_bytes_of_each_size_and_every_way_in_a_pair() -> None:
+    plan = SparkPlan(list(Figure), 100_000, (100, 1_000), 1)
     assert [plan.count(size) for size in plan.sizes] == [100_000, 10_000]
     assert {name for pair in PAIRS for name in pair[:2]} == set(WAYS)
     assert {pair[0] for pair in PAIRS} == set(Figure) - {Figure.TASKS}

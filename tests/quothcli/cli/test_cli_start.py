@@ -65,6 +65,7 @@ MORE = {
     "pub": _BATCH,
     "demo": _BATCH,
     "transaction": _BATCH,
+    "bench": "quothbench",
 }
 """More of them, for the help of keys and limits."""
 
@@ -132,7 +133,7 @@ def test_help_of_a_command_loads_nothing_of_its_work() -> None:
 def test_help_of_an_instrument_loads_only_what_it_measures() -> None:
     """The engine where that is measured alone, asyncio where it is compared."""
     paths = [" ".join(path) for path in below(tree(), ()) if path[0] == "bench" and len(path) > 1]
-    usual = LIGHT | {"quoth", "quothwire", "zmq", "msgpack", "xxhash", "cython_runtime"}
+    usual = LIGHT | {"quothbench", "quoth", "quothwire", "zmq", "msgpack", "xxhash", "cython_runtime"}
     surplus = {}
     for path, modules in loaded_by_helps(paths).items():
         heavy = {name.partition(".")[0] for name in modules} & HEAVY - {"multiprocessing"}

@@ -18,10 +18,13 @@ from quothwire.text.suggestion import nearest
 
 FILES = MappingProxyType(
     {
+        "concepts": "client/CONCEPTS.md",
+        "operations": "systemd/OPERATIONS.md",
         "protocol": "client/PROTOCOL.md",
         "format": "broker/FORMAT.md",
         "design": "broker/DESIGN.md",
         "spark": "client/python/quoth/spark/README.md",
+        "benchmarks": "tools/quothbench/BENCHMARKS.md",
         "reference": "tools/REFERENCE.md",
     }
 )
@@ -151,10 +154,13 @@ class Page(NamedTuple):
 
 PAGES = MappingProxyType(
     {
+        "concepts": Page("topic, pointer, batch, durability, transaction", partial(page, "concepts")),
+        "operations": Page("operate, monitor, back up, upgrade, size, secure", partial(page, "operations")),
         "protocol": Page("the wire contract, with every error code and limit", partial(page, "protocol")),
         "format": Page("the bytes on disk, and what is done about damage", partial(page, "format")),
         "design": Page("threads, the way of a publish and of a read", partial(page, "design")),
         "spark": Page("topics as tables and streams in Spark", partial(page, "spark")),
+        "benchmarks": Page("measured figures and their commands", partial(page, "benchmarks")),
         "reference": Page("every command and option", partial(page, "reference")),
         "errors": Page("every code: what happened, whether to try again, what to do", _errors),
         "quantities": Page("how spans of time, sizes and times are written", lambda: _QUANTITIES),

@@ -1,0 +1,41 @@
+"""`quoth bench`: the commands. The module of each is loaded when it is typed.
+
+They measure on a broker of their own, on a temporary directory that is removed, unless a URL names another
+one.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from quothcli.cli.command import Row, show_help
+from quothcli.cli.command import app as make_app
+from quothcli.cli.exit_status import terminable
+
+COMMANDS = {
+    name: Row(f"quothbench.{module}", sentence)
+    for name, (module, sentence) in {
+        "ratio": ("instruments.ratio", "Compare with a bare loop in the same language, measured in turn."),
+        "table": ("instruments.table", "Measure writing and reading as Poe, the ancestor, did."),
+        "api": ("instruments.api", "Measure what a Python program gets from the client's methods."),
+        "aio": ("instruments.aio", "Compare quoth.aio with quoth and with bare zmq.asyncio."),
+        "latency": ("instruments.latency", "Measure how long calls take, and records from publish to tail."),
+        "memory": ("instruments.memory", "Measure what records, topics and waits take, and what grows."),
+        "steps": ("instruments.steps", "Measure each step of a publish and of a fetch by itself."),
+        "spark": ("spark.command", "Compare what Spark does with topics to what it does with Parquet."),
+        "peers": ("peers.comparison", "Compare with Redis Streams and RabbitMQ Streams, in turn."),
+    }.items()
+}
+"""The module and the purpose of each command."""
+
+
+def add(app: typer.Typer) -> None:
+    """Put `bench` into the command."""
+    group = make_app(_before, "Measure how fast the broker is on this machine.", rows=COMMANDS)
+    app.add_typer(group, name="bench")
+
+
+def _before(context: typer.Context) -> None:
+    """Let SIGTERM end a command as Ctrl-C does, with its broker and its directory."""
+    context.with_resource(terminable())
+    show_help(context)

@@ -1,0 +1,1 @@
+"""Instruments: the measurements of each command, and the columns of its table."""

@@ -1,0 +1,296 @@
+"""`quoth bench aio`: the blocking client, a bare zmq.asyncio socket and the client for asyncio in turn.
+
+The bare socket speaks the fast protocol as a program without a client would: it sends frames that were
+encoded beforehand, decodes the replies, and does not handle timeouts, errors, gaps or reconnects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any, NamedTuple
+
+import typer
+import zmq
+import zmq.asyncio
+
+import quoth
+import quoth.aio
+from quoth.reader import FETCH_BYTES
+from quothbench import options
+from quothbench.figures import Spread, rotate
+from quothbench.instruments import api
+from quothbench.instruments.api import Budget, Stock
+from quothbench.load import driver
+from quothbench.load.clients import Clients, Ready, elapsed
+from quothbench.load.driver import WINDOW
+from quothbench.load.rates import Counted, Payload
+from quothbench.load.target import Target
+from quothbench.load.topics import Topics
+from quothbench.report import Column, Report, count, spread
+from quothcli.cli.command import command
+from quothwire import batch
+from quothwire.protocol import binary_codec
+from quothwire.protocol.messages import Fetch, Fetched
+
+Socket = zmq.asyncio.Socket
+Awaited = Callable[[quoth.aio.Client, Stock, Budget], Coroutine[Any, Any, int]]
+Bare = Callable[[Socket, Stock, Budget], Coroutine[Any, Any, int]]
+
+
+class Uses(NamedTuple):
+    """The same work for each of the three. Each returns its number of messages."""
+
+    blocking: api.Use
+    bare: Bare
+    awaited: Awaited
+
+
+# -- the blocking client, beside the methods that `quoth bench api` measures --------------------------------
+
+
+def publish_in_threads(client: quoth.Client, stock: Stock, budget: Budget) -> Counted:
+    """Publish one value after the other in each of `WINDOW` threads."""
+    with ThreadPoolExecutor(WINDOW) as pool:
+        done = [pool.submit(api.publish_one, client, stock, budget) for _ in range(WINDOW)]
+        return sum(one.result()[0] for one in done), []
+
+
+# -- the client for asyncio ---------------------------------------------------------------------------------
+
+
+async def publish(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
+    """Publish one value after the other."""
+    is_over, messages = budget.meter(), 0
+    while not is_over(messages):
+        messages += (await client.publish(stock.topic, stock.values[0])).count
+    return messages
+
+
+async def publish_in_tasks(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
+    """Publish one value after the other in each of `WINDOW` tasks."""
+    return sum(await asyncio.gather(*(publish(client, stock, budget) for _ in range(WINDOW))))
+
+
+async def send(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
+    """Send through a producer."""
+    is_over, messages = budget.meter(), 0
+    async with client.producer(stock.topic) as producer:
+        while not is_over(messages):
+            for value in stock.values:
+                await producer.send(value)
+            messages += len(stock.values)
+    return messages
+
+
+async def batches(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
+    """Read all batches, again and again."""
+    is_over, messages = budget.meter(), 0
+    while not is_over(messages):
+        async for found in client.batches(stock.topic):
+            messages += len(found)
+    return messages
+
+
+async def tail(client: quoth.aio.Client, stock: Stock, budget: Budget) -> int:
+    """Tail all messages, again and again."""
+    is_over, messages = budget.meter(), 0
+    while not is_over(messages):
+        wanted = messages + stock.stored
+        async for _message in client.tail(stock.topic, after=0):
+            messages += 1
+            if messages == wanted:
+                break
+    return messages
+
+
+# -- the bare socket ----------------------------------------------------------------------------------------
+
+
+async def bare_write(window: int, size: int | None, socket: Socket, stock: Stock, budget: Budget) -> int:
+    """Publish `size` values, or all, with each request, `window` requests on their way."""
+    values = stock.values[:size]
+    is_over, messages = budget.meter(), 0
+    requests = driver.endless_publishes(stock.topic, values)
+    for frames in islice(requests, window):
+        await socket.send_multipart(frames)
+    on_their_way = window
+    while on_their_way:
+        driver.correlation(await socket.recv_multipart())
+        messages += len(values)
+        if is_over(messages):
+            on_their_way -= 1
+        else:
+            await socket.send_multipart(next(requests))
+    return messages
+
+
+async def bare_batches(socket: Socket, stock: Stock, budget: Budget) -> int:
+    """Read all batches, again and again."""
+    is_over, messages, cursor = budget.meter(), 0, 0
+    while not is_over(messages):
+        found, cursor = await _fetch(socket, stock.topic, cursor)
+        messages += sum(len(one.values) for one in found)
+    return messages
+
+
+async def bare_tail(socket: Socket, stock: Stock, budget: Budget) -> int:
+    """Read all messages one by one, again and again."""
+    is_over, messages, cursor = budget.meter(), 0, 0
+    while not is_over(messages):
+        found, cursor = await _fetch(socket, stock.topic, cursor)
+        for one in found:
+            for _value in one.values:
+                messages += 1
+    return messages
+
+
+async def _fetch(socket: Socket, topic: str, after: int) -> tuple[list[batch.Batch], int]:
+    """Return the next batches and the cursor behind them, which is 0 at the end of the topic."""
+    (frames,) = driver.numbered(Fetch(after=after, bytes_max=FETCH_BYTES), topic, 1)
+    await socket.send_multipart(frames)
+    reply_frames: driver.Frames = await socket.recv_multipart()
+    driver.correlation(reply_frames)
+    answer = binary_codec.decode_answer(reply_frames[1:])
+    reply = answer.reply
+    assert isinstance(reply, Fetched)
+    found = [batch.decode(raw, reply.log) for raw in batch.split(answer.payload, reply.log)]
+    return found, reply.next if found else 0
+
+
+# -- all of them --------------------------------------------------------------------------------------------
+
+WRITES = {
+    "publish(value)": Uses(api.publish_one, partial(bare_write, 1, 1), publish),
+    f"{WINDOW} publish(value) at once": Uses(
+        publish_in_threads, partial(bare_write, WINDOW, 1), publish_in_tasks
+    ),
+    "send(), batches of 1,000": Uses(api.send, partial(bare_write, WINDOW, None), send),
+}
+READS = {
+    "batches()": Uses(api.batches, bare_batches, batches),
+    "tail()": Uses(api.tail, bare_tail, tail),
+}
+READ_AT = "written"
+"""The durability of the records that are read."""
+
+COLUMNS = (
+    Column("figure", "messages/s", width=25),
+    Column("durability", "durability", width=10),
+    Column("quoth", "quoth", lambda figure: count(figure.median), 10),
+    Column("zmq_asyncio", "zmq.asyncio", lambda figure: count(figure.median), 11),
+    Column("quoth_aio", "quoth.aio", lambda figure: count(figure.median), 10),
+    Column("ratio_to_quoth", "of quoth", spread, 17),
+    Column("ratio_to_zmq_asyncio", "of zmq.asyncio", spread, 17),
+)
+
+
+class AioBench(NamedTuple):
+    """Measures one figure after the other, each with all three in turn."""
+
+    target: Target
+    clients: Clients
+    topics: Topics
+    report: Report
+    values: list[bytes]
+    budget: Budget
+    rounds: int
+
+    def run(self, durabilities: Sequence[str]) -> None:
+        """Measure writing at each level, then reading, a row for each."""
+        for name, uses in WRITES.items():
+            for durability in durabilities:
+                self._measure(name, durability, uses, None)
+        stock = Stock.stored_by(self.topics, self.values)
+        for name, uses in READS.items():
+            self._measure(name, READ_AT, uses, stock)
+
+    def _measure(self, name: str, durability: str, uses: Uses, stored: Stock | None) -> None:
+        kinds = (_use_blocking, uses.blocking), (_use_bare, uses.bare), (_use_awaited, uses.awaited)
+        rates = [partial(self._rate, durability, stored, *kind) for kind in kinds]
+        measured = rotate(rates, self.rounds)
+        self.report.row(
+            name,
+            durability,
+            *(Spread.of(rates) for rates in zip(*measured, strict=True)),
+            Spread.of_ratios([(blocking, awaited) for blocking, _, awaited in measured]),
+            Spread.of_ratios([(bare, awaited) for _, bare, awaited in measured]),
+        )
+
+    def _rate(self, durability: str, stored: Stock | None, task: Callable[..., int], use: object) -> float:
+        """Return messages a second. Each measurement of a write has a topic of its own.
+
+        One topic for all of them would reach the bound on the producers that it knows.
+        """
+        stock = stored or Stock(self.topics.make(1, durability)[0], self.values)
+        done = self.clients.run(task, (self.target.url, use, stock, self.budget))
+        if stock is not stored:
+            self.topics.delete([stock.topic])
+        return float(done[0].result / elapsed(done))
+
+
+def _use_blocking(ready: Ready, url: str, use: api.Use, stock: Stock, budget: Budget) -> int:
+    with quoth.connect(url) as client:
+        use(client, stock, budget.warm_up)
+        ready()
+        return use(client, stock, budget)[0]
+
+
+def _use_awaited(ready: Ready, url: str, use: Awaited, stock: Stock, budget: Budget) -> int:
+    async def run() -> int:
+        async with quoth.aio.connect(url) as client:
+            await use(client, stock, budget.warm_up)
+            ready()
+            return await use(client, stock, budget)
+
+    return asyncio.run(run())
+
+
+def _use_bare(ready: Ready, url: str, use: Bare, stock: Stock, budget: Budget) -> int:
+    async def run() -> int:
+        with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as socket:
+            socket.set(zmq.LINGER, 0)
+            socket.connect(url)
+            await use(socket, stock, budget.warm_up)
+            ready()
+            return await use(socket, stock, budget)
+
+    return asyncio.run(run())
+
+
+RECORDS = 1_000
+"""Messages of a batch, as a producer makes them."""
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    command(bench, "aio", "quoth bench aio", "quoth bench aio --rounds 21 --durability written")(aio)
+
+
+def aio(
+    context: typer.Context,
+    size: options.Size = 100,
+    lasts: Annotated[float, options.seconds("How long each measurement takes.")] = 0.5,
+    rounds: Annotated[
+        int, options.number("rounds", "Measurements of each of the three.")
+    ] = options.PAIRS_MIN,
+    durability: options.Levels = None,
+    url: options.Broker = None,
+    directory: options.Directory = None,
+    form: options.Form = None,
+) -> None:
+    """Compare quoth.aio with quoth and with bare zmq.asyncio.
+
+    The three are measured in turn. Each row shows the medians of their rates, and the median of the ratios of
+    quoth.aio to each of the others with the smallest and the largest one. The bare socket sends frames that
+    were encoded beforehand, decodes the replies, and does nothing else.
+    """
+    payload = Payload(RECORDS, size)
+    conditions = {"value_bytes": size, "seconds": lasts, "rounds": rounds}
+    with options.on_broker(context, url, directory, form, payload) as on, Clients(1) as clients:
+        report = on.report("aio", conditions, COLUMNS)
+        bench = AioBench(on.broker, clients, on.topics, report, payload.values, Budget(lasts), rounds)
+        bench.run(durability or tuple(options.Level))

@@ -1,0 +1,220 @@
+"""`quoth bench latency`: the time of a call, alone and on a schedule, and from publish to tail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+import quoth
+from quothbench import options
+from quothbench.figures import QUANTILES, Goal, quantiles
+from quothbench.instruments import tailing
+from quothbench.load import driver, schedule
+from quothbench.load.clients import Clients, Ready
+from quothbench.load.rates import Payload
+from quothbench.load.topics import Topics
+from quothbench.report import Column, Report, count, factor, goal_columns, seconds
+from quothcli.cli.command import command
+from quothwire.errors import error
+from quothwire.protocol.messages import Ping
+from quothwire.settings import DURABILITIES
+
+Requests = Callable[[], list[driver.Frames]]
+
+WARM = 50
+"""Calls in front of each measurement that do not count."""
+STORED = 1_000
+"""Records that are fetched, in batches of one."""
+RATES = (100.0, 1_000.0, 5_000.0)
+"""Scheduled calls a second."""
+IDLE_RATE = 20.0
+"""Records a second between which a broker is idle."""
+TAIL_GOAL = Goal(3.0, 2.0)
+"""Round trips of a publish, from its beginning until the record has reached a tail of an idle broker."""
+WAYS: dict[str, Callable[..., list[float]]] = {
+    "announcement, fetch": tailing.by_announcement,
+    "long poll": tailing.by_long_poll,
+    "client.tail": tailing.by_client,
+}
+
+COLUMNS = (
+    Column("figure", "figure", width=29),
+    Column("durability", "level", width=7),
+    Column("rate", "rate/s", count, 6),
+    Column("calls", "calls", count, 6),
+    *(Column(f"{name}_seconds", name, seconds) for name in (*QUANTILES, "max")),
+    Column("late", "late", count, 5),
+    Column("held", "held", count, 5),
+    Column("ratio", "ratio", factor, 5),
+    *goal_columns(factor, 4),
+)
+
+
+class LatencyPlan(NamedTuple):
+    """The amount of work.
+
+    calls: of each closed loop. records, size: of a publish. rates: of calls a second. lasts: seconds of each
+    schedule and of each tail. tail_rate: records a second, beside `IDLE_RATE`.
+    """
+
+    calls: int
+    records: int
+    size: int
+    rates: Sequence[float]
+    lasts: float
+    tail_rate: float
+
+
+class LatencyBench(NamedTuple):
+    """Measures one figure after the other. pair: two clients, one that publishes and one that tails."""
+
+    url: str
+    client: Clients
+    pair: Clients
+    topics: Topics
+    report: Report
+    plan: LatencyPlan
+
+    def run(self) -> None:
+        """Measure everything, a row for each figure."""
+        plan = self.plan
+        publish = f"publish of {plan.records:,} x {plan.size:,} B"
+        values = [bytes(plan.size)] * plan.records
+        for durability in DURABILITIES:
+            topic, calls = *self.topics.make(), WARM + plan.calls
+            self._loop(publish, durability, partial(driver.publishes, topic, values, calls, durability))
+        self._loop(f"fetch of 1 x {plan.size:,} B", None, self._fetches())
+        self._loop("ping", None, partial(driver.numbered, Ping(), "", WARM + plan.calls))
+        for durability in DURABILITIES:
+            for rate in plan.rates:
+                self._scheduled(f"{publish}, scheduled", durability, rate, values)
+        for rate in (IDLE_RATE, plan.tail_rate):
+            for way in WAYS:
+                self._tailed(way, rate)
+
+    def _loop(self, figure: str, durability: str | None, make: Requests) -> None:
+        """Measure one call after the other. make: encodes the requests, in the client."""
+        (done,) = self.client.run(_round_trips, (self.url, make))
+        self._row(figure, done.result, durability)
+
+    def _fetches(self) -> Requests:
+        """Store records; make requests that fetch one after the other, again and again."""
+        (topic,) = self.topics.make()
+        with quoth.connect(self.url) as client:
+            lasts = [client.publish(topic, bytes(self.plan.size)).last for _ in range(STORED)]
+        cursors = [0, *lasts[:-1]]
+        places = [cursors[number % STORED] for number in range(WARM + self.plan.calls)]
+        return partial(driver.fetches, topic, places, 1, 1)
+
+    def _scheduled(self, figure: str, durability: str, rate: float, values: list[bytes]) -> None:
+        """Measure publishes at times that were decided beforehand."""
+        calls = max(1, round(rate * self.plan.lasts))
+        arguments = (self.url, *self.topics.make(), values, calls, durability, rate)
+        (done,) = self.client.run(_schedule, arguments)
+        kept: schedule.Kept = done.result
+        self._row(figure, kept.took, durability, rate, kept.late, kept.held)
+
+    def _tailed(self, way: str, rate: float) -> None:
+        """Measure records from publish to tail, and the round trips at the same time."""
+        calls = max(1, round(rate * self.plan.lasts))
+        tailed_topic, alone = self.topics.make(2)
+        published, tailed = self.pair.run(
+            tailing.play,
+            (tailing.produce, self.url, tailed_topic, alone, rate, calls),
+            (WAYS[way], self.url, tailed_topic, calls),
+        )
+        trips: tailing.Trips = published.result
+        ratio = median(tailed.result) / median(trips.publishes)
+        goal = TAIL_GOAL if rate <= IDLE_RATE else Goal()
+        self._row(f"to tail, {way}", tailed.result, "written", rate, None, None, ratio, *goal)
+        self._row("  publish", trips.publishes, "written", rate)
+        self._row("  ping", trips.pings, None, rate)
+
+    def _row(
+        self,
+        figure: str,
+        took: Sequence[float],
+        durability: str | None,
+        rate: float | None = None,
+        *others: Any,
+    ) -> None:
+        """Print a row. others: the columns behind the quantiles, as far as they are known."""
+        cells = (figure, durability, rate, len(took), *quantiles(took).values(), max(took), *others)
+        self.report.row(*cells, *[None] * (len(COLUMNS) - len(cells)))
+
+
+def _round_trips(ready: Ready, url: str, make: Requests) -> list[float]:
+    requests = make()
+    with driver.dealer(url) as socket:
+        driver.round_trips(socket, requests[:WARM])
+        ready()
+        return driver.round_trips(socket, requests[WARM:])
+
+
+def _schedule(
+    ready: Ready, url: str, topic: str, values: list[bytes], calls: int, durability: str, rate: float
+) -> schedule.Kept:
+    with driver.dealer(url) as socket:
+        driver.round_trips(socket, driver.publishes(topic, values, WARM, durability))
+        requests = driver.publishes(topic, values, calls, durability)
+        ready()
+        return schedule.keep(socket, requests, rate)
+
+
+ENCODED_BYTES_MAX = 2**30
+"""Requests of one measurement, which are encoded beforehand."""
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    example = "quoth bench latency --rate 500 --url tcp://127.0.0.1:5555"
+    command(bench, "latency", "quoth bench latency", example)(latency)
+
+
+def latency(
+    context: typer.Context,
+    calls: Annotated[int, options.number("calls", "Calls of each closed loop.")] = 2_000,
+    records: options.Records = 1,
+    size: options.Size = 100,
+    rates: Annotated[
+        list[float] | None,
+        options.number(
+            "rate", "Scheduled calls a second; may be repeated (default: 100, 1000 and 5000).", 0.1
+        ),
+    ] = None,
+    tail_rate: Annotated[float, options.number("tail-rate", "Records a second that are tailed.", 0.1)] = 200,
+    lasts: Annotated[
+        float,
+        options.seconds("How long each schedule and each tail lasts (default: 5s).", show_default=False),
+    ] = 5,
+    url: options.Broker = None,
+    directory: options.Directory = None,
+    form: options.Form = None,
+) -> None:
+    """Measure how long calls take, and records from publish to tail.
+
+    First one call after the other; then publishes at times that were decided beforehand, and their time
+    counts from when they were due; then records on their way to a process that tails, and the round trips at
+    the same time, in which the ratio is counted. late: calls that were sent more than 100 us behind their
+    time; held: those that waited because too many were on their way.
+    """
+    plan = LatencyPlan(calls, records, size, rates or RATES, lasts, tail_rate)
+    most = max(calls, *(rate * lasts for rate in plan.rates)) * records * size
+    if most > ENCODED_BYTES_MAX:
+        raise error("too_large", f"requests of {most:,.0f} bytes would have to be held", "make fewer of them")
+    conditions = {
+        "clients": "1 that calls; 1 that publishes and 1 that tails",
+        "in_flight": f"1 call in a loop, up to {schedule.ON_THEIR_WAY_MAX:,} on a schedule",
+        "seconds": lasts,
+    }
+    with (
+        options.on_broker(context, url, directory, form, Payload(records, size)) as on,
+        Clients(1) as client,
+        Clients(2) as pair,
+    ):
+        report = on.report("latency", conditions, COLUMNS)
+        LatencyBench(on.broker.url, client, pair, on.topics, report, plan).run()

@@ -1,0 +1,322 @@
+"""`quoth bench memory`: the memory of a record, a topic and a long poll, and what grows with data.
+
+The memory of the broker is what its process alone holds, measured before and after. It varies by some hundred
+kilobytes of itself, so many topics or fetches are needed to see one. The allocations of the log are also
+measured exactly, in this process, with a log that gets the same appends.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, NamedTuple
+
+import typer
+import zmq
+
+import quoth
+from quothbench import options
+from quothbench.figures import Goal, Spread
+from quothbench.instruments import growth
+from quothbench.instruments.growth import FewMany
+from quothbench.load import driver
+from quothbench.load.clients import Clients
+from quothbench.load.driver import BATCH, VALUE
+from quothbench.load.processes import private_bytes
+from quothbench.load.target import Target, own_broker
+from quothbench.report import Column, Report, count, goal_columns, spread
+from quothcli.cli.command import command
+from quothcli.printing.progress import Advance, progress
+from quothlog import Log, LogOptions, index
+from quothwire import batch
+from quothwire.errors import error
+from quothwire.pointer import POINTER_MAX
+from quothwire.protocol.messages import WAIT_MS_MAX, Fetch, Fetched, GetStatus, Status
+from quothwire.settings import SEGMENT_BYTES_MAX
+
+RECORDS = 100
+"""Records of a batch."""
+BURST = 32
+WINDOW = 4
+"""Small, since the broker keeps buffers for the largest burst so far."""
+WARM_MAX = 500
+"""Topics, or long polls, before the measurement: the first ones pay for what all of them share."""
+ACTIVE_S, HIBERNATING_S = 600.0, 0.05
+"""The idle time after which a topic hibernates, where it must not and where it must."""
+PAUSE_S = 0.02
+SETTLE_S = 0.3
+"""For the sync behind the last publish."""
+
+_LOG_FILES = tuple(str(Path(file).with_name("*")) for file in (index.__file__, batch.__file__))
+"""The modules of a log: this process does other things meanwhile."""
+
+RECORD_GOAL = Goal(0.1, 0.02)
+TOPIC_GOAL = Goal(4_000, 1_000)
+WAIT_GOAL = Goal(1_000, 500)
+APPEND_GOAL = Goal(1.25, 1.05)
+
+
+def number(figure: float) -> str:
+    """Print a figure of any size for people."""
+    return f"{figure:,.0f}" if abs(figure) >= 100 else f"{figure:.3g}"
+
+
+COLUMNS = (
+    Column("figure", "figure", width=34),
+    Column("unit", "unit", width=4),
+    Column("how_many", "how many", count, 13),
+    Column("each", "each", number),
+    Column("few", "of few", number),
+    Column("ratio", "ratio", spread, 17),
+    *goal_columns(number, 6),
+)
+
+
+class MemoryPlan(NamedTuple):
+    """The amount of work: batches of a topic, hibernating topics, long polls, pairs of measurements.
+
+    sizes: bytes of a small and of a large topic. records: of another two.
+    """
+
+    batches: int
+    topics: int
+    waits: int
+    sizes: growth.FewMany
+    records: growth.FewMany
+    pairs: int
+
+
+class MemoryBench(NamedTuple):
+    """Measures one figure after the other, each with a broker of its own below a directory."""
+
+    directory: Path
+    report: Report
+    plan: MemoryPlan
+
+    def run(self) -> None:
+        """Measure everything, a row for each figure."""
+        self._log_records()
+        self._broker_records()
+        self._hibernating_topics()
+        self._long_polls()
+        self._starts()
+        self._appends()
+
+    def _log_records(self) -> None:
+        """Measure what an embedded log allocates for each of its records."""
+        records = self.plan.batches * RECORDS
+        with self._folder("log") as made, progress("records of an embedded log") as advance:
+            sparse, all_of_it = _embedded_growth(made, self.plan.batches, advance)
+        self._each("a record, sparse index of a log", records, sparse, RECORD_GOAL)
+        self._each("a record, all of a log", records, all_of_it, RECORD_GOAL)
+
+    def _broker_records(self) -> None:
+        """Measure the memory of an active topic for each of its records."""
+        topic = "records"
+        with (
+            self._broker(topic, worker_timeout=ACTIVE_S) as (broker, socket),
+            progress("records of a topic") as advance,
+        ):
+            with quoth.connect(broker.url) as client:
+                client.create_topic(topic, size_limit=SEGMENT_BYTES_MAX)
+
+            def publish() -> None:
+                for size in _parts(self.plan.batches, 1_000):
+                    driver.keep_window(socket, driver.repeated(topic, [VALUE] * RECORDS, size), WINDOW)
+                    advance(size * RECORDS, size * len(BATCH))
+                time.sleep(SETTLE_S)
+
+            publish()
+            grown = _growth(broker, publish)
+        self._each("a record, the broker's process", self.plan.batches * RECORDS, grown, RECORD_GOAL)
+
+    def _hibernating_topics(self) -> None:
+        """Measure the memory of a hibernating topic."""
+        topics = self.plan.topics
+        warm = min(WARM_MAX, topics)
+        settings = {"worker_timeout": HIBERNATING_S, "topics_max": warm + topics}
+        with self._broker("topics", **settings) as (broker, socket), progress("topics") as advance:
+
+            def make(first: int, end: int) -> None:
+                for part in _parts(end - first, 100):
+                    names = [f"topic {first + row:06}" for row in range(part)]
+                    driver.keep_window(socket, [driver.repeated(one, [VALUE], 1)[0] for one in names], BURST)
+                    advance(part, part * len(VALUE))
+                    first += part
+                _wait_until(socket, lambda status: not status.active, "all topics hibernate")
+
+            make(0, warm)
+            grown = _growth(broker, lambda: make(warm, warm + topics))
+        self._each("a hibernating topic", topics, grown, TOPIC_GOAL)
+
+    def _long_polls(self) -> None:
+        """Measure the memory of a pending fetch."""
+        waits, topic = self.plan.waits, "polled"
+        warm = min(WARM_MAX, waits)
+        settings = {"worker_timeout": HIBERNATING_S, "waits_max": warm + waits}
+        with self._broker(topic, **settings) as (broker, socket):
+            driver.keep_window(socket, driver.repeated(topic, [VALUE], 1))
+            end = driver.ask(socket, Fetch(after=POINTER_MAX), topic).reply
+            assert isinstance(end, Fetched)
+            _wait_until(socket, lambda status: not status.active, "the topic hibernates")
+            request = Fetch(after=end.newest, ordinal=end.end, wait_ms=WAIT_MS_MAX)
+
+            def poll(first: int, end: int) -> None:
+                for frames in driver.numbered(request, topic, end - first):
+                    socket.send_multipart(frames)
+                with driver.dealer(broker.url) as other:
+                    _wait_until(other, lambda status: status.waits >= end, "all fetches are pending")
+
+            poll(0, warm)
+            grown = _growth(broker, lambda: poll(warm, warm + waits))
+        self._each("a long poll", waits, grown, WAIT_GOAL)
+
+    def _starts(self) -> None:
+        with self._folder("starts") as made, progress("data to start with") as advance:
+            pairs = growth.starts(made, self.plan.sizes, self.plan.pairs, advance)
+        for figure, part in ("start-up until ready", 0), ("start-up until read and published", 1):
+            seconds = [(few[part], many[part]) for few, many in pairs]
+            self._compare(figure, "ms", self.plan.sizes.many, seconds, 1e3, Goal())
+
+    def _appends(self) -> None:
+        with (
+            self._broker("appends") as (broker, _),
+            Clients(1) as client,
+            progress("records to append to") as advance,
+        ):
+            pairs = growth.appends(broker, client, self.plan.records, self.plan.pairs, advance)
+        self._compare("publish of 100 x 100 B", "us", self.plan.records.many, pairs, 1e6, APPEND_GOAL)
+
+    @contextmanager
+    def _folder(self, name: str) -> Iterator[Path]:
+        with TemporaryDirectory(prefix=name, dir=self.directory) as made:
+            yield Path(made)
+
+    @contextmanager
+    def _broker(self, name: str, **settings: object) -> Iterator[tuple[Target, zmq.Socket[bytes]]]:
+        """Run a broker and connect a socket to it; its data is removed at the end."""
+        with (
+            self._folder(name) as made,
+            own_broker(made, **settings) as broker,
+            driver.dealer(broker.url) as socket,
+        ):
+            yield broker, socket
+
+    def _each(self, figure: str, how_many: int, grown: float | None, goal: Goal) -> None:
+        """Print a row for bytes that so many records, topics or fetches hold together."""
+        each = None if grown is None else grown / how_many
+        self.report.row(figure, "B", how_many, each, None, None, *goal)
+
+    def _compare(
+        self, figure: str, unit: str, many: int, pairs: list[tuple[float, float]], scale: float, goal: Goal
+    ) -> None:
+        """Print a row for seconds with few and with many. scale: units in a second."""
+        few_seconds, many_seconds = (median(side) * scale for side in zip(*pairs, strict=True))
+        self.report.row(figure, unit, many, many_seconds, few_seconds, Spread.of_ratios(pairs), *goal)
+
+
+def _growth(broker: Target, act: Callable[[], object]) -> int | None:
+    """Return the bytes by which a call makes the broker's own memory grow; None if they are unknown."""
+    before = private_bytes(broker.pid)
+    act()
+    after = private_bytes(broker.pid)
+    return None if before is None or after is None else after - before
+
+
+def _embedded_growth(directory: Path, batches: int, advance: Advance) -> tuple[int, int]:
+    """Return the growth of the sparse index, and of all of a log, from so many batches to twice as many."""
+    options = LogOptions(size_limit=SEGMENT_BYTES_MAX)
+    with Log.open(directory, options=options) as log:
+
+        def append() -> tuple[int, int]:
+            for size in _parts(batches, BURST):
+                log.append_batches([BATCH] * size)
+                advance(size * RECORDS, size * len(BATCH))
+            log.sync()
+            taken = tracemalloc.take_snapshot()
+            return _allocated(taken, index.__file__), _allocated(taken, *_LOG_FILES)
+
+        tracemalloc.start()
+        try:
+            before, after = append(), append()
+        finally:
+            tracemalloc.stop()
+    return after[0] - before[0], after[1] - before[1]
+
+
+def _allocated(taken: tracemalloc.Snapshot, *files: str) -> int:
+    """Return the bytes that lines of these files hold."""
+    here = [tracemalloc.Filter(inclusive=True, filename_pattern=file) for file in files]
+    return sum(trace.size for trace in taken.filter_traces(here).traces)
+
+
+def _wait_until(socket: zmq.Socket[bytes], check: Callable[[Status], Any], state: str) -> None:
+    """Ask a broker for its status until that passes a check. Raises ``timed_out``."""
+    until = time.monotonic() + driver.TIMEOUT_MS / 1_000
+    while True:
+        status = driver.ask(socket, GetStatus(limit=0)).reply
+        assert isinstance(status, Status)
+        if check(status):
+            return
+        if time.monotonic() > until:
+            raise error("timed_out", f"the broker does not reach the state that {state}")
+        time.sleep(PAUSE_S)
+
+
+def _parts(whole: int, most: int) -> Iterator[int]:
+    """Yield parts of a number, of at most so much each."""
+    for done in range(0, whole, most):
+        yield min(most, whole - done)
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    command(bench, "memory", "quoth bench memory", "quoth bench memory --sizes 64 4096 --pairs 21")(memory)
+
+
+def memory(
+    context: typer.Context,
+    batches: Annotated[
+        int, options.number("batches", "Batches behind which a topic's memory counts.")
+    ] = 20_000,
+    topics: Annotated[int, options.number("topics", "Topics that hibernate.")] = 10_000,
+    waits: Annotated[int, options.number("waits", "Fetches that wait.")] = 10_000,
+    sizes: Annotated[
+        tuple[int, int],
+        typer.Option("--sizes", metavar="FEW MANY", help="MiB of data that a broker starts with."),
+    ] = (64, 1_024),
+    records: Annotated[
+        tuple[int, int],
+        typer.Option("--records", metavar="FEW MANY", help="Records of a topic that is appended to."),
+    ] = (10_000, 10_000_000),
+    pairs: options.Pairs = options.PAIRS_MIN,
+    directory: options.Directory = None,
+    form: options.Form = None,
+) -> None:
+    """Measure what records, topics and waits take, and what grows.
+
+    First bytes of memory: of a record while its topic is active, of a topic that hibernates, of a fetch that
+    waits. Then, in turn, what must not grow with the data: the time of a start with little and with much of
+    it, and the time of a publish to a topic with few and with many records.
+    """
+    few_many = _ascending("--sizes", sizes, 2**20), _ascending("--records", records)
+    plan = MemoryPlan(batches, topics, waits, *few_many, pairs)
+    conditions = {"records": f"{RECORDS} x {len(VALUE)} B a batch", "pairs": pairs}
+    with options.folder(directory) as made:
+        report = Report(options.printer(context, form), "memory", conditions, COLUMNS)
+        MemoryBench(made, report, plan).run()
+
+
+def _ascending(option: str, numbers: tuple[int, int], unit: int = 1) -> FewMany:
+    """Check two numbers and multiply them by a unit. Raises typer.BadParameter."""
+    few, many = numbers
+    if not 0 < few <= many:
+        raise typer.BadParameter(
+            f"{few} {many} are not a small options.number and a large one", param_hint=option
+        )
+    return FewMany(few * unit, many * unit)

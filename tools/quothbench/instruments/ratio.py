@@ -1,0 +1,224 @@
+"""`quoth bench ratio`: the bare loop and Quoth in turn, driven by the same code.
+
+One client, `WINDOW` requests on their way, all of them encoded beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+import quoth
+from quoth.reader import FETCH_BYTES
+from quothbench import options
+from quothbench.figures import Goal, Spread, alternate
+from quothbench.load import driver
+from quothbench.load.clients import Clients, Ready, Task, elapsed
+from quothbench.load.driver import BATCH, VALUE, WINDOW
+from quothbench.load.target import Target, bare_loop, own_broker
+from quothbench.load.topics import cursors, fill
+from quothbench.report import Column, Report, count, factor, goal_columns, spread
+from quothcli.cli.command import command
+from quothcli.printing.progress import progress
+
+
+class Writes(NamedTuple):
+    """Publishes of the same size. calls: of one measurement."""
+
+    name: str
+    records: int
+    value: bytes
+    calls: int
+    goal: Goal
+
+
+class Reads(NamedTuple):
+    """Reads of `batches` batches of 100 records of 100 bytes each. calls: of one measurement.
+
+    bytes_max: the limit in the request. Small reads ask as the Python client does, far above their size.
+    """
+
+    name: str
+    batches: int
+    bytes_max: int
+    calls: int
+    sealed: bool
+    goal: Goal
+
+
+WRITES = (
+    Writes("write 100 x 100 B", 100, VALUE, 8_000, Goal(0.70, 0.85)),
+    Writes("write 1,000 x 1 kB", 1_000, VALUE * 10, 100, Goal(0.80, 0.95)),
+)
+READS = (
+    Reads("read 100 x 100 B", 1, FETCH_BYTES, 8_000, False, Goal(0.75, 0.90)),
+    Reads("read 100 x 100 B, sealed", 1, FETCH_BYTES, 8_000, True, Goal(0.75, 0.90)),
+    Reads("read 1 MB", 100, 100 * len(BATCH), 400, False, Goal(0.90, 0.97)),
+    Reads("read 1 MB, sealed", 100, 100 * len(BATCH), 400, True, Goal(0.90, 0.97)),
+)
+CPU_GOAL = Goal(1.5, 1.2)
+TRIP_GOAL = Goal(2.0, 1.5)
+TRIP = "publish of 1 x 100 B, p50"
+FIGURES = (*(one.name for one in (*WRITES, *READS)), TRIP)
+TRIPS = 1_000
+STORED = 4_000
+"""Batches to read: 42 MB, which fit into one segment and are in the page cache."""
+
+COLUMNS = (
+    Column("figure", "figure", width=25),
+    Column("unit", "unit"),
+    Column("bare", "bare", lambda figure: count(figure.median)),
+    Column("quoth", "quoth", lambda figure: count(figure.median)),
+    Column("ratio", "ratio", spread, 17),
+    *goal_columns(factor, 5),
+)
+
+
+class Sample(NamedTuple):
+    """One measurement. figure: in the unit of its row. cpu: microseconds of the server for a call, or 0."""
+
+    figure: float
+    cpu: float = 0.0
+
+
+Measure = Callable[[Target], Sample]
+
+
+class RatioBench(NamedTuple):
+    """Measures one figure after the other. directory: for the files of the bare loop."""
+
+    broker: Target
+    clients: Clients
+    directory: Path
+    report: Report
+    pairs: int
+
+    def run(self, figures: Collection[str] = FIGURES) -> None:
+        """Measure the named ones of `FIGURES`, a row for each."""
+        for row in (*WRITES, *READS):
+            if row.name in figures:
+                self._writes(row) if isinstance(row, Writes) else self._reads(row)
+        if TRIP in figures:
+            self._row(TRIP, "us", self._alternate(self._trip), TRIP_GOAL)
+
+    def _writes(self, row: Writes) -> None:
+        values = [row.value] * row.records
+        pairs = self._alternate(lambda one: self._rate(one, row.calls, _write, row.name, values, row.calls))
+        self._row(row.name, "calls/s", pairs, row.goal)
+        costs = [(Sample(bare.cpu), Sample(quoth.cpu)) for bare, quoth in pairs]
+        if row is WRITES[0] and all(one.figure for pair in costs for one in pair):
+            self._row("  processor a call", "us", costs, CPU_GOAL)
+
+    def _reads(self, row: Reads) -> None:
+        stored_at = self._store(row.name, sealed=row.sealed)
+        file = self.directory / "stored"
+        file.write_bytes(bytes(len(BATCH) * STORED))
+        places = [number % (STORED // row.batches) * row.batches for number in range(row.calls)]
+        after, ordinals = [stored_at[place] for place in places], [100 * place for place in places]
+        requests = driver.fetches(row.name, after, 100 * row.batches, row.bytes_max, ordinals)
+        size = row.batches * len(BATCH)
+        pairs = self._alternate(lambda one: self._rate(one, row.calls, _read, requests, size), file, size)
+        self._row(row.name, "calls/s", pairs, row.goal)
+
+    def _store(self, topic: str, *, sealed: bool) -> list[int]:
+        """Store the records to read; return the cursor in front of each batch."""
+        with progress("storing what is read") as advance:
+            fill(self.broker.url, topic, [VALUE] * 100, STORED, advance)
+        with quoth.connect(self.broker.url) as client:
+            if sealed:
+                client.roll(topic)
+            return cursors(client, topic)
+
+    def _trip(self, server: Target) -> Sample:
+        (done,) = self.clients.run(_trip, (server.url, "trips", TRIPS))
+        return Sample(median(done.result) * 1e6)
+
+    def _rate(self, server: Target, calls: int, task: Task, *arguments: Any) -> Sample:
+        before = server.cpu()
+        done = self.clients.run(task, (server.url, *arguments))
+        after = server.cpu()
+        used = (after - before) / calls * 1e6 if after and before else 0.0
+        return Sample(calls / elapsed(done), used)
+
+    def _alternate(
+        self, measure: Measure, file: Path | None = None, read_bytes: int = 0
+    ) -> list[tuple[Sample, Sample]]:
+        """Measure a bare loop on a file and the broker in turn."""
+        with bare_loop(file or self.directory / "written", read_bytes) as bare:
+            return alternate(partial(measure, bare), partial(measure, self.broker), self.pairs)
+
+    def _row(self, name: str, unit: str, samples: Sequence[tuple[Sample, Sample]], goal: Goal) -> None:
+        pairs = [(bare.figure, quoth.figure) for bare, quoth in samples]
+        sides = (Spread.of(side) for side in zip(*pairs, strict=True))
+        self.report.row(name, unit, *sides, Spread.of_ratios(pairs), *goal)
+
+
+def _write(ready: Ready, url: str, topic: str, values: list[bytes], calls: int) -> None:
+    requests = driver.publishes(topic, values, calls)
+    with driver.dealer(url) as socket:
+        ready()
+        driver.keep_window(socket, requests)
+
+
+def _read(ready: Ready, url: str, requests: list[driver.Frames], reply_bytes: int) -> None:
+    with driver.dealer(url) as socket:
+        ready()
+        driver.keep_window(socket, requests, reply_bytes=reply_bytes)
+
+
+def _trip(ready: Ready, url: str, topic: str, calls: int) -> list[float]:
+    requests = driver.publishes(topic, [VALUE], calls)
+    with driver.dealer(url) as socket:
+        ready()
+        return driver.round_trips(socket, requests)
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    examples = ("--pairs 21 --format json", "--figure 'read 1 MB' --figure publish")
+    command(bench, "ratio", "quoth bench ratio", *(f"quoth bench ratio {one}" for one in examples))(ratio)
+
+
+def ratio(
+    context: typer.Context,
+    pairs: options.Pairs = options.PAIRS_MIN,
+    begins: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--figure",
+            metavar="TEXT",
+            help="Only rows whose names begin like this; may be repeated (default: all).",
+        ),
+    ] = None,
+    directory: options.Directory = None,
+    form: options.Form = None,
+) -> None:
+    """Compare with a bare loop in the same language, measured in turn.
+
+    The bare loop is a thread with a ROUTER socket and a file, and nothing else: nothing in Python can be
+    faster. Each row shows the medians, the median of the ratios with the smallest and the largest one, and
+    what this project demands of itself.
+    """
+    figures = _figures(begins or [""])
+    conditions = {
+        "durability": "written",
+        "window": f"{WINDOW} requests on their way, 1 client",
+        "pairs": pairs,
+    }
+    with options.folder(directory) as made, own_broker(made / "data") as broker, Clients(1) as clients:
+        report = Report(options.printer(context, form), "ratio", conditions, COLUMNS)
+        RatioBench(broker, clients, made, report, pairs).run(figures)
+
+
+def _figures(begins: Sequence[str]) -> list[str]:
+    """Return the figures whose names begin like one of these. Raises typer.BadParameter if one has none."""
+    for begin in begins:
+        if not any(name.startswith(begin) for name in FIGURES):
+            names = "; ".join(FIGURES)
+            raise typer.BadParameter(f"no row begins with {begin!r}, only {names}", param_hint="--figure")
+    return [name for name in FIGURES if name.startswith(tuple(begins))]

@@ -1,0 +1,232 @@
+"""`quoth bench table`: the table in which Poe, the Erlang ancestor of Quoth, published its rates.
+
+Each client has one call on its way, as in Poe's benchmark, over a socket of its own. Reads go on by pointer
+and begin anew at the end of the stored records; with many topics a client takes one after the other. Messages
+that are read are counted by the batch and not decoded; Poe's clients decoded theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from enum import StrEnum
+from itertools import chain, cycle
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from quothbench import options
+from quothbench.load import driver
+from quothbench.load.clients import Clients, Ready
+from quothbench.load.rates import SECONDS, Counted, Payload, Rates, Tally, columns, tally
+from quothbench.load.target import Target
+from quothbench.load.topics import Topics
+from quothbench.report import Column, Report, count
+from quothcli.cli.command import command
+from quothwire import batch
+from quothwire.settings import DURABILITIES
+
+TOPICS = (1, 100)
+CLIENTS = (1, 6, 20)
+PAYLOAD = Payload(100, 100)
+"""The payload of Poe's benchmark."""
+WARM_UP_S = 0.5
+
+PUBLISHED = {
+    ("write", 1, 6): 40_000,
+    ("write", 100, 6): 40_000,
+    ("write", 1, 20): 60_000,
+    ("write", 100, 20): 50_000,
+    ("read", 1, 6): 400_000,
+    ("read", 100, 6): 400_000,
+    ("read", 1, 20): 3_300_000,
+    ("read", 100, 20): 3_500_000,
+    ("alternating", 1, 6): 60_000,
+    ("alternating", 100, 6): 70_000,
+    ("alternating", 1, 20): 120_000,
+    ("alternating", 100, 20): 120_000,
+}
+"""Messages/s in Poe's README, by work, topics, clients: 6 on a desktop of 2 cores, 20 on a server of 12."""
+MEASURED = {
+    ("write", 1, 1): 9_300,
+    ("write", 1, 6): 7_900,
+    ("write", 6, 6): 30_000,
+    ("read", 1, 1): 527_000,
+    ("read", 1, 6): 756_000,
+}
+"""Messages/s of Poe under OTP 25 on 2 virtual cores."""
+POE_NOTE = "messages/s published in 2013: 6 clients desktop, 20 server (measured: OTP 25, 2 vCPU)"
+
+
+class Load(StrEnum):
+    """The calls of the clients."""
+
+    WRITE = "write"
+    READ = "read"
+    ALTERNATING = "alternating"
+
+
+class Row(NamedTuple):
+    """One measurement. durability: None for reads, which do not depend on it."""
+
+    work: Load
+    topics: int
+    clients: int
+    durability: str | None
+
+
+def rows(
+    works: Sequence[Load] | None = None,
+    topics: Sequence[int] | None = None,
+    clients: Sequence[int] | None = None,
+    durabilities: Sequence[str] | None = None,
+) -> list[Row]:
+    """Return every combination. None: all. Reads have one row for all levels."""
+    return [
+        Row(work, topic_count, client_count, durability)
+        for work in works or tuple(Load)
+        for topic_count in topics or TOPICS
+        for client_count in clients or CLIENTS
+        for durability in ([None] if work is Load.READ else durabilities or DURABILITIES)
+    ]
+
+
+class Filled(NamedTuple):
+    """A topic and the cursors in front of its stored batches."""
+
+    topic: str
+    cursors: list[int]
+
+
+def poe_text(figures: dict[str, int | None]) -> str:
+    """Print the figure that Poe published and, in brackets, the measured one."""
+    published, measured = figures["published"], figures["measured"]
+    text = "-" if published is None else count(published)
+    return text if measured is None else f"{text} ({count(measured)})"
+
+
+COLUMNS = (
+    Column("work", "work", width=11),
+    Column("topics", "topics", count, 6),
+    Column("clients", "clients", count, 7),
+    Column("durability", "durability", width=10),
+    *columns("call", count),
+    Column("poe", "Poe", poe_text, 17),
+)
+
+
+class TableBench(NamedTuple):
+    """Measures one row after the other, each for so many seconds."""
+
+    target: Target
+    topics: Topics
+    report: Report
+    payload: Payload
+    seconds: float
+
+    def run(self, rows: Sequence[Row]) -> None:
+        """Measure the rows."""
+        crews: dict[int, Clients] = {}
+        with ExitStack() as stack:
+            for row in rows:
+                if row.clients not in crews:
+                    crews[row.clients] = stack.enter_context(Clients(row.clients))
+                measured = self._measure(row, crews[row.clients])
+                figures = measured.figures(self.payload.size, len(measured.took))
+                self.report.row(*row, *figures, self._poe(row))
+
+    def _measure(self, row: Row, clients: Clients) -> Rates:
+        names = self.topics.make(row.topics, row.durability or "written")
+        cursors = [[]] * len(names) if row.work is Load.WRITE else self.topics.fill(names)
+        filled = list(map(Filled, names, cursors))
+        shares: list[tuple[Any, ...]] = []
+        for number in range(row.clients):
+            first = number * row.topics // row.clients  # the clients begin at different topics
+            rotated = filled[first:] + filled[:first]
+            shares.append((self.target, row.work, rotated, self.payload, self.seconds))
+        done = clients.run(_call, *shares)
+        self.topics.delete(names)
+        return Rates.of(done)
+
+    def _poe(self, row: Row) -> dict[str, int | None] | None:
+        """Return Poe's figures. Poe did not sync before it answered."""
+        if self.payload != PAYLOAD or row.durability == "synced":
+            return None
+        figures = {"published": PUBLISHED.get(row[:3]), "measured": MEASURED.get(row[:3])}
+        return figures if any(figures.values()) else None
+
+
+def _call(
+    ready: Ready, target: Target, work: Load, filled: Sequence[Filled], payload: Payload, seconds: float
+) -> Tally:
+    endless = requests(work, filled, payload)
+    with driver.dealer(target.url) as socket:
+
+        def call(seconds: float) -> Counted:
+            took = driver.round_trips(socket, endless, seconds)
+            return len(took) * payload.records, took
+
+        return tally(ready, target, lambda: call(min(WARM_UP_S, seconds)), lambda: call(seconds))
+
+
+def requests(work: Load, filled: Sequence[Filled], payload: Payload) -> Iterator[driver.Frames]:
+    """Yield the requests of one client, without end."""
+    values = payload.values
+    size = len(batch.encode(values))
+    writes = _in_turn([driver.endless_publishes(one.topic, values) for one in filled])
+    reads = _in_turn([cycle(driver.fetches(one.topic, one.cursors, payload.records, size)) for one in filled])
+    match work:
+        case Load.WRITE:
+            return writes
+        case Load.READ:
+            return reads
+        case Load.ALTERNATING:
+            return chain.from_iterable(zip(writes, reads, strict=True))
+
+
+def _in_turn(several: Sequence[Iterator[driver.Frames]]) -> Iterator[driver.Frames]:
+    """Yield one of each, again and again."""
+    return map(next, cycle(several))
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    examples = (
+        "quoth bench table --work write --topics 1 --clients 6 --seconds 10",
+        "quoth bench table --work read --url tcp://127.0.0.1:5555",
+    )
+    command(bench, "table", "quoth bench table", *examples)(table)
+
+
+def table(
+    context: typer.Context,
+    works: Annotated[
+        list[Load] | None,
+        typer.Option("--work", help="What the clients do; may be repeated (default: all)."),
+    ] = None,
+    topics: Annotated[
+        list[int] | None, options.number("topics", "Topics; may be repeated (default: 1 and 100).")
+    ] = None,
+    clients: Annotated[
+        list[int] | None,
+        options.number("clients", "Client processes; may be repeated (default: 1, 6 and 20)."),
+    ] = None,
+    durability: options.Levels = None,
+    records: options.Records = PAYLOAD.records,
+    size: options.Size = PAYLOAD.size,
+    lasts: Annotated[float, options.seconds("How long a row is measured.")] = SECONDS,
+    url: options.Broker = None,
+    directory: options.Directory = None,
+    form: options.Form = None,
+) -> None:
+    """Measure writing and reading as Poe, the ancestor, did.
+
+    Each client has one call on its way. The last column is Poe's table of 2013, for the payload that it was
+    measured with: messages/s on a desktop with 6 clients and a server with 20; in brackets what it reached
+    on 2 virtual cores. Alternating counts what is written and what is read.
+    """
+    payload = Payload(records, size)
+    conditions = {"batch": records, "value_bytes": size, "seconds": lasts, "poe": POE_NOTE}
+    with options.on_broker(context, url, directory, form, payload) as on:
+        report = on.report("table", conditions, COLUMNS)
+        TableBench(on.broker, on.topics, report, payload, lasts).run(rows(works, topics, clients, durability))

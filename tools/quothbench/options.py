@@ -1,0 +1,126 @@
+"""The options that the commands share, and what they all prepare: a directory, a broker, a report."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+import quoth
+from quothbench.load.rates import Payload
+from quothbench.load.target import Target, own_broker, running_broker
+from quothbench.load.topics import Topics
+from quothbench.report import Column, Report
+from quothcli.cli.options import Form
+from quothcli.cli.quantities import size, span
+from quothcli.cli.session import Chosen, chosen
+from quothcli.printing.output import Printer
+
+__all__ = ["Form"]  # the instruments take it from here, with the others
+
+PAIRS_MIN = 9
+"""Below that a median says little on a shared machine."""
+SECONDS_MAX = 600
+
+
+class Level(StrEnum):
+    """The durability levels."""
+
+    WRITTEN = "written"
+    SYNCED = "synced"
+
+
+def number(name: str, text: str, least: float = 1) -> Any:
+    """Make an option that takes a number."""
+    return typer.Option(f"--{name}", metavar="N", min=least, help=text)
+
+
+def seconds(text: str, name: str = "seconds", **more: Any) -> Any:
+    """Make an option that takes a span of time."""
+    parser = span(f"--{name}", 0.01, SECONDS_MAX)
+    return typer.Option(f"--{name}", metavar="SPAN", parser=parser, help=text, **more)
+
+
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", metavar="DIRECTORY", help="Where the data lies while it is measured (default: the system's)."
+    ),
+]
+Pairs = Annotated[int, number("pairs", "Measurements of each of the two.")]
+Levels = Annotated[
+    list[Level] | None,
+    typer.Option("--durability", help="Which durability levels; may be repeated (default: both)."),
+]
+Broker = Annotated[
+    str | None,
+    typer.Option(
+        "--url", metavar="URL", help="A broker that is running (default: one of its own, which ends with it)."
+    ),
+]
+Records = Annotated[int, number("records", "Messages of a call.")]
+Size = Annotated[
+    int, typer.Option("--size", metavar="SIZE", parser=size("--size"), help="Bytes of a message: 100, 1KiB.")
+]
+
+
+class OnBroker(NamedTuple):
+    """A broker to measure, a client of it, and topics for the benchmark."""
+
+    broker: Target
+    client: quoth.Client
+    topics: Topics
+    printer: Printer
+
+    def report(self, name: str, conditions: Mapping[str, Any], columns: Sequence[Column]) -> Report:
+        """Begin a report with the conditions, and where the broker and its data are."""
+        where = {"broker": self.broker.url, "directory": self.client.status().directory}
+        return Report(self.printer, name, {**conditions, **where}, columns)
+
+
+@contextmanager
+def on_broker(
+    context: typer.Context, url: str | None, directory: Path | None, form: Any, payload: Payload
+) -> Iterator[OnBroker]:
+    """Prepare a benchmark on the broker at a URL, or on one of its own. Raises `Disconnected` or OSError.
+
+    A URL in the environment does not count: it does not ask for load on that broker.
+    """
+    asked = chosen(context, url, form=form)
+    with (
+        _target(asked, directory) as broker,
+        quoth.connect(broker.url) as client,
+        Topics(client, payload) as topics,
+    ):
+        yield OnBroker(broker, client, topics, Printer(asked.format))
+
+
+def printer(context: typer.Context, form: Any) -> Printer:
+    """Return the printer of a command that has no other broker than its own."""
+    return Printer(chosen(context, form=form).format)
+
+
+@contextmanager
+def folder(directory: Path | None) -> Iterator[Path]:
+    """Make a temporary directory. Raises OSError."""
+    with tempfile.TemporaryDirectory(prefix="quoth-bench-", dir=directory) as made:
+        yield Path(os.path.realpath(made))
+
+
+@contextmanager
+def _target(asked: Chosen, directory: Path | None) -> Iterator[Target]:
+    if asked.url is None:
+        with folder(directory) as made, own_broker(made / "data") as broker:
+            yield broker
+    elif directory is not None:
+        raise typer.BadParameter("a broker that is running has its own", param_hint="--dir")
+    else:
+        with asked.connect() as client:
+            broker = running_broker(client)
+        yield broker

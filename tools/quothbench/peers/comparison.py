@@ -1,0 +1,143 @@
+"""`quoth bench peers`: each peer and Quoth in turn, its server beside an idle Quoth and no other one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quothbench import options
+from quothbench.figures import Goal, Spread, alternate
+from quothbench.load.clients import Clients
+from quothbench.load.driver import VALUE
+from quothbench.peers.quoth import QUOTH
+from quothbench.peers.rabbitmq import RABBITMQ
+from quothbench.peers.redis import REDIS
+from quothbench.peers.work import Peer, Way, Work
+from quothbench.report import Column, Report, count, factor, goal_columns, spread
+from quothcli.cli.command import command
+from quothcli.cli.exit_status import Status
+from quothcli.printing.output import Printer
+from quothwire.errors import QuothError
+
+
+class PeerName(StrEnum):
+    """The peers."""
+
+    REDIS = "redis"
+    RABBITMQ = "rabbitmq"
+
+
+PEERS = {PeerName.REDIS: REDIS, PeerName.RABBITMQ: RABBITMQ}
+GOALS = {
+    Work.PUBLISH: Goal(10, 15),
+    Work.SEND: Goal(2, 4),
+    Work.BATCHES: Goal(8, 15),
+    Work.READ: Goal(3, 5),
+    Work.RAW_WRITE: Goal(4, 6),
+    Work.RAW_READ: Goal(),
+}
+COLUMNS = (
+    Column("work", "work", width=17),
+    Column("peer", "peer"),
+    Column("durability", "durability", width=10),
+    Column("way", "way", width=21),
+    Column("peer_messages", "messages/s", count, 10),
+    Column("quoth_messages", f"quoth, {QUOTH.durability}", count, 14),
+    Column("ratio", "ratio", spread, 17),
+    *goal_columns(factor, 5),
+    Column("problem", "problem", width=0),
+)
+UNKNOWN = (None, None, None)
+"""The figures of a row that could not be measured."""
+
+
+def run(printer: Printer, peers: Mapping[PeerName, Peer], directory: Path, pairs: int) -> bool:
+    """Compare with each of the peers that is installed, a row for each way.
+
+    Returns True if every row could be measured. A row that fails names its problem; the next one follows.
+    """
+    whole = True
+    missing = {name: peer.missing() for name, peer in peers.items()}
+    report = Report(printer, "peers", _conditions(peers, missing, pairs), COLUMNS)
+    for name, peer in ((name, peer) for name, peer in peers.items() if not missing[name]):
+        try:
+            with (
+                Clients(1) as clients,
+                QUOTH.serving(directory / f"quoth-{name}") as ours,
+                peer.serving(directory / name) as theirs,
+            ):
+                QUOTH.store(ours)
+                peer.store(theirs)
+                for way in peer.ways:
+                    cells = (way.work, name, peer.durability, way.name)
+                    try:
+                        figures = _compare(clients, way, theirs, ours, pairs)
+                        report.row(*cells, *figures, *GOALS[way.work], None)
+                    except QuothError as problem:
+                        report.row(*cells, *UNKNOWN, *GOALS[way.work], problem.text)
+                        whole = False
+        except QuothError as problem:
+            report.row("server", name, peer.durability, None, *UNKNOWN, *Goal(), problem.text)
+            whole = False
+    return whole
+
+
+def _compare(
+    clients: Clients, way: Way, theirs: object, ours: object, pairs: int
+) -> tuple[float, float, Spread]:
+    """Return messages a second of the peer and of Quoth, and the ratios of the two."""
+    (own_way,) = (one for one in QUOTH.ways if one.work is way.work)
+    measured = alternate(lambda: way.measure(clients, theirs), lambda: own_way.measure(clients, ours), pairs)
+    their_rate, own_rate = (Spread.of(side).median for side in zip(*measured, strict=True))
+    return their_rate, own_rate, Spread.of_ratios(measured)
+
+
+def _conditions(
+    peers: Mapping[PeerName, Peer], missing: Mapping[PeerName, str], pairs: int
+) -> dict[str, str | int]:
+    """Return the conditions of the figures, and the reason for which a peer is skipped."""
+    versions = {
+        str(name): f"skipped: {missing[name]}" if missing[name] else f"{peer.versions()}; {peer.promise}"
+        for name, peer in peers.items()
+    }
+    return {
+        **versions,
+        "quoth": f"{QUOTH.durability}: {QUOTH.promise}",
+        "load": f"values of {len(VALUE)} bytes, 1 client process, loopback",
+        "pairs": pairs,
+    }
+
+
+def add(bench: typer.Typer) -> None:
+    """Put the command into its group."""
+    command(bench, "peers", "quoth bench peers", "quoth bench peers --peer redis --pairs 21")(compare)
+
+
+def compare(
+    context: typer.Context,
+    named: Annotated[
+        list[PeerName] | None,
+        typer.Option("--peer", help="Whom to compare with; may be repeated (default: all)."),
+    ] = None,
+    pairs: options.Pairs = options.PAIRS_MIN,
+    directory: options.Directory = None,
+    form: options.Form = None,
+) -> int:
+    """Compare with Redis Streams and RabbitMQ Streams, in turn.
+
+    Their servers are started on free ports of loopback and end with the command; servers that run already are
+    not touched. One client process does the same work with each system, in the way that is its fastest; where
+    that is not the way of Quoth, a second row compares the same steps. Each row shows messages a second, the
+    median of the ratios with the smallest and the largest one, and the goals of this project. A peer is
+    skipped where its server or its Python library is not installed: apt install redis-server redis-tools
+    rabbitmq-server; pip install 'quoth[bench]'. A row that cannot be measured names its problem, the rows
+    behind it are measured all the same, and the exit status is 1.
+    """
+    with options.folder(directory) as made:
+        peers = {name: PEERS[name] for name in named or PEERS}
+        measured = run(options.printer(context, form), peers, made, pairs)
+    return Status.DONE if measured else Status.FAILED

@@ -1,0 +1,175 @@
+"""Redis Streams: redis-py, with hiredis where that is installed, and redis-benchmark for the speed of C."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from quothbench.load.clients import Ready
+from quothbench.load.driver import VALUE
+from quothbench.load.processes import free_ports, serving
+from quothbench.peers.work import CALL, Peer, Way, Work, foreign
+from quothwire.errors import error
+
+PIPELINE = 3_000
+"""Faster than 1,000 and 10,000."""
+STORED = 300_000
+PAGE = 1_000
+"""Faster than 100 and 10,000."""
+RAW_WRITTEN = 256_000
+"""A multiple of each pipeline. redis-benchmark sends whole pipelines. If those are more than its requests,
+it may end with "All clients disconnected": `showThroughput` in its source compares the two numbers, if its
+timer of 250 ms is due just when the last client is done.
+"""
+RAW_PIPELINES = (CALL, 3_200)
+"""The size of a call, and what Quoth has on its way: 32 requests of 100 messages."""
+RAW_READS = 8_000
+RAW_READ_PIPELINE = 32
+
+_STORED = "stored"
+_MEASURED = "measured"
+
+
+@contextmanager
+def _serving(directory: Path) -> Iterator[int]:
+    """Run a server. It never rewrites its log while it is measured: Quoth has no such work."""
+    (port,) = free_ports(1)
+    directory.mkdir()
+    settings = f"--port {port} --bind 127.0.0.1 --appendonly yes --appendfsync everysec"
+    command = ["redis-server", *settings.split(), "--dir", str(directory)]
+    command += ["--save", "", "--auto-aof-rewrite-percentage", "0"]
+    with serving("redis-server", command, "Ready to accept connections"):
+        yield port
+
+
+@contextmanager
+def _connected(port: int) -> Iterator[Any]:
+    """Connect with redis-py, which is not installed everywhere."""
+    with foreign("redis"):
+        import redis
+
+        with redis.Redis(host="127.0.0.1", port=port) as connection:
+            yield connection
+
+
+def _store(port: int) -> None:
+    """Store the messages to read, with the numbers from 1 on as ids."""
+    with _connected(port) as connection:
+        pipeline = connection.pipeline(transaction=False)
+        for number in range(1, STORED + 1):
+            pipeline.xadd(_STORED, {b"v": VALUE}, id=number)
+            if number % PIPELINE == 0:
+                pipeline.execute()
+
+
+def _write(ready: Ready, port: int, messages: int, size: int) -> float:
+    with _connected(port) as connection:
+        pipeline = connection.pipeline(transaction=False)
+        message = {b"v": VALUE}
+        ready()
+        try:
+            began = perf_counter()
+            for _ in range(messages // size):
+                for _ in range(size):
+                    pipeline.xadd(_MEASURED, message)
+                pipeline.execute()
+            took = perf_counter() - began
+            assert connection.xlen(_MEASURED) == messages
+        finally:
+            connection.delete(_MEASURED)
+    return took
+
+
+def _read(ready: Ready, port: int, messages: int, look: bool) -> float:
+    """Read page by page. look: at the value of each message."""
+    with _connected(port) as connection:
+        ready()
+        count, start, began = 0, b"-", perf_counter()
+        while page := connection.xrange(_STORED, min=start, count=PAGE):
+            if look:
+                for _, fields in page:
+                    count += fields[b"v"] == VALUE
+            else:
+                count += len(page)
+            start = b"(" + page[-1][0]
+        took = perf_counter() - began
+    assert count == messages
+    return took
+
+
+def _raw_write(ready: Ready, port: int, messages: int, pipeline: int) -> float:
+    try:
+        ready()
+        return _benchmark(port, pipeline, messages, "XADD", _MEASURED, "*", "v", "x" * len(VALUE))
+    finally:
+        with _connected(port) as connection:
+            connection.delete(_MEASURED)
+
+
+def _raw_read(ready: Ready, port: int, messages: int, pipeline: int) -> float:
+    """Read pages from random places: an id is a number here, which redis-benchmark draws below `-r`."""
+    ready()
+    page = ("XRANGE", _STORED, "__rand_int__", "+", "COUNT", str(CALL))
+    return _benchmark(port, pipeline, messages // CALL, "-r", str(STORED - CALL), *page)
+
+
+def _benchmark(port: int, pipeline: int, requests: int, *command: str) -> float:
+    """Run redis-benchmark with one client; return the seconds that it reports."""
+    numbers = ["-p", str(port), "-c", "1", "-P", str(pipeline), "-n", str(requests)]
+    done = subprocess.run(
+        ["redis-benchmark", *numbers, "--csv", *command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        (row,) = csv.DictReader(done.stdout.splitlines())
+        return requests / float(row["rps"])
+    except (KeyError, ValueError):
+        output = (done.stderr or done.stdout).strip()
+        raise error("internal", f"redis-benchmark: {output}", "is redis-tools 7.0 or newer?") from None
+
+
+def _versions() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # slow to load, and --help does not need it
+
+    done = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False)
+    number = next((word[2:] for word in done.stdout.split() if word.startswith("v=")), "")
+    hiredis = "without hiredis"
+    with suppress(PackageNotFoundError):
+        hiredis = f"hiredis {version('hiredis')}"
+    return f"redis-server {number}, redis-py {version('redis')}, {hiredis}"
+
+
+REDIS = Peer(
+    "everysec",
+    "appendfsync everysec: a power cut may take the last second",
+    {"redis-server": "redis-server", "redis-benchmark": "redis-tools"},
+    "redis",
+    _versions,
+    _serving,
+    _store,
+    (
+        Way(Work.PUBLISH, f"pipeline of {CALL}", 60_000, _write, (CALL,)),
+        Way(Work.SEND, f"pipeline of {PIPELINE:,}", 120_000, _write, (PIPELINE,)),
+        Way(Work.BATCHES, f"XRANGE COUNT {PAGE:,}", STORED, _read, (False,)),
+        Way(Work.READ, f"XRANGE COUNT {PAGE:,}", STORED, _read, (True,)),
+        *(
+            Way(Work.RAW_WRITE, f"XADD, -P {size:,}", RAW_WRITTEN, _raw_write, (size,))
+            for size in RAW_PIPELINES
+        ),
+        Way(
+            Work.RAW_READ,
+            f"XRANGE, -P {RAW_READ_PIPELINE}",
+            RAW_READS * CALL,
+            _raw_read,
+            (RAW_READ_PIPELINE,),
+        ),
+    ),
+)
