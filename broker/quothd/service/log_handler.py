@@ -146,7 +146,7 @@ def to_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> b
     return False
 
 
-def begin(level: str = "info", form: str = "text") -> LogWriter:
+def install(level: str = "info", form: str = "text") -> LogWriter:
     """Let everything that is logged in this process go to stderr, as it is configured."""
     stream = sys.stderr or _nowhere()
     writer = LogWriter(stream, prioritized=to_journal(stream))
