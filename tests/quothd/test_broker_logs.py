@@ -29,7 +29,7 @@ from quothwire import batch, pointer
 from quothwire.protocol.messages import Publish
 
 QUOTHD = Path(log_events.__file__).parents[1]
-SPOKEN = [name for name, entry in EVENTS.items() if entry.spoken]
+SPOKEN = [name for name, entry in EVENTS.items() if entry.sentence]
 LINE = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) (?P<level>\w+) event=(?P<event>\w+)( |$)"
 )
@@ -196,7 +196,7 @@ def test_what_other_libraries_log_is_an_event_too(writer: LogWriter, stream: io.
 @pytest.mark.parametrize("name", SPOKEN)
 def test_what_is_said_to_people_is_one_line(writer: LogWriter, stream: io.StringIO, name: str) -> None:
     """Whatever a directory is called."""
-    fields = {field: f"\x1b{field}\n" for field in re.findall(r"{(\w+)}", EVENTS[name].spoken)}
+    fields = {field: f"\x1b{field}\n" for field in re.findall(r"{(\w+)}", EVENTS[name].sentence)}
     note(name, **fields)
     (line,) = lines(stream)
     assert line.startswith("quothd: ")

@@ -16,7 +16,7 @@ from quothwire import pointer as pointers
 from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
-    from quothd.service.scrub_process import Pace
+    from quothd.service.scrub_process import Throttle
     from quothlog.datadir.discovery import FoundLog
     from quothlog.recovery.verify import Damage, Unfinished
 
@@ -42,11 +42,11 @@ Rate = Annotated[
 REBUILT = "an opening after a crash makes it anew, or `quoth log repair`"
 
 
-def pace_of(rate: int | None) -> Pace | None:
+def pace_of(rate: int | None) -> Throttle | None:
     """What keeps somebody to a rate, if one was said."""
-    from quothd.service.scrub_process import Pace
+    from quothd.service.scrub_process import Throttle
 
-    return Pace(rate) if rate else None
+    return Throttle(rate) if rate else None
 
 
 def report(found: Damage | Unfinished) -> Status:
