@@ -111,7 +111,7 @@ def restore(
     from quothd.datadir import restore as restoring
 
     printer = Printer(chosen(context, form=form).format)
-    wanted = restoring.chosen(source, topics or (), end := moment(until))
+    wanted = restoring.select(source, topics or (), end := moment(until))
     if rename is not None and len(wanted) != 1:
         raise error("bad_request", f"--as is for one topic, these are {len(wanted)}", "name it with --topic")
     size = sum(one.archive.bytes for one in wanted)
