@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 from quothd.service.log_events import EVENTS, line_of
@@ -42,28 +43,66 @@ _PRIORITIES = {
 
 
 class LogWriter(logging.Handler):
-    """Writes records to a stream. It is a handler of the root logger.
+    """Writes records to a stream, at most `REPEATS_MAX` of an event in a window of time. Any thread.
 
-    prioritized: begin each line with its priority. form: ``text`` or ``json``.
+    It is a handler of the root logger. prioritized: begin each line with its priority. form: ``text`` or
+    ``json``. window_s: the length of a window.
     """
 
     def __init__(self, stream: TextIO, *, prioritized: bool = False) -> None:
         super().__init__()
         self.form = "text"
+        self.window_s = WINDOW_S
         self._stream = stream
         self._prioritized = prioritized
-        self._repeats = RepeatFilter(self._write_suppressed)
-        self.addFilter(self._repeats)
+        self._counts: Counter[tuple[str, int]] = Counter()
+        self._window_end = 0.0
+        self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record. Ignores a stream that is closed or full."""
-        event, fields = _content(record)
-        self._write(record.levelno, record.created, event, fields)
+        """Write one record, or count it as suppressed. Ignores a stream that is closed or full."""
+        kind = getattr(record, "event", record.name), record.levelno
+        if time.monotonic() >= self._window_end:
+            self._begin_window()
+        self._counts[kind] += 1
+        if self._counts[kind] <= REPEATS_MAX:
+            self._write(record.levelno, record.created, *_content(record))
+        elif self._timer is None:
+            self._start_timer()
 
     def close(self) -> None:
-        """Write how many records the filter has suppressed."""
-        self._repeats.close()
+        """Write the numbers of suppressed records. No thread may log any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._end_window()
         super().close()
+
+    def _begin_window(self) -> None:
+        """Write the numbers of the last window, and count from 0."""
+        counts, self._counts = self._counts, Counter()
+        self._window_end = time.monotonic() + self.window_s
+        for (event, level), count in counts.items():
+            if count > REPEATS_MAX:
+                suppressed: dict[str, Any] = {"suppressed": count - REPEATS_MAX}
+                if event not in EVENTS:
+                    event, suppressed = FOREIGN, {"logger": event, **suppressed}
+                self._write(level, time.time(), event, suppressed)
+
+    def _end_window(self) -> None:
+        self.acquire()
+        try:
+            self._timer = None
+            self._begin_window()
+        finally:
+            self.release()
+
+    def _start_timer(self) -> None:
+        """Let a timer end the window. If its thread cannot start, the first record after the window does."""
+        timer = threading.Timer(max(0.0, self._window_end - time.monotonic()), self._end_window)
+        timer.daemon = True
+        with contextlib.suppress(RuntimeError, MemoryError):
+            timer.start()
+            self._timer = timer
 
     def _write(self, level: int, created: float, event: str, fields: Mapping[str, Any]) -> None:
         line = (_json if self.form == "json" else _text)(level, created, event, fields)
@@ -71,74 +110,6 @@ class LogWriter(logging.Handler):
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(f"{priority}{line}\n")  # one call: other processes write to it, too
             self._stream.flush()
-
-    def _write_suppressed(self, event: str, level: int, count: int) -> None:
-        fields: dict[str, Any] = {"suppressed": count}
-        if event not in EVENTS:
-            event, fields = FOREIGN, {"logger": event, **fields}
-        self.acquire()
-        try:
-            self._write(level, time.time(), event, fields)
-        finally:
-            self.release()
-
-
-class RepeatFilter(logging.Filter):
-    """Passes `REPEATS_MAX` records of an event in each `WINDOW_S`, and reports the number of the others.
-
-    report: takes the event, or the logger of another library, its level, and the number.
-    """
-
-    def __init__(self, report: Callable[[str, int, int], None]) -> None:
-        super().__init__()
-        self._report = report
-        self._lock = threading.Lock()
-        self._until = 0.0
-        self._counts: dict[tuple[str, int], int] = {}
-        self._timer: threading.Timer | None = None
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """True if the record is to be written."""
-        kind = getattr(record, "event", record.name), record.levelno
-        with self._lock:
-            over = self._begin_window() if time.monotonic() >= self._until else {}
-            count = self._counts[kind] = self._counts.get(kind, 0) + 1
-            if count == REPEATS_MAX + 1:
-                self._start_timer()
-        self._report_all(over)
-        return count <= REPEATS_MAX
-
-    def close(self) -> None:
-        """Report the numbers of the last window. No thread may log any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._end_window()
-
-    def _begin_window(self) -> dict[tuple[str, int], int]:
-        """Begin a window; returns the counts of the last one."""
-        counts, self._counts = self._counts, {}
-        self._until = time.monotonic() + WINDOW_S
-        return counts
-
-    def _end_window(self) -> None:
-        with self._lock:
-            self._timer = None
-            counts = self._begin_window()
-        self._report_all(counts)
-
-    def _report_all(self, counts: Mapping[tuple[str, int], int]) -> None:
-        for (event, level), count in counts.items():
-            if count > REPEATS_MAX:
-                self._report(event, level, count - REPEATS_MAX)
-
-    def _start_timer(self) -> None:
-        """Let a timer end the window. If its thread cannot start, the first record after the window does."""
-        if self._timer is None:
-            timer = threading.Timer(max(0.0, self._until - time.monotonic()), self._end_window)
-            timer.daemon = True
-            with contextlib.suppress(RuntimeError, MemoryError):
-                timer.start()
-                self._timer = timer
 
 
 def to_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
