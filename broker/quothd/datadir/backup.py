@@ -103,7 +103,7 @@ def _save(
             outcome.damages += archiver.run(advance)
         archive, outcome.copied = archiver.archive, archiver.copied
     except FileNotFoundError:
-        archive = Archive(until)  # a topic to which nobody has published has no segment
+        archive = Archive(until)  # a topic without any publish has no segment
     except QuothError as problem:
         if problem.code == "disk_low":
             raise

@@ -32,50 +32,31 @@ EVENTS: dict[str, LogEvent] = {
     # the daemon
     "serving": LogEvent(INFO, "the directory is locked and its topics are listed", "serving {directory}"),
     "listening": LogEvent(INFO, "clients may connect here", "on {urls}"),
-    "promise": LogEvent(
-        INFO, "what an acknowledged record survives", "acknowledged means {durability}: {worth}"
-    ),
+    "promise": LogEvent(INFO, "durability of new topics", "acknowledged means {durability}: {worth}"),
     "ready": LogEvent(INFO, "the broker answers requests", "ready {url}"),
     "stopping": LogEvent(INFO, "a signal or a failure ends the broker", "stopping"),
-    "stopped": LogEvent(
-        INFO, "the broker has ended in order", "everything is synced, the directory is unlocked"
+    "stopped": LogEvent(INFO, "an orderly end", "everything is synced, the directory is unlocked"),
+    "unsynced": LogEvent(ERROR, "an incomplete end", "not everything is synced: {problem} ({hint})"),
+    "refused": LogEvent(ERROR, "the broker cannot start", "{problem}"),
+    "reloaded": LogEvent(INFO, "SIGHUP: the daemon has read its file, these keys have changed"),
+    "reload_refused": LogEvent(ERROR, "SIGHUP: the configuration is wrong, and no key has changed"),
+    "reload_needless": LogEvent(
+        WARNING, "SIGHUP: there is no file to read, the daemon was started without --config"
     ),
-    "unsynced": LogEvent(
-        ERROR,
-        "the broker has ended, and the disk may lack records",
-        "not everything is synced: {problem} ({hint})",
-    ),
-    "refused": LogEvent(
-        ERROR, "the broker cannot start with this configuration, directory or machine", "{problem}"
-    ),
-    "reloaded": LogEvent(INFO, "the daemon has read its file again: these keys have changed"),
-    "reload_refused": LogEvent(
-        ERROR, "the daemon has read its file again: it is wrong, and no key has changed"
-    ),
-    "reload_needless": LogEvent(WARNING, "SIGHUP has no effect: the daemon was started without --config"),
-    "restart_needed": LogEvent(WARNING, "these keys have changed in the file: they need a restart"),
+    "restart_needed": LogEvent(WARNING, "SIGHUP: these keys have changed in the file and need a restart"),
     "front_end_failed": LogEvent(ERROR, "the loop that serves all clients failed: the broker ends"),
     "front_end_stalled": LogEvent(INFO, "a disk stalls the front end: another thread takes over"),
     "stalled_work_failed": LogEvent(ERROR, "work that a disk had stalled has failed"),
-    "stall_guard_missing": LogEvent(
-        WARNING,
-        "the thread that watches for a stalled front end cannot start: all disk work goes to other threads",
-    ),
+    "stall_guard_missing": LogEvent(WARNING, "no thread watches the front end: others do all disk work"),
     # one topic
     "topic_made": LogEvent(INFO, "a topic was created"),
     "topic_deleted": LogEvent(INFO, "a topic was deleted"),
     "topic_opening": LogEvent(INFO, "progress of a long opening"),
     "topic_opened": LogEvent(DEBUG, "a topic was opened"),
     "topic_slept": LogEvent(DEBUG, "a topic hibernates: it is synced and closed"),
-    "topic_recovered": LogEvent(
-        WARNING, "bytes at the end of a log are torn or damaged; they are quarantined, or skipped"
-    ),
-    "records_lost": LogEvent(
-        ERROR, "synced records are lost from the end of a log, as its index proves; it goes on above them"
-    ),
-    "derived_rebuilt": LogEvent(
-        INFO, "footers or indexes that a crash kept from the disk are rebuilt; no record is missing"
-    ),
+    "topic_recovered": LogEvent(WARNING, "the end of a log is torn or damaged: quarantined or skipped"),
+    "records_lost": LogEvent(ERROR, "synced records are lost from the end of a log, as its index proves"),
+    "derived_rebuilt": LogEvent(INFO, "footers or indexes were rebuilt after a crash; no record is missing"),
     "topic_failed": LogEvent(ERROR, "an operation on a topic failed; its clients get the error"),
     "close_failed": LogEvent(ERROR, "closing a log failed"),
     "sync_failed": LogEvent(ERROR, "an fsync failed: the topic refuses writes until a restart"),
@@ -83,16 +64,9 @@ EVENTS: dict[str, LogEvent] = {
     "retained": LogEvent(INFO, "retention has removed records"),
     "staged_expired": LogEvent(WARNING, "a transaction without new batches was removed, unpublished"),
     "retention_delayed": LogEvent(WARNING, "a run of retention failed; the next one tries again"),
-    "stray_ignored": LogEvent(
-        WARNING, "an unknown file or folder lies in the data directory; the broker leaves it alone"
-    ),
-    "stray_set_aside": LogEvent(
-        WARNING, "a file with the name of a segment is none of this log: it is quarantined under another name"
-    ),
-    "pointers_ahead": LogEvent(
-        WARNING,
-        "the pointers of a topic are more than a minute ahead of the clock, and so are their times",
-    ),
+    "stray_ignored": LogEvent(WARNING, "an unknown file or folder is left alone"),
+    "stray_set_aside": LogEvent(WARNING, "a file with the name of a segment that is none is quarantined"),
+    "pointers_ahead": LogEvent(WARNING, "a topic's pointers are more than a minute ahead of the clock"),
     # the background check
     "scrub_failed": LogEvent(WARNING, "sealed segments, or those of one topic, cannot be checked"),
     "damage_found": LogEvent(WARNING, "a sealed segment is damaged; `quoth log repair` repairs what it can"),
