@@ -5,11 +5,15 @@
     with Broker("/var/lib/quoth") as broker:
         print(broker.url)
 
-`broker` is it for any program, `daemon` as a process of its own, which `main` composes for the command line;
-`sources` reads the `config`, and what happens is written down in the `logbook`. A request goes from
-`frontend` (the sockets) through `dispatcher` (which topic, which worker, or wait) to the topic's `worker`,
-which owns the log; `readers` read sealed segments, `syncer` runs fsync. Answers and news come back as
-`events` through the `outbox`.
+`broker` runs in any program, `daemon` as a process of its own, which `main` starts for the command line.
+
+- `config`: the keys, the sources of their values, an example file, a check
+- `frontend`: owns the sockets, finds the topic of a request, and collects the replies
+- `requests`: the values that pass between the front end and the topics
+- `topics`: one open topic, which owns its log and executes its requests
+- `threads`: the threads and the queues between them
+- `service`: the log of events, the notifications of systemd, the background check of segments
+- `datadir`: the topics of a data directory, backup and restore
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ __all__ = ["Broker", "Config"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the broker when it is asked for: every `quoth` command needs the configuration, few need this."""
+    """Import the broker at its first use: every `quoth` command needs the configuration, few the broker."""
     if name == "Broker":
         from quothd.broker import Broker
 

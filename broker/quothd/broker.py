@@ -1,10 +1,10 @@
-"""A broker, inside any program.
+"""A broker that runs in any program.
 
     with Broker("/var/lib/quoth") as broker:
         with quoth.connect(broker) as client:
             client.publish("greetings", b"hello")
 
-It offers `url` and `context`, which is all that a client needs.
+A client needs its `url` and its `context`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import zmq
@@ -34,10 +33,12 @@ from quothwire.errors import QuothError, error
 class Broker:
     """A broker on a data directory, with its threads in this process.
 
-    directory: created if it does not exist. Every other key of `Config` may be given by name. Without
-    `host` or `listen` it is reached from this process only, by `url` and `context`. Use it as a context
-    manager, or call `start` and `stop`. Any thread may; a forked child may not. notifier: whom to tell that
-    the front end is alive, for a daemon; what the broker logs is for whoever configures logging.
+    Use it as a context manager, or call `start` and `stop`, from any thread but not in a forked child.
+    Without `host` or `listen` only this process can reach it, by `url` and `context`. It logs to the logger
+    "quothd".
+
+    directory: created if it does not exist. settings: the other keys of `Config`. config: replaces directory
+    and settings. notifier: reports to the service manager of a daemon. filesystem, clock: for tests.
     """
 
     def __init__(
@@ -64,33 +65,33 @@ class Broker:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Every URL that a client may use, the one for other processes first."""
+        """The URLs for clients, those for other processes first; empty if the broker does not run."""
         return self._urls
 
     @property
     def url(self) -> str:
-        """The first of `urls`; one with inproc needs `context`."""
+        """The first of `urls`; a URL with inproc requires `context`. Raises `Disconnected` ``closed``."""
         if not self._urls:
             raise error("closed", "the broker is not running", "start it, or use it as a context manager")
         return self._urls[0]
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the broker ended by itself, or could not finish what it had to; None while all is well."""
+        """The reason why the broker ended by itself or could not finish its work, else None."""
         front_end = self._front_end or self._ended
         return front_end.failure if front_end is not None else None
 
     @property
     def unsynced(self) -> QuothError | None:
-        """Of which topics the disk may not hold all after a stop: ``timed_out``, ``storage_failed``, None."""
+        """Names the topics that a stop left unsynced: ``timed_out`` or ``storage_failed``, else None."""
         return self._ended.unsynced if self._ended is not None else None
 
     def start(self) -> Self:
         """Lock the directory, list its topics, bind, and serve.
 
-        What a publish will need is tried out before: the boot id is read, and a file is written, synced,
-        renamed and removed below `topics`. Raises `Conflict` ``locked``, `RequestError` ``bad_setting``,
-        `BrokerFailure` ``unusable_system`` or ``storage_failed``, or OSError; nothing stays behind then.
+        First it tries what a publish needs: it reads the boot id, and writes, syncs, renames and removes a
+        file below `topics`. Raises `Conflict` ``locked``, `RequestError` ``bad_setting``, `BrokerFailure`
+        ``unusable_system`` or ``storage_failed``, or OSError, and leaves no thread, lock or socket then.
         """
         if self._front_end is not None:
             raise error("locked", f"{self.config.dir} is served by this very broker")
@@ -108,7 +109,7 @@ class Broker:
         return self
 
     def _take_directory(self) -> catalog.Catalog:
-        """Lock the directory, look whether it can be written to, list its topics."""
+        """Lock the directory, list its topics, try a write."""
         directory = self.config.dir
         try:
             self._filesystem.make_directory(directory)
@@ -124,9 +125,9 @@ class Broker:
         return found
 
     def reload(self, config: Config) -> tuple[str, ...]:
-        """Go by another configuration from now on, but for the keys that need a restart; returns those.
+        """Apply another configuration, except for the keys that need a restart; returns those.
 
-        Topics that exist keep their settings. Raises `Disconnected` ``closed`` if the broker does not run.
+        Existing topics keep their settings. Raises `Disconnected` ``closed`` if the broker does not run.
         """
         if self._front_end is None:
             raise error("closed", "the broker is not running")
@@ -137,10 +138,10 @@ class Broker:
         return fixed
 
     def stop(self) -> None:
-        """Answer what is in work, sync, write checkpoints, unlock. Does nothing the second time.
+        """Answer the requests in progress, sync, write checkpoints, unlock. A second call does nothing.
 
-        Raises `Disconnected` ``timed_out`` if topics are still at work after `stop_timeout`: their threads go
-        on, and so the directory stays locked until the process ends.
+        Raises `Disconnected` ``timed_out`` if topics are still busy after `stop_timeout`. Their threads go
+        on, so the directory stays locked until the process ends.
         """
         front_end = self._front_end
         if front_end is not None:
@@ -152,9 +153,7 @@ class Broker:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def join(self, timeout: float | None = None) -> None:
@@ -163,7 +162,7 @@ class Broker:
             self._front_end.join(timeout)
 
     def _release(self) -> None:
-        """Give back what was taken, but nothing that a thread which goes on may still use."""
+        """Release all resources, except for those that a remaining thread may still use."""
         front_end = self._front_end
         lock, self._lock = self._lock, None
         self._urls = ()
@@ -175,13 +174,15 @@ class Broker:
             self._end_context()
         finally:
             if lock is not None and front_end is not None and front_end.overrun is not None:
-                _held_to_the_end.append(lock)
+                _held_until_exit.append(lock)
             elif lock is not None:
                 lock.release()
 
     def _end_context(self) -> None:
-        """It ends once the last replies are out and clients of this process have closed their sockets; the
-        latter is their affair, so nobody waits for it much longer than the replies take."""
+        """End the context, which waits for the last replies and for the sockets of clients in this process.
+
+        A thread ends it, since those sockets may stay open; only the replies get their time here.
+        """
         if not self._context_ended:
             self._context_ended = True
             terminator = threading.Thread(target=self.context.term, name="quoth-context", daemon=True)
@@ -189,5 +190,5 @@ class Broker:
             terminator.join(2 * LINGER_S)
 
 
-_held_to_the_end: list[DirectoryLock] = []
-"""The locks of directories that threads of this process may write to until it ends."""
+_held_until_exit: list[DirectoryLock] = []
+"""The locks of directories to which threads of this process may still write."""

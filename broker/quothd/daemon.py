@@ -1,7 +1,7 @@
-"""The daemon: a broker as a process of its own, its signals, and what it tells whom about itself.
+"""The daemon: runs a broker as a process of its own, handles signals, reports its state.
 
-SIGTERM and SIGINT end it in order; once more, at once. SIGHUP reads the configuration again: all of it is
-checked before any of it counts. The main thread only waits for them; it serves nobody.
+SIGTERM and SIGINT stop it in order, a second one at once. SIGHUP reads the configuration again and applies it
+only if all of it is right. The main thread only waits for signals; other threads serve.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quothd.broker import Broker
-from quothd.config.check import check
+from quothd.config.check import ExitStatus, check
 from quothd.config.config import Config
 from quothd.config.sources import Sourced
-from quothd.ended import Ended
 from quothd.frontend.loop import LINGER_S
 from quothd.service.log_events import note
 from quothd.service.log_handler import STDERR, LogWriter, configure
@@ -25,18 +24,18 @@ from quothd.service.sd_notify import Notifier
 from quothwire.errors import QuothError
 from quothwire.text.quantity import format_span
 
-_ASKED = frozenset((signal.SIGTERM, signal.SIGINT))
+_STOP = frozenset((signal.SIGTERM, signal.SIGINT))
 _ENDED = signal.SIGUSR1
-"""Says to the main thread that the broker ended by itself. It stays blocked, so it never ends the process."""
-_HEARD = frozenset((*_ASKED, _ENDED, signal.SIGHUP))
+"""Wakes the main thread when the broker has ended by itself. It stays blocked and never ends the process."""
+_AWAITED = frozenset((*_STOP, _ENDED, signal.SIGHUP))
 GRACE_S = 5.0
-"""Stopping takes at most `stop_timeout`, and this for the threads, the last replies and the interpreter."""
+"""Time to stop beyond `stop_timeout`: for the threads, the last replies and the interpreter."""
 
 
 class Daemon:
     """One run of the daemon, in the main thread.
 
-    configuration: reads it, now and on each SIGHUP. Raises ``bad_setting``. file: what is read again.
+    configuration: reads it at the start and on each SIGHUP; raises ``bad_setting``. file: its file, if any.
     """
 
     def __init__(
@@ -50,24 +49,24 @@ class Daemon:
         self._broker: Broker
 
     def run(self) -> int:
-        """Serve until it is told to stop; returns the exit status."""
+        """Serve until a signal or a failure; returns the exit status."""
         try:
             found = self._configuration()
         except QuothError as problem:
             note("refused", problem=problem)
-            return Ended.WRONG
+            return ExitStatus.WRONG
         configure(self._writer, found.config.log_level, found.config.log_format)
-        # Blocked before any thread starts, so that every thread inherits it and only sigwait sees them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+        # Blocked before any thread starts: every thread inherits the mask, so only sigwait gets them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
         try:
             self._start(found.config)
         except (QuothError, OSError, RuntimeError) as problem:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKED)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)
             note("refused", problem=problem)
             wrong = isinstance(problem, QuothError) and problem.code == "bad_setting"
-            return Ended.WRONG if wrong else Ended.UNSTARTED
+            return ExitStatus.WRONG if wrong else ExitStatus.NOT_STARTED
         self._wait()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKED)  # asked once more, it ends at once
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP)  # a second one ends the process at once
         return self._stop()
 
     def _start(self, config: Config) -> None:
@@ -83,14 +82,14 @@ class Daemon:
         self._notifier.ready()
 
     def _wait(self) -> None:
-        """Until it is to end."""
-        while signal.sigwait(_HEARD) == signal.SIGHUP:
+        """Wait for a signal to stop, or for the end of the broker."""
+        while signal.sigwait(_AWAITED) == signal.SIGHUP:
             if self._has_terminal and not os.isatty(STDERR):
-                return  # whoever closes the terminal ends what runs in it
+                return  # the terminal was closed, which ends the programs in it
             self._reload()
 
     def _reload(self) -> None:
-        """Read the configuration again. Whatever is wrong with it, the one that counts goes on to count."""
+        """Read the configuration again. A wrong one changes nothing."""
         if self._file is None:
             note("reload_needless")
             return
@@ -103,11 +102,11 @@ class Daemon:
         except QuothError as problem:
             note("reload_refused", problem=problem)
         else:
-            self._told(before, fixed)
+            self._log_reload(before, fixed)
         self._notifier.ready()
 
-    def _told(self, before: Config, fixed: tuple[str, ...]) -> None:
-        """Write down what a reload has changed, already in the new form."""
+    def _log_reload(self, before: Config, fixed: tuple[str, ...]) -> None:
+        """Log the changes of a reload, in its own format. fixed: the keys that need a restart."""
         config = self._broker.config
         configure(self._writer, config.log_level, config.log_format)
         note("reloaded", file=self._file, changed=config.differing(before))
@@ -115,21 +114,21 @@ class Daemon:
             note("restart_needed", keys=fixed)
 
     def _stop(self) -> int:
-        """Stop, and say what became of it."""
+        """Stop the broker and log the result; returns the exit status."""
         broker = self._broker
         note("stopping")
         self._notifier.stopping(broker.config.stop_timeout + LINGER_S + GRACE_S)
-        with contextlib.suppress(QuothError):  # it is what `unsynced` says
+        with contextlib.suppress(QuothError):  # `unsynced` has it
             broker.stop()
         if broker.unsynced is not None:
             note("unsynced", problem=broker.unsynced.text, hint=broker.unsynced.hint)
-            return Ended.FAILED
+            return ExitStatus.FAILED
         note("stopped")
-        return Ended.WELL if broker.failure is None else Ended.FAILED
+        return ExitStatus.STOPPED if broker.failure is None else ExitStatus.FAILED
 
 
 def _worth(config: Config) -> str:
-    """Say what an acknowledged record survives."""
+    """Describe what an acknowledged record survives."""
     if config.durability == "synced":
         return "survives a power cut"
     lost = format_span(config.sync_interval)
@@ -137,6 +136,6 @@ def _worth(config: Config) -> str:
 
 
 def _watch(broker: Broker, main_thread: int) -> None:
-    """Tell the main thread when the broker has ended; one that is stopping does not listen any more."""
+    """Wake the main thread when the broker has ended. A daemon that stops ignores it."""
     broker.join()
     signal.pthread_kill(main_thread, _ENDED)

@@ -1,7 +1,7 @@
-"""The command `quothd`: parse, build, serve, tell how it ended. The daemon stays in the foreground.
+"""The command `quothd`: parses its arguments, runs the daemon in the foreground, returns its exit status.
 
-Exit status: 0 stopped as asked with everything on the disk, 1 failed while serving or could not finish, 2
-wrong arguments or configuration, 3 could not start.
+Exit status: 0 stopped on request with everything synced, 1 failed while serving or could not finish, 2 wrong
+arguments or configuration, 3 could not start.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from quothd.config.check import checked
+from quothd.config.check import print_check
 from quothd.config.config import KEYS
 from quothd.config.sources import CHECK_HELP, FILE_HELP, read
 from quothd.daemon import Daemon
@@ -23,19 +23,19 @@ from quothwire.text.paths import given_path
 from quothwire.text.suggestion import nearest
 
 SWITCH_INTERVAL_S = 0.0005
-"""A thread that computes lets others in ten times as often as by default: everyone's p50 depends on it."""
+"""A computing thread gives way to others ten times as often as by default, which shortens every latency."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the daemon, or check what it would run with, and exit."""
-    chosen = vars(_parse(arguments))
-    file, only_check = chosen.pop("config"), chosen.pop("check")
-    sys.exit((checked if only_check else run)(chosen, file))
+    """Run the daemon, or check its configuration, and exit."""
+    given = vars(_parse(arguments))
+    file, only_check = given.pop("config"), given.pop("check")
+    sys.exit((print_check if only_check else run)(given, file))
 
 
 def run(arguments: Mapping[str, Any], file: Path | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit status. To be called from the main thread."""
-    writer, notifier = log_handler.begin(), sd_notify.from_environment()
+    """Serve until SIGTERM or SIGINT; returns the exit status. For the main thread only."""
+    writer, notifier = log_handler.install(), sd_notify.from_environment()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         return Daemon(lambda: read(arguments, os.environ, file), file, writer, notifier).run()
@@ -45,14 +45,14 @@ def run(arguments: Mapping[str, Any], file: Path | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the arguments; one that does not exist gets a suggestion, as a key of the file does."""
+    """Parse the arguments. The error for an unknown one suggests the right one."""
     parser = _parser()
-    chosen, unknown = parser.parse_known_args(arguments)
+    given, unknown = parser.parse_known_args(arguments)
     if unknown:
         options = [key.option for key in KEYS.values()]
         near = nearest(unknown[0], [*options, "--config", "--check"])
         parser.error(f"there is no {unknown[0]}" + (f", did you mean {near}?" if near else ""))
-    return chosen
+    return given
 
 
 def _file(text: str) -> Path:
@@ -67,17 +67,17 @@ def _parser() -> argparse.ArgumentParser:
         prog="quothd",
         allow_abbrev=False,
         description="Quoth's broker: topics as append-only logs behind a ZeroMQ socket.",
-        epilog="Each option is also a key of the TOML file and, as QUOTH_KEY, of the environment: options "
-        "win over that, that over the file. `quoth config example` prints a file with all of them. A span of "
-        "time is written like 7d, 1h30m, 500ms or as a number of seconds, a size like 1GiB, 10MB or as a "
-        "number of bytes; infinity stands for no limit.",
+        epilog="Each option is also a key of the TOML file and, as QUOTH_KEY, a variable of the environment: "
+        "options win over variables, which win over the file. `quoth config example` prints a file with all "
+        "keys. A span of time is written like 7d, 1h30m, 500ms or as a number of seconds, a size like 1GiB, "
+        "10MB or as a number of bytes; infinity stands for no limit.",
     )
     parser.add_argument("--config", type=_file, metavar="FILE", help=FILE_HELP)
     parser.add_argument("--check", action="store_true", help=CHECK_HELP)
     for key in KEYS.values():
-        told: dict[str, Any] = {"default": None, "dest": key.name, "help": key.summary.replace("%", "%%")}
+        about: dict[str, Any] = {"default": None, "dest": key.name, "help": key.summary.replace("%", "%%")}
         if key.kind is bool:
-            parser.add_argument(key.option, action=argparse.BooleanOptionalAction, **told)
+            parser.add_argument(key.option, action=argparse.BooleanOptionalAction, **about)
         else:
-            parser.add_argument(key.option, metavar=key.metavar, **told)
+            parser.add_argument(key.option, metavar=key.metavar, **about)
     return parser

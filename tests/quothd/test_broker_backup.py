@@ -112,6 +112,6 @@ def test_what_lies_where_a_topic_is_restored_stays(make: Make, tmp_path: Path, n
     before = {path.name: path.read_bytes() for path in topic.path.iterdir()}
     with pytest.raises(Conflict, match="already"):
         list(
-            restore.restore(to, restore.chosen(to, [], None), tmp_path / "data", "", None, lambda _size: None)
+            restore.restore(to, restore.select(to, [], None), tmp_path / "data", "", None, lambda _size: None)
         )
     assert {path.name: path.read_bytes() for path in topic.path.iterdir()} == before

@@ -29,7 +29,7 @@ from quothwire import batch, pointer
 from quothwire.protocol.messages import Publish
 
 QUOTHD = Path(log_events.__file__).parents[1]
-SPOKEN = [name for name, entry in EVENTS.items() if entry.spoken]
+SPOKEN = [name for name, entry in EVENTS.items() if entry.sentence]
 LINE = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) (?P<level>\w+) event=(?P<event>\w+)( |$)"
 )
@@ -196,7 +196,7 @@ def test_what_other_libraries_log_is_an_event_too(writer: LogWriter, stream: io.
 @pytest.mark.parametrize("name", SPOKEN)
 def test_what_is_said_to_people_is_one_line(writer: LogWriter, stream: io.StringIO, name: str) -> None:
     """Whatever a directory is called."""
-    fields = {field: f"\x1b{field}\n" for field in re.findall(r"{(\w+)}", EVENTS[name].spoken)}
+    fields = {field: f"\x1b{field}\n" for field in re.findall(r"{(\w+)}", EVENTS[name].sentence)}
     note(name, **fields)
     (line,) = lines(stream)
     assert line.startswith("quothd: ")
@@ -206,11 +206,9 @@ def test_what_is_said_to_people_is_one_line(writer: LogWriter, stream: io.String
 # -- repeats ----------------------------------------------------------------------------------------------
 
 
-def test_an_event_that_repeats_itself_is_cut_and_counted(
-    writer: LogWriter, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_event_that_repeats_itself_is_cut_and_counted(writer: LogWriter, stream: io.StringIO) -> None:
     """The number comes by itself, though nothing more is logged; other events are not cut."""
-    monkeypatch.setattr(log_handler, "WINDOW_S", 4.0)  # all of it is logged long before
+    writer.window_s = 4.0  # all of it is logged long before
     for number in range(REPEATS_MAX + 123):
         note("sync_failed", topic=f"t{number}")
     note("stray_ignored", file="x")
@@ -224,9 +222,9 @@ def test_an_event_that_repeats_itself_is_cut_and_counted(
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_what_other_libraries_repeat_is_cut_and_counted_too(
-    writer: LogWriter, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, form: str
+    writer: LogWriter, stream: io.StringIO, form: str
 ) -> None:
-    monkeypatch.setattr(log_handler, "WINDOW_S", 1_000.0)
+    writer.window_s = 1_000.0
     configure(writer, "info", form)
     for _ in range(REPEATS_MAX + 5):
         logging.getLogger("other.library").warning("again")
@@ -243,10 +241,8 @@ def test_words_of_another_library_that_do_not_fit_their_arguments_are_written_as
     assert "'%d files' ('many',)" in lines(stream)[0]
 
 
-def test_what_was_cut_is_counted_at_the_end(
-    writer: LogWriter, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_handler, "WINDOW_S", 1_000.0)
+def test_what_was_cut_is_counted_at_the_end(writer: LogWriter, stream: io.StringIO) -> None:
+    writer.window_s = 1_000.0
     for _ in range(REPEATS_MAX + 5):
         note("sync_failed", topic="t")
     writer.close()

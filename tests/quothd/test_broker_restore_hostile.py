@@ -72,7 +72,7 @@ def backup(tmp_path: Path) -> Path:
 
 def restored(backup: Path, to: Path) -> list[str]:
     """Restore all of it; returns the names of the topics that are there."""
-    wanted = restoring.chosen(backup, (), None)
+    wanted = restoring.select(backup, (), None)
     restoring.check(backup, wanted, lambda _bytes: None)
     return [one.name for one in restoring.restore(backup, wanted, to, "", None, lambda _bytes: None)]
 

@@ -14,7 +14,7 @@ from kit.deadlines import eventually
 from kit.disk.damage import flip, truncate
 from kit.disk.logs import segments
 from kit.machine.processes import children, needs_proc, runs
-from quothd.service.scrub_process import Pace, scrub
+from quothd.service.scrub_process import Throttle, scrub
 from quothlog.file_format import FOOTER_BYTES
 from quothlog.recovery.repair import repair
 from quothwire.protocol.messages import CreateTopic, DeleteTopic
@@ -158,7 +158,7 @@ def test_nobody_checks_where_it_is_not_wanted(start_broker: StartBroker, peers: 
 def test_the_rate_is_kept() -> None:
     """It waits as long as what was done should have taken, and does not make up for what it was kept from."""
     waited: list[float] = []
-    pace = Pace(1_000_000, waited.append)
+    pace = Throttle(1_000_000, waited.append)
     begin = time.monotonic()
     for _ in range(100):
         pace(10_000)

@@ -1,1 +1,1 @@
-"""The configuration: its keys, where their values come from, an example, a check."""
+"""The configuration: its keys, the sources of their values, an example file, a check."""

@@ -1,6 +1,6 @@
-"""The addresses that a configuration asks for: TCP ports and the URLs of other endpoints.
+"""The addresses on which a configuration lets the broker listen: TCP ports and other endpoints.
 
-Loopback and ipc are reached from this machine alone; any other address needs `insecure`, spelled out.
+Only this machine reaches loopback and ipc. Any other address requires the key `insecure`.
 """
 
 from __future__ import annotations
@@ -13,34 +13,36 @@ from quothwire.errors import error
 
 
 class Tcp(NamedTuple):
-    """A place to listen on that has a port."""
+    """A TCP address to listen on."""
 
     host: str
     port: int
 
 
-def places(config: Config) -> list[Tcp | str]:
-    """Where a configuration wants to listen: a port, or the URL of another endpoint.
+def listen_addresses(config: Config) -> list[Tcp | str]:
+    """Return the addresses of a configuration: a `Tcp`, or the URL of another endpoint.
 
-    Raises `RequestError` ``bad_setting`` for what is no address, and for one that needs `insecure`.
+    Raises `RequestError` ``bad_setting`` for a wrong address, and for one that requires `insecure`.
     """
     found: list[Tcp | str] = [Tcp(config.host, config.port)] if config.host else []
-    for url in config.listen:
-        if url.startswith("tcp://"):
-            host, _, port = url.removeprefix("tcp://").rpartition(":")
-            if not host or not port.isdigit() or int(port) > PORT_MAX:
-                raise error("bad_setting", f"listen: {url!r} has no port", "tcp://HOST:PORT, 0 to 65534")
-            found.append(Tcp(host.strip("[]"), int(port)))
-        elif url in ("ipc://", "inproc://"):
-            raise error("bad_setting", f"listen: {url!r} names nothing", "like ipc:///run/quoth/quoth")
-        elif url.startswith(("ipc://", "inproc://")):
-            found.append(url)
-        else:
-            raise error("bad_setting", f"listen: {url!r}", "tcp://HOST:PORT or ipc://PATH")
-    for place in found:
-        if isinstance(place, Tcp) and not config.insecure:
-            _require_loopback(place.host)
+    found += [_parse(url) for url in config.listen]
+    for address in found:
+        if isinstance(address, Tcp) and not config.insecure:
+            _require_loopback(address.host)
     return found
+
+
+def _parse(url: str) -> Tcp | str:
+    if url.startswith("tcp://"):
+        host, _, port = url.removeprefix("tcp://").rpartition(":")
+        if not host or not port.isdigit() or int(port) > PORT_MAX:
+            raise error("bad_setting", f"listen: {url!r} has no port", "tcp://HOST:PORT, 0 to 65534")
+        return Tcp(host.strip("[]"), int(port))
+    if url in ("ipc://", "inproc://"):
+        raise error("bad_setting", f"listen: {url!r} names nothing", "like ipc:///run/quoth/quoth")
+    if not url.startswith(("ipc://", "inproc://")):
+        raise error("bad_setting", f"listen: {url!r}", "tcp://HOST:PORT or ipc://PATH")
+    return url
 
 
 def _require_loopback(host: str) -> None:

@@ -1,71 +1,82 @@
-"""What can be found to be wrong with a configuration without starting a broker."""
+"""Finds errors in a configuration without starting a broker."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from quothd.config.addresses import places
+from quothd.config.addresses import listen_addresses
 from quothd.config.config import KEYS, Config
 from quothd.config.sources import Sourced, read
 from quothd.config.template import toml
-from quothd.ended import Ended
 from quothd.service import log_handler
 from quothd.service.log_events import note
 from quothwire.errors import QuothError, error
 from quothwire.protocol import announcement
 
 IPC_PATH_BYTES_MAX = 107
-"""Of a socket's path, with the suffix of the announcements."""
+"""Limits a socket's path with the suffix of the announcements."""
 
 
-def checked(arguments: Mapping[str, Any], file: Path | None = None) -> int:
-    """Say whether a daemon could start with this, and in what it differs; returns the exit status."""
-    writer = log_handler.begin()
+class ExitStatus(IntEnum):
+    """The exit status of a daemon."""
+
+    STOPPED = 0
+    FAILED = 1  # while it served, or when it stopped
+    WRONG = 2  # arguments or configuration
+    NOT_STARTED = 3
+
+
+def print_check(arguments: Mapping[str, Any], file: Path | None = None) -> int:
+    """Print the keys that differ from the defaults, or log what is wrong; returns the exit status.
+
+    arguments: see `quothd.config.sources.read`.
+    """
+    writer = log_handler.install()
     try:
         found = read(arguments, os.environ, file)
         check(found.config)
     except QuothError as problem:
         note("refused", problem=problem)
-        return Ended.WRONG
+        return ExitStatus.WRONG
     finally:
         writer.close()
-    print("\n".join(["ok", *digest(found)]))
-    return Ended.WELL
+    print("\n".join(["ok", *_changed_lines(found)]))
+    return ExitStatus.STOPPED
 
 
-def digest(found: Sourced) -> list[str]:
-    """In what a configuration differs from the defaults, a line a key, and where that comes from."""
-    lines = [f"{name} = {toml(KEYS[name], getattr(found.config, name))}" for name in found.changes()]
+def _changed_lines(found: Sourced) -> list[str]:
+    """Return a line for each key that differs from its default: its value and the origin of that."""
+    names = found.changes()
+    lines = [f"{name} = {toml(KEYS[name], getattr(found.config, name))}" for name in names]
     width = max(map(len, lines), default=0)
-    told = [
-        f"{line:<{width}}  {found.origin(name)}" for name, line in zip(found.changes(), lines, strict=True)
-    ]
-    return [*told, "everything else is as by default" if told else "everything is as by default"]
+    changed = [f"{line:<{width}}  {found.origin(name)}" for name, line in zip(names, lines, strict=True)]
+    return [*changed, "everything else is as by default" if changed else "everything is as by default"]
 
 
 def check(config: Config) -> None:
-    """Look whether a broker could start with this. Raises `RequestError` ``bad_setting``.
+    """Raise `RequestError` ``bad_setting`` if a broker could not start with this configuration.
 
-    Nothing is made, bound or locked: a broker that runs may be asked about its next configuration.
+    Creates, binds and locks nothing, so a running broker can check its next configuration.
     """
-    wanted = places(config)
+    addresses = listen_addresses(config)
     try:
         _check_directory(config.dir)
-        for place in wanted:
-            if isinstance(place, str) and re.match("ipc://(?!@)", place):  # @: an abstract name, no file
-                _check_socket(Path(place.removeprefix("ipc://")))
-    except OSError as problem:  # who asks may not look there
+        for address in addresses:
+            if isinstance(address, str) and re.match("ipc://(?!@)", address):  # @: an abstract name, no file
+                _check_socket(Path(address.removeprefix("ipc://")))
+    except OSError as problem:  # a directory above may not be searched
         raise error(
             "bad_setting", f"{problem.filename}: {problem.strerror}", "whose directory is it?"
         ) from None
 
 
 def _check_directory(directory: Path) -> None:
-    """It is there, or it can be made."""
+    """Raise ``bad_setting`` unless the directory exists or can be created."""
     nearest = directory.absolute()
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent

@@ -1,14 +1,14 @@
-"""The configuration: one frozen tree, and what there is to know of each key in one place.
+"""The configuration: one frozen dataclass, and a description of each key.
 
-`quothd --help`, `quoth serve --help` and the example file are made from this; `sources` reads it.
+`quothd --help`, `quoth serve --help` and the example file are made from it; `sources` reads its values.
 """
 
-# ruff: noqa: RUF009  # what stands behind = makes a field
+# ruff: noqa: RUF009  # a call after = makes a field
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -21,27 +21,26 @@ from quothwire.settings import DURABILITIES, TopicSettings
 from quothwire.text.quantity import format_size, format_span
 
 PORT_MAX = 65_534
-"""The one above it is for the announcements."""
+"""The port above it is for the announcements."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 SECONDS_MAX = 1e9
-"""Thirty years stand for "never": a time that is infinite cannot be waited for."""
+"""Thirty years stand for "never": no thread can wait for an infinite time."""
 NUMBER_MAX = 2**62
 """libzmq counts in 63 bits and a sign."""
 
 Span = Annotated[float, "span"]
-"""Seconds: in a file and on the command line 7d, 1h30m, 500ms or a number."""
+"""Seconds; written as 7d, 1h30m, 500ms or a number."""
 Size = Annotated[int, "size"]
-"""Bytes: in a file and on the command line 1GiB, 10MB or a number."""
+"""Bytes; written as 1GiB, 10MB or a number."""
 
 
 class Key(NamedTuple):
-    """What there is to know of a key.
+    """One key of the configuration.
 
-    group: what it has to do with. help: what it is; a quantity is printed and read with its unit. why: the
-    reason for its default. live: it may change while the broker runs. least: the smallest number. choices:
-    the texts, if only some will do. infinity: the number that ``infinity`` stands for; None if the key has to
-    be finite.
+    group: its title in the example file. help: what it sets; a number is printed and read with its unit. why:
+    the reason for its default. live: a reload applies it. least: the smallest number. choices: the permitted
+    texts, empty if any will do. infinity: the number that ``infinity`` stands for, None if there is none.
     """
 
     name: str
@@ -50,28 +49,28 @@ class Key(NamedTuple):
     group: str
     help: str
     why: str
-    live: bool
-    least: float | None
-    choices: tuple[str, ...]
-    infinity: int | float | None
+    live: bool = True
+    least: float | None = None
+    choices: tuple[str, ...] = ()
+    infinity: int | float | None = None
 
     @property
     def option(self) -> str:
-        """The key as an argument."""
+        """The key as an option of the command line."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def metavar(self) -> str:
-        """What help shows as the option's value: ``SPAN`` and ``SIZE`` take units."""
+        """The option's value as help shows it: ``SPAN`` and ``SIZE`` take units."""
         return {Span: "SPAN", Size: "SIZE", int: "N"}.get(self.kind, "VALUE")
 
     @property
     def summary(self) -> str:
-        """What it is, and its default."""
+        """The text of `help` with the default."""
         return f"{self.help} (default: {self.words(self.default)})"
 
     def words(self, value: Any) -> str:
-        """A value for people: ``7 days``, ``64 MiB``, ``infinity``, ``yes``."""
+        """Format a value for people: ``7 days``, ``64 MiB``, ``infinity``, ``yes``."""
         if isinstance(value, bool):
             return "yes" if value else "no"
         if self.kind in (Span, Size):
@@ -80,187 +79,188 @@ class Key(NamedTuple):
         return shown or "none"
 
     def unit_words(self, number: float) -> str:
-        """A number with the unit that it has as a value of this key."""
+        """Format a number with the unit of this key."""
         if self.kind is Span:
             return format_span(number)
         return format_size(number) if self.kind is Size else str(number)
 
-
-def _key(
-    group: str,
-    default: Any,
-    about: str,
-    why: str,
-    *,
-    live: bool = True,
-    least: float | None = None,
-    choices: tuple[str, ...] = (),
-    infinity: float | None = None,
-) -> Any:
-    told = {"group": group, "help": about, "why": why, "live": live, "least": least, "choices": choices}
-    return field(default=default, metadata=told | {"infinity": infinity})
+    def check(self, value: Any) -> None:
+        """Raise `RequestError` ``bad_setting`` for a value that is no choice, or out of range."""
+        if self.choices and value not in self.choices:
+            raise error("bad_setting", f"{self.name} is {' or '.join(self.choices)}, not {value!r}")
+        if self.least is None:
+            return
+        highest = SECONDS_MAX if isinstance(value, float) else NUMBER_MAX
+        if not self.least <= value <= highest:
+            most = f" and at most {self.unit_words(highest)}" if value > self.least else ""
+            text = f"{self.name} is at least {self.unit_words(self.least)}{most}, not {value!r}"
+            raise error("bad_setting", text)
 
 
-_place = partial(_key, "Where the data is, and who reaches the broker", live=False)
-_topic = partial(_key, "What a new topic gets; those that exist keep what they have")
-_disk = partial(_key, "Between memory and disk")
-_life = partial(_key, "The life of a topic")
-_limit = partial(_key, "Limits: what clients can make the broker hold")
-_check = partial(_key, "Looking through what nobody reads")
-_words = partial(_key, "What the daemon says on stderr; inside a program, logging is the program's")
+def _key(group: str, default: Any, about: str, why: str, **others: Any) -> Any:
+    """Make a field of `Config`. about: its `Key.help`. others: the fields of `Key` from `live` on."""
+    return field(default=default, metadata={"group": group, "help": about, "why": why, **others})
+
+
+_endpoint = partial(_key, "Data directory and endpoints", live=False)
+_topic = partial(_key, "Settings of new topics; existing topics keep theirs")
+_disk = partial(_key, "Syncing, disk space and staged records")
+_life = partial(_key, "Retention, hibernation, opening and stopping")
+_limit = partial(_key, "Limits on what clients can make the broker hold")
+_scrub = partial(_key, "Background check of stored records")
+_log = partial(_key, "The daemon's log on stderr; an embedded broker logs as its program configures it")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that can be set for one broker. 0 stands for "no limit" where a limit may be absent.
+    """The settings of one broker: times in seconds, sizes in bytes; 0 may stand for "no limit".
 
-    Times are seconds, sizes bytes. `KEYS` tells what each key is and why its default is what it is. A value
-    that will not do raises `RequestError` ``bad_setting``.
+    `KEYS` describes each of them. A wrong value raises `RequestError` ``bad_setting``.
     """
 
-    dir: Path = _place(
+    dir: Path = _endpoint(
         Path("quoth-data"),
-        "The data directory; it is made if it does not exist.",
-        "Below the directory in which the daemon is started: nothing has to be set up to try it.",
+        "The data directory; created if it does not exist.",
+        "A folder below the current directory: Quoth can be tried without any preparation.",
     )
-    host: str = _place(
-        "127.0.0.1", "The address to listen on; empty: none.", "Loopback: nobody else reaches it unasked."
+    host: str = _endpoint(
+        "127.0.0.1", "The address to listen on; empty: none.", "Loopback: no other machine can reach it."
     )
-    port: int = _place(
+    port: int = _endpoint(
         5555,
-        "The port; announcements are on the next one; 0: any free ones.",
-        "What clients try when nothing else is said.",
+        "The port; announcements use the next one; 0: any two free ports.",
+        "The port that clients try by default.",
     )
-    listen: tuple[str, ...] = _place(
+    listen: tuple[str, ...] = _endpoint(
         (),
-        "Further endpoints, a list or separated by commas: ipc:///run/quoth/quoth.",
-        "One socket is enough for most; ipc saves a local client the way through TCP.",
+        "More endpoints, a list or separated by commas: ipc:///run/quoth/quoth.",
+        "Most brokers need one endpoint only; ipc spares a local client the way through TCP.",
     )
-    insecure: bool = _place(
+    insecure: bool = _endpoint(
         False,
         "Allow addresses that other machines can reach; every program that reaches them may do anything.",
-        "There are no keys: whoever opens the broker to a network has to say so.",
+        "The broker authenticates no client, so it opens to a network only if this key allows it.",
     )
 
     auto_create: bool = _topic(
         True,
-        "Let the first publish make a topic.",
-        "Nobody has to ask first; to be switched off where a mistyped name must not make one.",
+        "Create a topic at its first publish.",
+        "Clients need no setup; switch it off where a mistyped name must not create a topic.",
     )
     durability: str = _topic(
         "written",
-        "What an acknowledgement means: written or synced.",
-        "Written survives the death of the process, synced a loss of power, for one fsync more.",
+        "Level that an acknowledgement promises: written or synced.",
+        "Written records survive the death of the broker, synced ones a power cut, too, for one more fsync.",
         choices=DURABILITIES,
     )
     max_age: Span = _topic(
         0.0,
         "Age above which records are removed; infinity: never.",
-        "Without a limit nothing is removed.",
+        "Without a limit no record is removed.",
         infinity=0,
     )
     max_bytes: Size = _topic(
         0,
         "Size of a topic above which its oldest records are removed; infinity: never.",
-        "Without a limit nothing is removed.",
+        "Without a limit no record is removed.",
         infinity=0,
     )
     size_limit: Size = _topic(
         64 * 2**20,
         "Size at which a segment is sealed.",
-        "300 segments are 20 GB, and one is walked in 15 ms.",
+        "300 segments hold 20 GB, and a scan of one takes 15 ms.",
     )
     count_limit: int = _topic(
-        0, "Records at which a segment is sealed; 0: no limit.", "Its bytes say more of what it costs."
+        0, "Records at which a segment is sealed; 0: no limit.", "Most costs of a segment follow its size."
     )
     age_limit: Span = _topic(
         0.0,
         "Age at which a segment is sealed; infinity: no limit.",
-        "Only who removes by age needs it.",
+        "Only retention by age needs it.",
         infinity=0,
     )
 
     sync_interval: Span = _disk(
         0.05,
-        "Time between two fsyncs of a topic that is written to.",
-        "A loss of power takes at most what came in this time, and one fsync.",
+        "Time between two fsyncs of a topic with unsynced records.",
+        "A power cut takes at most the records of this time and of one fsync.",
         least=0.001,
     )
     unsynced_bytes_max: Size = _disk(
         64 * 2**20,
         "Size of unsynced records above which writers wait.",
-        "What a loss of power can take from a topic, however slow the disk is.",
+        "It limits what a power cut can take from a topic, however slow the disk is.",
         least=BATCH_BYTES_MAX,
         infinity=NUMBER_MAX,
     )
     buffer_count_max: int = _disk(
-        100_000, "Records not yet synced above which writers wait.", "The same for small records.", least=1
+        100_000, "Records not yet synced above which writers wait.", "The same limit for small ones.", least=1
     )
     disk_free_min: Size = _disk(
         64 * 2**20,
-        "Free space on the disk below which writing stops.",
-        "Reading, retention and trimming need some of it to go on.",
+        "Free space on the disk below which publishes are refused.",
+        "Reads, retention and trims need some of it to go on.",
         least=0,
     )
 
     staged_bytes_max: Size = _disk(
         16 * 2**30,
         "Size of the records that a topic may stage for transactions.",
-        "What nobody publishes must not fill the disk.",
+        "Records that no transaction publishes must not fill the disk.",
         least=BATCH_BYTES_MAX,
         infinity=NUMBER_MAX,
     )
     staged_max_age: Span = _disk(
         86_400.0,
         "Time since a transaction's last batch after which its staged records are removed.",
-        "A day: an application that died leaves nothing for longer, one that was stopped overnight goes on.",
+        "After a day a dead application has left nothing; one that was stopped overnight can go on.",
         least=0.01,
     )
 
     check_interval: Span = _life(
         0.5,
-        "Time between two checks of what a topic's retention removes.",
+        "Time between two runs of a topic's retention.",
         "Retention is late by no more than this.",
         least=0.01,
     )
     worker_timeout: Span = _life(
         1.0,
         "Time without a request after which a topic hibernates.",
-        "Asleep it costs 2 KB, no thread and no file; waking takes a millisecond.",
+        "A hibernating topic has no thread and no open file, costs 2 KB, and opens in a millisecond.",
         least=0.01,
     )
     recovering_after: Span = _life(
         1.0,
         "Time after which a read of a topic that is being opened is answered.",
-        "It is told how far that is, instead of nothing.",
+        "The answer tells the client how far the opening is.",
         least=0,
     )
     stop_timeout: Span = _life(
         30.0,
         "Time that stopping may take.",
-        "Then the daemon ends with what is synced, and names the topics of which not all is.",
+        "Then the daemon ends and names the topics with unsynced records.",
         least=0,
     )
 
     workers_max: int = _limit(
         256,
         "Topics that are active at once.",
-        "Threads and open logs: three descriptors each fit into the usual 1,024.",
+        "Each has a thread and three descriptors, of which a process may usually have 1,024.",
         least=1,
     )
     topics_max: int = _limit(
-        100_000, "Topics that the broker takes.", "Each costs 2 KB of memory and five files.", least=1
+        100_000, "Topics that the broker may have.", "Each costs 2 KB of memory and five files.", least=1
     )
     topic_requests_max: int = _limit(
         1_024,
-        "Requests of one topic in work; above it the answer is busy.",
-        "A queue that is longer only makes everybody wait longer.",
+        "Requests of one topic in progress; above it the answer is busy.",
+        "A longer queue only makes every client wait longer.",
         least=1,
     )
     request_bytes_max: Size = _limit(
         256 * 2**20,
-        "Size of all requests in work; above it the answer is busy.",
-        "The memory that clients can fill.",
+        "Size of all requests in progress; above it the answer is busy.",
+        "It limits the memory that clients can fill.",
         least=BATCH_BYTES_MAX,
         infinity=NUMBER_MAX,
     )
@@ -269,20 +269,20 @@ class Config:
     )
     frame_bytes_max: Size = _limit(
         BATCH_BYTES_MAX + 2**20,
-        "Size of the largest frame that is taken.",
-        "A batch and some: libzmq cuts a connection before it takes memory for more.",
+        "Size of the largest frame that a client may send.",
+        "A batch and a margin: libzmq closes the connection before it allocates memory for more.",
         least=1_024,
         live=False,
     )
 
-    scrub_interval: Span = _check(
+    scrub_interval: Span = _scrub(
         86_400.0,
         "Time between two checks of all sealed segments; infinity: never.",
-        "A day: damage is found while there are still copies.",
+        "After a day, copies of damaged records probably still exist.",
         least=0,
         infinity=0,
     )
-    scrub_rate: Size = _check(
+    scrub_rate: Size = _scrub(
         16 * 2**20,
         "Data that these checks read per second.",
         "A tenth of a slow disk; a terabyte takes 18 hours.",
@@ -290,28 +290,28 @@ class Config:
         infinity=NUMBER_MAX,
     )
 
-    log_level: str = _words(
+    log_level: str = _log(
         "info",
-        f"How much is said: {', '.join(LOG_LEVELS)}.",
-        "Info tells of starts, stops and what was removed; debug of every topic that wakes.",
+        f"Lowest level of the events in the log: {', '.join(LOG_LEVELS)}.",
+        "Info covers starts, stops and removals, debug each topic that opens or hibernates.",
         choices=LOG_LEVELS,
     )
-    log_format: str = _words(
+    log_format: str = _log(
         "text",
-        "How it is said: text for people, or json, one object a line.",
-        "In both a line is one event.",
+        "Format of the log: text for people, or json, one object a line.",
+        "In both formats a line is one event.",
         choices=LOG_FORMATS,
     )
 
     def __post_init__(self) -> None:
         for key in KEYS.values():
-            _check_range(key, getattr(self, key.name))
+            key.check(getattr(self, key.name))
         if not 0 <= self.port <= PORT_MAX:
             raise error("bad_setting", f"port is 0 to {PORT_MAX}, not {self.port}")
         self.topic_settings()
 
     def topic_settings(self) -> TopicSettings:
-        """The settings that a new topic gets."""
+        """Return the settings of a new topic."""
         return TopicSettings(
             durability=self.durability,
             max_age=self.max_age,
@@ -322,7 +322,7 @@ class Config:
         )
 
     def log_options(self, settings: TopicSettings, *, keep_all: bool = False) -> LogOptions:
-        """The options of a topic's log. keep_all: its settings are damaged, so nothing may be removed."""
+        """Return the options of a topic's log. keep_all: its settings are damaged, so no record may go."""
         return LogOptions(
             size_limit=settings.size_limit,
             count_limit=settings.count_limit,
@@ -336,33 +336,20 @@ class Config:
         )
 
     def differing(self, other: Config) -> tuple[str, ...]:
-        """The names of the keys that differ from those of another configuration."""
+        """Return the names of the keys whose values differ from those of another configuration."""
         return tuple(name for name in KEYS if getattr(self, name) != getattr(other, name))
 
 
-def _check_range(key: Key, value: Any) -> None:
-    if key.choices and value not in key.choices:
-        raise error("bad_setting", f"{key.name} is {' or '.join(key.choices)}, not {value!r}")
-    if key.least is None:
-        return
-    highest = SECONDS_MAX if isinstance(value, float) else NUMBER_MAX
-    if not key.least <= value <= highest:
-        upward = f" and at most {key.unit_words(highest)}" if value > key.least else ""
-        raise error(
-            "bad_setting", f"{key.name} is at least {key.unit_words(key.least)}{upward}, not {value!r}"
-        )
-
-
-def _keys() -> Mapping[str, Key]:
+def _keys() -> dict[str, Key]:
     kinds = get_type_hints(Config, include_extras=True)
-    keys = [Key(one.name, kinds[one.name], one.default, **one.metadata) for one in fields(Config)]
-    return MappingProxyType({key.name: _with_infinity(key) for key in keys})
+    return {one.name: _key_of(one, kinds[one.name]) for one in fields(Config)}
 
 
-def _with_infinity(key: Key) -> Key:
-    """A time that has no smaller number for it may be as long as can be waited for."""
-    return key._replace(infinity=SECONDS_MAX) if key.kind is Span and key.infinity is None else key
+def _key_of(one: Field[Any], kind: Any) -> Key:
+    # By default, infinity of a time is the longest one that a thread can wait.
+    infinity = SECONDS_MAX if kind is Span else None
+    return Key(one.name, kind, one.default, **{"infinity": infinity, **one.metadata})
 
 
-KEYS: Mapping[str, Key] = _keys()
+KEYS: Mapping[str, Key] = MappingProxyType(_keys())
 """Every key by its name, in the order of the groups."""

@@ -1,7 +1,7 @@
-"""Where a configuration comes from: arguments win over the environment, that over the file, over defaults.
+"""Reads a configuration: arguments win over the environment, that over the file, that over the defaults.
 
-A variable is ``QUOTH_`` and the key in capitals; the file is TOML. No file is read that nobody named. A key
-or a variable that does not exist is an error that suggests the right one.
+A variable is ``QUOTH_`` and the key in capitals. The file is TOML; without its path none is read. The error
+for an unknown key or variable suggests the right one.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from quothwire.text.quantity import parse_size, parse_span
 from quothwire.text.suggestion import nearest
 from quothwire.text.variables import check_variables, is_of_kubernetes, variable
 
-FILE_HELP = "A TOML file with these keys; no file is read unless it is named here. SIGHUP reads it again."
-CHECK_HELP = "Do not start: say whether it could, and in what it differs from the defaults."
+FILE_HELP = "A TOML file with these keys; without this option no file is read. SIGHUP reads it again."
+CHECK_HELP = "Do not start: check the configuration and print what differs from the defaults."
 DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Sourced:
-    """A configuration, and where each value that somebody gave comes from.
+    """A configuration with the origins of its values.
 
-    origins: by key, the argument, the variable, or FILE:LINE.
+    origins: the argument, the variable or FILE:LINE, by the key; keys with defaults have none.
     """
 
     config: Config
     origins: Mapping[str, str]
 
     def origin(self, key: str) -> str:
-        """Where the value of a key comes from."""
+        """Return the origin of a key's value."""
         return self.origins.get(key, DEFAULT)
 
     def changes(self) -> tuple[str, ...]:
-        """The keys whose value is not the default."""
+        """Return the keys whose values are not the defaults."""
         return self.config.differing(Config())
 
 
-class _Given(NamedTuple):
-    """A value that somebody gave. origin: where; name: the key as it stands there."""
+class _GivenValue(NamedTuple):
+    """A value from a source. name: the key as the source has it."""
 
     name: str
     value: Any
@@ -56,32 +56,32 @@ class _Given(NamedTuple):
 def read(
     arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ, file: Path | None = None
 ) -> Sourced:
-    """Put a configuration together. Raises `RequestError` ``bad_setting``, naming where it stood.
+    """Read a configuration from all sources. Raises `RequestError` ``bad_setting`` with the origin.
 
-    arguments: by key; None stands for what was not said.
+    arguments: values by key; None stands for an argument that was not given.
     """
-    chosen: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    in_file = [] if file is None else _in_file(file)
-    for given in (*in_file, *_in_environment(environment), *_in_arguments(arguments)):
-        key = _known(given)
-        chosen[key.name] = _converted(key, given)
+    from_file = () if file is None else _from_file(file)
+    for given in (*from_file, *_from_environment(environment), *_from_arguments(arguments)):
+        key = _key_of(given)
+        values[key.name] = _value_of(key, given)
         origins[key.name] = given.origin
     check_variables(environment, lambda: KEYS)
-    return Sourced(Config(**chosen), origins)
+    return Sourced(Config(**values), origins)
 
 
 def load(
     arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ, file: Path | None = None
 ) -> Config:
-    """The configuration alone; see `read`."""
+    """Read a configuration without its origins; see `read`."""
     return read(arguments, environment, file).config
 
 
 # -- the sources ----------------------------------------------------------------------------------------
 
 
-def _in_file(file: Path) -> Iterator[_Given]:
+def _from_file(file: Path) -> Iterator[_GivenValue]:
     text = _text_of(file)
     try:
         content = tomllib.loads(text)
@@ -89,11 +89,11 @@ def _in_file(file: Path) -> Iterator[_Given]:
         raise error(
             "bad_setting", f"{file} is no TOML: {problem}", 'a line is KEY = VALUE, text in "..."'
         ) from None
-    except (ValueError, RecursionError):  # of thousands of digits or brackets, which is valid TOML
+    except (ValueError, RecursionError):  # valid TOML with thousands of digits or brackets
         text = f"{file} holds a number or a nested list that is too long to be read"
         raise error("bad_setting", text, "no key takes one: correct the file") from None
     for name, value in content.items():
-        yield _Given(name, value, f"{file}{_line_of(name, text)}")
+        yield _GivenValue(name, value, f"{file}{_line_of(name, text)}")
 
 
 def _text_of(file: Path) -> str:
@@ -108,28 +108,28 @@ def _text_of(file: Path) -> str:
 
 
 def _line_of(name: str, text: str) -> str:
-    """Where a key stands, as ":LINE"; empty if it is written in a way that hides it."""
+    """Find the line of a key; returns ":LINE", or "" if the way it is written hides it."""
     written = re.search(rf"""^[ \t]*(?:\[ *)?["']?{re.escape(name)}["']?[ \t]*[=.\]]""", text, re.MULTILINE)
     return f":{text.count(chr(10), 0, written.start()) + 1}" if written else ""
 
 
-def _in_environment(environment: Mapping[str, str]) -> Iterator[_Given]:
+def _from_environment(environment: Mapping[str, str]) -> Iterator[_GivenValue]:
     for name in KEYS:
         value = environment.get(named := variable(name))
         if value is not None and not is_of_kubernetes(named, value):
-            yield _Given(name, value, named)
+            yield _GivenValue(name, value, named)
 
 
-def _in_arguments(arguments: Mapping[str, Any]) -> Iterator[_Given]:
+def _from_arguments(arguments: Mapping[str, Any]) -> Iterator[_GivenValue]:
     for name, value in arguments.items():
         if value is not None:
-            yield _Given(name, value, f"--{name.replace('_', '-')}")
+            yield _GivenValue(name, value, f"--{name.replace('_', '-')}")
 
 
 # -- one value ------------------------------------------------------------------------------------------
 
 
-def _known(given: _Given) -> Key:
+def _key_of(given: _GivenValue) -> Key:
     if given.name not in KEYS:
         near = nearest(given.name, KEYS)
         hint = f"did you mean {near}?" if near else f"one of {', '.join(KEYS)}"
@@ -137,8 +137,8 @@ def _known(given: _Given) -> Key:
     return KEYS[given.name]
 
 
-def _converted(key: Key, given: _Given) -> Any:
-    """A value as its key's type: text from the environment and the command line, values from TOML."""
+def _value_of(key: Key, given: _GivenValue) -> Any:
+    """Convert a value to its key's type: text from the environment and the command line, else from TOML."""
     try:
         value = _convert(key, given.value)
         Config(**{key.name: value})
@@ -150,23 +150,17 @@ def _converted(key: Key, given: _Given) -> Any:
     return value
 
 
-def _quantity(key: Key, value: Any) -> float | int:
-    try:
-        if key.kind is Span:
-            return float(parse_span(value, infinity=key.infinity))
-        return parse_size(value, infinity=None if key.infinity is None else int(key.infinity))
-    except QuothError as problem:
-        raise error(problem.code, f"{key.name}: {problem.text}", problem.hint) from None
-
-
 def _convert(key: Key, value: Any) -> Any:
-    """Raises ``bad_setting``, ValueError, KeyError, TypeError, OverflowError, or RuntimeError for the home of
-    an unknown user."""
+    """Convert a value to the type of a key.
+
+    Raises ``bad_setting``, ValueError, KeyError, TypeError, OverflowError, or RuntimeError for the home
+    directory of an unknown user.
+    """
     kind = key.kind
     if kind in (Span, Size):
-        return _quantity(key, value)
+        return _parse_quantity(key, value)
     if kind is bool:
-        return value if isinstance(value, bool) else _TRUTH[str(value).lower()]
+        return value if isinstance(value, bool) else _BOOLEANS[str(value).lower()]
     if isinstance(value, bool):
         raise TypeError
     if kind is int:
@@ -183,6 +177,15 @@ def _convert(key: Key, value: Any) -> Any:
     return tuple(str(part).strip() for part in parts if str(part).strip())
 
 
+def _parse_quantity(key: Key, value: Any) -> float | int:
+    try:
+        if key.kind is Span:
+            return float(parse_span(value, infinity=key.infinity))
+        return parse_size(value, infinity=None if key.infinity is None else int(key.infinity))
+    except QuothError as problem:
+        raise error(problem.code, f"{key.name}: {problem.text}", problem.hint) from None
+
+
 _KINDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -192,13 +195,6 @@ _KINDS: dict[Any, str] = {
     Size: "a size",
     tuple[str, ...]: "a list of texts",
 }
-_TRUTH = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-}
+_BOOLEANS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
+    ("0", "false", "no", "off"), False
+)

@@ -12,27 +12,27 @@ from quothwire.text.quantity import format_size, format_span
 
 WIDTH = 100
 _HEAD = """\
-# Quoth's configuration. Every key stands here with its default; take away the # before one to change it.
-# Arguments win over the environment (QUOTH_ and the key in capitals), that over this file.
-# A span of time is text like "7d", "1h30m", "500ms" or a number of seconds, a size text like "1GiB", "10MB"
-# or a number of bytes; "infinity" stands for no limit.
+# Quoth's configuration: every key with its default. To change one, remove the # before it.
+# Arguments win over the environment (QUOTH_ and the key in capitals), which wins over this file.
+# A span of time is text like "7d", "1h30m", "500ms" or a number of seconds. A size is text like "1GiB",
+# "10MB" or a number of bytes. "infinity" stands for no limit.
 #
-#   quothd --check --config FILE        is it right?
-#   quoth config show --config FILE     what counts, and where does it come from?
+#   quothd --check --config FILE        checks a file
+#   quoth config show --config FILE     prints every value and its origin
 #
-# The service itself says --dir /var/lib/quoth, so `dir` does not count there.
-# SIGHUP (systemctl reload quothd) reads it again. What is marked "at a restart" counts from then on only.
+# The service passes --dir /var/lib/quoth, which wins over the key `dir`.
+# SIGHUP (systemctl reload quothd) reads the file again. A key with "(at a restart)" needs a restart.
 """
 
 
 def text() -> str:
-    """The file, with every key commented out."""
+    """Return the file, with every key commented out."""
     groups = groupby(KEYS.values(), key=lambda key: key.group)
     return "\n".join([_HEAD, *("\n".join(_group(title, list(keys))) for title, keys in groups)])
 
 
 def toml(key: Key, value: object) -> str:
-    """Write the value of a key as it stands in a file: spans and sizes as text with their units."""
+    """Format the value of a key for the file: spans and sizes as text with their units."""
     if key.kind in (Span, Size) and isinstance(value, int | float):
         text = key.words(value) if value == key.infinity else _with_unit(key, value)
         return _literal(text if text else value)
@@ -40,7 +40,7 @@ def toml(key: Key, value: object) -> str:
 
 
 def _with_unit(key: Key, value: float) -> str:
-    """A span or a size in few letters; empty if no unit is exact."""
+    """Format a span or a size in few letters; returns "" if no unit is exact."""
     if key.kind is Span:
         return format_span(value, short=True)
     text = format_size(value)
@@ -60,7 +60,7 @@ def _literal(value: object) -> str:
         case str() | Path():
             return json.dumps(str(value), ensure_ascii=False)
         case _:
-            raise AssertionError(f"{value!r} is of no kind that a key has")
+            raise AssertionError(f"no key has a value like {value!r}")
 
 
 def _group(title: str, keys: list[Key]) -> list[str]:
@@ -71,10 +71,10 @@ def _group(title: str, keys: list[Key]) -> list[str]:
 
 
 def _prose(key: Key) -> list[str]:
-    """What it is, and below that why its default is what it is."""
-    counts = "" if key.live else " (at a restart)"
+    """Wrap the text of a key, and below it the reason for its default."""
+    restart = "" if key.live else " (at a restart)"
     return [
         line
-        for words in (key.help, key.why + counts)
+        for words in (key.help, key.why + restart)
         for line in textwrap.wrap(words, WIDTH, initial_indent="# ", subsequent_indent="# ")
     ]

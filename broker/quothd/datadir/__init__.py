@@ -1,1 +1,1 @@
-"""The files of a data directory: topics and their settings, backups of them."""
+"""The topics of a data directory as files, their backup and their restore."""

@@ -1,13 +1,13 @@
-"""Topics of a data directory as they were at a moment, copied beside a broker that may be running.
+"""Copies topics of a data directory as they were at one time. A broker may run at the same time.
 
-    TO/lock                               flock()ed while it is written to
-    TO/backup.json                        the manifest, written last and replaced whole
+    TO/lock                               locked while a backup writes to the folder
+    TO/backup.json                        the manifest, written last and replaced atomically
     TO/orders~53c1a0be94d7f6e2/           a topic: its files, see `quothlog.backup.backup`
 
-Another backup into the same folder copies what is new, and its manifest takes the place of the old one; only
-then what nobody needs any more is removed. So whenever it breaks off, the folder holds the last backup that
-was finished, and the next one goes on with what has been copied. Topics that are not backed up this time, or
-are not there any more, stay as they were.
+Another backup into the same folder copies new files only. Its manifest replaces the old one, and then files
+that it does not name are removed. So an interrupted backup leaves the last finished one in the folder, and
+the next one uses the files that it has copied. The folder keeps topics that are left out this time or do not
+exist any more.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from quothwire.errors import QuothError, error
 
 @dataclass
 class Outcome:
-    """What became of one topic.
+    """The result for one topic.
 
-    saved: None if it was deleted meanwhile, or could not be read: that is the problem then. copied: bytes
-    that were not in the folder before.
+    saved: None if the topic was deleted meanwhile or could not be read. problem: the reason why it could not.
+    copied: the bytes that were new in the folder.
     """
 
     folder: TopicFolder
@@ -48,10 +48,10 @@ class Outcome:
 def backup(
     folders: Sequence[TopicFolder], to: Path, until: int, advance: Advance, *, exact: bool
 ) -> Iterator[Outcome]:
-    """Copy topics as they were at a moment; tells what became of each. The backup is there at its end.
+    """Copy topics as they were at one time; yields an outcome for each. The end of it finishes the backup.
 
-    until: the moment as a pointer, not in the future. exact: see `Archiver`. Raises `Conflict` ``locked``,
-    `RequestError` ``bad_request`` if something else lies in the folder, `Damaged`, ``disk_low``, or OSError.
+    until: that time as a pointer, not in the future. exact: see `Archiver`. Raises `Conflict` ``locked``,
+    `RequestError` ``bad_request`` if the folder holds other files, `Damaged`, ``disk_low``, or OSError.
     """
     filesystem = PosixFileSystem()
     with _owned(filesystem, to):
@@ -76,7 +76,7 @@ def backup(
 
 @contextlib.contextmanager
 def _owned(filesystem: FileSystem, to: Path) -> Iterator[None]:
-    """Hold the folder, in which there is a backup, the beginning of one, or nothing."""
+    """Lock the folder, which must be empty or hold a backup, finished or not."""
     filesystem.make_directory(to)
     for path in to.iterdir():
         ours = path.name in (LOCK_NAME, manifest.NAME, manifest.NAME + TEMPORARY_SUFFIX)
@@ -94,7 +94,7 @@ def _owned(filesystem: FileSystem, to: Path) -> Iterator[None]:
 def _save(
     filesystem: FileSystem, folder: TopicFolder, to: Path, until: int, advance: Advance, *, exact: bool
 ) -> Outcome:
-    """Copy one topic. That it cannot be read is its affair alone; that there is no room is everybody's."""
+    """Copy one topic. A read error skips this topic; a full disk aborts the backup."""
     outcome = Outcome(folder)
     target = to / folder.path.name
     try:
@@ -103,13 +103,13 @@ def _save(
             outcome.damages += archiver.run(advance)
         archive, outcome.copied = archiver.archive, archiver.copied
     except FileNotFoundError:
-        archive = Archive(until)  # a topic to which nobody has published has no segment
+        archive = Archive(until)  # a topic without any publish has no segment
     except QuothError as problem:
         if problem.code == "disk_low":
             raise
         outcome.problem = problem
         return outcome
-    if folder.path.is_dir():  # else its segments may have gone one by one
+    if folder.path.is_dir():  # otherwise it was deleted, and the archive may lack segments
         outcome.saved = SavedTopic(folder.path.name, folder.topic, archive)
     return outcome
 

@@ -1,10 +1,10 @@
-"""The topics of a data directory: which folder belongs to which name, and how folders come and go.
+"""Lists, creates and deletes the folders of the topics in a data directory.
 
     DIR/lock                                          held while a broker owns the directory
     DIR/topics/SLUG~LOGID/topic.json, *.seg, ...      a topic: readable slug, its log's id in hex
-    DIR/topics/.new~LOGID, .gone~LOGID                being made, being deleted: removed at the next start
+    DIR/topics/.new~LOGID, .gone~LOGID                being created or deleted: the next start removes it
 
-A folder appears complete and disappears whole: it is filled, or emptied, under a name with a dot.
+A folder appears and disappears as a whole: it is filled and emptied under a name with a dot.
 """
 
 from __future__ import annotations
@@ -36,52 +36,52 @@ from quothwire.settings import TopicSettings
 from quothwire.topic import TOPIC_BYTES_MAX
 
 TOPIC_BYTES = 5 * 4_096
-"""What a topic takes before its first batch: a folder and four small files, a block each."""
+"""Space for a topic without batches: a folder and four small files, a block each."""
 
 _DISK = PosixFileSystem()
 _TRIAL = 2**64 - 1
-"""Stands for a log's id, of which 63 bits are random, in the name of a folder that a start tries out."""
+"""Log id in the name of the folder for a trial. The ids of new logs have 63 bits."""
 
 
 @dataclass
 class Catalog:
-    """The topics that a directory holds, and what else lies there."""
+    """The topics of a data directory. strays: the names of unknown files and folders."""
 
     folders: list[TopicFolder] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
 
 
 def scan(directory: Path, filesystem: FileSystem = _DISK) -> Catalog:
-    """Find the topics below a directory and clear away what was being made or deleted."""
+    """List the topics of a data directory. Removes folders that were being created or deleted."""
     catalog = Catalog()
     topics = directory / "topics"
     filesystem.make_directory(topics)
-    sync_directory(filesystem, topics)  # who named a folder may have died before that was durable
+    sync_directory(filesystem, topics)  # a broker may have died between a rename and its fsync
     for path in sorted(topics.iterdir()):
         text, log_id = path.name.rpartition("~")[0], topic_folder.log_id_of(path)
         if not log_id or not _is_folder(path):
             catalog.strays.append(path.name)
         elif text in (topic_folder.NEW, topic_folder.GONE):
-            _discard(path)
+            remove(path)
         else:
             catalog.folders.append(topic_folder.read(path, text, log_id))
-    _tell_apart(catalog.folders)
+    _rename_duplicates(catalog.folders)
     return catalog
 
 
 def try_writing(directory: Path, filesystem: FileSystem = _DISK) -> None:
-    """Do below `topics` what a publish does: make a folder, write, sync and rename a file, remove them.
+    """Try what a publish needs below `topics`: creates a folder with a synced and renamed file, removes it.
 
-    A full disk and a process short of descriptors are no reason not to serve: that passes. Raises
-    `BrokerFailure` ``storage_failed`` if anything else is refused; nothing stays behind.
+    Raises `BrokerFailure` ``storage_failed`` if the system refuses that, and leaves no file. Full disks and
+    a lack of descriptors are temporary and no error here.
     """
     folder = directory / "topics" / f"{topic_folder.NEW}~{_TRIAL:016x}"
     try:
         folder.mkdir(mode=0o700)
-        write_durably(filesystem, folder / topic_file.NAME, [b"what the start tries out\n"])
+        write_durably(filesystem, folder / topic_file.NAME, [b"a trial\n"])
         shutil.rmtree(folder)
     except OSError as problem:
-        _discard(folder)
+        remove(folder)
         if problem.errno not in DISK_FULL | PROCESS_SHORT:
             raise storage_failed(problem, folder) from problem
 
@@ -93,14 +93,14 @@ def make(
     fill: Callable[[Path], None] | None = None,
     filesystem: FileSystem = _DISK,
 ) -> Path:
-    """Make the folder of a new topic, durable before it returns. Raises ``disk_low``, or OSError.
+    """Create the folder of a new topic durably; returns its path. Raises ``disk_low``, or OSError.
 
-    room: bytes that have to be free beside it. Without them it would be left behind empty: what it is made
-    for would be refused. fill: puts a log into it before anybody sees it; what it raises is raised.
+    room: bytes that must stay free for the first publish: if it failed, it would leave an empty topic. fill:
+    writes a log into the folder before it gets its name; its exceptions are raised.
     """
     need_room(filesystem, directory, TOPIC_BYTES + room)
     path = topic_folder.path_of(directory, topic)
-    assert not path.exists(), "what lies there would be removed if this went wrong"
+    assert not path.exists(), "an error would remove it"
     topics = path.parent
     beside = topics / f"{topic_folder.NEW}~{topic.log_id:016x}"
     if os.path.lexists(beside) and not _is_folder(beside):
@@ -114,21 +114,21 @@ def make(
         with durable_names(filesystem, topics):
             filesystem.rename(beside, path)
     except BaseException:
-        _discard(beside)
-        _discard(path)
+        remove(beside)
+        remove(path)
         raise
     return path
 
 
 def save(path: Path, topic: TopicFile, filesystem: FileSystem = _DISK) -> None:
-    """Replace the settings file in a topic's folder, all of it or nothing."""
+    """Replace the settings file in a topic's folder atomically."""
     write_durably(filesystem, path / topic_file.NAME, [topic_file.encode(topic)])
 
 
 def retire(path: Path, filesystem: FileSystem = _DISK) -> Path:
-    """Take a topic's folder out of the catalog, durably. What it is called now may be removed.
+    """Rename a topic's folder durably, so that no start lists it; returns its new path, for `remove`.
 
-    Raises OSError if it is where it was, `NotDurable` if that may not survive a loss of power.
+    Raises OSError if the folder keeps its name, `NotDurable` if a power cut may undo the new one.
     """
     gone = path.with_name(f"{topic_folder.GONE}~{path.name.rpartition('~')[2]}")
     try:
@@ -141,24 +141,22 @@ def retire(path: Path, filesystem: FileSystem = _DISK) -> Path:
     return gone
 
 
-def remove(gone: Path) -> None:
-    """Remove a retired folder; what cannot be removed now is removed at the next start."""
-    _discard(gone)
+def remove(path: Path) -> None:
+    """Remove a folder as far as possible; the next start removes the rest.
 
-
-def _is_folder(path: Path) -> bool:
-    """Is it a directory itself, and not a link to one?"""
-    return path.is_dir() and not path.is_symlink()
-
-
-def _discard(path: Path) -> None:
-    """Remove a folder as far as it can be removed, and nothing else of that name: rmtree waits for a FIFO."""
+    Leaves alone anything else of that name: rmtree would wait for a FIFO.
+    """
     if _is_folder(path):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _tell_apart(folders: list[TopicFolder]) -> None:
-    """Two folders may say the same name after somebody copied one: the second is served under its own."""
+def _is_folder(path: Path) -> bool:
+    """True for a directory, false for a link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def _rename_duplicates(folders: list[TopicFolder]) -> None:
+    """Give a copied folder, whose settings have the name of another topic, a name of its own."""
     taken: set[str] = set()
     for row, folder in enumerate(folders):
         topic = folder.topic

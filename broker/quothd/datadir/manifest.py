@@ -1,4 +1,4 @@
-"""The manifest of a backup, written last: without it there is no backup.
+"""Reads and writes the manifest of a backup. A folder without it holds no backup.
 
 {"version": 1, "topics": [                              one line of JSON, hashes in hex
     {"folder": ..., "name": ..., "log": ..., "settings": {...}, "until": ..., "newest": ..., "last": ...,
@@ -34,12 +34,12 @@ from quothwire.topic import check_topic
 
 NAME = "backup.json"
 BYTES_MAX = 256 * 2**20
-"""A segment takes 200 bytes: so many are 80 TB of them."""
+"""A segment takes 200 bytes, so this describes 80 TB."""
 
 
 @dataclass(frozen=True)
 class SavedTopic:
-    """A topic in a backup. folder: where its files lie there."""
+    """A topic in a backup. folder: the name of its folder there."""
 
     folder: str
     topic: TopicFile
@@ -48,12 +48,12 @@ class SavedTopic:
 
 @dataclass
 class Manifest:
-    """What a backup holds: the topics by their folders."""
+    """The topics of a backup, by their folders."""
 
     topics: dict[str, SavedTopic] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
-        """Put it in place, durably, all of it or nothing. Raises OSError."""
+        """Write it durably and atomically. Raises OSError."""
         content = {"version": file_format.VERSION, "topics": [_row(one) for one in self.topics.values()]}
         line = json.dumps(content, ensure_ascii=False).encode()
         data = line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
@@ -61,11 +61,10 @@ class Manifest:
 
 
 def load(directory: Path) -> Manifest | None:
-    """Read the manifest of a backup, None if there is none. Raises `Damaged`, ``unsupported_version`` or
-    ``bad_setting``.
+    """Read the manifest of a backup; returns None without one.
 
-    Who can write to the backup can write anything here, its checksum too: every field is held against what it
-    may say, and none of them leads out of the backup.
+    The file may be forged with a right checksum, so every field is checked, and none leads out of the backup.
+    Raises `Damaged`, ``unsupported_version`` or ``bad_setting``.
     """
     path = directory / NAME
     data = _content(path)
@@ -75,12 +74,12 @@ def load(directory: Path) -> Manifest | None:
     if check != xxh3_64_hexdigest(line).encode() + b"\n":
         raise error("damaged", f"{path} does not check", _HINT)
     try:
-        content = _checked(_parsed(line), _VERSION)
+        content = _checked_map(_parsed(line), _VERSION)
         if content["version"] != file_format.VERSION:
             raise file_format.of_another_version(f"{path} is a backup", content["version"])
-        topics = [_saved(row) for row in _checked(content, _TOPICS)["topics"]]
+        topics = [_saved(row) for row in _checked_map(content, _TOPICS)["topics"]]
     except (ValueError, KeyError) as problem:
-        raise error("damaged", f"{path} is no manifest: {_said(problem)}", _HINT) from None
+        raise error("damaged", f"{path} is no manifest: {_describe(problem)}", _HINT) from None
     except QuothError as problem:
         if problem.code in ("unsupported_version", "bad_setting"):
             raise
@@ -89,7 +88,7 @@ def load(directory: Path) -> Manifest | None:
 
 
 def _content(path: Path) -> bytes | None:
-    """What stands in the file, None if there is none. Raises `Damaged` for what is no file, or OSError."""
+    """Read the file; returns None without one. Raises `Damaged` if it is no regular file, or OSError."""
     try:
         file = DISK.open(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -104,28 +103,28 @@ def _content(path: Path) -> bytes | None:
 
 
 def _parsed(line: bytes) -> object:
-    """Parse JSON. Raises ValueError without the words of Python's parser."""
+    """Parse JSON. Raises ValueError without the text of Python's parser."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
         raise ValueError("its first line is no JSON") from None
 
 
-def _said(problem: Exception) -> str:
+def _describe(problem: Exception) -> str:
     return f"it lacks {problem}" if isinstance(problem, KeyError) else str(problem)[:200]
 
 
 _HINT = "take another backup; the files of this one are as they were"
 
 
-# -- what it may say ----------------------------------------------------------------------------------------
+# -- the checks of fields -----------------------------------------------------------------------------------
 
 
 _Check = Callable[[object], bool]
 
 
 def _number(least: int, most: int) -> _Check:
-    """A whole number in a range."""
+    """Make the check of a whole number in a range."""
     return lambda value: type(value) is int and least <= value <= most
 
 
@@ -146,7 +145,7 @@ _FILE: dict[str, _Check] = {"bytes": _COUNT, "hash": _is_hash}
 _SEGMENT: dict[str, _Check] = {
     **_FILE,
     "floor": _number(1, POINTER_MAX),
-    "index": lambda value: value is None or bool(_checked(value, _FILE)),
+    "index": lambda value: value is None or bool(_checked_map(value, _FILE)),
 }
 _TOPIC: dict[str, _Check] = {
     "folder": lambda value: isinstance(value, str) and topic_folder.is_folder_name(value),
@@ -158,15 +157,15 @@ _TOPIC: dict[str, _Check] = {
     "last": _POINTER,
     "first_ordinal": _COUNT,
     "end_ordinal": _COUNT,
-    "segments": lambda value: isinstance(_all_checked(value, _SEGMENT), list),
+    "segments": lambda value: isinstance(_checked_list(value, _SEGMENT), list),
 }
 _VERSION: dict[str, _Check] = {"version": lambda value: type(value) is int}
-"""Checked by itself: what else stands in a manifest of another version is not known."""
-_TOPICS: dict[str, _Check] = {"topics": lambda value: isinstance(_all_checked(value, _TOPIC), list)}
+"""Checked first: a manifest of another version may have any other fields."""
+_TOPICS: dict[str, _Check] = {"topics": lambda value: isinstance(_checked_list(value, _TOPIC), list)}
 
 
-def _checked(value: object, checks: Mapping[str, _Check]) -> dict[str, Any]:
-    """A map of which every field is what it may be; others are passed over. Raises ValueError or KeyError."""
+def _checked_map(value: object, checks: Mapping[str, _Check]) -> dict[str, Any]:
+    """Return a map whose fields pass their checks; ignores other fields. Raises ValueError or KeyError."""
     if not isinstance(value, dict):
         raise ValueError(f"{str(value)[:80]!r} stands where a map has to be")
     for name, check in checks.items():
@@ -175,15 +174,15 @@ def _checked(value: object, checks: Mapping[str, _Check]) -> dict[str, Any]:
     return value
 
 
-def _all_checked(value: object, checks: Mapping[str, _Check]) -> list[dict[str, Any]]:
-    """A list of such maps. Raises likewise."""
+def _checked_list(value: object, checks: Mapping[str, _Check]) -> list[dict[str, Any]]:
+    """Return a list of such maps. Raises likewise."""
     if not isinstance(value, list):
         raise ValueError(f"{str(value)[:80]!r} stands where a list has to be")
-    return [_checked(one, checks) for one in value]
+    return [_checked_map(one, checks) for one in value]
 
 
-def _in_order(row: dict[str, Any]) -> None:
-    """Raise ValueError if the parts of a topic do not fit together."""
+def _check_order(row: dict[str, Any]) -> None:
+    """Raise ValueError if the fields of a topic contradict each other."""
     floors = [one["floor"] for one in row["segments"]]
     if any(a >= b for a, b in pairwise(floors)):
         raise ValueError("segments are not in order")
@@ -215,7 +214,7 @@ def _file(kept: Kept) -> dict[str, Any]:
 
 
 def _saved(row: dict[str, Any]) -> SavedTopic:
-    _in_order(row)
+    _check_order(row)
     topic = TopicFile(row["name"], row["log"], TopicSettings().changed(row["settings"]))
     segments = [
         KeptSegment(

@@ -1,8 +1,8 @@
-"""Topics out of a backup, into the data directory of a broker that is not running, or of none yet.
+"""Restores topics of a backup into a new data directory, or into that of a stopped broker.
 
-Everything that is wanted of the backup is read and compared with its manifest before anything is written.
-Each topic appears whole or not at all, under its log's id and with its pointers, so cursors and producers go
-on with it; where it goes on itself, see `quothlog.backup.restore`.
+All files of the wanted topics are compared with the manifest before the first write. A topic appears as a
+whole or not at all. It keeps its log id and its pointers, so that cursors and producers go on; for its next
+pointers see `quothlog.backup.restore`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from quothwire.topic import check_topic
 
 
 class Restored(NamedTuple):
-    """A topic that is there again. last: the pointer of its last record, 0 if it has none."""
+    """A restored topic. last: the pointer of its last record, 0 if it has none."""
 
     name: str
     path: Path
@@ -40,26 +40,26 @@ class Restored(NamedTuple):
     last: int
 
 
-def chosen(backup: Path, names: Sequence[str], until: int | None) -> list[SavedTopic]:
-    """The topics of a backup by name or folder, all if none is named; of several of one name the newest.
+def select(backup: Path, names: Sequence[str], until: int | None) -> list[SavedTopic]:
+    """Return the topics of a backup by name or folder, all without names; of several of one name the newest.
 
     Raises FileNotFoundError if there is no backup, `NotFound` ``unknown_topic``, `RequestError`
     ``bad_pointer`` if it ends before `until`, `Damaged`.
     """
-    held = manifest.load(backup)
-    if held is None:
+    found = manifest.load(backup)
+    if found is None:
         raise FileNotFoundError(errno.ENOENT, f"no finished backup, it has no {manifest.NAME}", str(backup))
-    found = _by_name(held) if not names else [_named(held, backup, name) for name in names]
-    for one in found:
+    topics = [_find(found, backup, name) for name in names] if names else _newest(found)
+    for one in topics:
         if until is not None and until > one.archive.until:
             end = f"{one.archive.until} ({pointers.to_text(one.archive.until)})"
             text = f"the backup of {one.topic.name!r} ends at {end}"
-            raise error("bad_pointer", text, "restore up to a moment that it holds")
-    return found
+            raise error("bad_pointer", text, "restore up to an earlier time")
+    return topics
 
 
 def check(backup: Path, topics: Sequence[SavedTopic], advance: Advance) -> None:
-    """Read every file of these topics. Raises `Damaged` for the first that is not what it was."""
+    """Read every file of these topics. Raises `Damaged` for the first one that has changed."""
     for one in topics:
         if (backup / one.folder).is_symlink():
             raise error("damaged", f"{backup / one.folder} is a symbolic link, and a backup holds none")
@@ -70,12 +70,12 @@ def check(backup: Path, topics: Sequence[SavedTopic], advance: Advance) -> None:
 
 
 def _check_log(folder: Path, one: SavedTopic) -> None:
-    """Raise `Damaged` if the segments of a topic say that they are of another log than the manifest does."""
-    said = set()
+    """Raise `Damaged` if the segments of a topic are of another log than the manifest says."""
+    log_ids = set()
     for kept in one.archive.segments:
         with contextlib.suppress(QuothError):
-            said.add(segment.read_block(DISK.open(folder / kept.segment.name)).log_id)
-    if said and one.topic.log_id not in said:
+            log_ids.add(segment.read_block(DISK.open(folder / kept.segment.name)).log_id)
+    if log_ids and one.topic.log_id not in log_ids:
         raise error("damaged", f"{folder} holds segments of another log than the manifest says")
 
 
@@ -87,79 +87,83 @@ def restore(
     until: int | None,
     advance: Advance,
 ) -> Iterator[Restored]:
-    """Put checked topics into a data directory; tells each as it is there.
+    """Write checked topics to a data directory; yields each one when it is restored.
 
-    rename: the name for the one topic, "" for those that they had. Raises `Conflict` ``locked`` or
-    ``topic_exists`` and ``disk_low`` before anything is done, or OSError.
+    rename: a new name for the only topic, "" for none. Raises `Conflict` ``locked`` or ``topic_exists`` and
+    ``disk_low`` before the first write, or OSError.
     """
     filesystem = PosixFileSystem()
     filesystem.make_directory(directory)
     lock = DirectoryLock(directory)
     try:
-        _check_places(directory, [replace(one.topic, name=rename or one.topic.name) for one in topics])
+        if rename:
+            topics = [replace(one, topic=replace(one.topic, name=rename)) for one in topics]
+        _check_free(directory, [one.topic for one in topics])
         need_room(filesystem, directory, sum(one.archive.bytes for one in topics))
         for one in topics:
-            topic = replace(one.topic, name=rename or one.topic.name)
-            with tell_if_full(filesystem, directory, repr(topic.name), _AFTER_A_FULL_DISK):
-                restored = _put(backup / one.folder, one, directory, topic, until, advance)
+            with tell_if_full(filesystem, directory, repr(one.topic.name), _AFTER_A_FULL_DISK):
+                restored = _restore_one(backup / one.folder, one, directory, until, advance)
             yield restored
     finally:
         lock.release()
 
 
-def _check_places(directory: Path, topics: Sequence[TopicFile]) -> None:
-    """Raise `Conflict` ``topic_exists`` if a name, or the folder that belongs to it, is taken.
+def _check_free(directory: Path, topics: Sequence[TopicFile]) -> None:
+    """Raise `Conflict` ``topic_exists`` if the name or the folder of a topic is in use.
 
-    Two topics of one log have the same folder if only the end of their long names differs.
+    Two topics of one log have the same folder if their long names differ at the end only.
     """
     names = {folder.topic.name for folder in catalog.scan(directory).folders}
-    places: set[Path] = set()
+    paths: set[Path] = set()
     for topic in topics:
-        place = topic_folder.path_of(directory, topic)
-        taken = place in places or place.exists()  # a topic whose settings are damaged may have another name
-        if check_topic(topic.name) in names or taken:
+        path = topic_folder.path_of(directory, topic)
+        # A topic with damaged settings may have another name, so its folder is checked, too.
+        if check_topic(topic.name) in names or path in paths or path.exists():
             text = f"there is a topic {topic.name!r} for {directory} already; nothing was restored"
-            raise error("topic_exists", text, _AFTER_A_NAME_THAT_IS_TAKEN)
+            raise error("topic_exists", text, _AFTER_A_TAKEN_NAME)
         names.add(topic.name)
-        places.add(place)
+        paths.add(path)
 
 
-def _put(
-    source: Path, one: SavedTopic, directory: Path, topic: TopicFile, until: int | None, advance: Advance
+def _restore_one(
+    source: Path, one: SavedTopic, directory: Path, until: int | None, advance: Advance
 ) -> Restored:
-    """Make the folder of one topic, with its log in it."""
+    """Create the folder of one topic with its log."""
     end: Position | None = None
 
     def fill(folder: Path) -> None:
         nonlocal end
         others = (topic_file.NAME,)
         end = restoration.restore(
-            source, one.archive, folder, topic.log_id, until=until, others=others, advance=advance
+            source, one.archive, folder, one.topic.log_id, until=until, others=others, advance=advance
         )
 
-    path = catalog.make(directory, topic, fill=fill)
+    path = catalog.make(directory, one.topic, fill=fill)
     if end is None or end.ordinal == one.archive.first_ordinal:
-        return Restored(topic.name, path, 0, 0)
-    return Restored(topic.name, path, end.ordinal - one.archive.first_ordinal, end.pointer)
+        return Restored(one.topic.name, path, 0, 0)
+    return Restored(one.topic.name, path, end.ordinal - one.archive.first_ordinal, end.pointer)
 
 
-def _by_name(held: Manifest) -> list[SavedTopic]:
+def _newest(found: Manifest) -> list[SavedTopic]:
+    """Return the newest topic of each name, by name."""
     newest: dict[str, SavedTopic] = {}
-    for one in sorted(held.topics.values(), key=lambda one: one.archive.until):
+    for one in sorted(found.topics.values(), key=lambda one: one.archive.until):
         newest[one.topic.name] = one
     return [newest[name] for name in sorted(newest)]
 
 
-def _named(held: Manifest, backup: Path, name: str) -> SavedTopic:
-    if name in held.topics:
-        return held.topics[name]
-    for one in _by_name(held):
+def _find(found: Manifest, backup: Path, name: str) -> SavedTopic:
+    """Return a topic by its folder or its name. Raises `NotFound` ``unknown_topic``."""
+    if name in found.topics:
+        return found.topics[name]
+    newest = _newest(found)
+    for one in newest:
         if one.topic.name == name:
             return one
-    names = ", ".join(repr(one.topic.name) for one in _by_name(held)[:_NAMES_MAX])
+    names = ", ".join(repr(one.topic.name) for one in newest[:_NAMES_MAX])
     raise error("unknown_topic", f"{backup} holds no topic {name!r}", f"it holds {names or 'none'}")
 
 
 _NAMES_MAX = 10
-_AFTER_A_NAME_THAT_IS_TAKEN = "give another name with --as, or choose others with --topic"
-_AFTER_A_FULL_DISK = "the topics that were told are there, nothing of any other"
+_AFTER_A_TAKEN_NAME = "give another name with --as, or choose others with --topic"
+_AFTER_A_FULL_DISK = "the topics printed so far are restored, nothing of any other"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import zmq
 
-from quothd.config.addresses import Tcp, places
+from quothd.config.addresses import Tcp, listen_addresses
 from quothd.config.config import Config
 from quothwire.errors import error
 from quothwire.protocol import announcement
@@ -51,7 +51,7 @@ def bind_pair(router: zmq.Socket[bytes], announcer: zmq.Socket[bytes], config: C
     """
     urls: list[str] = []
     announced: list[str] = []
-    for place in (*places(config), inproc):
+    for place in (*listen_addresses(config), inproc):
         if isinstance(place, Tcp):
             url, beside = _bind_tcp(router, announcer, place)
             announced.append(beside)

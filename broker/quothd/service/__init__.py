@@ -1,1 +1,1 @@
-"""What a daemon has around the broker: events in its log, the service manager, the scrubber."""
+"""The services around a broker: its log, the notifications of systemd, the background check of segments."""

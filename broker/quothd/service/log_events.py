@@ -1,8 +1,8 @@
-"""The log book: every event that the broker writes down, with its level and what it means.
+"""The events that the broker logs, with their levels and meanings.
 
-The names are stable, so that somebody may look for them; fields are names, numbers and texts of errors, and
-never what a record holds. Whoever embeds a broker finds them in the records of the logger "quothd", as
-`event` and `fields`, and decides what becomes of them; `logwriter` is what the daemon does.
+Their names are stable, so that programs can search for them. Fields are names, numbers and texts of errors,
+never the content of records. The records of the logger "quothd" have them as `event` and `fields`. A program
+with an embedded broker configures logging itself; the daemon does it with `log_handler`.
 """
 
 from __future__ import annotations
@@ -21,87 +21,64 @@ log = logging.getLogger(LOGGER)
 
 
 class LogEvent(NamedTuple):
-    """A kind of event. spoken: how the daemon says it to a person, with its fields; empty: as any other."""
+    """A kind of event. sentence: its line for people; empty: text is a list of fields, too."""
 
     level: int
     meaning: str
-    spoken: str = ""
+    sentence: str = ""
 
 
 EVENTS: dict[str, LogEvent] = {
     # the daemon
     "serving": LogEvent(INFO, "the directory is locked and its topics are listed", "serving {directory}"),
     "listening": LogEvent(INFO, "clients may connect here", "on {urls}"),
-    "promise": LogEvent(INFO, "what an acknowledgement is worth", "acknowledged means {durability}: {worth}"),
-    "ready": LogEvent(INFO, "it takes requests", "ready {url}"),
-    "stopping": LogEvent(INFO, "it was asked to end, or ends by itself", "stopping"),
-    "stopped": LogEvent(INFO, "the end", "everything is synced, the directory is unlocked"),
-    "unsynced": LogEvent(
-        ERROR, "the end, and the disk may not hold all", "not everything is synced: {problem} ({hint})"
-    ),
-    "refused": LogEvent(ERROR, "it cannot start like this", "{problem}"),
-    "reloaded": LogEvent(INFO, "the file was read again, and these keys have changed"),
-    "reload_refused": LogEvent(ERROR, "the file was read again and is wrong: nothing has changed"),
+    "promise": LogEvent(INFO, "durability of new topics", "acknowledged means {durability}: {worth}"),
+    "ready": LogEvent(INFO, "the broker answers requests", "ready {url}"),
+    "stopping": LogEvent(INFO, "a signal or a failure ends the broker", "stopping"),
+    "stopped": LogEvent(INFO, "an orderly end", "everything is synced, the directory is unlocked"),
+    "unsynced": LogEvent(ERROR, "an incomplete end", "not everything is synced: {problem} ({hint})"),
+    "refused": LogEvent(ERROR, "the broker cannot start", "{problem}"),
+    "reloaded": LogEvent(INFO, "SIGHUP: the daemon has read its file, these keys have changed"),
+    "reload_refused": LogEvent(ERROR, "SIGHUP: the configuration is wrong, and no key has changed"),
     "reload_needless": LogEvent(
-        WARNING, "there is no file to read again: the daemon was started without --config"
+        WARNING, "SIGHUP: there is no file to read, the daemon was started without --config"
     ),
-    "restart_needed": LogEvent(
-        WARNING, "these keys have changed in the file and count from the next start on"
-    ),
-    "front_end_failed": LogEvent(ERROR, "the loop that serves everybody broke down: the broker ends"),
+    "restart_needed": LogEvent(WARNING, "SIGHUP: these keys have changed in the file and need a restart"),
+    "front_end_failed": LogEvent(ERROR, "the loop that serves all clients failed: the broker ends"),
     "front_end_stalled": LogEvent(INFO, "a disk stalls the front end: another thread takes over"),
-    "stalled_work_failed": LogEvent(ERROR, "what a disk had stalled failed in the end"),
-    "stall_guard_missing": LogEvent(
-        WARNING, "no thread can watch for a stalled front end: it does nothing that a disk could stall"
-    ),
+    "stalled_work_failed": LogEvent(ERROR, "work that a disk had stalled has failed"),
+    "stall_guard_missing": LogEvent(WARNING, "no thread watches the front end: others do all disk work"),
     # one topic
-    "topic_made": LogEvent(INFO, "a topic was made"),
+    "topic_made": LogEvent(INFO, "a topic was created"),
     "topic_deleted": LogEvent(INFO, "a topic was deleted"),
-    "topic_opening": LogEvent(INFO, "how far an opening is that takes long"),
-    "topic_opened": LogEvent(DEBUG, "a topic has woken"),
-    "topic_slept": LogEvent(DEBUG, "a topic sleeps: synced and closed"),
-    "topic_recovered": LogEvent(
-        WARNING, "bytes at the end of a log did not check; they are set aside, or stepped over"
-    ),
-    "records_lost": LogEvent(
-        ERROR, "synced records are gone from the end of a log, as its index proves; it goes on above them"
-    ),
-    "derived_rebuilt": LogEvent(
-        INFO, "footers or indexes that a crash kept from the disk were made anew; no record is missing"
-    ),
-    "topic_failed": LogEvent(ERROR, "something went wrong with a topic; whoever asked is told"),
-    "close_failed": LogEvent(ERROR, "a log could not be closed in order"),
-    "sync_failed": LogEvent(ERROR, "an fsync failed: the topic takes no writes until a restart"),
-    "disk_low": LogEvent(WARNING, "a publish was refused, since too little of the disk is free"),
+    "topic_opening": LogEvent(INFO, "progress of a long opening"),
+    "topic_opened": LogEvent(DEBUG, "a topic was opened"),
+    "topic_slept": LogEvent(DEBUG, "a topic hibernates: it is synced and closed"),
+    "topic_recovered": LogEvent(WARNING, "the end of a log is torn or damaged: quarantined or skipped"),
+    "records_lost": LogEvent(ERROR, "synced records are lost from the end of a log, as its index proves"),
+    "derived_rebuilt": LogEvent(INFO, "footers or indexes were rebuilt after a crash; no record is missing"),
+    "topic_failed": LogEvent(ERROR, "an operation on a topic failed; its clients get the error"),
+    "close_failed": LogEvent(ERROR, "closing a log failed"),
+    "sync_failed": LogEvent(ERROR, "an fsync failed: the topic refuses writes until a restart"),
+    "disk_low": LogEvent(WARNING, "a publish was refused: the disk has too little free space"),
     "retained": LogEvent(INFO, "retention has removed records"),
-    "staged_expired": LogEvent(
-        WARNING, "a transaction to which nobody added anything was removed, unpublished"
-    ),
-    "retention_delayed": LogEvent(WARNING, "retention could not be done now, and is tried again"),
-    "stray_ignored": LogEvent(
-        WARNING, "a file or folder that is not the broker's lies there and is left alone"
-    ),
-    "stray_set_aside": LogEvent(
-        WARNING, "a file that was called like a segment, and cannot be one of this log, has another name now"
-    ),
-    "pointers_ahead": LogEvent(
-        WARNING,
-        "the pointers of a topic run ahead of the clock by more than a minute, so do the times they say",
-    ),
-    # looking through what nobody reads
-    "scrub_failed": LogEvent(WARNING, "sealed segments, or one topic, cannot be checked"),
-    "damage_found": LogEvent(
-        WARNING, "sealed bytes do not check; `quoth log repair` mends what can be mended"
-    ),
-    # everybody else
-    "message": LogEvent(INFO, "what other libraries log, in their words"),
+    "staged_expired": LogEvent(WARNING, "a transaction without new batches was removed, unpublished"),
+    "retention_delayed": LogEvent(WARNING, "a run of retention failed; the next one tries again"),
+    "stray_ignored": LogEvent(WARNING, "an unknown file or folder is left alone"),
+    "stray_set_aside": LogEvent(WARNING, "a file with the name of a segment that is none is quarantined"),
+    "pointers_ahead": LogEvent(WARNING, "a topic's pointers are more than a minute ahead of the clock"),
+    # the background check
+    "scrub_failed": LogEvent(WARNING, "sealed segments, or those of one topic, cannot be checked"),
+    "damage_found": LogEvent(WARNING, "a sealed segment is damaged; `quoth log repair` repairs what it can"),
+    # other libraries
+    "message": LogEvent(INFO, "a message of another library"),
 }
 
 _BARE = re.compile(r"[\w./:~@%+*,-]+", re.ASCII)
 
 
 def note(event: str, problem: BaseException | None = None, /, **fields: Any) -> None:
-    """Write an event down. problem: what nobody foresaw, whose traceback goes with it."""
+    """Log an event. problem: an unexpected exception, whose traceback is logged, too."""
     level = EVENTS[event].level
     if log.isEnabledFor(level):
         line = line_of(event, fields)
@@ -109,12 +86,12 @@ def note(event: str, problem: BaseException | None = None, /, **fields: Any) -> 
 
 
 def line_of(event: str, fields: Mapping[str, Any]) -> str:
-    """An event in one line: event=NAME, then its fields as KEY=VALUE."""
+    """Format an event as one line: event=NAME, then its fields as KEY=VALUE."""
     return " ".join([f"event={event}", *(f"{name}={_shown(value)}" for name, value in fields.items())])
 
 
 def _shown(value: Any) -> str:
-    """A value as one word, or in the quotation marks of JSON, which do no harm to a terminal."""
+    """Format a value as one word, or quoted as in JSON, which is safe for a terminal."""
     text = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
     if _BARE.fullmatch(text):
         return text

@@ -1,11 +1,11 @@
-"""The log writer: how the daemon writes its log to stderr, one event a line.
+"""Writes the daemon's log to stderr, one event a line.
 
     text   2026-01-02T03:04:05.000001Z warning event=stray_ignored topic=orders file=core
-           what is for people first of all in their words: quothd: ready tcp://127.0.0.1:5555
+           events with a sentence: quothd: ready tcp://127.0.0.1:5555
     json   {"time": "2026-01-02T03:04:05.000001Z", "level": "warning", "event": "stray_ignored", ...}
 
-An event that repeats itself is written twenty times a second, then how many of it were left out: a disk that
-fails must not fill the other one. To the journal of systemd each line tells its priority.
+Of an event that repeats, twenty lines a second are written, then the number of the others: a disk that fails
+must not fill the disk of the log. Each line for the journal of systemd begins with its priority.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 from quothd.service.log_events import EVENTS, line_of
@@ -27,7 +28,7 @@ from quothwire import pointer
 REPEATS_MAX = 20
 WINDOW_S = 1.0
 FOREIGN = "message"
-"""The event of what other libraries log."""
+"""The event for messages of other libraries."""
 STDERR = 2
 JOURNAL_VARIABLE = "JOURNAL_STREAM"
 
@@ -38,131 +39,104 @@ _PRIORITIES = {
     logging.ERROR: 3,
     logging.CRITICAL: 2,
 }
-"""Of syslog, in angle brackets before a line, as sd-daemon(3) has it."""
+"""Priorities of syslog, which stand in angle brackets before a line, see sd-daemon(3)."""
 
 
 class LogWriter(logging.Handler):
-    """Writes records to a stream. To be the handler of the root logger, and closed at the end."""
+    """Writes records to a stream, at most `REPEATS_MAX` of an event in a window of time. Any thread.
+
+    It is a handler of the root logger. prioritized: begin each line with its priority. form: ``text`` or
+    ``json``. window_s: the length of a window.
+    """
 
     def __init__(self, stream: TextIO, *, prioritized: bool = False) -> None:
         super().__init__()
         self.form = "text"
+        self.window_s = WINDOW_S
         self._stream = stream
         self._prioritized = prioritized
-        self._repeats = Repeats(self._write_suppressed)
-        self.addFilter(self._repeats)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one record; a stderr that is gone is no reason to stop."""
-        event, fields = _content(record)
-        self._write(record.levelno, record.created, event, fields)
-
-    def close(self) -> None:
-        """Write how many repeats were left out."""
-        self._repeats.close()
-        super().close()
-
-    def _write(self, level: int, moment: float, event: str, fields: Mapping[str, Any]) -> None:
-        words = (_json if self.form == "json" else _text)(level, moment, event, fields)
-        priority = f"<{_PRIORITIES.get(level, 6)}>" if self._prioritized else ""
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(f"{priority}{words}\n")  # in one piece: others write to it too
-            self._stream.flush()
-
-    def _write_suppressed(self, event: str, level: int, count: int) -> None:
-        fields: dict[str, Any] = {"suppressed": count}
-        if event not in EVENTS:
-            event, fields = FOREIGN, {"logger": event, **fields}
-        self.acquire()
-        try:
-            self._write(level, time.time(), event, fields)
-        finally:
-            self.release()
-
-
-class Repeats(logging.Filter):
-    """Lets `REPEATS_MAX` records of an event through in `WINDOW_S`, and tells of the others when it is over.
-
-    tell: called with the event, or the logger of another library, its level, and how many were left out.
-    """
-
-    def __init__(self, tell: Callable[[str, int, int], None]) -> None:
-        super().__init__()
-        self._tell = tell
-        self._lock = threading.Lock()
-        self._until = 0.0
-        self._counts: dict[tuple[str, int], int] = {}
+        self._counts: Counter[tuple[str, int]] = Counter()
+        self._window_end = 0.0
         self._timer: threading.Timer | None = None
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Is it to be written?"""
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record, or count it as suppressed. Ignores a stream that is closed or full."""
         kind = getattr(record, "event", record.name), record.levelno
-        with self._lock:
-            over = self._begin_window() if time.monotonic() >= self._until else {}
-            count = self._counts[kind] = self._counts.get(kind, 0) + 1
-            if count == REPEATS_MAX + 1:
-                self._wake_later()
-        self._tell_all(over)
-        return count <= REPEATS_MAX
+        if time.monotonic() >= self._window_end:
+            self._begin_window()
+        self._counts[kind] += 1
+        if self._counts[kind] <= REPEATS_MAX:
+            self._write(record.levelno, record.created, *_content(record))
+        elif self._timer is None:
+            self._start_timer()
 
     def close(self) -> None:
-        """Tell of what was left out; to be called once nobody logs any more."""
+        """Write the numbers of suppressed records. No thread may log any more."""
         if self._timer is not None:
             self._timer.cancel()
         self._end_window()
+        super().close()
 
-    def _begin_window(self) -> dict[tuple[str, int], int]:
-        """Begin to count anew; returns what was counted."""
-        counts, self._counts = self._counts, {}
-        self._until = time.monotonic() + WINDOW_S
-        return counts
-
-    def _end_window(self) -> None:
-        with self._lock:
-            self._timer = None
-            counts = self._begin_window()
-        self._tell_all(counts)
-
-    def _tell_all(self, counts: Mapping[tuple[str, int], int]) -> None:
+    def _begin_window(self) -> None:
+        """Write the numbers of the last window, and count from 0."""
+        counts, self._counts = self._counts, Counter()
+        self._window_end = time.monotonic() + self.window_s
         for (event, level), count in counts.items():
             if count > REPEATS_MAX:
-                self._tell(event, level, count - REPEATS_MAX)
+                suppressed: dict[str, Any] = {"suppressed": count - REPEATS_MAX}
+                if event not in EVENTS:
+                    event, suppressed = FOREIGN, {"logger": event, **suppressed}
+                self._write(level, time.time(), event, suppressed)
 
-    def _wake_later(self) -> None:
-        """Let it be told even if nothing more is written; without a thread, the next record sees to it."""
-        if self._timer is None:
-            timer = threading.Timer(max(0.0, self._until - time.monotonic()), self._end_window)
-            timer.daemon = True
-            with contextlib.suppress(RuntimeError, MemoryError):
-                timer.start()
-                self._timer = timer
+    def _end_window(self) -> None:
+        self.acquire()
+        try:
+            self._timer = None
+            self._begin_window()
+        finally:
+            self.release()
+
+    def _start_timer(self) -> None:
+        """Let a timer end the window. If its thread cannot start, the first record after the window does."""
+        timer = threading.Timer(max(0.0, self._window_end - time.monotonic()), self._end_window)
+        timer.daemon = True
+        with contextlib.suppress(RuntimeError, MemoryError):
+            timer.start()
+            self._timer = timer
+
+    def _write(self, level: int, created: float, event: str, fields: Mapping[str, Any]) -> None:
+        line = (_json if self.form == "json" else _text)(level, created, event, fields)
+        priority = f"<{_PRIORITIES.get(level, 6)}>" if self._prioritized else ""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(f"{priority}{line}\n")  # one call: other processes write to it, too
+            self._stream.flush()
 
 
 def to_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Does what is written there go to the journal of systemd?"""
+    """True if the stream leads to the journal of systemd."""
     with contextlib.suppress(OSError, ValueError):
         status = os.fstat(stream.fileno())
         return environment.get(JOURNAL_VARIABLE) == f"{status.st_dev}:{status.st_ino}"
     return False
 
 
-def begin(level: str = "info", form: str = "text") -> LogWriter:
-    """Let everything that is logged in this process go to stderr, as it is configured."""
-    stream = sys.stderr or _nowhere()
+def install() -> LogWriter:
+    """Write all log records of this process to stderr, at level info as text until `configure`."""
+    stream = sys.stderr or _open_null_stderr()
     writer = LogWriter(stream, prioritized=to_journal(stream))
     logging.getLogger().addHandler(writer)
-    configure(writer, level, form)
+    configure(writer, "info", "text")
     return writer
 
 
 def configure(writer: LogWriter, level: str, form: str) -> None:
-    """Go by another level and another form from now on."""
+    """Change the level and the form of the log."""
     writer.form = form
     logging.getLogger().setLevel(level.upper())
 
 
-def _nowhere() -> TextIO:
-    """For a process that was started without stderr: else a file of a log would get that number."""
+def _open_null_stderr() -> TextIO:
+    """Open /dev/null as stderr of a process without one. Otherwise a log's file could get that number."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
@@ -170,7 +144,7 @@ def _nowhere() -> TextIO:
 
 
 def _content(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
-    """A record as an event and its fields; those of other libraries have none."""
+    """Convert a record to an event and its fields."""
     event = getattr(record, "event", "")
     if event in EVENTS:
         fields = dict(getattr(record, "fields", {}))
@@ -182,30 +156,29 @@ def _content(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
 
 
 def _message(record: logging.LogRecord) -> str:
-    """What another library says; both its words and their arguments if they do not fit: no trouble for it."""
+    """Format the message of another library; its parts unformatted if its arguments do not fit."""
     try:
         return record.getMessage()
     except Exception:
         return f"{record.msg!r} {record.args!r}"
 
 
-def _text(level: int, moment: float, event: str, fields: Mapping[str, Any]) -> str:
-    if EVENTS[event].spoken and "suppressed" not in fields:
-        return f"quothd: {_harmless(EVENTS[event].spoken.format(**fields))}"
-    return f"{_time(moment)} {logging.getLevelName(level).lower()} {line_of(event, fields)}"
+def _text(level: int, created: float, event: str, fields: Mapping[str, Any]) -> str:
+    sentence = EVENTS[event].sentence
+    if sentence and "suppressed" not in fields:
+        return f"quothd: {_printable(sentence.format(**fields))}"
+    return f"{_time(created)} {logging.getLevelName(level).lower()} {line_of(event, fields)}"
 
 
-def _json(level: int, moment: float, event: str, fields: Mapping[str, Any]) -> str:
-    content = {"time": _time(moment), "level": logging.getLevelName(level).lower(), "event": event, **fields}
+def _json(level: int, created: float, event: str, fields: Mapping[str, Any]) -> str:
+    content = {"time": _time(created), "level": logging.getLevelName(level).lower(), "event": event, **fields}
     return json.dumps(content, default=str)
 
 
-def _harmless(text: str) -> str:
-    """Text without what would end the line or disturb a terminal."""
-    if text.isprintable():
-        return text
+def _printable(text: str) -> str:
+    """Escape the characters that would end a line or disturb a terminal."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
-def _time(moment: float) -> str:
-    return pointer.to_text(int(moment * 1e6))
+def _time(seconds: float) -> str:
+    return pointer.to_text(int(seconds * 1e6))

@@ -1,9 +1,10 @@
-"""A process of its own that reads every sealed segment of a data directory, slowly, and tells what it finds.
+"""Reads every sealed segment of a data directory at a limited rate and reports damage.
 
     python -m quothd.service.scrub_process DIR BYTES_PER_SECOND
 
-One line of JSON on stdout for each segment. It ends after one round, or once its stdin ends: whoever started
-it is gone then. Topics are looked at in random order, so that rounds which are broken off reach all of them.
+It is a process of its own and prints a line of JSON for each segment. It ends after one round, or at the end
+of its stdin, when its parent is gone. The order of topics is random, so that interrupted rounds reach all of
+them in time.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from quothlog.recovery import verify
 from quothlog.recovery.verify import Summary
 from quothwire.errors import QuothError
 
-PATIENCE_S = 0.05
-"""It reads on until it is this far ahead of its rate, then it waits."""
+AHEAD_S_MAX = 0.05
+"""A reader waits once it is so far ahead of its rate: shorter waits would be too many."""
 NICENESS = 10
 
 
-class Pace:
-    """Keeps somebody to a rate: called with what was done, it waits as long as that should have taken.
+class Throttle:
+    """Limits reading to a rate: a call with the bytes read waits until the rate allows more.
 
-    rate: bytes a second. wait: waits for so many seconds.
+    rate: bytes a second. wait: waits for a number of seconds.
     """
 
     def __init__(self, rate: float, wait: Callable[[float], None] = time.sleep) -> None:
@@ -41,17 +42,17 @@ class Pace:
         self._due = time.monotonic()
 
     def __call__(self, size: int) -> None:
-        """So many bytes were done since the last call."""
+        """Wait until the rate allows more. size: the bytes read since the last call."""
         now = time.monotonic()
-        self._due = max(self._due, now - PATIENCE_S) + size / self._rate
-        if self._due - now > PATIENCE_S:
+        self._due = max(self._due, now - AHEAD_S_MAX) + size / self._rate
+        if self._due - now > AHEAD_S_MAX:
             self._wait(self._due - now)
 
 
 def scrub(directory: Path, advance: Callable[[int], None]) -> Iterator[dict[str, Any]]:
-    """Read every sealed segment below a data directory; tells of each of them.
+    """Read every sealed segment of a data directory; yields its bytes and its damages.
 
-    A topic that is deleted meanwhile is passed over, one that cannot be read is told as a problem.
+    A topic that is deleted meanwhile is skipped. A topic that cannot be read yields a problem.
     """
     topics = directory / "topics"
     folders = [path for path in topics.iterdir() if log_id_of(path) and not path.name.startswith(".")]
@@ -69,12 +70,12 @@ def scrub(directory: Path, advance: Callable[[int], None]) -> Iterator[dict[str,
 
 
 def main() -> None:
-    """Do one round."""
+    """Run one round."""
     directory, rate = Path(sys.argv[1]), float(sys.argv[2])
     os.nice(NICENESS)
     with contextlib.suppress(BrokenPipeError):
-        for told in scrub(directory, Pace(rate, _wait_or_end)):
-            os.write(sys.stdout.fileno(), json.dumps(told).encode() + b"\n")
+        for report in scrub(directory, Throttle(rate, _wait_or_end)):
+            os.write(sys.stdout.fileno(), json.dumps(report).encode() + b"\n")
 
 
 def _damages(found: Summary) -> list[dict[str, Any]]:
@@ -82,7 +83,7 @@ def _damages(found: Summary) -> list[dict[str, Any]]:
 
 
 def _wait_or_end(seconds: float) -> None:
-    """Wait; end if stdin has ended."""
+    """Wait; exits at the end of stdin."""
     if select.select([sys.stdin], [], [], seconds)[0]:
         sys.exit(0)
 

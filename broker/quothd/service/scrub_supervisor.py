@@ -1,7 +1,7 @@
-"""The scrubber: lets a process of its own read all sealed segments now and then, and counts what it tells.
+"""Runs the background check of sealed segments at intervals, and counts its reports.
 
-It costs the broker nothing but a thread that reads its lines: a GIL, a page cache and a disk are shared by
-whoever serves, so the reading is done elsewhere, at a bounded rate.
+A process of its own reads the segments, so that they cost the broker's interpreter no time, at a limited
+rate, so that they leave the disk to others. The broker has one thread that reads the reports.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from quothd.config.config import Config
 from quothd.service.log_events import note
 
 FIRST_ROUND_S = 60.0
-"""The first round begins a minute after the start, when topics have been opened and clients are back."""
+"""Delay of the first round: by then topics are open and clients are connected."""
 STOP_S = 1.0
+_WHERE = ("start", "end", "records", "ordinal", "after", "next")
+"""Bytes of the file, and the records that are missing there."""
 WARNINGS_MAX = 100
-"""Damages that one round writes down one by one; `quoth log verify` tells all of them."""
+"""Damages that one round logs; `quoth log verify` reports all of them."""
 
 
 class Scrubber:
-    """Starts a round when it is due. Owned by the front end's thread."""
+    """Starts a round of the check when it is due. Owned by the front end's thread."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -38,7 +40,7 @@ class Scrubber:
         self._last: Counter[str] = Counter()
 
     def tick(self, now: float) -> None:
-        """Begin a round if one is due and none is under way."""
+        """Start a round if one is due and none is running."""
         if not self._config.scrub_interval or now < self._next:
             return
         if self._thread is None or not self._thread.is_alive():
@@ -46,13 +48,13 @@ class Scrubber:
             self._begin()
 
     def configure(self, config: Config) -> None:
-        """Go by another configuration from now on."""
+        """Apply another configuration."""
         if config.scrub_interval != self._config.scrub_interval:
             self._next = _first_round(config)
         self._config = config
 
     def counters(self) -> dict[str, int]:
-        """What was done, and what the last round that was finished, or the one under way, has found."""
+        """Return the finished rounds, and the findings of the last or the running one, whichever has more."""
         found = {name: max(self._last[name], self._round[name]) for name in ("damages", "missing_records")}
         return {
             "scrub_rounds": self._rounds,
@@ -61,7 +63,7 @@ class Scrubber:
         }
 
     def stop(self) -> None:
-        """Break off what is under way. A process that hangs in the disk is not waited for: it only reads."""
+        """Kill a running round. Does not wait for a process that hangs in a read."""
         if self._process is not None:
             self._process.kill()
         if self._thread is not None:
@@ -75,10 +77,10 @@ class Scrubber:
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                process_group=0,  # Ctrl-C is for the broker, which then ends it
+                process_group=0,  # Ctrl-C reaches the broker alone, which then kills it
             )
             thread = threading.Thread(
-                target=self._listen, args=(self._process,), name="quoth-scrubber", daemon=True
+                target=self._collect, args=(self._process,), name="quoth-scrubber", daemon=True
             )
             thread.start()
             self._thread = thread
@@ -87,13 +89,13 @@ class Scrubber:
                 self._process.kill()
             note("scrub_failed", problem=problem)
 
-    def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Count what a round tells, to its end."""
+    def _collect(self, process: subprocess.Popen[bytes]) -> None:
+        """Count the reports of a round until its end."""
         self._round = Counter()
         with process:
             assert process.stdout is not None
             for line in process.stdout:
-                with suppress(ValueError):  # it was killed in the middle of a line
+                with suppress(ValueError):  # killed in the middle of a line
                     self._count(json.loads(line))
         if process.returncode == 0:
             self._rounds += 1
@@ -101,24 +103,20 @@ class Scrubber:
         elif process.returncode > 0:
             note("scrub_failed", status=process.returncode)
 
-    def _count(self, told: dict[str, Any]) -> None:
-        """Take in what was told of one segment."""
-        self._round["bytes"] += told["bytes"]
-        if problem := told.get("problem"):
+    def _count(self, report: dict[str, Any]) -> None:
+        """Count the report on one segment or topic, and log its damages."""
+        self._round["bytes"] += report["bytes"]
+        if problem := report.get("problem"):
             self._round["damages"] += 1
             note("scrub_failed", problem=problem)
-        for damage in told["damages"]:
+        for damage in report["damages"]:
             self._round["damages"] += 1
             self._round["missing_records"] += max(0, damage["records"])
             if self._round["damages"] <= WARNINGS_MAX:
-                note("damage_found", file=damage["path"], problem=damage["text"], **_where(damage))
-
-
-def _where(damage: dict[str, Any]) -> dict[str, int]:
-    """The stretch of the file, and the records that are missing there."""
-    return {name: damage[name] for name in ("start", "end", "records", "ordinal", "after", "next")}
+                where = {name: damage[name] for name in _WHERE}
+                note("damage_found", file=damage["path"], problem=damage["text"], **where)
 
 
 def _first_round(config: Config) -> float:
-    """When to begin with it, by the monotonic clock."""
+    """Return the time of the first round by the monotonic clock."""
     return time.monotonic() + min(FIRST_ROUND_S, config.scrub_interval)

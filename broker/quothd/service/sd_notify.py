@@ -1,9 +1,9 @@
-"""What the daemon tells the service manager that started it: sd_notify(3), datagrams to a socket.
+"""Notifies the service manager that started the daemon: sd_notify(3), datagrams to a socket.
 
-READY=1 once the directory is locked, the topics are listed and the sockets are bound; STATUS= in words for
-`systemctl status`; RELOADING=1 and READY=1 around a reload; STOPPING=1 with the time that it may take. And
-WATCHDOG=1 again and again, which only whoever has the front may say, from its loop: if that stands still,
-nobody does, and the service manager ends the daemon and starts it anew.
+READY=1 once the directory is locked, the topics are listed and the sockets are bound; STATUS= with the text
+for `systemctl status`; RELOADING=1 and READY=1 around a reload; STOPPING=1 with the time that it may take.
+The loop of the front end sends WATCHDOG=1 at intervals. If it hangs, no other thread does, and the service
+manager restarts the daemon.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ SOCKET_VARIABLE = "NOTIFY_SOCKET"
 WATCHDOG_VARIABLE, WATCHDOG_PID_VARIABLE = "WATCHDOG_USEC", "WATCHDOG_PID"
 STATUS_EVERY_S = 1.0
 AGAIN_S = 0.05
-"""Where the service manager's queue was full, the watchdog is fed again after this."""
-PATIENCE_S = 1.0
-"""The main thread waits for room in that queue; the front end never does."""
+"""Delay before the next try if the service manager's queue was full."""
+QUEUE_WAIT_S = 1.0
+"""The main thread waits so long for space in that queue; the front end never waits."""
 
 
 class Notifier:
-    """Tells a service manager, or nobody.
+    """Sends notifications to a service manager, if there is one.
 
-    address: of a datagram socket; a name that begins with @ is abstract; empty: nobody listens. watchdog:
-    seconds within which the manager wants to hear from the front end; 0: it does not.
+    address: of a datagram socket; a name that begins with @ is abstract; empty: there is no manager.
+    watchdog: the seconds after which the manager restarts a silent daemon; 0: never.
     """
 
     def __init__(self, address: str = "", watchdog: float = 0.0) -> None:
@@ -41,37 +41,35 @@ class Notifier:
     # -- for the main thread ----------------------------------------------------------------------------
 
     def ready(self) -> None:
-        """The broker serves."""
-        self._send("READY=1", patience=PATIENCE_S)
+        """Report that the broker serves."""
+        self._send("READY=1", wait=QUEUE_WAIT_S)
 
     def status(self, text: str) -> None:
-        """Say in a line what it is at."""
-        self._send(f"STATUS={text}", patience=PATIENCE_S)
+        """Report the state of the daemon in one line."""
+        self._send(f"STATUS={text}", wait=QUEUE_WAIT_S)
 
     def reloading(self) -> None:
-        """The configuration is being read again; `ready` comes when that is over."""
-        moment = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000
-        self._send("RELOADING=1", f"MONOTONIC_USEC={moment}", patience=PATIENCE_S)
+        """Report the start of a reload; `ready` reports its end."""
+        microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000
+        self._send("RELOADING=1", f"MONOTONIC_USEC={microseconds}", wait=QUEUE_WAIT_S)
 
     def stopping(self, seconds: float) -> None:
-        """The broker ends, and it may take so long."""
+        """Report that the broker stops, and the time that it may take."""
         microseconds = int(seconds * 1e6)
-        self._send(
-            "STOPPING=1", "STATUS=stopping", f"EXTEND_TIMEOUT_USEC={microseconds}", patience=PATIENCE_S
-        )
+        self._send("STOPPING=1", "STATUS=stopping", f"EXTEND_TIMEOUT_USEC={microseconds}", wait=QUEUE_WAIT_S)
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Close the socket; later calls do nothing."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
-    # -- for whoever has the front ----------------------------------------------------------------------
+    # -- for the front end ------------------------------------------------------------------------------
 
     def tick(self, now: float, describe: Callable[[], str]) -> float | None:
-        """Feed the watchdog and say what has changed, if that is due; returns when to come back.
+        """Feed the watchdog and report a changed status, if that is due; returns the time of the next call.
 
-        describe: what the broker is at. None: there is nobody to tell.
+        describe: returns the status. Returns None without a service manager.
         """
         if self._socket is None:
             return None
@@ -85,9 +83,9 @@ class Notifier:
                 self._status = status
         return min(self._status_at, self._feed_at) if self._feed_every else self._status_at
 
-    def _send(self, *lines: str, patience: float = 0.0) -> bool:
-        """Say something; False if it was not taken. patience: seconds to wait for room."""
-        until = time.monotonic() + patience
+    def _send(self, *lines: str, wait: float = 0.0) -> bool:
+        """Send lines; returns False if that failed. wait: seconds to wait for space in the queue."""
+        until = time.monotonic() + wait
         content = "\n".join(lines).encode("utf-8", "backslashreplace")
         while self._socket is not None:
             try:
@@ -103,7 +101,7 @@ class Notifier:
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Notifier:
-    """The notifier for whoever has started this process. Without NOTIFY_SOCKET it tells nobody."""
+    """Return the notifier for the parent of this process. Without NOTIFY_SOCKET it does nothing."""
     address = environment.get(SOCKET_VARIABLE, "")
     if not address.startswith(("/", "@")):
         return Notifier()

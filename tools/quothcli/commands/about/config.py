@@ -53,9 +53,9 @@ def check(keys: Keys, *, config: File = None) -> int:
     The file, every value, the directory and the addresses are looked at; nothing is made, bound or locked.
     Then it says in what it differs from the defaults. Exit status: 0 it could, 2 it could not.
     """
-    from quothd.config.check import checked
+    from quothd.config.check import print_check
 
-    return checked(keys, config)
+    return print_check(keys, config)
 
 
 @command(app, "example", "quoth config example > quothd.toml")

@@ -24,9 +24,9 @@ def serve(keys: Keys, *, config: File = None, check: _Check = False) -> int:
     everything on the disk, 1 failed while serving or could not finish, 2 wrong options, 3 could not start.
     """
     if check:
-        from quothd.config.check import checked
+        from quothd.config.check import print_check
 
-        return checked(keys, config)
+        return print_check(keys, config)
     from quothd.main import run
 
     return run(keys, config)

@@ -105,7 +105,7 @@ def restore(
     from quothd.datadir import restore as restoring
 
     printer = session.printer
-    wanted = restoring.chosen(source, topics or (), end := pointer_of(until))
+    wanted = restoring.select(source, topics or (), end := pointer_of(until))
     if rename is not None and len(wanted) != 1:
         raise error("bad_request", f"--as is for one topic, these are {len(wanted)}", "name it with --topic")
     size = sum(one.archive.bytes for one in wanted)

@@ -16,7 +16,7 @@ from quothwire import pointer as pointers
 from quothwire.errors import QuothError
 
 if TYPE_CHECKING:
-    from quothd.service.scrub_process import Pace
+    from quothd.service.scrub_process import Throttle
     from quothlog.datadir.discovery import FoundLog
     from quothlog.recovery.verify import Damage, Unfinished
 
@@ -31,11 +31,11 @@ Rate = Annotated[int | None, size_option("--rate", "Read at most so much a secon
 REBUILT = "an opening after a crash rebuilds it, or `quoth log repair`"
 
 
-def limit_of(rate: int | None) -> Pace | None:
+def limit_of(rate: int | None) -> Throttle | None:
     """Return a function that waits to keep a rate, None without a rate."""
-    from quothd.service.scrub_process import Pace
+    from quothd.service.scrub_process import Throttle
 
-    return Pace(rate) if rate else None
+    return Throttle(rate) if rate else None
 
 
 def report(found: Damage | Unfinished) -> Status:
