@@ -18,8 +18,7 @@ from kit.disk.doubles import SyncedBy
 from quothd.datadir import catalog
 from quothd.frontend.lifecycle import TABLE, State, Transition, follow
 from quothd.frontend.pending_fetches import PendingFetches
-from quothd.requests.pending_request import PendingRequest
-from quothd.requests.responder import Responder
+from quothd.requests.pending_request import PendingRequest, Responder
 from quothd.topics.failures import as_error, broken_off
 from quothlog.datadir import topic_file, topic_folder
 from quothlog.datadir.topic_file import TopicFile

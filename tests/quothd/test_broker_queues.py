@@ -17,7 +17,7 @@ import zmq
 
 from kit.clocks import SECOND, ManualClock
 from kit.deadlines import DEADLINE_S
-from quothd.frontend.reply_queue import KEPT_BYTES_MAX, PATIENCE_S, REPLY_BYTES, ReplyQueue
+from quothd.frontend.router import KEPT_BYTES_MAX, REPLY_BYTES, SILENCE_S, ReplyQueue
 from quothd.requests.events import Answered, Event
 from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox
@@ -253,9 +253,9 @@ def test_a_client_that_takes_nothing_loses_its_replies(
     """C60: after a while, and it begins anew when it takes again."""
     for _ in range(5):
         replies.send([b"a", b"x"])
-    replies.offer_again(PATIENCE_S - 0.1, math.inf)
+    replies.offer_again(SILENCE_S - 0.1, math.inf)
     assert replies.kept
-    replies.offer_again(PATIENCE_S + 0.1, math.inf)
+    replies.offer_again(SILENCE_S + 0.1, math.inf)
     assert not replies.kept
     assert counters["replies_dropped"] == 5
     router.room[b"a"] = 1
@@ -318,7 +318,7 @@ def test_trying_again_becomes_rarer(replies: ReplyQueue) -> None:
         now = again
         replies.offer_again(now, math.inf)
         tries += 1
-    assert PATIENCE_S <= now < PATIENCE_S + 1
+    assert SILENCE_S <= now < SILENCE_S + 1
     assert tries < 1_000
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from quothd.config.config import Config
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound
-from quothd.requests.responder import Responder
+from quothd.requests.pending_request import Responder
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.threads.executor import Shared
 from quothlog.producers import RESULTS_MAX

@@ -5,10 +5,10 @@ It reads the operation and the topic of a request, and no record.
 
 from __future__ import annotations
 
-from quothd.frontend.reply_queue import FRAME_BYTES
-from quothd.frontend.router import Frame
-from quothd.requests.pending_request import PendingRequest
-from quothd.requests.responder import BinaryResponder, Responder, TextResponder
+from functools import lru_cache
+
+from quothd.frontend.router import FRAME_BYTES, Frame
+from quothd.requests.pending_request import BinaryResponder, PendingRequest, Responder, TextResponder
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec, text_codec
 from quothwire.protocol.binary_codec import Frames
@@ -18,6 +18,7 @@ from quothwire.topic import decode_topic
 ENVELOPE_FRAMES_MAX = 8
 ENVELOPE_BYTES_MAX = 256
 
+_topic_of = lru_cache(maxsize=4_096)(decode_topic)
 _NO_DELIMITER = error(
     "bad_request",
     "the request does not begin behind an empty frame",
@@ -61,7 +62,7 @@ def open_request(frames: list[Frame]) -> PendingRequest:
     except QuothError as problem:
         raise Refused(_error(route, body, problem)) from None
     try:
-        name = "" if responder.operation in WITHOUT_TOPIC else decode_topic(topic)
+        name = "" if responder.operation in WITHOUT_TOPIC else _topic_of(topic)
     except QuothError as problem:
         raise Refused(responder.refuse(problem)) from None
     return PendingRequest(responder, responder.operation, name, sum(map(len, body)) + FRAME_BYTES * len(body))

@@ -20,8 +20,7 @@ from quothd.frontend import intake
 from quothd.frontend.broker_info import BrokerInfo, counted
 from quothd.frontend.dispatcher import Dispatcher
 from quothd.frontend.endpoints import Bound, bind_pair
-from quothd.frontend.reply_queue import QUEUED_MAX, ReplyQueue
-from quothd.frontend.router import Router
+from quothd.frontend.router import QUEUED_MAX, ReplyQueue, Router
 from quothd.service.log_events import note
 from quothd.service.scrub_supervisor import Scrubber
 from quothd.service.sd_notify import Notifier

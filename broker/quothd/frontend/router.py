@@ -1,12 +1,17 @@
-"""The ROUTER socket, with as few calls as possible between libzmq and the front end.
+"""The ROUTER socket, and the replies that it has no room for.
 
 Every request and every reply passes here frame by frame. So flags are integers, not members of an
 enumeration; frames go past the half of pyzmq's `send` that serves other types of sockets; and a poll says
 that no message is left, which costs a third of what an exception does.
+
+libzmq takes a few dozen replies for a client. A burst fills that faster than its I/O thread empties it. The
+other replies are kept in order and tried again soon. A client that takes none for a while, or that has too
+many, does not read: its replies are dropped, and other clients notice nothing.
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable
 
 import zmq
@@ -15,6 +20,16 @@ from quothwire.protocol.binary_codec import Frames
 
 COPY_BELOW_BYTES = 64 * 2**10
 """Below this libzmq copies faster than Python hands a buffer over."""
+QUEUED_MAX = 64
+"""Replies that libzmq holds for one client. Its default lets a client that does not read hold a gigabyte."""
+KEPT_BYTES_MAX = 64 * 2**20
+"""Of one client: some of the largest replies, or the answers of a hundred thousand fetches that wait. A reply
+may hold twice as much memory as it shows."""
+REPLY_BYTES, FRAME_BYTES = 128, 48
+"""Memory of a reply, and of each of its frames, beside the bytes in them."""
+SILENCE_S = 10.0
+"""The replies of a client that has taken none for so long are dropped."""
+RETRY_S, RETRY_MAX_S = 0.001, 0.02
 _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
@@ -49,3 +64,107 @@ class Router:
         for frame in first:
             send(frame, _NOW_AND_MORE, copy)
         send(last, _NOW, copy)
+
+
+class _Kept:
+    """The replies kept for one client, oldest first, and the time at which it has taken one last."""
+
+    __slots__ = ("bytes", "replies", "since")
+
+    def __init__(self, now: float) -> None:
+        self.replies: deque[tuple[Frames, int]] = deque()
+        self.bytes = 0
+        self.since = now
+
+    def add(self, frames: Frames) -> None:
+        """Keep one more reply."""
+        size = REPLY_BYTES + FRAME_BYTES * len(frames) + sum(map(len, frames))
+        self.replies.append((frames, size))
+        self.bytes += size
+
+    def drop_first(self, now: float) -> None:
+        """Its oldest reply has been taken."""
+        self.bytes -= self.replies.popleft()[1]
+        self.since = now
+
+
+class ReplyQueue:
+    """Sends replies, and keeps those that libzmq has no room for. Owned by the front end's thread.
+
+    kept: replies that wait for room, by client.
+    """
+
+    def __init__(self, router: Router, counters: Counter[str], monotonic: Callable[[], float]) -> None:
+        self._router = router
+        self._counters = counters
+        self._monotonic = monotonic
+        self.kept: dict[bytes, _Kept] = {}
+        self._pause = RETRY_S
+        self._again_at = 0.0
+
+    def send(self, frames: Frames) -> None:
+        """Send a reply, its route in front, or keep it until there is room."""
+        client = bytes(frames[0])
+        kept = self.kept.get(client)
+        if kept is None:
+            try:
+                self._router.send(frames)
+                return
+            except zmq.ZMQError as problem:
+                if self._needs_no_room(problem):
+                    return
+            now = self._monotonic()
+            kept = self.kept[client] = _Kept(now)
+            self._pause = RETRY_S
+            self._again_at = now + RETRY_S
+        if kept.bytes > KEPT_BYTES_MAX:
+            self._counters["replies_dropped"] += 1
+            return
+        kept.add(frames)
+
+    def next_try(self) -> float | None:
+        """Return the monotonic time of the next call of `offer_again`, None while nothing is kept."""
+        return self._again_at if self.kept else None
+
+    def offer_again(self, now: float, until: float) -> None:
+        """Try what is kept again, and give up on clients that take nothing.
+
+        Once the monotonic clock says `until`, the others come at once in the next turn, before those of this.
+        """
+        if not self.kept or now < self._again_at:
+            return
+        moved = False
+        for client, kept in list(self.kept.items()):
+            while kept.replies and self._sent(kept.replies[0][0]):
+                kept.drop_first(now)
+                moved = True
+                if self._monotonic() >= until:
+                    break
+            if now - kept.since > SILENCE_S:
+                self._counters["replies_dropped"] += len(kept.replies)
+                kept.replies.clear()
+            del self.kept[client]
+            if kept.replies:
+                self.kept[client] = kept
+            if moved and self._monotonic() >= until:
+                self._again_at = now
+                return
+        self._pause = RETRY_S if moved else min(2 * self._pause, RETRY_MAX_S)
+        self._again_at = now + self._pause
+
+    def _sent(self, frames: Frames) -> bool:
+        """Hand a reply to libzmq; False if it has no room."""
+        try:
+            self._router.send(frames)
+        except zmq.ZMQError as problem:
+            return self._needs_no_room(problem)
+        return True
+
+    def _needs_no_room(self, problem: zmq.ZMQError) -> bool:
+        """True if the client is gone, False if libzmq has no room for it. Raises any other problem."""
+        if problem.errno == zmq.EAGAIN:
+            return False
+        if problem.errno != zmq.EHOSTUNREACH:
+            raise problem
+        self._counters["replies_unroutable"] += 1
+        return True

@@ -1,13 +1,156 @@
-"""One request on its way through the broker."""
+"""A request on its way through the broker, and the responder that answers it in one of the two protocols."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
-from quothd.requests.responder import Responder
-from quothwire.errors import error
-from quothwire.protocol.messages import Operation
+from quothwire import batch
+from quothwire.errors import QuothError, error
+from quothwire.protocol import binary_codec, text_codec
+from quothwire.protocol.binary_codec import Call, Frames
+from quothwire.protocol.messages import Fetch, Fetched, ListTopics, Operation, Ping, Pong, Published, Topics
+from quothwire.protocol.operations import WITH_PAYLOAD, Reply
+from quothwire.record import Record, records_of
+
+SIMPLE_READ_BYTES = 2**20
+"""A read of the simple protocol returns records of so many stored bytes."""
+
+
+class Responder(Protocol):
+    """Decodes one request and encodes its answer, with the route to the client in front.
+
+    sees_records_alone: a reply does not say how far the log reaches behind the records in it.
+    """
+
+    operation: Operation
+    sees_records_alone: ClassVar[bool]
+
+    def request(self) -> Any:
+        """Decode the request: a `Request`, or a `SimplePublish`. May be called once."""
+
+    def payload(self) -> batch.Bytes:
+        """Return the batch that came with the request."""
+
+    def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
+        """Return the frames of a reply."""
+
+    def refuse(self, problem: QuothError) -> Frames:
+        """Return the frames of an error."""
+
+
+class BinaryResponder:
+    """Answers in the fast protocol. It holds little, since a hundred thousand fetches may wait."""
+
+    __slots__ = ("_call", "_correlation", "_route", "operation")
+    sees_records_alone: ClassVar[bool] = False
+
+    def __init__(self, route: list[bytes], call: Call) -> None:
+        self.operation: Operation = call.operation
+        self._route = route
+        self._correlation = call.correlation
+        self._call: Call | None = call
+
+    def request(self) -> Any:
+        """See `Responder.request`."""
+        assert self._call is not None, "it was decoded already"
+        request = binary_codec.decode_arguments(self._call)
+        if self.operation not in WITH_PAYLOAD:
+            self._call = None
+        return request
+
+    def payload(self) -> batch.Bytes:
+        """See `Responder.payload`."""
+        return self._call.payload if self._call is not None else b""
+
+    def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
+        """See `Responder.reply`."""
+        return self._route + binary_codec.encode_reply(self.operation, self._correlation, reply, payload)
+
+    def refuse(self, problem: QuothError) -> Frames:
+        """See `Responder.refuse`."""
+        return self._route + binary_codec.encode_error(self.operation, self._correlation, problem)
+
+
+class TextResponder:
+    """Answers in the simple protocol: text frames in, text frames out."""
+
+    __slots__ = ("_frames", "_route", "operation")
+    sees_records_alone: ClassVar[bool] = True
+
+    def __init__(self, route: list[bytes], frames: Sequence[bytes], operation: Operation) -> None:
+        self.operation: Operation = operation
+        self._route = route
+        self._frames = frames
+
+    def request(self) -> Any:
+        """See `Responder.request`."""
+        match self.operation:
+            case Operation.PUBLISH:
+                return text_codec.decode_publish(self._frames)
+            case Operation.FETCH:
+                read = text_codec.decode_read(self._frames)
+                return Fetch(
+                    after=read.after,
+                    records_max=read.limit,
+                    bytes_max=SIMPLE_READ_BYTES,
+                    wait_ms=read.wait_ms,
+                )
+            case Operation.LIST:
+                return ListTopics(after=text_codec.decode_topics(self._frames))
+            case _:
+                return Ping()
+
+    def payload(self) -> batch.Bytes:
+        """See `Responder.payload`: the simple protocol has none."""
+        return b""
+
+    def reply(self, reply: Reply, payload: batch.Bytes | None = None) -> Frames:
+        """See `Responder.reply`."""
+        match reply:
+            case Published(first=first, last=last):
+                return self._route + text_codec.encode_ok(first, last)
+            case Fetched():
+                return self._route + self._records(reply, payload or b"")
+            case Topics(names=names):
+                return self._route + text_codec.encode_ok(rest=[name.encode() for name in names])
+            case Pong(time=time):
+                return self._route + text_codec.encode_ok(time)
+            case _:
+                raise AssertionError(f"{reply} has no simple form")
+
+    def refuse(self, problem: QuothError) -> Frames:
+        """See `Responder.refuse`."""
+        return self._route + text_codec.encode_error(problem)
+
+    def _records(self, fetched: Fetched, payload: batch.Bytes) -> list[bytes]:
+        """Return as many records as the request asks for.
+
+        Damage in front of them, or in the first batch, is an error that says where to read on. Damage behind
+        them ends the reply.
+        """
+        read = text_codec.decode_read(self._frames)
+        if fetched.damaged and not payload:
+            text = f"the {fetched.damaged} records up to {fetched.next}, the last ones, do not check"
+            return text_codec.encode_damaged(text, fetched.next)
+        if fetched.damaged and read.after < (base := batch.parse_header(payload, fetched.log).base) - 1:
+            text = f"up to {fetched.damaged} records in front of {base} do not check"
+            return text_codec.encode_damaged(text, base - 1)
+        records: list[Record] = []
+        for raw in batch.split(payload, fetched.log):
+            try:
+                records += records_of(batch.decode(raw, fetched.log), read.after)
+            except QuothError as problem:
+                if not records:
+                    header = batch.parse_header(raw, fetched.log)
+                    text = f"the {header.records} records up to {header.last} do not check: {problem.text}"
+                    return text_codec.encode_damaged(text, header.last)
+                break
+        records = records[: read.limit]
+        following = records[-1].pointer if records else fetched.next
+        pairs = text_codec.encode_records((one.pointer for one in records), (one.value for one in records))
+        return text_codec.encode_ok(following, rest=pairs)
 
 
 @dataclass(slots=True, eq=False)

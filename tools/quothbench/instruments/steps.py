@@ -23,7 +23,7 @@ from quothbench.load.driver import BATCH, VALUE
 from quothbench.report import Column, Report, goal_columns
 from quothcli.cli.command import command
 from quothcli.cli.quantities import span
-from quothd.requests.responder import BinaryResponder
+from quothd.requests.pending_request import BinaryResponder
 from quothd.threads.wakeup import Wakeup
 from quothlog import Log
 from quothwire import batch
