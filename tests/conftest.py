@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import zmq
+from xdist.workermanage import NodeManager  # type: ignore[import-untyped]
 
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import Context, Peers
@@ -27,8 +28,9 @@ SEPARATE = frozenset(("alone", "spark", "system"))
 
 
 def pytest_configure() -> None:
-    """Begin as in the foreground, wherever the tests are started."""
+    """Begin as in the foreground, wherever the tests are started; let Ctrl-C end workers that hang soon."""
     hear_interrupts()
+    NodeManager.EXIT_TIMEOUT = 2
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

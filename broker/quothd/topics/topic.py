@@ -200,6 +200,8 @@ class Topic:
                 self._events.accept(item)
                 if item.operation is not Operation.DESCRIBE:
                     self._last_used = self._now
+                if item.operation not in READING:
+                    self._room = 0
                 self._answer_errors(item, self._actions[item.operation])
             case SyncDone():
                 self._syncing.finish(item, self._now)
@@ -273,7 +275,6 @@ class Topic:
 
     def _publish_staged(self, request: PendingRequest) -> None:
         appended = self._transactions.publish(request)
-        self._room = 0
         if appended is not None:
             self._acknowledge(request, appended, "synced")
             self._syncing.measure(self._now)
