@@ -30,7 +30,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quothlog.appending.appender import Appended
+    from quothlog.appender import Appended
     from quothlog.log import Log, LogInfo
     from quothlog.reader import Reader
     from quothlog.reading.tailer import Missing

@@ -98,8 +98,9 @@ class ActiveSegment(Segment):
     def take(self, offset: int, header: Header, stamped: bytes) -> None:
         """Move the end behind a batch that is in the file."""
         _, _, body_bytes, records, base, ordinal, *_ = header
-        self.index.note(self.end)
-        self.chain = file_format.extend_chain(self.chain, stamped)
+        if self.end.offset >= self.index.next_offset:
+            self.index.note(self.end)
+        self.chain = batch.extend_chain(self.chain, stamped)
         self._last_offset, self._last_stamped = offset, stamped
         self.size = offset + batch.HEADER_BYTES + body_bytes
         self.end = Position(self.size, base + records - 1, ordinal + records)

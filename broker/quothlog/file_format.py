@@ -64,6 +64,9 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from quothwire.errors import QuothError, error
 from quothwire.pointer import POINTER_MAX
 
+HORIZON_US = 10_000_000
+"""Visible pointers lie at most this far above a durable one, so a step of this size after a loss of power is
+above all that were lost."""
 VERSION = 1
 SEGMENT_SUFFIX = ".seg"
 INDEX_SUFFIX = ".idx"
@@ -245,11 +248,6 @@ def merged_name(application: int, version: int, number: int) -> str:
 def index_bytes_max(segment_bytes: int) -> int:
     """Return the largest size of an index file: it has fewer entries than its segment has batches."""
     return _INDEX.size + segment_bytes + PRODUCER_TABLE_BYTES_MAX + 3 * _ENTRY_BYTES + 8
-
-
-def extend_chain(chain: int, stamped_header: bytes) -> int:
-    """Return the chain after one more batch."""
-    return xxh3_64_intdigest(stamped_header[-8:], chain)
 
 
 def of_another_version(what: str, version: object) -> QuothError:

@@ -16,9 +16,12 @@ INDEX_STEP_BYTES = 64 * 2**10
 
 
 class SparseIndex:
-    """Boundaries between batches, ascending. One thread adds, any thread may look."""
+    """Boundaries between batches, ascending. One thread adds, any thread may look.
 
-    __slots__ = ("_offsets", "_ordinals", "_pointers", "start")
+    next_offset: the next boundary that it takes in lies here or behind.
+    """
+
+    __slots__ = ("_offsets", "_ordinals", "_pointers", "next_offset", "start")
 
     def __init__(self, positions: Iterable[Position]) -> None:
         rows = list(positions)
@@ -26,13 +29,15 @@ class SparseIndex:
         self._offsets = array("Q", (row.offset for row in rows))
         self._pointers = array("Q", (row.pointer for row in rows))
         self._ordinals = array("Q", (row.ordinal for row in rows))
+        self.next_offset = rows[-1].offset + INDEX_STEP_BYTES
 
     def note(self, position: Position) -> None:
         """Take this boundary in if it lies a step behind the last one."""
-        if position.offset - self._offsets[-1] >= INDEX_STEP_BYTES:
+        if position.offset >= self.next_offset:
             self._pointers.append(position.pointer)
             self._ordinals.append(position.ordinal)
             self._offsets.append(position.offset)
+            self.next_offset = position.offset + INDEX_STEP_BYTES
 
     def positions(self) -> list[Position]:
         """All boundaries."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from quothlog.appending.appender import Appended, Appender
+from quothlog.appender import Appended, Appender
 from quothlog.reading.gap import ReadLoss, loss_before
 from quothlog.reading.range_query import LogSurvey
 from quothlog.reading.read_request import DEFAULT_BYTES, UNLIMITED, ReadRequest, records_above

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import TIMEOUT_MAX, Condition, Thread
 
-from quothlog.appending.pointer_allocator import AHEAD_US
+from quothlog.appender import AHEAD_US
 from quothlog.log import Log
 from quothlog.reading import forwarding_progress
 from quothlog.reading.directory_watch import DirectoryWatch

@@ -63,7 +63,7 @@ class JumpingClock:
         self._ahead = 0.0
 
     def monotonic(self) -> float:
-        """What `time.monotonic` tells, and the jumps."""
+        """Return `time.monotonic` plus the jumps."""
         return time.monotonic() + self._ahead
 
     def jump(self, seconds: float) -> None:

@@ -25,7 +25,7 @@ from quothd.requests.events import Event, Failed
 from quothd.threads.executor import Executor
 from quothd.threads.outbox import Outbox
 from quothd.topics.topic import Topic
-from quothlog.appending.appender import Appender
+from quothlog.appender import Appender
 from quothlog.storage.filesystem import PosixFile
 from quothwire.protocol.messages import (
     CreateTopic,

@@ -1,4 +1,4 @@
-"""What all tests of the engine share: a directory, a clock, and logs that are closed afterwards."""
+"""Fixtures of all tests of the log: a directory, a clock, and logs that are closed afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quothlog import Log
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Where a log will be."""
+    """The directory of a log that a test begins."""
     return tmp_path / "log"
 
 

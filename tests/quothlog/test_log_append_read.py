@@ -38,7 +38,7 @@ def in_portions(log: Log, after: int, limit: int) -> list[list[Record]]:
 
 
 def test_records_are_found_one_after_the_other(log: Log) -> None:
-    """A1: put, then next, next, next; nothing on an empty log and nothing at the end."""
+    """Put, then next, next, next; nothing on an empty log and nothing at the end."""
     assert following(log, 0) is None
     pointers = [log.append(value).first for value in (b"one", b"two", b"three")]
     after = 0
@@ -50,7 +50,6 @@ def test_records_are_found_one_after_the_other(log: Log) -> None:
 
 
 def test_next_is_the_smallest_pointer_above_whether_or_not_the_given_one_exists(log: Log) -> None:
-    """C5."""
     told = [record.pointer for record in fill(log, 5, records=3)]
     for pointer in told:
         below = following(log, pointer - 1)
@@ -65,7 +64,7 @@ def test_next_is_the_smallest_pointer_above_whether_or_not_the_given_one_exists(
 
 @pytest.mark.parametrize("after", [-1, -(2**56), POINTER_MAX + 1, 2**64, 2**200])
 def test_what_is_no_pointer_is_refused(log: Log, after: int) -> None:
-    """C6: out of range never wraps to the beginning."""
+    """Out of range never wraps to the beginning."""
     fill(log, 2)
     for ask in (log.fetch, log.lookup, log.trim, lambda pointer: list(log.read(pointer))):
         with pytest.raises(RequestError) as refusal:
@@ -74,7 +73,6 @@ def test_what_is_no_pointer_is_refused(log: Log, after: int) -> None:
 
 
 def test_largest_pointer_is_the_end_and_not_the_beginning(log: Log) -> None:
-    """C6."""
     fill(log, 2)
     assert log.lookup(POINTER_MAX) is None
     assert values(log, POINTER_MAX) == []
@@ -96,14 +94,14 @@ def test_largest_pointer_is_the_end_and_not_the_beginning(log: Log) -> None:
 def test_record_comes_back_as_it_was(
     log: Log, columns: dict[str, list[object]], record: tuple[object, object]
 ) -> None:
-    """C1, C9: values are opaque, the empty one as well."""
+    """Values are opaque, the empty one as well."""
     for value in (b"", b"value", bytes(1000), batch.MAGIC):
         appended = log.append([value], **columns)  # type: ignore[arg-type]
         assert following(log, appended.first - 1) == (appended.first, value, *record)
 
 
 def test_batch_has_consecutive_pointers_and_one_outcome(log: Log) -> None:
-    """C10: pointers for all messages, first to last."""
+    """Pointers for all messages, first to last."""
     appended = log.append([b"a", b"b", b"c"])
     assert appended == Appended(appended.first, appended.first + 2, 3, duplicate=False)
     assert [record.pointer for record in log.read()] == [appended.first + i for i in range(3)]
@@ -134,7 +132,7 @@ def test_batch_has_consecutive_pointers_and_one_outcome(log: Log) -> None:
     ids=lambda case: case[0],
 )
 def test_bad_batch_is_refused_and_the_rest_of_its_burst_is_stored(log: Log, bad: tuple[str, bytes]) -> None:
-    """C10: validated before the first write."""
+    """Validated before the first write."""
     before, refused, after = log.append_batches([encoded([b"before"]), bad[1], encoded([b"after"])])
     assert isinstance(refused, QuothError)
     assert refused.code == "bad_batch"
@@ -144,7 +142,6 @@ def test_bad_batch_is_refused_and_the_rest_of_its_burst_is_stored(log: Log, bad:
 
 
 def test_no_records_are_refused(log: Log) -> None:
-    """C12."""
     with pytest.raises(RequestError, match="bad_batch"):
         log.append([])
     assert log.append_batches([]) == []
@@ -166,10 +163,10 @@ def test_largest_batches_are_taken(log: Log) -> None:
 def test_stored_headers_that_are_none_come_as_they_are_with_the_value(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C29: the value beside them is as good as any."""
+    """The value beside them is as good as any."""
     raw = batch.encode([b"1", b"2"], headers=[b"\xc1\xff", encode_headers({"h": b"x"})])
     with monkeypatch.context() as before:
-        before.setattr("quothlog.appending.appender.check_new", lambda _: None)
+        before.setattr("quothlog.appender.check_new", lambda _: None)
         put(log, raw)
     one, other = log.read()
     assert (one.value, other.value, dict(other.headers)) == (b"1", b"2", {"h": b"x"})
@@ -189,7 +186,7 @@ def test_retry_of_what_was_stored_before_it_was_checked_is_a_duplicate(
         for sequence in (1, 2)
     ]
     with monkeypatch.context() as before:
-        before.setattr("quothlog.appending.appender.check_new", lambda _: None)
+        before.setattr("quothlog.appender.check_new", lambda _: None)
         (stored,) = put(log, raws[0])
     again, following = log.append_batches(raws)
     assert again == replace(stored, duplicate=True)
@@ -198,7 +195,7 @@ def test_retry_of_what_was_stored_before_it_was_checked_is_a_duplicate(
 
 
 def test_restart_changes_nothing(open_log: OpenLog) -> None:
-    """A4: information and records are the same after stop and start."""
+    """Information and records are the same after stop and start."""
     log = open_log(options=LogOptions(count_limit=7))
     fill(log, 10, records=3)
     log.append([b"v", b""], keys=[b"k", None], headers=[{"h": b"1"}, {}])
@@ -216,7 +213,7 @@ def test_restart_changes_nothing(open_log: OpenLog) -> None:
 
 @pytest.mark.parametrize("roll_every", [0, 1, 4])
 def test_slices_of_any_limit_give_everything_once(open_log: OpenLog, roll_every: int) -> None:
-    """A5, C17, C49: limits from 1 on, from any place, across segments; empty only at the end."""
+    """Limits from 1 on, from any place, across segments; empty only at the end."""
     log = open_log(options=LogOptions(count_limit=roll_every))
     told = fill(log, 7, records=3) + fill(log, 5)
     for start in range(0, len(told), 4):
@@ -233,7 +230,7 @@ def test_slices_of_any_limit_give_everything_once(open_log: OpenLog, roll_every:
 def test_fetch_gives_whole_batches_at_least_one_and_no_more_than_fits(
     open_log: OpenLog, roll_every: int
 ) -> None:
-    """A5, C49: limits are soft by less than a batch."""
+    """Limits are soft by less than a batch."""
     log = open_log(options=LogOptions(count_limit=roll_every))
     told = fill(log, 12, records=3)
     size = len(encoded([record.value for record in told[:3]]))
@@ -272,7 +269,7 @@ def test_cursor_inside_a_batch_gets_that_batch_and_reads_on_behind_the_cursor(lo
 
 
 def test_fetch_in_a_large_segment_finds_every_place(open_log: OpenLog) -> None:
-    """C19: the sparse index serves every pointer, in the active segment, a sealed one and a reopened one."""
+    """The sparse index serves every pointer, in the active segment, a sealed one and a reopened one."""
     log = open_log()
     told = fill(log, 400, records=2, size=1_000)
     places = [*range(0, len(told), 37), len(told) - 1]
@@ -293,7 +290,7 @@ def test_fetch_in_a_large_segment_finds_every_place(open_log: OpenLog) -> None:
 
 
 def test_info_counts(open_log: OpenLog, directory: Path) -> None:
-    """A6: size, count, first and last; an empty log has neither first nor last."""
+    """Size, count, first and last; an empty log has neither first nor last."""
     log = open_log(log_id=4711, options=LogOptions(count_limit=5))
     empty = log.info()
     assert (empty.log_id, empty.first, empty.last, empty.end_ordinal) == (4711, 0, 0, 0)
@@ -307,7 +304,7 @@ def test_info_counts(open_log: OpenLog, directory: Path) -> None:
 
 
 def test_asking_for_information_opens_no_segment(open_log: OpenLog) -> None:
-    """C39: information wakes nothing; reading does, and resting ends it."""
+    """Information wakes nothing; reading does, and resting ends it."""
     log = open_log(options=LogOptions(count_limit=1))
     told = fill(log, 4)
     assert log.info().states == log.info().states == "hhhw"
@@ -318,7 +315,6 @@ def test_asking_for_information_opens_no_segment(open_log: OpenLog) -> None:
 
 
 def test_reading_far_back_keeps_few_segments_open(open_log: OpenLog) -> None:
-    """C41, C43."""
     log = open_log(options=LogOptions(count_limit=1))
     told = fill(log, 40)
     for _ in range(2):
@@ -327,7 +323,6 @@ def test_reading_far_back_keeps_few_segments_open(open_log: OpenLog) -> None:
 
 
 def test_directory_that_was_removed_begins_anew(open_log: OpenLog, directory: Path) -> None:
-    """A7."""
     log = open_log()
     fill(log, 3)
     log.close()
@@ -345,7 +340,7 @@ def test_log_id_is_kept_and_may_be_chosen(open_log: OpenLog) -> None:
 
 
 def test_tailing_reader_gets_exactly_the_next_record(log: Log) -> None:
-    """C51: after the end, the next read gives what came since and nothing a second time."""
+    """After the end, the next read gives what came since and nothing a second time."""
     after = 0
     for i in range(20):
         assert values(log, after) == []
@@ -358,7 +353,6 @@ def test_tailing_reader_gets_exactly_the_next_record(log: Log) -> None:
 
 
 def test_reader_that_came_before_the_first_record_gets_it(open_log: OpenLog) -> None:
-    """C53."""
     log = open_log()
     assert log.lookup(0) is None
     assert log.fetch(0) is None
@@ -378,7 +372,7 @@ def test_reader_goes_on_with_what_comes_while_it_reads(log: Log) -> None:
 
 
 def test_reader_between_two_writes_sees_whole_batches_only(log: Log) -> None:
-    """C52: a lookup made at one moment gives what there was at that moment."""
+    """A lookup made at one moment gives what there was at that moment."""
     put(log, encoded([b"a", b"b"]))
     place = log.lookup(0)
     put(log, encoded([b"c", b"d"]), encoded([b"e"]))
@@ -413,7 +407,6 @@ def test_closed_log_takes_no_more(open_log: OpenLog, directory: Path) -> None:
 
 
 def test_writing_then_reading_gives_the_same(open_log: OpenLog) -> None:
-    """Q1."""
     log = open_log()
     log.append(b"This is only a test.")
     log.sync()
@@ -421,7 +414,7 @@ def test_writing_then_reading_gives_the_same(open_log: OpenLog) -> None:
 
 
 def test_every_write_is_read_back_at_once_and_then_the_end_is_reached(open_log: OpenLog) -> None:
-    """Q2: write, flush, read, end, many times over."""
+    """Write, flush, read, end, many times over."""
     log = open_log(options=LogOptions(count_limit=300))
     after = 0
     for i in range(1_000):
@@ -436,7 +429,7 @@ def test_every_write_is_read_back_at_once_and_then_the_end_is_reached(open_log: 
 
 
 def test_log_can_be_used_as_its_own_description_says(tmp_path: Path) -> None:
-    """C66: embedded, with the real clock and nothing configured."""
+    """Embedded, with the real clock and nothing configured."""
     with Log.open(tmp_path / "readings") as log:
         log.append([b"21.5", b"21.6"])
         log.sync()

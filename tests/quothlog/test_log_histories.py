@@ -1,8 +1,8 @@
 """Random histories of one log: appends, failing disks, deaths, losses of power, openings, in any order.
 
 After every opening each batch whose appending was acknowledged is there, once and in order, as far as it was
-promised for what has happened; a batch of which nobody was told anything is there or not; no pointer that
-anybody has seen ever belongs to another record; and what is new lies above all of them, whatever the clock
+promised for what has happened; a batch without any answer is there or not; no pointer that
+a reader has seen ever belongs to another record; and what is new lies above all of them, whatever the clock
 says, so that a reader with a cursor gets it. Every seed is a history of its own.
 """
 
@@ -46,7 +46,7 @@ class History:
         self.synced = 0  # of what is written
         self.open_questions: set[bytes] = set()
         self.seen: dict[int, bytes] = {}
-        self.unseen: dict[int, bytes] = {}  # acknowledged, and nobody may read it yet
+        self.unseen: dict[int, bytes] = {}  # acknowledged, and not visible yet
         self.count = 0
         self.log: Log | None = None
 
@@ -60,7 +60,7 @@ class History:
         self.end()
 
     def story(self) -> str:
-        """What happened so far, for whoever reads a failure."""
+        """Return what happened so far, for the text of a failure."""
         return ", ".join(self.told)
 
     def step(self) -> None:
@@ -113,7 +113,7 @@ class History:
         self.unseen.clear()
 
     def cursor(self) -> int:
-        """Where a reader stands who has seen everything."""
+        """Return the cursor of a reader that has seen everything."""
         return max(self.seen, default=0)
 
     def end(self) -> None:
@@ -180,7 +180,7 @@ class History:
 
 @pytest.mark.parametrize("part", range(4))
 def test_every_history_keeps_what_was_promised(tmp_path: Path, part: int) -> None:
-    """C9, C28: also a death in the middle of opening, and a loss of power after that."""
+    """Also a death in the middle of opening, and a loss of power after that."""
     given = os.environ.get("QUOTH_SEED")
     seeds = [secrets.randbits(32) for _ in range(times(60, 5_000))] if given is None else [int(given)]
     for seed in seeds:

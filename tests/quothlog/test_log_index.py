@@ -137,7 +137,6 @@ def assert_same_answers(log: Log, records: list[Record]) -> None:
 def test_harmed_indexes_change_no_answer(
     records: list[Record], directory: Path, open_log: OpenLog, harm: Callable[[Path], None]
 ) -> None:
-    """C28, 2.4 torn index, index missing, index ahead."""
     harm(directory)
     log = open_log()
     assert log.findings.torn_bytes == log.findings.damaged_bytes == 0
@@ -158,7 +157,7 @@ def test_harmed_indexes_of_an_open_log_change_no_answer(
 def test_every_byte_of_an_index_changed(
     records: list[Record], directory: Path, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """C28: the checksum covers all of it."""
+    """The checksum covers all of it."""
     target = copy(directory, tmp_path / "copy")
     path = indexes(target)[-1]
     data = path.read_bytes()
@@ -183,7 +182,7 @@ def test_index_cut_at_every_byte_is_none(records: list[Record], directory: Path)
 
 
 def test_index_ahead_of_its_segment(records: list[Record], directory: Path, open_log: OpenLog) -> None:
-    """2.4 index ahead of data: the segment is right, whatever the index promises."""
+    """The segment is right, whatever the index promises."""
     last = segments(directory)[-1]
     last.write_bytes(last.read_bytes()[:-9_000])
     log = open_log()
@@ -195,7 +194,6 @@ def test_index_ahead_of_its_segment(records: list[Record], directory: Path, open
 
 
 def test_index_behind_its_segment(records: list[Record], directory: Path, open_log: OpenLog) -> None:
-    """2.4 data ahead of index: what came after the checkpoint is found by walking."""
     log = open_log()
     told = fill(log, 40, size=6_000)
     log.sync()

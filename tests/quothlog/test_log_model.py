@@ -30,7 +30,7 @@ from kit.disk.doubles import FaultyDisk, MemoryDisk
 from kit.disk.logs import encoded, put
 from kit.scale import times
 from quothlog import Appended, Log, LogOptions
-from quothlog.appending.pointer_allocator import HORIZON_US
+from quothlog.file_format import HORIZON_US
 from quothlog.producers import RESULTS_MAX
 from quothlog.storage.filesystem import FileSystem
 from quothwire import batch
@@ -110,7 +110,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         return self.log
 
     def take(self, appended: Appended, told: list[tuple[bytes, bytes | None, dict[str, bytes]]]) -> None:
-        """What the log said it stored."""
+        """The records that the log said it stored."""
         assert not appended.duplicate
         assert appended.count == len(told) == appended.last - appended.first + 1
         assert appended.first > max([self.seen, *(record.pointer for record in self.records[-1:])])
@@ -196,7 +196,7 @@ class LogAgainstModel(RuleBasedStateMachine):
             assert gone[-1].pointer < self.clock.now() - self.options.max_age_us
 
     def drop(self, removed: int) -> None:
-        """So many records are gone; those that are left over a roll are synced."""
+        """Remove so many records; those that a roll has left are synced."""
         self.first += removed
         self.synced = max(self.synced, self.first)
         assert self.live.first_ordinal == self.first
@@ -235,7 +235,6 @@ class LogAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: isinstance(self.disk, MemoryDisk))
     @rule(seed=seeds)
     def lose_power(self, seed: int) -> None:
-        """What was not synced may be gone, whole or in part, and nobody may be told a pointer twice."""
         assert isinstance(self.disk, MemoryDisk)
         self.log = None
         self.disk.lose_power(random.Random(seed))
@@ -337,11 +336,9 @@ def how_often(examples: int, steps: int) -> settings:
 
 @pytest.mark.timeout(600)  # to find the shortest run that fails takes longer than all that succeed
 def test_log_in_memory_is_its_model() -> None:
-    """A9, P6, and losses of power."""
     run_state_machine_as_test(LogAgainstModel, settings=how_often(times(25, 50), 30))
 
 
 @pytest.mark.timeout(600)
 def test_log_on_the_real_disk_is_its_model() -> None:
-    """A9, P6."""
     run_state_machine_as_test(LogOnTheRealDisk, settings=how_often(times(5, 8), 30))

@@ -36,7 +36,7 @@ def counting(sequence: int, *records: bytes, start: bool = False) -> bytes:
 
 
 def repeated(first: Appended) -> Appended:
-    """What the second coming of a batch is told."""
+    """Return the outcome of appending a batch a second time."""
     return Appended(first.first, first.last, first.count, duplicate=True)
 
 
@@ -85,7 +85,7 @@ any_event = pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__n
 def test_retries_are_stored_once_and_get_the_first_pointers(
     open_log: OpenLog, event: Callable[[Log, Callable[[], Log]], Log]
 ) -> None:
-    """Decision 7, C61: every one of the last 64, over restarts, rolls and retention."""
+    """Every one of the last 64, over restarts, rolls and retention."""
     log = open_log()
     raws = [dense(5, n) for n in range(1, RESULTS_MAX + 11)] + [sparse(6, 3, start=True), sparse(6, 700)]
     told = [put(log, raw)[0] for raw in raws]
@@ -144,7 +144,7 @@ def test_start_may_leave_a_hole_in_sequences_that_count_records_and_nothing_else
 
 
 def test_log_of_ones_own_numbers_its_batches_by_its_ordinals(log: Log) -> None:
-    """Also behind batches of others: whoever forwards it changes nothing but where there is a hole."""
+    """Also behind batches of others: a forwarder changes nothing but where there is a hole."""
     log.append([b"a", b"b"])
     put(log, dense(7, 1))
     log.append([b"c"])
@@ -189,7 +189,7 @@ def test_batches_without_a_producer_are_stored_each_time(log: Log) -> None:
 
 
 def test_retry_in_the_same_burst_is_stored_once(log: Log) -> None:
-    """The first one has to be on the disk before the second one is told its pointers."""
+    """The first one has to be on the disk before the second one gets its pointers."""
     outcomes = put(log, dense(5, 1), dense(5, 2), dense(5, 1), dense(6, 1), dense(5, 2), dense(5, 3))
     assert [outcome.duplicate for outcome in outcomes] == [False, False, True, False, True, False]
     assert outcomes[2] == repeated(outcomes[0])
@@ -303,7 +303,7 @@ def test_producer_that_was_silent_for_a_week_is_told_so(open_log: OpenLog, clock
 
 
 def test_log_as_its_own_producer_goes_on_after_anything(open_log: OpenLog, clock: ManualClock) -> None:
-    """Decision 13: its batches carry its id and its ordinals, so they can be forwarded exactly once."""
+    """Its batches carry its id and its ordinals, so they can be forwarded exactly once."""
     log = open_log(options=LogOptions(count_limit=3))
     for i in range(12):
         log.append([b"%d" % i] * (i % 3 + 1))

@@ -1,4 +1,4 @@
-"""A reader beside whoever writes: a thread, a process, a writer that died, a log that is damaged."""
+"""A reader beside a writer: a thread, a process, a writer that died, a log that is damaged."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_tails_while_another_thread_writes_rolls_and_syncs(
 def test_tails_a_process_that_is_killed_again_and_again(
     directory: Path, seed: int, rng: random.Random
 ) -> None:
-    """What the reader saw is what lies there, whoever opens the log after each kill."""
+    """A reader beside a writer that is killed again and again sees what each opening finds."""
     directory.mkdir()
     seen: list[Record] = []
     with Reader(directory, on_missing=unexpected) as reader:
@@ -281,7 +281,7 @@ def test_what_retention_removed_is_told_exactly_to_whoever_had_begun(
 
 
 def test_what_retention_removed_is_told_to_whoever_comes_back(open_log: OpenLog, directory: Path) -> None:
-    """How many there were nobody knows then; nothing is told to whoever has had all that is gone."""
+    """Their number is unknown then; a reader that has had all of them gets no report."""
     log = open_log(options=LogOptions(count_limit=2))
     for number in range(12):
         log.append([b"%d" % number])

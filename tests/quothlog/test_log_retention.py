@@ -1,4 +1,4 @@
-"""What is kept: whole segments go by age, by size and on demand, the active one too, and readers go on."""
+"""Retention removes whole segments by age, by size and on demand, the active one too; readers go on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DISTANT = LogOptions(max_age=3_600, count_limit=2)
 
 
 def missing(log: Log, after: int, ordinal: int = -1) -> int:
-    """How many records a reader with this cursor is told that it missed."""
+    """Count the records that a reader with this cursor has missed."""
     found = log.fetch(after)
     assert found is not None
     return log.loss(after, ordinal, found).records
@@ -62,7 +62,7 @@ def test_trim_of_nothing_removes_nothing(log: Log) -> None:
 
 
 def test_trim_of_everything_leaves_a_log_that_goes_on(open_log: OpenLog) -> None:
-    """C46: the active segment too."""
+    """The active segment too."""
     log = open_log()
     told = fill(log, 3)
     assert log.trim(told[-1].pointer + 1)[0] == 3
@@ -91,7 +91,7 @@ def test_trim_is_durable_and_leaves_no_file(open_log: OpenLog, directory: Path) 
 
 
 def test_what_was_trimmed_does_not_come_back_with_the_power(directory: Path, clock: ManualClock) -> None:
-    """C23: the directory is synced before anybody is told that something is gone."""
+    """The directory is synced before the removal is reported."""
     for seed in range(12):
         disk = MemoryDisk()
         log = Log.open(directory, filesystem=disk, clock=clock, options=LogOptions(count_limit=1))
@@ -109,7 +109,6 @@ def test_what_was_trimmed_does_not_come_back_with_the_power(directory: Path, clo
 
 
 def test_segments_go_by_the_age_of_their_newest_record(open_log: OpenLog, clock: ManualClock) -> None:
-    """C45."""
     log = open_log(options=DISTANT)
     clock.tick = 0
     told = []
@@ -126,7 +125,7 @@ def test_segments_go_by_the_age_of_their_newest_record(open_log: OpenLog, clock:
 
 
 def test_active_segment_expires_too(open_log: OpenLog, clock: ManualClock) -> None:
-    """C46: idle and old, it is sealed and removed."""
+    """Idle and old, it is sealed and removed."""
     log = open_log(options=LogOptions(max_age=60))
     synced_fill(log, 3)
     clock.step(61 * SECOND)
@@ -137,7 +136,7 @@ def test_active_segment_expires_too(open_log: OpenLog, clock: ManualClock) -> No
 
 
 def test_nothing_outlives_its_age_by_more_than_a_quarter(open_log: OpenLog, clock: ManualClock) -> None:
-    """C45, C46: a record a second, a sweep each time one is due; nothing young goes, nothing old stays."""
+    """A record a second, a sweep each time one is due; nothing young goes, nothing old stays."""
     log = open_log(options=LogOptions(max_age=40))
     clock.tick = 0
     for _ in range(300):
@@ -169,7 +168,7 @@ def test_nothing_goes_without_a_limit(open_log: OpenLog, clock: ManualClock) -> 
 
 
 def test_age_limit_seals_the_active_segment(open_log: OpenLog, clock: ManualClock) -> None:
-    """C13: roll by age."""
+    """Roll by age."""
     log = open_log(options=LogOptions(age_limit=60))
     told = synced_fill(log, 1)
     assert log.retention_due() == told[0].pointer + 60 * SECOND
@@ -210,7 +209,7 @@ def test_retention_tells_when_it_will_next_be_due(open_log: OpenLog, clock: Manu
 
 @pytest.mark.parametrize("max_bytes", [1, 2_000, 10_000])
 def test_log_stays_below_its_bytes(open_log: OpenLog, directory: Path, max_bytes: int) -> None:
-    """C47: whole segments go, so up to a quarter more than necessary, and the newest batch always stays."""
+    """Whole segments go, so up to a quarter more than necessary, and the newest batch always stays."""
     log = open_log(options=LogOptions(max_bytes=max_bytes))
     told = []
     for i in range(200):
@@ -228,7 +227,7 @@ def test_log_stays_below_its_bytes(open_log: OpenLog, directory: Path, max_bytes
 
 
 def test_newest_records_outlive_a_limit_that_they_exceed_alone(open_log: OpenLog) -> None:
-    """C47: what was acknowledged a moment ago is not removed for its size before anyone could read it."""
+    """Records acknowledged a moment ago are not removed for their size before a reader could read them."""
     log = open_log(options=LogOptions(max_bytes=1_000))
     for size in (10, 5_000, 20_000):
         log.append(bytes(size))
@@ -280,7 +279,7 @@ def test_both_limits_hold(open_log: OpenLog, clock: ManualClock) -> None:
 
 
 def test_cursor_below_what_is_kept_resumes_there_and_learns_what_is_gone(open_log: OpenLog) -> None:
-    """C7: exactly, if the reader knows its ordinal, else at most so many; never silently."""
+    """Exactly, if the reader knows its ordinal, else at most so many; never silently."""
     log = open_log(options=LogOptions(count_limit=2))
     told = fill(log, 10)
     log.trim(told[6].pointer)
@@ -304,7 +303,7 @@ def test_nothing_is_gone_where_nothing_was_removed(log: Log) -> None:
 
 
 def test_gone_is_known_after_everything_was_removed(open_log: OpenLog) -> None:
-    """C7: also over a restart."""
+    """Also over a restart."""
     log = open_log()
     told = fill(log, 3)
     log.trim(POINTER_MAX)
@@ -318,7 +317,6 @@ def test_gone_is_known_after_everything_was_removed(open_log: OpenLog) -> None:
 
 
 def test_reader_in_the_middle_of_a_removed_segment_goes_on(open_log: OpenLog, directory: Path) -> None:
-    """C37: what has been begun to be read stays readable."""
     log = open_log(options=LogOptions(count_limit=4))
     told = fill(log, 10)
     reading = log.lookup(told[0].pointer)
@@ -336,7 +334,7 @@ def test_reader_in_the_middle_of_a_removed_segment_goes_on(open_log: OpenLog, di
 
 
 def test_lookup_into_a_segment_that_is_gone_leads_on(open_log: OpenLog) -> None:
-    """C37: retention ran between the lookup and its reading, which another thread does later."""
+    """Retention ran between the lookup and its reading, which another thread does later."""
     log = open_log(options=LogOptions(count_limit=2))
     told = fill(log, 7)
     places = [log.lookup(record.pointer - 1) for record in told[:4]]

@@ -1,4 +1,4 @@
-"""Segments: when a new one begins, what is in them, and that nobody who reads notices."""
+"""Segments: when a new one begins, what is in them, and that no reader notices."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from kit.clocks import SECOND, ManualClock
 from kit.disk.logs import boundaries, encoded, fill, put, segments, values
 from kit.machine.processes import descriptors, needs_proc
 from quothlog import Log, LogOptions, file_format
-from quothlog.appending.pointer_allocator import HORIZON_US
-from quothlog.file_format import Checkpoint, Footer, Position
+from quothlog.file_format import HORIZON_US, Checkpoint, Footer, Position
 from quothlog.index import INDEX_STEP_BYTES, SparseIndex
 from quothlog.producers import RESULTS_MAX
 from quothwire import batch
@@ -23,7 +22,6 @@ OpenLog = Callable[..., Log]
 
 
 def test_count_limit_is_exact(open_log: OpenLog) -> None:
-    """C13."""
     log = open_log(options=LogOptions(count_limit=10))
     fill(log, 10)
     assert log.info().segments == 1
@@ -38,7 +36,7 @@ def test_count_limit_is_exact(open_log: OpenLog) -> None:
 
 
 def test_size_limit_is_exact(open_log: OpenLog, directory: Path) -> None:
-    """C13: no segment is larger, unless one batch alone is."""
+    """No segment is larger, unless one batch alone is."""
     log = open_log(options=LogOptions(size_limit=1_000))
     for size in (10, 200, 500, 900, 10, 3_000, 10, 10, 450):
         log.append(bytes(size))
@@ -50,7 +48,7 @@ def test_size_limit_is_exact(open_log: OpenLog, directory: Path) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7])
 def test_batch_is_never_split_at_a_roll(open_log: OpenLog, directory: Path, limit: int) -> None:
-    """C10, C11: in bursts, one by one, and larger than a segment."""
+    """In bursts, one by one, and larger than a segment."""
     log = open_log(options=LogOptions(count_limit=limit))
     outcomes = put(log, *(encoded([b"%d" % i] * (i % 5 + 1)) for i in range(20)))
     outcomes += [log.append([b"x"] * n) for n in (1, 9, 2)]
@@ -63,7 +61,7 @@ def test_batch_is_never_split_at_a_roll(open_log: OpenLog, directory: Path, limi
 
 
 def test_segment_is_named_by_the_smallest_pointer_it_can_hold(open_log: OpenLog, directory: Path) -> None:
-    """C16: the order of names is the order of pointers."""
+    """The order of names is the order of pointers."""
     log = open_log(options=LogOptions(count_limit=3))
     fill(log, 10)
     named = [int(path.stem) for path in segments(directory)]
@@ -74,7 +72,6 @@ def test_segment_is_named_by_the_smallest_pointer_it_can_hold(open_log: OpenLog,
 
 
 def test_roll_on_demand_seals_what_there_is(log: Log) -> None:
-    """C13."""
     told = fill(log, 2)
     assert log.roll() is True
     assert log.info().segments == 2
@@ -84,7 +81,6 @@ def test_roll_on_demand_seals_what_there_is(log: Log) -> None:
 
 
 def test_rolling_an_empty_segment_does_nothing(open_log: OpenLog, directory: Path) -> None:
-    """C15."""
     log = open_log()
     before = segments(directory)
     assert [log.roll() for _ in range(3)] == [False] * 3
@@ -100,7 +96,7 @@ def test_rolling_an_empty_segment_does_nothing(open_log: OpenLog, directory: Pat
 
 
 def test_roll_at_an_unmoved_clock_makes_segments_of_their_own(open_log: OpenLog, clock: ManualClock) -> None:
-    """C15: two segments never have one name."""
+    """Two segments never have one name."""
     clock.tick = 0
     log = open_log(options=LogOptions(count_limit=1))
     told = fill(log, 20)
@@ -111,7 +107,7 @@ def test_roll_at_an_unmoved_clock_makes_segments_of_their_own(open_log: OpenLog,
 
 
 def test_record_that_comes_during_a_roll_is_lost_to_nobody(log: Log) -> None:
-    """C14: whoever looked before the roll goes on behind it without a gap and out of no order."""
+    """A reader from before the roll goes on behind it without a gap and in order."""
     before = fill(log, 3)
     place = log.lookup(before[0].pointer)
     late = fill(log, 1)
@@ -127,7 +123,7 @@ def test_record_that_comes_during_a_roll_is_lost_to_nobody(log: Log) -> None:
 
 
 def test_every_roll_is_seen_by_a_reader_at_every_place(open_log: OpenLog) -> None:
-    """C14: for each place of a cursor, append and roll in turn, and read from that cursor at every step."""
+    """For each place of a cursor, append and roll in turn, and read from that cursor at every step."""
     log = open_log()
     told = fill(log, 2)
     for step in range(12):
@@ -165,7 +161,7 @@ def test_log_that_rolls_leaves_no_file_open(log: Log) -> None:
 
 @pytest.mark.alone
 def test_append_costs_the_same_however_full_the_segment_is(open_log: OpenLog, clock: ManualClock) -> None:
-    """C18: the time of an append among the first 1,000 against one behind 50,000."""
+    """The time of an append among the first 1,000 against one behind 50,000."""
     clock.tick = 10
     log = open_log(options=LogOptions(size_limit=2**30))
     raw = encoded([b"x" * 100])
@@ -190,7 +186,7 @@ def test_append_costs_the_same_however_full_the_segment_is(open_log: OpenLog, cl
 
 @pytest.mark.parametrize("offset", [2**31, 2**32, 2**40 - 1, 2**40, 2**40 + 8, 2**62])
 def test_offsets_above_every_bound_of_the_past_are_kept(offset: int) -> None:
-    """C20: 64 bits wherever an offset is kept."""
+    """64 bits wherever an offset is kept."""
     start, far = Position(96, 5, 0), Position(offset, 2**56 - 2, 2**50)
     index = SparseIndex([start])
     index.note(far)
@@ -206,7 +202,7 @@ def test_offsets_above_every_bound_of_the_past_are_kept(offset: int) -> None:
 
 
 def test_index_stays_small(open_log: OpenLog, directory: Path) -> None:
-    """C19, C44: 24 bytes a position, one position in 64 KiB, and 32 a result of a producer."""
+    """24 bytes a position, one position in 64 KiB, and 32 a result of a producer."""
     log = open_log()
     for _ in range(64):
         log.append([bytes(1_000)] * 64)

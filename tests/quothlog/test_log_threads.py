@@ -29,7 +29,7 @@ class Restless(Segment):
 
 
 def test_segment_may_be_let_rest_at_any_moment_of_a_read(open_log: OpenLog, directory: Path) -> None:
-    """C42: a request that races with going to sleep is served."""
+    """A request that races with going to sleep is served."""
     log = open_log()
     told = fill(log, 3)
     log.roll()
@@ -43,7 +43,7 @@ def test_segment_may_be_let_rest_at_any_moment_of_a_read(open_log: OpenLog, dire
 
 
 def test_readers_in_other_threads_get_what_was_written(open_log: OpenLog) -> None:
-    """C52: whatever the owner does meanwhile, an extract is whole batches, or its segment is gone."""
+    """An extract is whole batches, or its segment is gone, whatever the owner does meanwhile."""
     log = open_log(options=LogOptions(count_limit=20))
     asked: SimpleQueue[ReadRequest | None] = SimpleQueue()
     answered: SimpleQueue[tuple[ReadRequest, Extract | Exception | None]] = SimpleQueue()

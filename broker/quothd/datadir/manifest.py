@@ -20,10 +20,10 @@ from typing import Any
 from xxhash import xxh3_64_hexdigest
 
 from quothlog import file_format
-from quothlog.appending.pointer_allocator import HORIZON_US
 from quothlog.backup.backup import Archive, Kept, KeptSegment
 from quothlog.datadir import topic_file, topic_folder
 from quothlog.datadir.topic_file import TopicFile
+from quothlog.file_format import HORIZON_US
 from quothlog.recovery.snapshot import DISK
 from quothlog.storage.filesystem import PosixFileSystem, write_durably
 from quothwire.errors import QuothError, error

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from quothd.config.config import Config
 from quothd.requests.pending_request import PendingRequest
 from quothlog import LogInfo
-from quothlog.appending.appender import SyncRequest
+from quothlog.appender import SyncRequest
 from quothlog.transactions.commit import Commit
 from quothwire.errors import QuothError
 from quothwire.protocol.binary_codec import Frames

@@ -42,7 +42,7 @@ from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
 from quothd.topics.topic import Topic
 from quothd.topics.transactions import CommitStep
-from quothlog.appending.appender import SyncRequest
+from quothlog.appender import SyncRequest
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem
 from quothwire.protocol.messages import Operation

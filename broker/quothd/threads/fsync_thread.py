@@ -7,7 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from quothd.requests.events import SyncDone
-from quothlog.appending.appender import SyncRequest
+from quothlog.appender import SyncRequest
 
 Back = Callable[[SyncDone], None]
 

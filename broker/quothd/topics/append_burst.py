@@ -13,7 +13,7 @@ from typing import NamedTuple
 from quothd.requests.pending_request import PendingRequest
 from quothd.topics.transactions import application_of
 from quothlog import Appended
-from quothlog.appending.appender import Appender
+from quothlog.appender import Appender
 from quothwire import batch
 from quothwire.errors import QuothError, error, shown
 from quothwire.ingest import check_new, check_published

@@ -13,7 +13,7 @@ from quothd.topics.failures import as_error, log_failure
 from quothd.topics.metadata import TopicMetadata
 from quothd.topics.topic import Services, Topic
 from quothlog import Log
-from quothlog.appending.pointer_allocator import AHEAD_US
+from quothlog.appender import AHEAD_US
 from quothlog.datadir import topic_file
 from quothlog.storage.clock import Clock
 from quothlog.storage.filesystem import FileSystem, NotDurable

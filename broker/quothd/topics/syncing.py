@@ -11,7 +11,7 @@ from quothd.requests.events import SyncDone
 from quothd.requests.pending_request import PendingRequest
 from quothd.service.log_events import note
 from quothlog import Log
-from quothlog.appending.appender import SyncRequest
+from quothlog.appender import SyncRequest
 from quothwire.errors import QuothError
 from quothwire.protocol.messages import Published
 

@@ -45,7 +45,7 @@ from quothd.topics.retention import Retention
 from quothd.topics.syncing import SHARE_FULL, Syncing, WaitingPublish
 from quothd.topics.transactions import CommitStep, Transactions
 from quothlog import Appended, Log
-from quothlog.appending.appender import SyncRequest
+from quothlog.appender import SyncRequest
 from quothlog.file_format import Position
 from quothlog.storage.clock import Clock
 from quothwire.errors import QuothError

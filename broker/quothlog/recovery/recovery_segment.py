@@ -15,8 +15,7 @@ from pathlib import Path
 
 from quothlog import file_format
 from quothlog.active_segment import ActiveSegment, begin_segment
-from quothlog.appending.pointer_allocator import HORIZON_US
-from quothlog.file_format import Block, Position
+from quothlog.file_format import HORIZON_US, Block, Position
 from quothlog.recovery.report import RecoveryReport
 from quothlog.recovery.scan import Hole, parts, same_bytes
 from quothlog.segment import Segment

@@ -232,7 +232,7 @@ class _Mender:
         producers.commit()
         self.end = _End(
             Position(position.offset + header.size, header.last, header.end_ordinal),
-            file_format.extend_chain(chain, stamped),
+            batch.extend_chain(chain, stamped),
             producers,
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from types import TracebackType
 
 from quothlog.storage.disk_space import shortage
 from quothlog.storage.filesystem import FileSystem
@@ -34,10 +33,7 @@ def storage_failed(problem: OSError, place: Path, topic: str = "") -> QuothError
 
 
 class WriteFailure:
-    """The reason for which a log takes no more writes: `failure`, None if it does. Not thread-safe.
-
-    As a context manager around a write, it takes an interrupted write for a failed one.
-    """
+    """The reason for which a log takes no more writes: `failure`, None if it does. Not thread-safe."""
 
     def __init__(self, filesystem: FileSystem, directory: Path) -> None:
         self.failure: QuothError | None = None
@@ -51,14 +47,9 @@ class WriteFailure:
         self.failure = self.failure or problem
         return self.failure
 
-    def __enter__(self) -> None:
-        """Begin a write. If it is interrupted, by Ctrl-C for one, the contents of the disk are unknown."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None and not issubclass(kind, OSError | QuothError):
-            self.fail(OSError("broken off while it was being written"))
+    def interrupt(self) -> None:
+        """Take no more writes: one was interrupted, by Ctrl-C for instance, and may be there in part."""
+        self.fail(OSError("interrupted while it was being written"))
 
     def as_error(self, problem: OSError | QuothError, needed: int) -> QuothError:
         """Return the error for the client. needed: the bytes that had to be free."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from quothlog.appending.appender import Appended, Appender
+from quothlog.appender import Appended, Appender
 from quothlog.file_format import BLOCK_BYTES, StagedName
 from quothlog.retention import SHARE
 from quothlog.storage.filesystem import Buffer

@@ -220,6 +220,11 @@ def stamp(header: Header, log_id: int) -> bytes:
     return checked + _CHECKSUM.pack(xxh3_64_intdigest(checked, log_id))
 
 
+def extend_chain(chain: int, stamped: bytes) -> int:
+    """Return the checksum of a row of batches, given that of all before this stamped header."""
+    return xxh3_64_intdigest(stamped[-8:], chain)
+
+
 def claimed(batch: Bytes, header: Header, producer: int, sequence: int, flags: int) -> bytes:
     """Return a batch under another producer id, sequence and numbering, without a place in a log.
 

@@ -29,7 +29,7 @@ from quothd.topics.metadata import TopicMetadata
 from quothd.topics.opening import open_topic
 from quothd.topics.topic import Topic
 from quothd.topics.transactions import CommitStep
-from quothlog.appending.appender import SyncRequest
+from quothlog.appender import SyncRequest
 from quothlog.datadir.topic_file import TopicFile
 from quothwire.errors import QuothError
 from quothwire.protocol import binary_codec

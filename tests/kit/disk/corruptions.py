@@ -36,7 +36,7 @@ ACTIVE = (SEGMENTS - 1) * BATCHES
 
 
 class Left(NamedTuple):
-    """What a broker left behind: a topic `t` with its records and its stored batches, and another topic."""
+    """The directory that a broker left behind: a topic `t`, its records and batches, and another topic."""
 
     directory: Path
     log_id: int
@@ -93,12 +93,12 @@ class Scene:
         """The index of a segment."""
         return self.segments[row].with_suffix(".idx")
 
-    def block(self, row: int) -> Stretch:
+    def block(self, row: int) -> ByteRange:
         """The header block of a segment."""
         first = self.stored[row * BATCHES]
         return first.path, 0, first.start
 
-    def tail(self, row: int, number: int) -> Stretch:
+    def tail(self, row: int, number: int) -> ByteRange:
         """All of a segment from one of its batches on; from the one that it does not have, its footer."""
         one = self.stored[row * BATCHES + number - 1]
         return one.path, one.end, _size(one.path)
@@ -118,13 +118,13 @@ class Scene:
         return found
 
     def has_block(self, row: int) -> bool:
-        """Is the header block of a segment as it was?"""
+        """Return True if the header block of a segment is as it was."""
         path = self.segments[row]
         return path.exists() and path.read_bytes().startswith(self._blocks[row])
 
 
 Harm = Callable[[Scene, random.Random], None]
-Stretch = tuple[Path, int, int]
+ByteRange = tuple[Path, int, int]
 Blow = Callable[[Path, int, int, random.Random], None]
 
 
@@ -182,25 +182,25 @@ BLOWS: dict[str, Blow] = {
 }
 
 
-def _batch(number: int, start: int = 0, end: int | None = None) -> Callable[[Scene], Stretch]:
-    def stretch(scene: Scene) -> Stretch:
+def _batch(number: int, start: int = 0, end: int | None = None) -> Callable[[Scene], ByteRange]:
+    def byte_range(scene: Scene) -> ByteRange:
         one = scene.stored[number]
         return one.path, one.start + start, one.end if end is None else one.start + end
 
-    return stretch
+    return byte_range
 
 
-def _between(number: int, other: int) -> Callable[[Scene], Stretch]:
+def _between(number: int, other: int) -> Callable[[Scene], ByteRange]:
     """From within a batch to within a later one of the same segment."""
 
-    def stretch(scene: Scene) -> Stretch:
+    def byte_range(scene: Scene) -> ByteRange:
         one, last = scene.stored[number], scene.stored[other]
         return one.path, (one.start + one.end) // 2, (last.start + last.end) // 2
 
-    return stretch
+    return byte_range
 
 
-PLACES: dict[str, Callable[[Scene], Stretch]] = {
+PLACES: dict[str, Callable[[Scene], ByteRange]] = {
     "the first batch": _batch(0),
     "the header of a sealed batch": _batch(5, 0, HEADER_BYTES),
     "the body of a sealed batch": _batch(5, HEADER_BYTES),

@@ -24,7 +24,7 @@ class Stored(NamedTuple):
     header: Header
 
     def holds(self, offset: int) -> bool:
-        """Does this byte of its file belong to it?"""
+        """Return True if this byte of its file belongs to it."""
         return self.start <= offset < self.end
 
 
@@ -115,7 +115,7 @@ def swap_files(one: Path, other: Path) -> None:
 
 
 def in_place(data: bytes, written: Sequence[bytes], log_id: int, begin: int = 0) -> set[int]:
-    """Which of the batches written one behind the other every reader has to find in these bytes of a segment.
+    """Return the batches, by number, that every reader has to find in these bytes of a segment.
 
     Those that are whole, unless they begin within the length of one that is not, and unless there is another
     way to read as many in order without them, be it by headers, by whole batches or without the copies.
@@ -149,7 +149,7 @@ def _headers_in(data: bytes, log_id: int) -> Iterator[tuple[int, Header]]:
 
 
 def _needed(numbers: Sequence[int]) -> set[int]:
-    """Those without which no rising row of these numbers is as long as the longest one."""
+    """Return the numbers without which no rising row is as long as the longest one."""
     longest = _longest_rise(numbers)
     return {one for one in numbers if _longest_rise([other for other in numbers if other != one]) < longest}
 

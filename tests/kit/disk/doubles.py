@@ -1,4 +1,4 @@
-"""Doubles of the file system port: a disk that fails when it is told to, and one that can lose its power.
+"""Doubles of the file system port: a disk that fails on demand, and one that can lose its power.
 
 `FaultyDisk` stands in front of another file system, writes down every operation, and lets the n-th of a kind
 fail, short writes included, or ends the process there. `MemoryDisk` holds files in memory, knows what has
@@ -27,7 +27,7 @@ CHANGES: tuple[Kind, ...] = ("create", "write", "sync", "truncate", "rename", "r
 
 
 class Died(BaseException):
-    """The process ends here. Nobody catches it but the test."""
+    """The process ends here. Only the test catches it."""
 
 
 class Operation(NamedTuple):
@@ -46,7 +46,7 @@ class _Fault:
     written: int
 
     def strike(self) -> bool:
-        """Is it this operation that fails?"""
+        """Count an operation; returns True if it fails."""
         self.left -= 1
         return self.left == 0 or (self.lasting and self.left < 0)
 
@@ -66,7 +66,7 @@ class SyncedBy:
 
 
 class FaultyDisk:
-    """A file system in front of another one, which fails when it is told to.
+    """A file system in front of another one, which fails on demand.
 
     syncs: False only writes syncs down, for tests with thousands of them in which no power is lost.
     """
@@ -110,7 +110,7 @@ class FaultyDisk:
 
     @property
     def struck_any(self) -> bool:
-        """Has anything failed that was told to?"""
+        """True if any fault has struck."""
         return any(fault.left <= 0 for fault in self._faults)
 
     def stall(self, folders: str, *kinds: Kind) -> None:
@@ -127,7 +127,7 @@ class FaultyDisk:
         self._goes_on.set()
 
     def count(self, *kinds: Kind) -> int:
-        """How many operations of these kinds were asked for so far, failed ones included."""
+        """Count the operations of these kinds so far, failed ones included."""
         return sum(operation.kind in kinds for operation in self.operations)
 
     # -- the port ---------------------------------------------------------------------------------------
@@ -255,16 +255,16 @@ class _FaultyFile:
 
 @dataclass
 class _Content:
-    """What is in a file, and what of it a loss of power cannot take."""
+    """The bytes of a file, and those that a loss of power cannot take."""
 
     now: bytearray = field(default_factory=bytearray)
     synced: bytes = b""
 
     def survivor(self, rng: random.Random) -> bytes:
-        """What a loss of power leaves: all that was synced and, of what came later, anything."""
+        """Return what a loss of power leaves: all that was synced and any part of what came later."""
         now, synced = bytes(self.now), self.synced
         if not now.startswith(synced):
-            return rng.choice((now, synced))  # it was cut, and nobody knows whether that has lasted
+            return rng.choice((now, synced))  # it was cut, and whether that has lasted is unknown
         left = now[: rng.randint(len(synced), len(now))]
         lost = len(now) - len(left)
         match rng.randrange(4):
@@ -289,7 +289,7 @@ class MemoryDisk:
         self._history: list[dict[Path, _Content]] = [{}]
 
     def lose_power(self, rng: random.Random) -> None:
-        """Leave what a loss of power leaves. Whoever has a file open has to be gone by then.
+        """Leave what a loss of power leaves. No file may be open then.
 
         Names are as they were at some moment since the last sync of the directory, as journals keep them.
         """

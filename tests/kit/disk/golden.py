@@ -142,13 +142,13 @@ class Writing:
         staged: Sequence[StagedPart],
         parts: Mapping[int, list[list[bytes]]],
     ) -> None:
-        """These parts are there for whoever publishes them."""
+        """Take note of staged parts that can be published."""
         values = [text(value) for batches in parts.values() for one in batches for value in one]
         name = {"application": application, "version": version, "state": "staged"}
         self.transactions.append({**name, "parts": [list(part) for part in staged], "values": values})
 
     def said(self) -> Said:
-        """What the log holds, as it will be found."""
+        """Return what a reader of the log has to find."""
         kept = [one for one in self.records if one["ordinal"] >= self.log.first_ordinal]
         return {
             "log": self.log.log_id,
@@ -237,7 +237,7 @@ class Recorder:
         return {**topic, **writing.said()}
 
     def empty(self) -> Said:
-        """A topic to which nobody has published: settings and nothing else."""
+        """A topic without a record: settings and nothing else."""
         topic = self._make("empty", EMPTY, TopicSettings())
         nothing: Said = {"records": [], "producers": [], "transactions": []}
         return {**topic, "log": EMPTY, "first_ordinal": 0, "end_ordinal": 0, **nothing}
@@ -259,7 +259,7 @@ class Recorder:
         return {**topic, **writing.said()}
 
     def damaged(self) -> Said:
-        """A repaired segment, one that is damaged, and bytes that were set aside from an end."""
+        """A repaired segment, one that is damaged, and a quarantined end."""
         topic, writing = self._begin("damaged", DAMAGED, TopicSettings(count_limit=3))
         path = self._path(topic)
         for row in range(7):

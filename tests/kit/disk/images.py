@@ -45,11 +45,11 @@ class _Content:
     changes: list[_Write | _Cut] = field(default_factory=list)
 
     def pieces(self, size: int) -> int:
-        """How many choices there are, the last one being whether the size came before the bytes."""
+        """Count the choices; the last one is whether the size came before the bytes."""
         return sum(len(parts) for parts in self._parts(size)) + bool(self.changes)
 
     def image(self, size: int, came: Sequence[bool]) -> bytes:
-        """What is left if just these pieces came."""
+        """Return the bytes that are left if just these pieces came."""
         if not self.changes:
             return self.certain
         left, choices = bytearray(self.certain), iter(came)
@@ -105,7 +105,7 @@ class CertainDisk:
     # -- what may be left ---------------------------------------------------------------------------------
 
     def images(self, piece: int, samples: int, rng: random.Random) -> Iterator[Image]:
-        """What a loss of power at this moment may leave, pieces being so many bytes; none twice.
+        """Yield the disks that a loss of power may leave now, with pieces of so many bytes; none twice.
 
         All of it up to `SUBSETS_OF` pieces, else so many samples, the two extremes among them.
         """

@@ -25,7 +25,7 @@ KINDS: tuple[DiskKind, ...] = get_args(DiskKind)
 DISK_BYTES = 20 * 2**20
 
 _SYSTEM_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
-_KEEPER = """\
+_MOUNTER = """\
 trap "" HUP INT TERM
 place=$1
 shift
@@ -48,7 +48,7 @@ class SmallDisk:
 
     @property
     def free_bytes(self) -> int:
-        """What may still be written."""
+        """Bytes that may still be written."""
         found = os.statvfs(self.path)
         return found.f_bavail * found.f_frsize
 
@@ -85,13 +85,13 @@ def mounted(kind: DiskKind, folder: Path, size: int = DISK_BYTES) -> Iterator[Sm
     else:
         _make_ext4(image, size)
         arguments = ["-t", "ext4", "-o", "loop,noatime", str(image)]
-    keeper = _start_keeper(place, arguments)
+    mounter = _start_mounter(place, arguments)
     image.unlink(missing_ok=True)  # what is mounted keeps it
     try:
         yield SmallDisk(kind, place)
     finally:
-        keeper.communicate(timeout=DEADLINE_S)
-        assert keeper.returncode == 0, f"{place} is still mounted"
+        mounter.communicate(timeout=DEADLINE_S)
+        assert mounter.returncode == 0, f"{place} is still mounted"
         assert not os.path.ismount(place)
 
 
@@ -104,9 +104,9 @@ def _make_ext4(image: Path, size: int) -> None:
     subprocess.run([mkfs, *_MKFS_OPTIONS, str(image)], check=True, capture_output=True)
 
 
-def _start_keeper(place: Path, arguments: list[str]) -> subprocess.Popen[str]:
-    keeper = subprocess.Popen(
-        ["/bin/sh", "-c", _KEEPER, "keeper", str(place), *arguments],
+def _start_mounter(place: Path, arguments: list[str]) -> subprocess.Popen[str]:
+    mounter = subprocess.Popen(
+        ["/bin/sh", "-c", _MOUNTER, "mounter", str(place), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -114,8 +114,8 @@ def _start_keeper(place: Path, arguments: list[str]) -> subprocess.Popen[str]:
         start_new_session=True,
         env={**os.environ, "PATH": _SYSTEM_PATH},
     )
-    assert keeper.stdout is not None
-    if keeper.stdout.readline() != "mounted\n":
-        _, said = keeper.communicate(timeout=DEADLINE_S)
+    assert mounter.stdout is not None
+    if mounter.stdout.readline() != "mounted\n":
+        _, said = mounter.communicate(timeout=DEADLINE_S)
         pytest.skip(f"mounting is not permitted or not possible here: {said.strip()}")
-    return keeper
+    return mounter

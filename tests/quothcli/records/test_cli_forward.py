@@ -87,7 +87,7 @@ def test_records_with_wrong_headers_arrive_without_them(
     """An older log took headers that are no map."""
     good, bad = encode_headers({"n": b"v"}), b"\x81\xa1n\xa5text!"
     with monkeypatch.context() as before, Log.open(readings) as log:
-        before.setattr("quothlog.appending.appender.check_new", lambda _: None)
+        before.setattr("quothlog.appender.check_new", lambda _: None)
         for number in range(6):
             headers = [good, bad if number % 3 == 1 else b"", b""]
             sequence, flags = log.end_ordinal + 1, Flag.ORDINAL | (0 if number else Flag.START)

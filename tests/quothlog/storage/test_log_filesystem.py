@@ -128,7 +128,7 @@ def test_links_are_not_followed(directory: Path, tmp_path: Path) -> None:
 
 @contextmanager
 def no_file_larger_than(size: int) -> Iterator[None]:
-    """What the operating system does to a writer whose file becomes too large: a short write, then EFBIG."""
+    """Limit the size of files, as the system does it: a short write, then EFBIG."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -138,7 +138,7 @@ def no_file_larger_than(size: int) -> Iterator[None]:
 
 
 def test_short_write_of_the_real_disk_leaves_whole_batches(open_log: OpenLog, directory: Path) -> None:
-    """C24: told as `disk_low`, cut back, and writing resumes as soon as there is room."""
+    """Told as `disk_low`, cut back, and writing resumes as soon as there is room."""
     log = open_log()
     told = fill(log, 3, size=1_000)
     size = log.info().bytes

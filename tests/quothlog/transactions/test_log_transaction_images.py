@@ -34,7 +34,7 @@ def batches_of(version: int) -> list[list[list[bytes]]]:
 
 
 def values_of(version: int) -> list[bytes]:
-    """What readers see of a version."""
+    """Read the records of a version."""
     return [value for part in batches_of(version) for values in part for value in values]
 
 
@@ -125,7 +125,7 @@ class Life:
             assert salvaged(log)[-1].value == b"goes on"
 
     def check_version(self, loader: Loader, version: int, found: dict[bytes, int]) -> None:
-        """It is there whole, with the pointers that were told, or not at all."""
+        """A transaction is there whole, with the acknowledged pointers, or not at all."""
         wanted = values_of(version)
         there = [found[value] for value in wanted if value in found]
         state = "unknown"

@@ -59,7 +59,7 @@ def test_parts_follow_each_other_in_the_order_in_which_they_are_named(
     before = fill(log, 3)
     loader = Loader(log)
     parts = stage_all(loader)
-    loader.stage(1, 2, [[b"by somebody who died"]], attempt=8)
+    loader.stage(1, 2, [[b"by a task that died"]], attempt=8)
     assert values(log) == [record.value for record in before]
     told = loader.publish(1, parts[::-1])
     log.append(b"after")
@@ -91,7 +91,6 @@ def _cursors(log: Log) -> Iterator[int]:
 
 
 def test_a_small_transaction_is_no_segment_of_its_own(open_log: OpenLog, directory: Path) -> None:
-    """So a stream of them does not fill the directory."""
     log = open_log(options=SMALL)
     loader = Loader(log)
     for version in range(20):
@@ -114,7 +113,6 @@ def test_a_large_one_has_segments_of_the_usual_size(open_log: OpenLog, directory
 
 
 def test_one_batch_of_any_size_is_a_transaction(open_log: OpenLog) -> None:
-    """It need not be smaller than a segment."""
     log = open_log(options=LARGE)
     loader = Loader(log)
     loader.publish(1, [loader.stage(1, 0, [[b"x" * 50_000]])])
@@ -138,14 +136,14 @@ def test_one_with_more_records_than_a_segment_may_have_is_cut(open_log: OpenLog,
 def test_nothing_is_seen_before_it_is_synced_and_nobody_appends_meanwhile(
     open_log: OpenLog, options: LogOptions
 ) -> None:
-    """Others are told to wait; what they had appended is seen as ever."""
+    """Other appends have to wait; what they had appended before is visible."""
     log = open_log(options=options)
     loader = Loader(log)
     log.append(b"before")
     outcome = loader.own.publish(loader.id, 1, stage_all(loader))
     if isinstance(outcome, Commit):
         outcome.prepare()
-        log.append(b"beside it")  # the long part holds up nobody
+        log.append(b"beside it")  # the long part delays no other request
         loader.own.place(outcome)
     seen = values(log)
     assert seen in ([b"before"], [b"before", b"beside it"])
@@ -228,7 +226,6 @@ def _place(told: object) -> tuple[int, int, int]:
 
 
 def test_the_last_versions_of_an_application_are_known(open_log: OpenLog) -> None:
-    """Those before them are refused, never stored again."""
     log = open_log()
     loader = Loader(log)
     told = [
@@ -371,7 +368,7 @@ def test_what_is_staged_survives_the_process(
 def test_after_a_loss_of_power_staged_bytes_are_verified(
     open_log: OpenLog, clock: ManualClock, directory: Path
 ) -> None:
-    """What does not check is missing, with all that follows it, and publishing says so."""
+    """Batches that do not check are missing, with all that follows them, and publishing says so."""
     log = open_log()
     loader = Loader(log)
     parts = stage_all(loader)
@@ -403,7 +400,6 @@ def test_an_attempt_whose_first_file_is_gone_is_not_there(open_log: OpenLog, dir
 
 
 def test_publishing_nothing_removes_what_is_staged(open_log: OpenLog, directory: Path) -> None:
-    """It is not remembered either."""
     loader = Loader(open_log())
     stage_all(loader)
     assert loader.own.publish(loader.id, 1, []) is None
@@ -428,7 +424,6 @@ def test_abort_removes_what_is_staged(open_log: OpenLog, directory: Path, restar
 
 
 def test_staged_bytes_are_bounded(open_log: OpenLog) -> None:
-    """What was staged stays, and publishing makes room."""
     raw = staged([b"x" * 1_000], 1)
     log = open_log(options=LogOptions(staged_bytes_max=3 * len(raw)))
     loader = Loader(log)
@@ -443,7 +438,7 @@ def test_staged_bytes_are_bounded(open_log: OpenLog) -> None:
 def test_what_nobody_adds_to_expires(
     open_log: OpenLog, directory: Path, clock: ManualClock, restart: bool
 ) -> None:
-    """`staged_max_age` after the last batch; what somebody adds to stays."""
+    """`staged_max_age` after the last batch; what is added to stays."""
     log = open_log()
     loader = Loader(log)
     assert loader.own.due() is None
@@ -468,7 +463,7 @@ def test_what_nobody_adds_to_expires(
 def test_a_stranger_s_staged_files_are_no_part_of_this_log(
     open_log: OpenLog, directory: Path, tmp_path: Path
 ) -> None:
-    """They were copied here: their batches bear another log's id, or none."""
+    """Copied files have batches with another log's id, or none."""
     other = Loader(open_log(tmp_path / "other"))
     part = other.stage(1, 0, PARTS[0])
     log = open_log()
@@ -550,7 +545,7 @@ def drained(reader: Reader) -> list[bytes]:
 def test_a_reader_never_sees_a_part(
     tmp_path: Path, clock: ManualClock, options: LogOptions, rng: random.Random
 ) -> None:
-    """Wherever publishing breaks off: nothing, or all of it, and nothing is told to be missing."""
+    """Wherever publishing breaks off: nothing, or all of it, and nothing is reported as missing."""
     fates = set()
     for nth in range(1, 200):
         directory = tmp_path / f"{nth}"
@@ -590,7 +585,7 @@ def test_a_reader_never_sees_a_part(
 def test_a_backup_has_it_whole_and_knows_it(
     open_log: OpenLog, directory: Path, tmp_path: Path, options: LogOptions
 ) -> None:
-    """What is staged stays behind; publishing it again where it was restored is recognised."""
+    """Staged batches are not in a backup; publishing again after a restore is recognised."""
     log = open_log(options=options)
     loader = Loader(log)
     log.append(b"before")
@@ -632,9 +627,8 @@ def test_a_repair_leaves_what_is_whole_and_what_is_staged(
 
 
 def test_a_plan_that_does_not_check_is_told(open_log: OpenLog, directory: Path) -> None:
-    """Nobody guesses which files it named: whoever moves it away gives the transaction up."""
     open_log().close()
-    (directory / "publication.plan").write_text("nobody knows\n")
+    (directory / "publication.plan").write_text("no plan\n")
     with refused("damaged"):
         open_log()
     (directory / "publication.plan").unlink()

@@ -1,4 +1,4 @@
-"""Which applications a log remembers when there are many."""
+"""The transaction table, when there are many applications."""
 
 from __future__ import annotations
 

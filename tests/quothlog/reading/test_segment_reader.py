@@ -1,4 +1,4 @@
-"""Extracts: whoever reads on from where somebody stopped gets what he would have got by looking for it."""
+"""Extracts: a reader that goes on gets what a search from the beginning would give."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def grown(log: Log, rng: random.Random, batches: int) -> list[int]:
 
 
 def view_of(log: Log, after: int) -> SegmentView:
-    """What a read of that cursor looks at."""
+    """Return the view for a read from a cursor."""
     found = log.lookup(after)
     assert found is not None
     return found.view or found.segment.view()
@@ -56,7 +56,7 @@ def searched(log: Log, after: int, records_max: int, bytes_max: int) -> Extract 
 def test_reading_on_gives_what_searching_gives(
     directory: Path, clock: ManualClock, rng: random.Random, damaged: bool, size_limit: int
 ) -> None:
-    """C17, C29: the same batches, whatever their sizes, limits and damage."""
+    """The same batches, whatever their sizes, limits and damage."""
     options = LogOptions(size_limit=size_limit)
     with Log.open(directory, clock=clock, options=options) as log:
         cursors = [one for one in grown(log, rng, 300) if one < log.newest]
@@ -84,7 +84,6 @@ def test_reading_on_gives_what_searching_gives(
 
 
 def test_what_is_not_in_memory_is_not_at_hand(directory: Path, clock: ManualClock) -> None:
-    """C29: it is once it has been read; and only for somebody who reads on."""
     with Log.open(directory, clock=clock) as log:
         cursors = [log.append([b"x" * 100] * 100).last for _ in range(100)]
         log.roll()
@@ -117,7 +116,7 @@ def test_what_is_not_in_memory_is_not_at_hand(directory: Path, clock: ManualCloc
 
 
 def test_extract_keeps_little_more_in_memory_than_it_holds(open_log: OpenLog) -> None:
-    """C29: replies wait for slow consumers, and are counted by what they hold."""
+    """Replies wait for slow consumers, and are counted by what they hold."""
     with open_log() as log:
         cursors = [0]
         for size in (100, 900_000, 100, 400_000, 100, 100):
@@ -133,7 +132,7 @@ def test_extract_keeps_little_more_in_memory_than_it_holds(open_log: OpenLog) ->
 
 
 def test_what_is_at_hand_is_small(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C29: where larger batches follow than one would think, it is left to whoever may wait."""
+    """A reader thread reads batches that are larger than estimated."""
     with open_log() as log:
         for _ in range(300):
             log.append([b"small"])
@@ -180,7 +179,7 @@ def test_a_reader_at_the_end_goes_on_when_there_is_more(open_log: OpenLog) -> No
 
 
 def test_records_that_are_larger_than_those_before_them_come_as_asked(open_log: OpenLog) -> None:
-    """How many bytes they take is guessed from those before, and read again where that was too little."""
+    """Their size is estimated from those before, and they are read again if that was too little."""
     log = open_log()
     after = log.append([b"x"] * 20_000).last
     for _ in range(200):

@@ -37,7 +37,7 @@ def told(open_log: OpenLog) -> list[Record]:
 
 
 def whole(directory: Path) -> bool:
-    """Do all bytes of all segments check, and all sealed ones have an index?"""
+    """Return True if all bytes of all segments check, and all sealed ones have an index."""
     found = list(summaries(directory))
     checks = not any(damage.end > damage.start for one in found for damage in one.damages)
     return checks and all(one.indexed or not one.sealed for one in found)
@@ -49,13 +49,13 @@ def mend(directory: Path, **options: Any) -> list[Mended]:
 
 
 def read(directory: Path) -> list[Record]:
-    """What a reader gets who steps over damage."""
+    """Read a log as a reader does that steps over damage."""
     with Log.open(directory, log_id=LOG_ID, clock=ManualClock(START + HOUR)) as log:
         return salvaged(log)
 
 
 def missing(found: Summary) -> list[tuple[int, int]]:
-    """What is missing in a segment: (ordinal, records)."""
+    """Return the gaps of a segment as (ordinal, records)."""
     return [(one.ordinal, one.records) for one in found.damages]
 
 
@@ -312,7 +312,7 @@ def test_failing_disk_costs_nothing(
 def test_segments_of_several_logs_are_not_told_apart_by_guessing(
     told: list[Record], directory: Path, tmp_path: Path
 ) -> None:
-    """An embedded log whose newest file is another one's: nothing is done until somebody says which it is."""
+    """An embedded log whose newest file is another one's: nothing is done until the log is named."""
     with Log.open(tmp_path / "other", log_id=99) as other:
         other.append(b"x")
     (stranger,) = segments(tmp_path / "other")

@@ -1,5 +1,4 @@
-"""What is told of a transaction while nobody knows yet whether it is stored, and what is known of it later
-where less than the whole log is there."""
+"""Transactions of which it is not known yet whether they are stored, and logs with a part of one."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def placed(loader: Loader, parts: list[StagedPart]) -> Commit | None:
 
 @sizes
 def test_nobody_is_told_that_it_is_stored_before_it_is(open_log: OpenLog, options: LogOptions) -> None:
-    """Who asks, stages or aborts meanwhile has to wait; other transactions may be staged."""
+    """Queries, stages and aborts of it have to wait; other transactions may be staged."""
     log = open_log(options=options)
     loader = Loader(log)
     publication = placed(loader, stage_all(loader))
@@ -235,7 +234,6 @@ def test_others_are_known_behind_a_large_transaction(
 def test_a_log_up_to_a_moment_before_it_does_not_know_it(
     open_log: OpenLog, directory: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
-    """Or who published it once more would be told that it is there."""
     log = open_log(options=LARGE)
     log.append(b"before")
     loader = Loader(log)

@@ -1,4 +1,4 @@
-"""What readers may see: never a pointer that a loss of power could make the log give out again."""
+"""Visible records: never a pointer that a loss of power could make the log allocate again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kit.clocks import MINUTE, SECOND, START, ManualClock
 from kit.disk.logs import encoded, put, values
 from quothlog import Log, LogOptions
-from quothlog.appending.pointer_allocator import HORIZON_US
+from quothlog.file_format import HORIZON_US
 
 OpenLog = Callable[..., Log]
 
@@ -26,7 +26,6 @@ def pointers(log: Log) -> list[int]:
 def test_records_within_ten_seconds_of_the_synced_ones_are_seen_at_once(
     open_log: OpenLog, clock: ManualClock
 ) -> None:
-    """C25: what is written is visible without a sync, up to the very microsecond."""
     clock.tick = 0
     log = open_log()
     for moment in (START, START + SECOND, START + HORIZON_US - 1):
@@ -53,7 +52,7 @@ def test_records_beyond_ten_seconds_wait_for_the_sync(open_log: OpenLog, clock: 
 
 
 def test_burst_that_borrows_more_than_ten_seconds_waits(open_log: OpenLog, clock: ManualClock) -> None:
-    """C4: more than one record a microsecond, for long."""
+    """More than one record a microsecond, for long."""
     clock.tick = 0
     log = open_log(options=LogOptions(size_limit=2**30))
     raw = encoded([b""] * 100_000)
@@ -117,7 +116,7 @@ def test_opening_after_a_crash_shows_everything_that_is_there(open_log: OpenLog,
 
 
 def test_synced_reads_show_synced_records_only(open_log: OpenLog) -> None:
-    """Decision 6: readers of a `synced` topic see only what survives a loss of power."""
+    """Readers of a `synced` topic see only what survives a loss of power."""
     log = open_log(options=SYNCED)
     first = written(log, 3)
     assert (values(log), log.newest, log.end_ordinal) == ([], 0, 0)
@@ -149,7 +148,7 @@ def test_unsynced_amounts_are_told(open_log: OpenLog) -> None:
 
 
 def test_embedded_append_waits_for_the_sync_itself(open_log: OpenLog, clock: ManualClock) -> None:
-    """Decision 5: who appends record by record finds every record at once, however rarely they come."""
+    """A program that appends record by record finds every record at once, however rarely they come."""
     log = open_log()
     for i in range(4):
         log.append(b"%d" % i)

@@ -1,8 +1,8 @@
 """A disk that fails, at each operation in turn: nothing refused is stored, nothing acknowledged is lost.
 
-One story is told again and again, with a different operation of the disk failing each time: a dense producer
-appends through rolls, syncs, retention, a clean end and a new start. Whoever is refused tries again, after a
-new start if the log says so. In the end every batch is there once, in order.
+One story runs again and again, with a different operation of the disk failing each time: a dense producer
+appends through rolls, syncs, retention, a clean end and a new start. A refused request is tried again, after
+a new start if the log says so. In the end every batch is there once, in order.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Story:
         self.log = self.open()
 
     def attempt(self, act: Callable[[], object]) -> None:
-        """Do something that syncs and may fail, and see that failing has done nothing."""
+        """Try an act that syncs; a failure must have changed nothing."""
         try:
             act()
             self.synced = len(self.stored)
@@ -73,7 +73,7 @@ class Story:
             self.refused(problem)
 
     def refused(self, problem: QuothError) -> None:
-        """What a refusal means, and what is done about it."""
+        """Check the log after a refusal, and heal the disk."""
         self.refusals.append(problem.code)
         assert values(self.log) == self.stored, "visible, although it was refused"
         if problem.code == "storage_failed":
@@ -147,7 +147,7 @@ class Story:
 
 @pytest.fixture
 def counts(tmp_path: Path) -> dict[Kind, int]:
-    """How many operations of each kind the story takes when nothing fails."""
+    """Count the operations of each kind that the story takes when nothing fails."""
     disk = FaultyDisk()
     story = Story(tmp_path / "undisturbed", ManualClock(tick=1_000), disk)
     story.tell()
@@ -160,7 +160,7 @@ def counts(tmp_path: Path) -> dict[Kind, int]:
 @pytest.mark.parametrize("problem", [errno.EIO, *FULL], ids=errno.errorcode.get)
 @pytest.mark.parametrize("kind", ["write", "sync", "create", "rename", "sync_directory"])
 def test_each_operation_fails_once(tmp_path: Path, counts: dict[Kind, int], kind: Kind, problem: int) -> None:
-    """C24: EIO stops the writing until the next start, a full disk until there is room again."""
+    """EIO stops the writing until the next start, a full disk until there is room again."""
     refusals: set[str] = set()
     for nth in range(1, counts[kind] + 1):
         disk = FaultyDisk(syncs=False)
@@ -183,7 +183,6 @@ def test_each_operation_fails_once(tmp_path: Path, counts: dict[Kind, int], kind
 
 
 def test_each_file_is_refused_once_for_want_of_descriptors(tmp_path: Path, counts: dict[Kind, int]) -> None:
-    """C63: it passes, so nothing but the request that needed it is refused."""
     refusals: set[str] = set()
     for nth in range(1, counts["create"] + 1):
         disk = FaultyDisk(syncs=False)
@@ -199,7 +198,7 @@ def test_each_file_is_refused_once_for_want_of_descriptors(tmp_path: Path, count
 def test_each_write_fails_together_with_the_cutting_back(
     tmp_path: Path, counts: dict[Kind, int], problem: int
 ) -> None:
-    """C24: a write that cannot be undone stops the writing, whatever the reason."""
+    """A write that cannot be undone stops the writing, whatever the reason."""
     for nth in range(1, counts["write"] + 1):
         for written in (0, 1, 70):
             disk = FaultyDisk(syncs=False)
@@ -211,7 +210,7 @@ def test_each_write_fails_together_with_the_cutting_back(
 
 
 def told_until_it_dies(directory: Path, clock: ManualClock, disk: FaultyDisk) -> tuple[list[bytes], int, int]:
-    """What was acknowledged by then, how much of it was synced, and the newest pointer that was seen."""
+    """Return the acknowledged values, how many of them were synced, and the newest pointer that was seen."""
     story = None
     try:
         story = Story(directory, clock, disk)
@@ -222,7 +221,7 @@ def told_until_it_dies(directory: Path, clock: ManualClock, disk: FaultyDisk) ->
 
 
 def test_process_dies_at_each_change_of_the_disk(tmp_path: Path, counts: dict[Kind, int]) -> None:
-    """C32: whatever was acknowledged is there, the rest wholly or not at all, and the start succeeds."""
+    """Acknowledged batches are there, the others wholly or not at all, and the start succeeds."""
     for nth in range(1, sum(counts.values()) + 1):
         for written in (0, 50, 90):
             directory = tmp_path / f"{nth}.{written}"
@@ -246,7 +245,7 @@ def test_process_dies_at_each_change_of_the_disk(tmp_path: Path, counts: dict[Ki
 
 
 def test_power_fails_at_each_change_of_the_disk(tmp_path: Path, counts: dict[Kind, int]) -> None:
-    """C32: what was synced is there, no batch in part, and no pointer that anyone saw is given out again."""
+    """Synced batches are there, none in part, and no pointer that was seen is allocated again."""
     for nth in range(1, sum(counts.values()) + 1):
         for seed in range(4):
             directory = tmp_path / f"{nth}.{seed}"
@@ -272,7 +271,7 @@ def test_power_fails_at_each_change_of_the_disk(tmp_path: Path, counts: dict[Kin
 
 
 def test_full_disk_is_told_with_need_and_have_and_writing_resumes_by_itself(open_log: OpenLog) -> None:
-    """Decision 6: `disk_low` from `disk_free_min` on; reads go on."""
+    """`disk_low` from `disk_free_min` on; reads go on."""
     disk = FaultyDisk()
     disk.free = 10_000
     log = open_log(filesystem=disk, options=LogOptions(disk_free_min=9_000))
@@ -293,7 +292,7 @@ def test_full_disk_is_told_with_need_and_have_and_writing_resumes_by_itself(open
 
 
 def test_batches_of_one_burst_share_the_fate_of_their_write(open_log: OpenLog) -> None:
-    """C24: none of what waited for a failed write is stored; what comes after it may be."""
+    """None of what waited for a failed write is stored; what comes after it may be."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
     disk.fail("write", problem=errno.ENOSPC, written=100)
@@ -359,7 +358,7 @@ def test_index_that_cannot_be_written_costs_no_data(open_log: OpenLog, directory
 
 
 def test_failed_sync_is_never_followed_by_one_that_seems_to_succeed(open_log: OpenLog) -> None:
-    """C24: after a failed fsync the next one would return at once and mean nothing."""
+    """After a failed fsync the next one would return at once and mean nothing."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
     fill(log, 2)
@@ -424,7 +423,7 @@ def test_segment_that_cannot_be_removed_is_still_there(open_log: OpenLog, direct
 def test_writing_that_is_broken_off_leaves_a_log_that_says_so(
     open_log: OpenLog, clock: ManualClock, kind: Kind
 ) -> None:
-    """Ctrl-C within an append or a roll: nobody knows how far it came, so the next start finds out."""
+    """Ctrl-C within an append or a roll: its progress is unknown, so the next start finds out."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
     put(log, dense(1))
@@ -446,7 +445,7 @@ def test_writing_that_is_broken_off_leaves_a_log_that_says_so(
 
 
 def test_append_broken_off_between_two_batches_is_forgotten(open_log: OpenLog) -> None:
-    """What waited for a write that never came is not taken for stored when it is sent again."""
+    """A batch whose write never came is not taken for stored when it is sent again."""
     log = open_log()
 
     class Interrupting(list[bytes]):
@@ -522,7 +521,7 @@ def torn_log(open_log: OpenLog, directory: Path, clock: ManualClock) -> tuple[by
 def test_setting_aside_that_is_broken_off_is_taken_up_again(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
-    """C28: at each step; the bytes are kept once, and the pointer of what they were is not reused."""
+    """At each step; the bytes are kept once, and the pointer of what they were is not reused."""
     torn, pointer = torn_log(open_log, directory, clock)
     disk = FaultyDisk()
     disk.operations.clear()

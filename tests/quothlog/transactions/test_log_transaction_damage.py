@@ -35,7 +35,7 @@ def stage_all(loader: Loader, attempt: int = 7) -> list[StagedPart]:
 
 
 def read_staged(loader: Loader, parts: list[StagedPart]) -> None:
-    """Publish, as far as what is staged is read for that; what goes wrong is raised as it is told."""
+    """Publish, as far as what is staged is read for that; an error is raised with its own code."""
     outcome = loader.own.publish(loader.id, 1, parts)
     if isinstance(outcome, Commit):
         try:
@@ -74,7 +74,7 @@ def test_rotten_bytes_do_not_get_a_checksum_that_says_they_are_sound(
 def test_a_staged_file_that_is_shorter_than_it_was_moves_nothing_in_the_log(
     open_log: OpenLog, directory: Path
 ) -> None:
-    """A batch of which a part is missing would let all that follow it lie where nobody looks for them."""
+    """A batch of which a part is missing would let all that follow it lie where no reader looks for them."""
     log = open_log(options=SMALL)
     loader = Loader(log)
     parts = stage_all(loader)
@@ -125,7 +125,7 @@ def test_what_was_broken_off_does_not_hide_the_next_file(
 
 
 def test_an_opening_lets_nothing_expire_sooner(open_log: OpenLog, clock: ManualClock) -> None:
-    """When a file was begun is all that is known, and batches were added to it for hours."""
+    """Only the time of its beginning is known of a file, and batches were added to it for hours."""
     log = open_log()
     loader = Loader(log)
     loader.stage(1, 0, [[b"1"]])
@@ -176,7 +176,7 @@ def test_staged_files_are_bounded(open_log: OpenLog, monkeypatch: pytest.MonkeyP
 
 
 def test_it_is_published_though_the_log_failed_meanwhile(open_log: OpenLog) -> None:
-    """What others are refused then does not make the log forget what it has just stored."""
+    """Refusing others then does not make the log forget what it has just stored."""
     log = open_log(options=LARGE)
     loader = Loader(log)
     publication = loader.own.publish(loader.id, 1, stage_all(loader))
@@ -194,7 +194,7 @@ def test_it_is_published_though_the_log_failed_meanwhile(open_log: OpenLog) -> N
 def test_without_its_end_it_is_set_aside_behind_a_damaged_header_block_too(
     open_log: OpenLog, directory: Path, tmp_path: Path, others: int
 ) -> None:
-    """A part of it would be there for good, and who publishes it again be told that this is all."""
+    """A part of it would be there for good, and a second publish would be answered with that part."""
     log = open_log(options=SMALL)
     log.append(b"sealed")
     log.roll()

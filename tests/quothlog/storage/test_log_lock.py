@@ -55,7 +55,7 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def in_child(act: Callable[[], object]) -> str:
-    """What an act in a forked child comes to, as a text."""
+    """Run an act in a forked child; returns its outcome as a text."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -73,7 +73,6 @@ def in_child(act: Callable[[], object]) -> str:
 
 
 def test_second_opening_tells_who_owns_it(log: Log, directory: Path) -> None:
-    """A8, C33."""
     with pytest.raises(Conflict) as refusal:
         Log.open(directory)
     assert refusal.value.code == "locked"
@@ -85,7 +84,6 @@ def test_second_opening_tells_who_owns_it(log: Log, directory: Path) -> None:
 def test_another_process_is_refused_and_told_who_owns_it(
     owner: subprocess.Popen[str], directory: Path
 ) -> None:
-    """A8, C33."""
     try:
         with pytest.raises(Conflict) as refusal:
             Log.open(directory)
@@ -96,7 +94,7 @@ def test_another_process_is_refused_and_told_who_owns_it(
 
 
 def test_killed_owner_leaves_nothing_to_clean_up(owner: subprocess.Popen[str], open_log: OpenLog) -> None:
-    """C32: everything written is there, no stale lock, the start succeeds unattended."""
+    """Everything written is there, no stale lock, the start succeeds unattended."""
     owner.send_signal(signal.SIGKILL)
     owner.communicate()
     assert values(open_log()) == [b"from another process"]
@@ -113,7 +111,6 @@ def test_closing_gives_the_directory_free(open_log: OpenLog) -> None:
 
 
 def test_log_that_nobody_holds_any_more_gives_the_directory_free(directory: Path) -> None:
-    """C33: no descriptor is leaked, whoever forgot to close."""
     log = Log.open(directory)
     fill(log, 1)
     del log
@@ -122,7 +119,7 @@ def test_log_that_nobody_holds_any_more_gives_the_directory_free(directory: Path
 
 
 def test_failed_opening_gives_the_directory_free(open_log: OpenLog, directory: Path) -> None:
-    """C33: the lock is dropped if the start fails."""
+    """The lock is dropped if the start fails."""
     log = open_log()
     fill(log, 1)
     log.close()
@@ -134,7 +131,6 @@ def test_failed_opening_gives_the_directory_free(open_log: OpenLog, directory: P
 
 
 def test_opening_and_failing_leaks_no_descriptor(directory: Path) -> None:
-    """C33."""
     with Log.open(directory) as log:
         fill(log, 1)
     (segment,) = directory.glob("*.seg")
@@ -147,7 +143,7 @@ def test_opening_and_failing_leaks_no_descriptor(directory: Path) -> None:
 
 
 def test_forked_child_does_not_keep_the_lock(open_log: OpenLog, directory: Path) -> None:
-    """A8: the child lives on, the owner closes, a third one opens."""
+    """The child lives on, the owner closes, a third one opens."""
     log = open_log()
     fill(log, 1)
     here, there = socket.socketpair()
@@ -197,7 +193,6 @@ def test_programs_started_by_the_owner_do_not_keep_the_lock(open_log: OpenLog) -
 
 
 def test_lock_file_with_anything_in_it_is_no_lock(open_log: OpenLog, directory: Path) -> None:
-    """C32: what counts is the lock of the operating system."""
     directory.mkdir()
     (directory / "lock").write_bytes(b"\xff\x0099999999\n" * 100)
     log = open_log()
@@ -384,7 +379,6 @@ def test_logs_in_one_data_directory_without_a_broker_do_not_exclude_each_other(t
 
 
 def test_a_path_that_leads_out_of_an_owned_directory_is_below_it_no_more(tmp_path: Path) -> None:
-    """What counts is where the directory is, and not how its path is written."""
     own, other = tmp_path / "own", tmp_path / "other"
     own.mkdir()
     lock = DirectoryLock(own)

@@ -9,7 +9,8 @@ import pytest
 from kit.clocks import DAY, HOUR, MINUTE, SECOND, START, ManualClock
 from kit.disk.logs import encoded, fill, outcome_of, put
 from quothlog import Log, LogOptions
-from quothlog.appending.pointer_allocator import HORIZON_US, PointerAllocator
+from quothlog.appender import PointerAllocator
+from quothlog.file_format import HORIZON_US
 from quothwire.errors import Conflict
 from quothwire.pointer import POINTER_MAX
 
@@ -25,7 +26,6 @@ def assert_rising(numbers: list[int]) -> None:
 
 
 def test_pointer_is_its_time(log: Log, clock: ManualClock) -> None:
-    """C2."""
     for moment in (START + 5 * SECOND, START + 5 * SECOND + 1, START + 9 * SECOND):
         clock.set(moment)
         clock.tick = 0
@@ -33,7 +33,7 @@ def test_pointer_is_its_time(log: Log, clock: ManualClock) -> None:
 
 
 def test_clock_may_stand_still(log: Log, clock: ManualClock) -> None:
-    """C4: a burst at one value of the clock is unique, bumped by one."""
+    """A burst at one value of the clock is unique, bumped by one."""
     clock.tick = 0
     clock.set(START + SECOND)
     for i in range(100):
@@ -47,7 +47,7 @@ def test_clock_may_stand_still(log: Log, clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("back", [1, SECOND, HOUR, 400 * DAY, START + HOUR])
 def test_clock_may_step_back(log: Log, clock: ManualClock, back: int) -> None:
-    """C3: putting never fails because of the clock; the steps are counted."""
+    """Putting never fails because of the clock; the steps are counted."""
     clock.tick = 0
     clock.step(SECOND)
     fill(log, 3)
@@ -67,7 +67,7 @@ def test_clock_may_step_back(log: Log, clock: ManualClock, back: int) -> None:
 def test_clock_may_step_back_while_the_log_is_closed(
     open_log: OpenLog, clock: ManualClock, back: int, clean: bool
 ) -> None:
-    """C3: over a restart, after a clean end and without one."""
+    """Over a restart, after a clean end and without one."""
     for i in range(4):
         log = open_log()
         assert log.append(b"x").first > max([0, *pointers(log)[:i]])
@@ -85,7 +85,7 @@ def test_clock_may_step_back_while_the_log_is_closed(
 
 
 def test_clock_may_step_back_over_a_roll(log: Log, clock: ManualClock) -> None:
-    """C16: a segment's name is below all of its pointers, and above those of the one before."""
+    """A segment's name is below all of its pointers, and above those of the one before."""
     fill(log, 2)
     clock.step(-DAY)
     log.roll()
@@ -101,7 +101,7 @@ def test_clock_may_step_back_over_a_roll(log: Log, clock: ManualClock) -> None:
 def test_new_boot_begins_above_everything_that_anyone_may_have_seen(
     open_log: OpenLog, clock: ManualClock
 ) -> None:
-    """C3: another boot id raises the next pointer to the last readable one plus 10 s."""
+    """Another boot id raises the next pointer to the last readable one plus 10 s."""
     clock.tick = 0
     log = open_log()
     log.append([b"x"] * 3)
@@ -130,7 +130,7 @@ def test_same_boot_goes_on_where_it_was(open_log: OpenLog, clock: ManualClock) -
 
 
 def test_boots_without_a_record_never_lead_to_a_second_use(open_log: OpenLog, clock: ManualClock) -> None:
-    """C3: every boot may have given out pointers that the loss of power took, so each adds its 10 s."""
+    """Every boot may have given out pointers that the loss of power took, so each adds its 10 s."""
     clock.tick = 0
     log = open_log()
     newest = log.append(b"x").last
@@ -148,7 +148,7 @@ def test_boots_without_a_record_never_lead_to_a_second_use(open_log: OpenLog, cl
 def test_visible_pointer_lost_with_the_power_is_not_given_out_again(
     open_log: OpenLog, clock: ManualClock
 ) -> None:
-    """C3: many boots, each of which shows records and loses them all."""
+    """Many boots, each of which shows records and loses them all."""
     clock.tick = 0
     log = open_log()
     fill(log, 1)
@@ -170,7 +170,6 @@ def test_visible_pointer_lost_with_the_power_is_not_given_out_again(
 
 
 def test_end_of_the_pointers_is_refused_and_never_wrapped(open_log: OpenLog, clock: ManualClock) -> None:
-    """C6."""
     log = open_log()
     clock.tick = 0
     clock.set(POINTER_MAX - 2)

@@ -1,6 +1,6 @@
 """A disk that fails while transactions are staged and published, at each operation in turn.
 
-Whoever is refused tries again, after a new start if the log says so. In the end each transaction is there
+A refused request is tried again, after a new start if the log says so. In the end each transaction is there
 once, whole, and nothing is left of what was staged.
 """
 
@@ -70,7 +70,7 @@ class Story:
         raise AssertionError("a log that cannot be opened on a disk that is well")
 
     def insist(self, act: Callable[[], Appended | object]) -> object:
-        """Do something until it is done."""
+        """Try an act again until it succeeds."""
         for _ in range(2):
             seen = values(self.log)
             try:

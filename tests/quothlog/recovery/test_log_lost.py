@@ -17,8 +17,8 @@ from kit.disk.damage import flip, truncate, zero
 from kit.disk.doubles import FaultyDisk
 from kit.disk.logs import boundaries, fill, segments, values
 from quothlog import Log, LogOptions, file_format
-from quothlog.appending.pointer_allocator import HORIZON_US
 from quothlog.backup.backup import Archiver
+from quothlog.file_format import HORIZON_US
 from quothlog.recovery import verify
 from quothlog.recovery.repair import repair
 from quothlog.recovery.verify import Damage, Wrong
@@ -217,7 +217,7 @@ def test_the_only_segment_of_an_embedded_log_begins_no_other_log_when_emptied(
 
 
 def test_a_full_disk_keeps_the_proof(directory: Path, clock: ManualClock, told: list[Record]) -> None:
-    """Where there is no room to go on above what is lost, closing the log does not hide it."""
+    """Closing a log that has no room to go on above lost records does not hide the loss."""
     path = segments(directory)[-1]
     truncate(path, boundaries(path, LOG_ID)[2])
     clock.step(-HOUR)
@@ -312,7 +312,7 @@ def test_what_a_process_leaves_that_dies_in_a_roll_is_made_again(open_log: OpenL
 def test_a_segment_with_damage_gets_no_new_footer(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
-    """What is made anew says what the log says: where records are missing, only a repair knows what to do."""
+    """An opening rebuilds nothing where records are missing: that is left to a repair."""
     log = open_log(log_id=LOG_ID, options=LogOptions(count_limit=6))
     fill(log, 6, 2)
     log.discard()

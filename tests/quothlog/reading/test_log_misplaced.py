@@ -1,6 +1,6 @@
 """Batches and files in the wrong place: they cost themselves, and nothing else.
 
-Blocks of a disk that were mixed up, a file that somebody copied, a value that looks like a footer.
+Blocks of a disk that were mixed up, a copied file, a value that looks like a footer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BATCHES = 20
 
 @pytest.fixture(params=["active", "sealed, with its index", "sealed, without it"])
 def stored(request: pytest.FixtureRequest, open_log: OpenLog, directory: Path) -> list[Record]:
-    """The records of `BATCHES` equal batches that lie in one segment, of each kind. Nobody has it open."""
+    """The records of `BATCHES` equal batches that lie in one segment, of each kind. It is not open."""
     log = open_log(log_id=LOG_ID)
     told = fill(log, BATCHES)
     if request.param != "active":
@@ -174,7 +174,7 @@ def test_copy_of_a_segment_under_another_name_gives_nothing_twice(open_log: Open
 
 
 def test_segment_of_a_newer_version_is_not_written_over(open_log: OpenLog, directory: Path) -> None:
-    """It is whole, so it is no damage: this program must not go on as if nothing could be read in it."""
+    """A segment of another version is whole: this program must not go on as if it were damaged."""
     log = open_log()
     fill(log, 2)
     log.close()
@@ -198,7 +198,7 @@ def test_segment_of_a_newer_version_is_not_written_over(open_log: OpenLog, direc
 def test_pointer_behind_two_damaged_batches_is_not_given_out_again(
     open_log: OpenLog, directory: Path, clock: ManualClock
 ) -> None:
-    """Decision 5: also if a value behind them holds an old batch of this very log."""
+    """Also if a value behind them holds an old batch of this very log."""
     log = open_log()
     fill(log, 1)
     path = segments(directory)[0]
@@ -259,7 +259,7 @@ def test_retries_are_known_though_a_header_block_and_an_index_are_lost(
 def test_segment_that_cannot_be_read_takes_no_other_with_it(
     open_log: OpenLog, directory: Path, harm: str
 ) -> None:
-    """C30: not the one before it, whose end it would tell."""
+    """Not the one before it, whose end it would tell."""
     with open_log(options=LogOptions(count_limit=2)) as log:
         told = fill(log, 10)
     third = segments(directory)[2]
@@ -281,7 +281,7 @@ def test_segment_that_cannot_be_read_takes_no_other_with_it(
 
 
 def test_stranger_in_front_of_all_changes_no_count(open_log: OpenLog, directory: Path) -> None:
-    """C7: what was trimmed is no damage, and a trim never removes less than nothing."""
+    """Trimmed records are no damage, and a trim never removes less than nothing."""
     with open_log(options=LogOptions(count_limit=2)) as log:
         told = fill(log, 10)
         log.trim(told[4].pointer)
@@ -299,7 +299,7 @@ def test_stranger_in_front_of_all_changes_no_count(open_log: OpenLog, directory:
 
 
 def test_header_blocks_of_a_long_history_are_not_kept_in_memory(open_log: OpenLog, directory: Path) -> None:
-    """C30: each takes up to 4.5 MiB, for a thousand producers and as many applications."""
+    """Each takes up to 4.5 MiB, for a thousand producers and as many applications."""
     with open_log() as log:
         put(log, *(encoded([b"x"], producer=number + 1, sequence=1) for number in range(900)))
         for _ in range(60):

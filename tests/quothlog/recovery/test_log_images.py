@@ -1,10 +1,10 @@
 """Every disk that a loss of power may leave of one log, opened.
 
 A log lives through all that changes its directory: it begins, rolls, is trimmed, closed and opened again, and
-sets a torn end aside. After every single change of the disk the power fails; each disk that this may leave is
-opened, held against what had been promised by then, and written to. So a sync that is missing anywhere, of a
-file or of a directory, is found. No opening tells a loss of synced records, and nor does looking at
-such a disk before: that would be a false alarm.
+quarantines a torn end. After every single change of the disk the power fails; each disk that this may leave
+is opened, held against what had been promised by then, and written to. So a sync that is missing anywhere, of
+a file or of a directory, is found. No opening tells a loss of synced records, and nor does looking at such a
+disk before: that would be a false alarm.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Life:
         self.synced = len(self.appended)
 
     def append(self, records: int, size: int) -> None:
-        """A batch whose values say their place; whoever reads sees it at once."""
+        """Append a batch whose values say their place; readers see it at once."""
         values = [b"%05d" % (len(self.appended) + i) + b"." * size for i in range(records)]
         self.appended += values
         (told,) = put(self.log, encoded(values))
@@ -148,7 +148,7 @@ def live(life: Life) -> None:
 
 
 def tear(life: Life) -> None:
-    """A process dies in the middle of a write; another one sets aside what is torn, and goes on."""
+    """A process dies in the middle of a write; another one quarantines what is torn, and goes on."""
     life.open()
     life.append(1, 100)
     life.sync()

@@ -55,7 +55,7 @@ STRAYS = [empty, zeros, rubbish, copy_of_another, of_another_log]
 def test_a_stray_file_moves_no_clock(
     open_log: OpenLog, directory: Path, tmp_path: Path, name: str, stray: Callable[[Path, Path], None]
 ) -> None:
-    """It is set aside once; looking at the log without its lock passes over it before that, and names it."""
+    """A stray is quarantined once; before that a reader without the lock passes over it, and names it."""
     with open_log(log_id=LOG_ID, options=LogOptions(count_limit=4)) as log:
         told = fill(log, 5, 2)
     stray(directory / name, directory)
@@ -83,7 +83,6 @@ def test_a_stray_file_moves_no_clock(
 def test_a_reader_beside_the_writer_passes_over_it(
     open_log: OpenLog, directory: Path, stray: Callable[[Path, Path], None]
 ) -> None:
-    """Which grows in the segment before it all the while."""
     log = open_log(log_id=LOG_ID)
     told = fill(log, 2)
     with Reader(directory) as reader:
@@ -173,7 +172,7 @@ def test_a_segment_whose_header_block_rots_is_no_stray(
 def test_only_a_name_far_ahead_of_the_clock_and_of_the_log_is_that_of_a_stray(
     open_log: OpenLog, directory: Path, days: float, stray: Callable[[Path, Path], None]
 ) -> None:
-    """Where nothing tells a stray from a rotted segment, the damage is reported and not removed."""
+    """A file that may be a stray or a rotted segment is reported and not removed."""
     now = time.time_ns() // 1000
     clock = ManualClock(now - 400 * DAY)
     with open_log(log_id=LOG_ID, clock=clock) as log:

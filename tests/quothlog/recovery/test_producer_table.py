@@ -1,4 +1,4 @@
-"""What a topic knows of producers and applications goes to the disk at each roll: all of it, and at once.
+"""The producer table with as much as a topic may know: each roll writes all of it, and quickly.
 
 Read with ``-s``, the last test tells how long a roll and an opening take with a full registry and with none.
 """
@@ -55,7 +55,7 @@ def full(table: ProducerTable, newest: int) -> None:
 
 
 def steps_of(work: Callable[[], object]) -> int:
-    """How many steps the interpreter takes for some work: what C does in one step counts as one."""
+    """Count the steps that the interpreter takes for some work; a call into C counts as one."""
     steps = 0
 
     def look(frame: FrameType, event: str, _: Any) -> Any:
@@ -74,7 +74,6 @@ def steps_of(work: Callable[[], object]) -> int:
 
 
 def test_a_roll_encodes_nothing_of_what_is_known(open_log: OpenLog, tmp_path: Path) -> None:
-    """It takes as many steps for 64 results of each producer as for one."""
     steps = []
     for results in (1, RESULTS_MAX):
         log = open_log(tmp_path / f"{results} results")
@@ -140,7 +139,6 @@ def test_a_table_that_is_none_is_damaged() -> None:
 def test_a_roll_waits_for_what_was_appended_and_for_the_next_segment_and_for_nothing_else(
     open_log: OpenLog,
 ) -> None:
-    """Not for the index, which holds as much and is needed by nobody."""
     disk = FaultyDisk()
     log = open_log(filesystem=disk)
     log.append(b"x")

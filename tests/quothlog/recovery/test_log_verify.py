@@ -26,14 +26,14 @@ OpenLog = Callable[..., Log]
 
 
 def seen(directory: Path, after: int = 0) -> list[Record]:
-    """The records that are told, with nothing wrong between them."""
+    """Return the records that `verify` yields, which must find nothing wrong."""
     found = list(records(directory, after))
     assert all(isinstance(one, Record) for one in found), found
     return [one for one in found if isinstance(one, Record)]
 
 
 def split(directory: Path, after: int = 0) -> tuple[list[Record], list[Damage], list[Unfinished]]:
-    """What is told, sorted by its kind."""
+    """Sort what `verify` yields by its kind."""
     found = list(records(directory, after))
     return (
         [one for one in found if isinstance(one, Record)],
@@ -264,7 +264,7 @@ def test_a_segment_of_another_log(told: list[Record], directory: Path, tmp_path:
 def test_headers_that_are_none(log: Log, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A producer could write anything there once: its records come with what it wrote, and are no damage."""
     good = encode_headers({"a": b"1"})
-    monkeypatch.setattr("quothlog.appending.appender.check_new", lambda _: None)
+    monkeypatch.setattr("quothlog.appender.check_new", lambda _: None)
     put(log, batch.encode([b"x", b"y", b"z"], headers=[good, b"\xc1", good]))
     found, damages, _ = split(directory)
     assert [(one.value, one.headers) for one in found] == [
@@ -277,7 +277,7 @@ def test_headers_that_are_none(log: Log, directory: Path, monkeypatch: pytest.Mo
 
 
 def test_after_a_recovery(open_log: OpenLog, directory: Path) -> None:
-    """What a start sets aside is not the log's any more, and the segment before the new one has no footer."""
+    """A quarantined end is not the log's any more, and the segment before the new one has no footer."""
     with open_log() as log:
         told = fill(log, 3, 2)
     path = segments(directory)[-1]
@@ -295,7 +295,7 @@ def test_after_a_recovery(open_log: OpenLog, directory: Path) -> None:
 
 @pytest.mark.parametrize("trims", [False, True])
 def test_beside_an_owner_who_writes(open_log: OpenLog, directory: Path, trims: bool) -> None:
-    """What is told is always whole and in order, however the looking and the writing interleave.
+    """The report is always whole and in order, however reading and writing interleave.
 
     Without trims nothing is missing; with them segments may go between the listing and the opening.
     """

@@ -180,7 +180,6 @@ def test_large_batches_beside_small_ones_do_not_take_more_parts_than_asked_for(o
 
 @pytest.mark.parametrize("parts", range(1, 20))
 def test_few_parts_are_alike_wherever_segments_end(open_log: OpenLog, directory: Path, parts: int) -> None:
-    """Whoever works on several at once is done when the largest one is."""
     log = open_log(options=LogOptions(size_limit=10_000))
     for _ in range(400):
         put(log, encoded([bytes(10)] * 10))
@@ -309,7 +308,6 @@ def test_what_retention_removes_meanwhile_is_answered_for_what_is_left(open_log:
 
 
 def test_a_survey_stays_what_it_was(open_log: OpenLog) -> None:
-    """Whatever is written, sealed and removed afterwards."""
     log = open_log()
     told = fill(log, 5)
     survey = log.survey(0)

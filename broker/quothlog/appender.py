@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quothlog.active_segment import ActiveSegment, begin_segment
-from quothlog.appending.pointer_allocator import HORIZON_US, PointerAllocator
-from quothlog.file_format import Block, Position
+from quothlog.file_format import HORIZON_US, Block, Position
 from quothlog.recovery.recovery import OpenedDirectory
 from quothlog.retention import LogOptions, roll_size
 from quothlog.storage.clock import Clock
@@ -31,6 +30,10 @@ from quothwire import batch
 from quothwire.batch import HEADER_BYTES, Header
 from quothwire.errors import QuothError, error
 from quothwire.ingest import check_new, check_published
+from quothwire.pointer import POINTER_MAX
+
+AHEAD_US = 60_000_000
+"""Pointers are times. If one is further ahead of the clock than this, a clock was wrong once, or is."""
 
 
 @dataclass(slots=True)
@@ -66,6 +69,35 @@ class WriteGroup:
         """The places of the waiting batches among the outcomes."""
         self.records = 0
         self.bytes = 0
+
+
+class PointerAllocator:
+    """Allocates base = max(now, last + 1), and counts how often the clock steps back."""
+
+    __slots__ = ("_clock", "_latest_now", "clock_steps", "last", "step_us")
+
+    def __init__(self, clock: Clock, last: int) -> None:
+        self._clock = clock
+        self._latest_now = 0
+        self.last = last
+        self.clock_steps = 0
+        self.step_us = 0
+
+    def take(self, records: int, now: int) -> int:
+        """Return the base pointer for a batch. Raises `Conflict` ``pointers_exhausted``; never wraps."""
+        if now < self._latest_now:
+            self.clock_steps += 1
+            self.step_us = max(self.step_us, self._latest_now - now)
+        self._latest_now = now
+        base = max(now, self.last + 1)
+        if base + records - 1 > POINTER_MAX:
+            raise error("pointers_exhausted", f"{records} records from pointer {base}")
+        self.last = base + records - 1
+        return base
+
+    def gauges(self) -> dict[str, int]:
+        """Return the largest step back of the clock, and how far the last pointer is ahead of it now."""
+        return {"clock_step_us": self.step_us, "borrowed_us": max(0, self.last - self._clock.now())}
 
 
 class Appender:
@@ -236,12 +268,14 @@ class Appender:
             old.log_id, self.pointers.last + 1, old.end.pointer, old.end.ordinal, old.chain,
             self.clock.boot_id(), producers,
         )  # fmt: skip
-        with self.write_failure:
-            try:
-                self._go_on_in(begin_segment(self.filesystem, self.directory, block))
-            except OSError as problem:
-                raise self.as_error(problem, block.size) from problem
+        try:
+            self._begin_next(block)
             self._sealed.append(old.seal(producers, self.active.floor))
+        except (OSError, QuothError):
+            raise
+        except BaseException:
+            self.write_failure.interrupt()
+            raise
         self.rolls += 1
         self._show()
 
@@ -311,6 +345,12 @@ class Appender:
             self.pointers.last = max(self.pointers.last, self.active.floor - 1)
             self._show()
 
+    def _begin_next(self, block: Block) -> None:
+        try:
+            self._go_on_in(begin_segment(self.filesystem, self.directory, block))
+        except OSError as problem:
+            raise self.as_error(problem, block.size) from problem
+
     def _go_on_in(self, active: ActiveSegment) -> None:
         self.active, self.synced = active, active.end
         self._roll_size = roll_size(self.options, active)
@@ -341,13 +381,15 @@ class Appender:
         try:
             if needed > group.bytes and self.filesystem.free_bytes(self.directory) < needed:
                 need_room(self.filesystem, self.directory, needed)
-            with self.write_failure:
-                self.active.append(group.waiting)
+            self.active.append(group.waiting)
         except (OSError, QuothError) as problem:
             self._producers.undo()
             refused = self.as_error(problem, group.bytes)
             for row in group.rows:
                 group.outcomes[row] = refused
+        except BaseException:
+            self.write_failure.interrupt()
+            raise
         else:
             self._producers.commit()
             self._show()

@@ -1,4 +1,4 @@
-"""Opening after a crash: every whole batch is there, nothing else is, and what did not check is set aside.
+"""Opening after a crash: every whole batch is there, nothing else is, and what did not check is quarantined.
 
 The wreck of a log with several segments and a tail of several batches is damaged in every way, at every byte
 of the tail. The clock stands still all the while, so a pointer that came a second time would be noticed.
@@ -22,8 +22,7 @@ from kit.disk.logs import boundaries, copy, encoded, fill, outcome_of, put, salv
 from kit.machine.processes import peak_of
 from kit.scale import some
 from quothlog import Log, LogOptions, file_format
-from quothlog.appending.pointer_allocator import HORIZON_US
-from quothlog.file_format import Block
+from quothlog.file_format import HORIZON_US, Block
 from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import batch
 from quothwire.errors import Conflict, Damaged
@@ -39,7 +38,7 @@ TAIL = 4
 
 @dataclass
 class Wreck:
-    """What a crash left of a log, and copies of it to be damaged."""
+    """A log as a crash left it, and copies of it to be damaged."""
 
     directory: Path
     clock: ManualClock
@@ -120,7 +119,7 @@ def torn_files(directory: Path) -> dict[str, bytes]:
 
 
 def assert_goes_on(wreck: Wreck, log: Log, expected: list[Record], seen: list[Record]) -> None:
-    """These records are there, and no pointer that anybody saw is given out again, now or after a restart."""
+    """Check that these records are there, and that no pointer that was seen is allocated again."""
     assert salvaged(log) == expected
     appended = log.append([b"goes", b"on"])
     assert appended.first > max(record.pointer for record in seen)
@@ -147,7 +146,7 @@ def test_undamaged_wreck_opens_without_a_finding(wreck: Wreck) -> None:
 
 
 def test_tail_cut_at_any_byte(wreck: Wreck, rng: random.Random) -> None:
-    """C28, 2.4 torn data: the whole batches are there, the torn bytes stand in a file of their own."""
+    """The whole batches are there, the torn bytes stand in a file of their own."""
     data, offsets = wreck.tail, wreck.offsets
     for cut in some(range(offsets[0], offsets[-1]), rng, 2):
         log = wreck.open(wreck.with_tail(data[:cut]))
@@ -165,7 +164,7 @@ def test_tail_cut_at_any_byte(wreck: Wreck, rng: random.Random) -> None:
 
 
 def test_last_segment_cut_inside_its_header_block(wreck: Wreck) -> None:
-    """C28: the log goes on behind the segments before it, ordinals included."""
+    """The log goes on behind the segments before it, ordinals included."""
     data = wreck.tail
     for cut in (1, 8, 50, 95, 96, wreck.offsets[0] - 1):  # an empty file is a stray
         log = wreck.open(wreck.with_tail(data[:cut]))
@@ -178,7 +177,7 @@ def test_last_segment_cut_inside_its_header_block(wreck: Wreck) -> None:
 
 @pytest.mark.parametrize("flip", [0x01, 0xFF])
 def test_any_byte_of_the_tail_changed(wreck: Wreck, rng: random.Random, flip: int) -> None:
-    """C28, C29: intact batches are all there; damage is stepped over and told, and never a wrong record."""
+    """Intact batches are all there; damage is stepped over and told, and never a wrong record."""
     data, offsets = wreck.tail, wreck.offsets
     for lost in range(TAIL):
         start, end = offsets[lost], offsets[lost + 1]
@@ -195,7 +194,7 @@ def test_any_byte_of_the_tail_changed(wreck: Wreck, rng: random.Random, flip: in
 
 
 def test_reader_is_told_where_to_go_on_behind_damage(wreck: Wreck) -> None:
-    """C29: an error with its place, and the reader may go on."""
+    """An error with its place, and the reader may go on."""
     data = bytearray(wreck.tail)
     data[wreck.offsets[2] - 1] ^= 1
     log = wreck.open(wreck.with_tail(bytes(data)))
@@ -211,7 +210,7 @@ def test_reader_is_told_where_to_go_on_behind_damage(wreck: Wreck) -> None:
 
 
 def test_reader_is_told_how_much_is_damaged(wreck: Wreck) -> None:
-    """C7, C29: what is missing in front of an extract, apart from what retention removed."""
+    """Damaged records before an extract are counted apart from removed ones."""
     data = bytearray(wreck.tail)
     data[wreck.offsets[1] + 9] ^= 1
     log = wreck.open(wreck.with_tail(bytes(data)))
@@ -263,7 +262,7 @@ def restamped(wreck: Wreck, log_id: int, later: int, ordinal: int | None = None)
 
 @pytest.mark.parametrize("more", TAILS.values(), ids=TAILS)
 def test_what_is_no_next_batch_is_quarantined(wreck: Wreck, more: Callable[[Wreck], bytes]) -> None:
-    """C28: neither a repeated batch nor one of another log nor anything else becomes a record."""
+    """Neither a repeated batch nor one of another log nor anything else becomes a record."""
     appended = more(wreck)
     log = wreck.open(wreck.with_tail(wreck.tail + appended))
     assert list(torn_files(log.directory).values()) == [appended]
@@ -273,7 +272,7 @@ def test_what_is_no_next_batch_is_quarantined(wreck: Wreck, more: Callable[[Wrec
 
 @pytest.mark.parametrize("zeros", [1, 7, 8, 64, 4_096, 2**20 + 5])
 def test_zeros_are_no_data(wreck: Wreck, zeros: int) -> None:
-    """C31: some file systems leave them behind; they are cut off, and there is nothing to keep of them."""
+    """Some file systems leave them behind; they are cut off, and there is nothing to keep of them."""
     log = wreck.open(wreck.with_tail(wreck.tail + bytes(zeros)))
     assert torn_files(log.directory) == {}
     assert (log.findings.zero_bytes, log.findings.torn_bytes) == (zeros, 0)
@@ -289,7 +288,7 @@ def test_zeros_behind_the_last_batch_are_gone_from_all_sizes_after_a_loss_of_pow
 
 
 def test_pointers_in_a_torn_tail_are_not_given_out_again(wreck: Wreck) -> None:
-    """Decision 4: the next pointer lies above any that can be read in what was set aside."""
+    """The next pointer lies above any that can be read in the quarantined bytes."""
     far = 3 * DAY
     torn = restamped(wreck, LOG_ID, far)[:-1]
     log = wreck.open(wreck.with_tail(wreck.tail + torn))
@@ -298,7 +297,7 @@ def test_pointers_in_a_torn_tail_are_not_given_out_again(wreck: Wreck) -> None:
 
 
 def test_damage_in_the_middle_is_stepped_over_whatever_it_is(wreck: Wreck) -> None:
-    """C29: bytes lost, bytes put in between, a batch twice."""
+    """Bytes lost, bytes put in between, a batch twice."""
     data, offsets = wreck.tail, wreck.offsets
     between = {
         "garbage": random.Random(7).randbytes(777),
@@ -319,7 +318,7 @@ def test_damage_in_the_middle_is_stepped_over_whatever_it_is(wreck: Wreck) -> No
 
 
 def test_fetch_never_serves_damaged_headers_or_a_batch_twice(wreck: Wreck) -> None:
-    """C17, C29: an extract ends before a damaged place, and the next one begins behind it."""
+    """An extract ends before a damaged place, and the next one begins behind it."""
     data, offsets = wreck.tail, wreck.offsets
     twice = data[: offsets[2]] + data[offsets[0] : offsets[1]] + data[offsets[2] :]
     with wreck.open(wreck.with_tail(twice)) as log:
@@ -335,7 +334,7 @@ def test_fetch_never_serves_damaged_headers_or_a_batch_twice(wreck: Wreck) -> No
 
 
 def test_batch_inside_a_value_is_a_value(wreck: Wreck) -> None:
-    """Decision 2: header checksums are seeded with the log's id and places are in order."""
+    """Header checksums are seeded with the log's id and places are in order."""
     log = wreck.open(wreck.with_tail(wreck.tail))
     inside = segments(log.directory)[-1].read_bytes()[wreck.offsets[1] :]
     ours = log.append([inside, b"behind", encoded([b"not stored"])])
@@ -377,7 +376,6 @@ def test_value_made_to_look_like_the_next_batch_is_never_taken_for_one(wreck: Wr
 
 
 def test_wreck_upon_wreck_keeps_every_torn_byte(wreck: Wreck) -> None:
-    """Set aside is never deleted and never overwritten, however often it happens."""
     target = wreck.with_tail(wreck.tail)
     kept: list[bytes] = []
     for i in range(5):
@@ -408,7 +406,7 @@ def test_crash_while_setting_aside_is_no_second_loss(wreck: Wreck) -> None:
 
 @pytest.mark.parametrize("segment", [0, 1, 2], ids=["the first", "a middle one", "the last"])
 def test_any_byte_of_a_header_block_changed(wreck: Wreck, rng: random.Random, segment: int) -> None:
-    """C28: the batches behind it are read all the same, in every way, and the log goes on."""
+    """The batches behind it are read all the same, in every way, and the log goes on."""
     path = segments(wreck.directory)[segment]
     data = path.read_bytes()
     block = boundaries(path, LOG_ID)[0]
@@ -430,7 +428,7 @@ def test_any_byte_of_a_header_block_changed(wreck: Wreck, rng: random.Random, se
 
 
 def test_retries_are_known_behind_a_damaged_header_block(wreck: Wreck) -> None:
-    """Decision 7: never silently accepted a second time."""
+    """Never silently accepted a second time."""
     for size in (0, wreck.offsets[0]):
         target = wreck.with_tail(bytes(size) + wreck.tail[size:])
         log = wreck.open(target)
@@ -454,7 +452,6 @@ def test_retention_counts_right_behind_a_damaged_header_block(wreck: Wreck) -> N
 
 
 def test_no_header_block_at_all_is_told_and_can_be_overcome(wreck: Wreck) -> None:
-    """The segments do not say which log they belong to, but whoever knows the id can open it."""
     target = copy(wreck.directory, next(wreck.copies))
     for path in segments(target):
         path.write_bytes(bytes(96) + path.read_bytes()[96:])
@@ -465,7 +462,7 @@ def test_no_header_block_at_all_is_told_and_can_be_overcome(wreck: Wreck) -> Non
 
 @pytest.mark.parametrize("segment", [0, 1])
 def test_every_byte_of_a_footer_changed(wreck: Wreck, segment: int) -> None:
-    """C28: a reader can do without it."""
+    """A reader can do without it."""
     data = segments(wreck.directory)[segment].read_bytes()
     for place in range(len(data) - file_format.FOOTER_BYTES, len(data)):
         damaged = bytearray(data)
@@ -498,7 +495,7 @@ def test_sealed_segment_as_the_last_one_is_not_written_into(wreck: Wreck) -> Non
 
 
 def test_damage_in_a_sealed_segment_costs_its_batch_alone(wreck: Wreck) -> None:
-    """C29: whichever byte of whichever batch it is."""
+    """Whichever byte of whichever batch it is."""
     path = segments(wreck.directory)[0]
     data, offsets = path.read_bytes(), boundaries(path, LOG_ID)
     for lost in range(3):
@@ -524,7 +521,7 @@ def test_opening_under_a_false_id_is_refused_and_changes_nothing(wreck: Wreck) -
 
 
 class Overtaken(PosixFileSystem):
-    """A disk on which somebody else begins the log right after the first look at the directory."""
+    """A disk on which another process begins the log right after the first look at the directory."""
 
     def list(self, path: Path) -> dict[str, int]:
         files = super().list(path)
@@ -534,7 +531,7 @@ class Overtaken(PosixFileSystem):
 
 
 def test_log_that_another_process_began_just_before_is_that_log(open_log: OpenLog) -> None:
-    """Two programs begin a log at the same moment: there is one log, whoever looked first."""
+    """Two programs begin a log at the same moment: there is one log."""
     log = open_log(filesystem=Overtaken())
     told = fill(log, 1)
     log.close()
@@ -547,7 +544,6 @@ def test_log_that_another_process_began_just_before_is_that_log(open_log: OpenLo
 
 
 def test_strays_are_left_alone_and_told(wreck: Wreck) -> None:
-    """C34: whatever lies in the directory does not keep the log from starting."""
     target = wreck.with_tail(wreck.tail)
     (target / "lost+found").mkdir()
     names = [".DS_Store", "README", "1.seg", "000000000000000001.seg", "00000000000000001.segment", "x.tmp"]
@@ -569,7 +565,7 @@ def test_files_that_somebody_else_owns_are_no_strays(open_log: OpenLog, director
 
 
 def test_what_was_unfinished_is_removed(wreck: Wreck) -> None:
-    """C34: half-made files of a crash between the making and the renaming."""
+    """Half-made files of a crash between the making and the renaming."""
     target = wreck.with_tail(wreck.tail)
     name = segments(target)[-1].name
     halves = [f"{name}.tmp", f"{name[:-4]}.idx.tmp", "09999999999999999.seg.tmp", f"{name}.96.torn.tmp"]
@@ -606,7 +602,7 @@ def test_segment_of_another_log_gives_no_records(wreck: Wreck, tmp_path: Path) -
 
 @pytest.mark.parametrize("body_bytes", [16 * 2**20, 2**31, 2**32 - 8])
 def test_corrupt_length_of_a_batch_allocates_nothing(wreck: Wreck, body_bytes: int) -> None:
-    """C30: even if the checksum of the header matches."""
+    """Even if the checksum of the header matches."""
     raw = wreck.tail[wreck.offsets[3] :]
     header = batch.parse_header(raw, LOG_ID)
     lying = batch.stamp(header._replace(body_bytes=body_bytes), LOG_ID) + raw[batch.HEADER_BYTES :]
@@ -620,7 +616,6 @@ def test_corrupt_length_of_a_batch_allocates_nothing(wreck: Wreck, body_bytes: i
 
 
 def test_corrupt_length_of_a_producer_table_allocates_nothing(wreck: Wreck) -> None:
-    """C30."""
     for table_bytes in (2**63, 2**40, 15 * 2**20):
         block = bytearray(file_format.encode_block(Block(LOG_ID, 1, 0, 0, 0, bytes(16), b"")))
         block[72:80] = table_bytes.to_bytes(8, "little")
@@ -635,7 +630,6 @@ def test_corrupt_length_of_a_producer_table_allocates_nothing(wreck: Wreck) -> N
 
 
 def test_large_index_file_is_not_read(wreck: Wreck) -> None:
-    """C30: what is longer than an index can be is none."""
     target = wreck.with_tail(wreck.tail)
     for path in target.glob("*.idx"):
         with path.open("ab") as file:
@@ -650,7 +644,7 @@ def test_large_index_file_is_not_read(wreck: Wreck) -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\xff"], ids=["zeros", "zeros and one byte"])
 def test_large_tail_is_walked_and_set_aside_in_pieces(wreck: Wreck, end: bytes) -> None:
-    """C31: a preallocated segment costs neither memory nor, if it holds nothing, a copy."""
+    """A preallocated segment costs neither memory nor, if it holds nothing, a copy."""
     target = wreck.with_tail(wreck.tail)
     path = segments(target)[-1]
     with path.open("ab") as file:
@@ -669,7 +663,7 @@ def test_large_tail_is_walked_and_set_aside_in_pieces(wreck: Wreck, end: bytes) 
 
 
 def test_opening_reads_the_last_segment_from_its_checkpoint_only(open_log: OpenLog) -> None:
-    """C32: a clean start looks at nothing twice, one after a crash only at what came since."""
+    """A clean start looks at nothing twice, one after a crash only at what came since."""
     log = open_log()
     for _ in range(20):
         log.append([bytes(1_000)] * 50)

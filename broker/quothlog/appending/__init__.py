@@ -1,1 +1,0 @@
-"""Appends batches to the active segment and makes them durable."""
