@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Appended", "Log", "LogInfo", "LogOptions", "Missing", "Reader", "Writer"]
 
 _HOMES = {
-    "Appended": "appending.appender",
+    "Appended": "appender",
     "Log": "log",
     "LogInfo": "log",
     "LogOptions": "retention",
