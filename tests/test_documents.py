@@ -154,7 +154,7 @@ def test_protocol_has_every_setting_of_a_topic() -> None:
 
 
 def test_protocol_has_every_counter(tmp_path: Path) -> None:
-    """Those of a broker with a topic; others appear with their events."""
+    """A broker with a topic has them; others appear with their events."""
     with Broker(tmp_path, host="127.0.0.1") as broker, quoth.connect(broker.url) as client:
         client.publish("t", b"x")
         names = {**client.topic("t").counters, **client.status().counters}
