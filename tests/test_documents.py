@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,17 @@ def test_documents_have_the_versions_of_the_code() -> None:
     )
 
 
+def test_promises_name_documents_and_tests_that_exist() -> None:
+    """A test is named by its function, wherever it lies. The failure suggests similar names."""
+    text = (ROOT / "tests" / "PROMISES.md").read_text()
+    rows = re.findall(r"^\| .+ \| `([\w./]+)` \| `(test_\w+)` \|$", text, re.MULTILINE)
+    assert len(rows) == text.count("`test_") > 50
+    sources = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    tests = {name for source in sources for name in re.findall(r"def (test_\w+)", source)}
+    assert {name: get_close_matches(name, tests) for _, name in rows if name not in tests} == {}
+    assert [document for document, _ in rows if not (ROOT / document).exists()] == []
+
+
 def test_protocol_has_every_setting_of_a_topic() -> None:
     assert [name for name in NAMES if f"`{name}`" not in PROTOCOL] == []
 
@@ -169,7 +181,8 @@ def test_table_of_limits_has_every_configuration_key_that_is_a_limit() -> None:
     assert limits - named == set()
 
 
-def test_paths_in_the_documents_exist() -> None:
+def test_the_documents_name_only_files_that_exist() -> None:
+    """A path in code in one of the documents can be opened."""
     for document in ("README.md", "client/PROTOCOL.md", "client/c/README.md", *BROKER_PAGES):
         text = (ROOT / document).read_text()
         folders = ("", "broker", "client/python", "tools", "tests")
