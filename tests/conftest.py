@@ -23,11 +23,11 @@ from kit.machine.processes import hear_interrupts
 from kit.spark.sparks import DRIVER_OPTIONS, java_is_there, spark_home
 
 SEPARATE = frozenset(("alone", "spark", "system"))
-"""Marks of tests that run by themselves. A file with such a test contains the word."""
+"""Marks of tests that are run by themselves. A file with such a test holds the word."""
 
 
 def pytest_configure() -> None:
-    """Handle signals as in the foreground, also in the background."""
+    """Begin as in the foreground, wherever the tests are started."""
     hear_interrupts()
 
 
