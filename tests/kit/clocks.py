@@ -31,7 +31,7 @@ class ManualClock:
         return now
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`: it follows the forward steps."""
+        """See `Clock.monotonic`: it moves with `step` forwards."""
         return self._passed / SECOND
 
     def boot_id(self) -> bytes:
@@ -59,7 +59,7 @@ class JumpingClock:
         self._ahead = 0.0
 
     def monotonic(self) -> float:
-        """Return the time of `time.monotonic` plus the jumps."""
+        """Return `time.monotonic` plus the jumps."""
         return time.monotonic() + self._ahead
 
     def jump(self, seconds: float) -> None:
