@@ -1,4 +1,4 @@
-"""What the tests of all parts share: a seed, real brokers and their peers, cleaned up whatever happens."""
+"""Fixtures of all tests: a seed, and real brokers with their peers, which always end with the test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pytest_configure() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not load files without what is asked for: to load them all takes longer than to run a few tests."""
+    """Skip files without a selected test: to load all takes longer than to run a few tests."""
     wanted, _, rest = str(config.getoption("markexpr")).partition(" ")
     if wanted not in SEPARATE or rest.startswith("or ") or not collection_path.match("test_*.py"):
         return None
@@ -43,7 +43,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Do not look for garbage among thousands of tests, which takes a third of the time; nor later on."""
+    """Collect tests without garbage collection, which takes a third of the time, also later on."""
     gc.disable()
     try:
         return (yield)
@@ -59,14 +59,14 @@ def _end(broker: BrokerProcess) -> None:
 
 @pytest.fixture(scope="session")
 def context() -> Iterator[Context]:
-    """The ZeroMQ context of all peers."""
+    """Return the ZeroMQ context of all peers."""
     with zmq.Context() as context:
         yield context
 
 
 @pytest.fixture
 def peers(context: Context) -> Iterator[Peers]:
-    """Makes peers of a broker."""
+    """Make peers of a broker."""
     peers = Peers(context)
     yield peers
     peers.close()
@@ -90,7 +90,7 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker process with the default settings, for all tests of a file: use `topic` for names."""
+    """Start a broker process with default settings for all tests of a file. Use `topic` for names."""
     broker = BrokerProcess(tmp_path_factory.mktemp("broker") / "data")
     try:
         yield broker.start()
@@ -100,7 +100,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def running() -> Iterator[list[Running]]:
-    """Commands that are ended at the end of the test."""
+    """Collect commands, and kill them at the end of the test."""
     started: list[Running] = []
     yield started
     for one in started:
@@ -111,7 +111,7 @@ def running() -> Iterator[list[Running]]:
 
 @pytest.fixture(scope="session")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A Java for Spark, and whatever Spark is started from now on starts quickly."""
+    """Set up Java so that Spark starts quickly from now on. Skips the test without Java."""
     if not java_is_there():
         pytest.skip("there is no Java 17 or newer: apt-get install openjdk-17-jre-headless")
     with pytest.MonkeyPatch.context() as environment:
@@ -123,7 +123,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def seed() -> int:
-    """The seed of this test's random choices; QUOTH_SEED=12345 repeats those of a run that failed."""
+    """Return the seed of this test's random choices. QUOTH_SEED=12345 repeats those of a failed run."""
     chosen = int(os.environ.get("QUOTH_SEED") or secrets.randbits(32))
     print(f"QUOTH_SEED={chosen}")
     return chosen
@@ -131,11 +131,11 @@ def seed() -> int:
 
 @pytest.fixture
 def rng(seed: int) -> random.Random:
-    """Random choices from the seed."""
+    """Return a random generator with the seed."""
     return random.Random(seed)
 
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic's name that no other test has."""
+    """Return a topic's name that no other test has."""
     return re.sub(r"[^\w.-]+", "-", request.node.name)[-150:]

@@ -1,4 +1,4 @@
-"""The documents are true: their code runs as it stands there, their tables agree with the code."""
+"""The documents are right: their programs run unchanged, their tables agree with the code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 
 import pytest
@@ -57,10 +58,8 @@ def _run(code: str, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("socket", "block"), list(enumerate(_python_blocks(PROTOCOL))), ids=["REQ", "DEALER"]
 )
-def test_the_clients_in_the_protocol_are_written_in_plain_pyzmq_and_work(
-    tmp_path: Path, socket: int, block: str
-) -> None:
-    """A client of at most 30 lines that uses nothing of ours."""
+def test_clients_in_the_protocol_use_only_pyzmq_and_work(tmp_path: Path, socket: int, block: str) -> None:
+    """A client has at most 30 lines, and no code of Quoth."""
     assert len(block.splitlines()) <= 30
     assert "quoth" not in block
     with Broker(tmp_path, host="127.0.0.1") as broker:
@@ -70,31 +69,31 @@ def test_the_clients_in_the_protocol_are_written_in_plain_pyzmq_and_work(
         assert words in printed, printed
 
 
-def test_the_client_in_the_readme_works(tmp_path: Path) -> None:
-    """README's first Python block, with the address of a real broker."""
+def test_client_in_the_readme_works(tmp_path: Path) -> None:
+    """Runs README's first Python block with the address of a real broker."""
     block = _python_blocks(README)[0]
     with Broker(tmp_path, host="127.0.0.1") as broker:
         printed = _run(block.replace("tcp://127.0.0.1:5555", broker.url))
     assert "1002 records" in printed, printed
 
 
-def test_the_embedded_broker_and_log_in_the_readme_work() -> None:
-    """README's second Python block, as it stands."""
+def test_embedded_broker_and_log_in_the_readme_work() -> None:
+    """Runs README's second Python block unchanged."""
     printed = _run(_python_blocks(README)[1])
     assert "b'hello'" in printed
     assert "[b'21.5', b'21.6']" in printed
 
 
-def test_the_client_for_asyncio_in_the_readme_works(tmp_path: Path) -> None:
-    """README's third Python block, with the address of a real broker as its argument."""
+def test_asyncio_client_in_the_readme_works(tmp_path: Path) -> None:
+    """Runs README's third Python block with the address of a real broker as its argument."""
     with Broker(tmp_path, host="127.0.0.1") as broker:
         printed = _run(_python_blocks(README)[2], broker.url)
     assert "b'one'" in printed
     assert "b'two'" in printed
 
 
-def test_the_fixtures_in_the_readme_work(tmp_path: Path) -> None:
-    """README's last Python block, as a file of tests of its own."""
+def test_fixtures_in_the_readme_work(tmp_path: Path) -> None:
+    """Runs README's last Python block as a file of tests."""
     plugins, test = _python_blocks(README)[3].split("\n\n\n")
     (tmp_path / "conftest.py").write_text(plugins)
     (tmp_path / "test_orders.py").write_text(test)
@@ -102,14 +101,12 @@ def test_the_fixtures_in_the_readme_work(tmp_path: Path) -> None:
     assert "1 passed" in printed
 
 
-def test_the_protocol_names_every_error_code_and_whether_to_try_again() -> None:
-    """The table of errors is the table of the code."""
+def test_protocol_has_every_error_code_and_whether_it_is_retryable() -> None:
     documented = dict(re.findall(r"^\| `(\w+)` \| (yes|no) \|", PROTOCOL, re.MULTILINE))
     assert documented == {code: "yes" if row.retryable else "no" for code, row in CODES.items()}
 
 
-def test_the_protocol_names_every_operation_with_its_number() -> None:
-    """The table of operations is the enum of the code."""
+def test_protocol_has_every_operation_with_its_number() -> None:
     documented = {
         int(number): name for number, name in re.findall(r"^\| (\d+) `(\w+)` \|", PROTOCOL, re.MULTILINE)
     }
@@ -117,8 +114,8 @@ def test_the_protocol_names_every_operation_with_its_number() -> None:
 
 
 @pytest.mark.parametrize("operation", list(Operation), ids=lambda one: one.name.lower())
-def test_the_protocol_names_every_field_of_a_request_and_of_its_reply(operation: Operation) -> None:
-    """They stand in the operation's row; a topic's fields in the row of `describe`, and so on."""
+def test_protocol_has_every_field_of_a_request_and_of_its_reply(operation: Operation) -> None:
+    """In the operation's row; the fields of a topic in that of `describe`, of a transaction in its own."""
     rows = dict(re.findall(r"^\| (\d+) (`\w+` \|.*)$", PROTOCOL, re.MULTILINE))
     drawn = {TopicInfo: Operation.DESCRIBE, TransactionInfo: Operation.TRANSACTION}
     row = rows[str(int(operation))] + rows[str(int(drawn.get(REPLIES[operation], operation)))]
@@ -127,24 +124,26 @@ def test_the_protocol_names_every_field_of_a_request_and_of_its_reply(operation:
 
 
 @pytest.mark.parametrize("operation", list(Operation), ids=lambda one: one.name.lower())
-def test_the_protocol_says_of_every_field_of_a_request_whether_it_is_required(operation: Operation) -> None:
-    """And which default it has else: it stands behind the field, as in `limit` = 1000."""
+def test_protocol_has_the_default_of_every_field_of_a_request_that_is_not_required(
+    operation: Operation,
+) -> None:
+    """The default follows the field, as in `limit` = 1000."""
     documented = requests.documented(operation)
     assert [name for name, default in documented.items() if default is None] == requests.required(operation)
     assert documented == requests.declared(operation)
 
 
-def test_the_protocol_tells_the_range_of_every_number_of_a_request() -> None:
-    """In the table of limits, but for pointers and for ids, which have all 64 bits."""
+def test_protocol_has_the_range_of_every_number_of_a_request() -> None:
+    """In the table of limits, except pointers, and ids, which have all 64 bits."""
     rows = PROTOCOL[PROTOCOL.index("## Limits") :].splitlines()
     for kind in REQUESTS.values():
         for name, high in requests.highest(kind).items():
-            told = [row for row in rows if f"`{name}`" in row and re.search(rf"{re.escape(high)}\b", row)]
-            assert told, f"{name} of {kind.operation.name}: up to {high}"
+            limits = [row for row in rows if f"`{name}`" in row and re.search(rf"{re.escape(high)}\b", row)]
+            assert limits, f"{name} of {kind.operation.name}: up to {high}"
 
 
-def test_the_producer_ids_in_the_protocol_follow_from_the_names_there() -> None:
-    """Those of the table in Transactions that have a name."""
+def test_producer_ids_in_the_protocol_are_those_of_the_names() -> None:
+    """In the table of Transactions."""
     rows = re.findall(r"\| `([\w~]+)`: D = ([0-9a-f]+), id ([0-9a-f]+) \|", PROTOCOL)
     assert len(rows) == 2
     for name, digest, producer in rows:
@@ -152,8 +151,8 @@ def test_the_producer_ids_in_the_protocol_follow_from_the_names_there() -> None:
         assert producer_of(name) == int(producer, 16)
 
 
-def test_the_documents_are_of_the_versions_of_the_code() -> None:
-    """One number stands for the protocol and for the batches that it carries."""
+def test_documents_have_the_versions_of_the_code() -> None:
+    """Protocol and batches have one version."""
     assert binary_codec.VERSION == batch.VERSION
     assert f" Version {binary_codec.VERSION}, which stays as it is" in PROTOCOL
     assert re.findall(r"version \((\d+)\)", PROTOCOL) == [str(binary_codec.VERSION), str(batch.VERSION)]
@@ -163,21 +162,30 @@ def test_the_documents_are_of_the_versions_of_the_code() -> None:
     )
 
 
-def test_the_protocol_names_every_setting_of_a_topic() -> None:
-    """Each of them stands there in code."""
+def test_promises_name_documents_and_tests_that_exist() -> None:
+    """A test is named by its function, wherever it lies. The failure suggests similar names."""
+    text = (ROOT / "tests" / "PROMISES.md").read_text()
+    rows = re.findall(r"^\| .+ \| `([\w./]+)` \| `(test_\w+)` \|$", text, re.MULTILINE)
+    assert len(rows) == text.count("`test_") > 50
+    sources = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    tests = {name for source in sources for name in re.findall(r"def (test_\w+)", source)}
+    assert {name: get_close_matches(name, tests) for _, name in rows if name not in tests} == {}
+    assert [document for document, _ in rows if not (ROOT / document).exists()] == []
+
+
+def test_protocol_has_every_setting_of_a_topic() -> None:
     assert [name for name in NAMES if f"`{name}`" not in PROTOCOL] == []
 
 
-def test_the_protocol_names_every_counter(tmp_path: Path) -> None:
-    """Those of a broker with a topic, and no others that come later."""
+def test_protocol_has_every_counter(tmp_path: Path) -> None:
+    """A broker with a topic has them; others appear with their events."""
     with Broker(tmp_path, host="127.0.0.1") as broker, quoth.connect(broker.url) as client:
         client.publish("t", b"x")
         names = {**client.topic("t").counters, **client.status().counters}
     assert [name for name in names if f"`{name}`" not in PROTOCOL] == []
 
 
-def test_the_table_of_limits_names_only_keys_that_exist_and_all_that_are_limits() -> None:
-    """A key of the daemon's configuration that is a limit stands in the table."""
+def test_table_of_limits_has_every_configuration_key_that_is_a_limit() -> None:
     table = PROTOCOL[PROTOCOL.index("## Limits") :]
     named = set(re.findall(r"`(\w+)`", table))
     keys = set(Config.__dataclass_fields__)

@@ -1,7 +1,7 @@
-"""The golden directories are read, whole, by all who read such files, and what is there goes on.
+"""The golden directories of every version: each kind of reader reads all of them, and logs in them go on.
 
-Each version that ever wrote files has one (tests/golden); the last one is what this very code writes now, so
-that the recorder is held to the same.
+Each version that ever wrote files has a directory in tests/golden. The last parameter is the directory that
+this code writes now, so that the recorder is tested, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RECORDED = Path(__file__).parent / "golden"
 BYTES_MAX = 200 * 2**10
 NOW = "written now"
 
-Said = dict[str, Any]
+Expected = dict[str, Any]
 
 every_version = pytest.mark.parametrize(
     "golden", [*sorted(path.name for path in RECORDED.glob("v*")), NOW], indirect=True
@@ -45,35 +45,35 @@ every_version = pytest.mark.parametrize(
 
 
 class Golden:
-    """One of them, in a copy that a test may change."""
+    """A copy of a golden directory, which a test may change."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.said: Said = json.loads((root / "said.json").read_text())
+        self.expected: Expected = json.loads((root / "said.json").read_text())
 
     @property
-    def topics(self) -> list[Said]:
-        """What is said of each topic."""
-        found: list[Said] = self.said["topics"]
+    def topics(self) -> list[Expected]:
+        """The expected topics."""
+        found: list[Expected] = self.expected["topics"]
         return found
 
-    def topic(self, name: str) -> Said:
-        """What is said of one."""
+    def topic(self, name: str) -> Expected:
+        """Return the expected topic of a name."""
         return next(one for one in self.topics if one["name"] == name)
 
-    def folder(self, topic: Said) -> Path:
-        """Where its log lies."""
+    def folder(self, topic: Expected) -> Path:
+        """Return the directory of a topic's log."""
         return self.root / "data" / "topics" / str(topic["folder"])
 
     def content(self) -> dict[str, tuple[bytes, int]]:
-        """All files, with the time of their last change."""
+        """Return the bytes and the modification time of all files."""
         paths = [path for path in self.root.rglob("*") if path.is_file()]
         return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
 
 
 @pytest.fixture(scope="session")
 def written_now(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What this code writes."""
+    """Return the directory that this code writes."""
     root = tmp_path_factory.mktemp("written") / "now"
     write(root)
     return root
@@ -81,13 +81,13 @@ def written_now(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
-    """One of the golden directories."""
+    """Return a copy of one of the golden directories."""
     source = request.getfixturevalue("written_now") if request.param == NOW else RECORDED / request.param
     return Golden(Path(shutil.copytree(source, tmp_path / "golden")))
 
 
-def told(records: Iterable[Record | Message]) -> list[Said]:
-    """Records as they stand in what is said, without their ordinals."""
+def content_of(records: Iterable[Record | Message]) -> list[Expected]:
+    """Return records in the form of the expected ones, without their ordinals."""
     return [
         {
             "pointer": one.pointer,
@@ -99,36 +99,36 @@ def told(records: Iterable[Record | Message]) -> list[Said]:
     ]
 
 
-def expected(said: Said) -> list[Said]:
-    """What is said of a log's records, without their ordinals."""
-    return [{name: value for name, value in one.items() if name != "ordinal"} for one in said["records"]]
+def expected(log: Expected) -> list[Expected]:
+    """Return the expected records of a log, without their ordinals."""
+    return [{name: value for name, value in one.items() if name != "ordinal"} for one in log["records"]]
 
 
-def read(client: Client, topic: str) -> tuple[list[Said], list[Gap]]:
-    """All records of a topic, and what is missing between them."""
+def read(client: Client, topic: str) -> tuple[list[Expected], list[Gap]]:
+    """Return all records of a topic, and the gaps between them."""
     gaps: list[Gap] = []
     found = [message for batch in client.batches(topic, on_gap=gaps.append) for message in batch]
-    return told(found), gaps
+    return content_of(found), gaps
 
 
 def served(golden: Golden, start_broker: StartBroker, directory: str = "data") -> BrokerProcess:
-    """A broker on its data directory, to which nothing in there is old."""
+    """Start a broker on the data directory, for which no record is too old."""
     return start_broker(directory=golden.root / directory, **FOREVER)
 
 
-def opened(golden: Golden, topic: Said) -> Log:
-    """A topic's log, a day after it was written and on the same boot."""
+def opened(golden: Golden, topic: Expected) -> Log:
+    """Open a topic's log, a day after it was written and in the same boot."""
     clock = ManualClock(START + DAY, tick=1_000)
     return Log.open(golden.folder(topic), log_id=topic["log"], clock=clock, others=("topic.json",))
 
 
-def parts_of(transaction: Said) -> list[StagedPart]:
-    """The parts of a staged transaction."""
+def parts_of(transaction: Expected) -> list[StagedPart]:
+    """Return the parts of a staged transaction."""
     return [StagedPart(*part) for part in transaction["parts"]]
 
 
-def of_state(topic: Said, state: str) -> list[Said]:
-    """The transactions of a topic that are published, or staged."""
+def of_state(topic: Expected, state: str) -> list[Expected]:
+    """Return the transactions of a topic in a state."""
     return [one for one in topic["transactions"] if one["state"] == state]
 
 
@@ -136,7 +136,7 @@ def of_state(topic: Said, state: str) -> list[Said]:
 
 
 @every_version
-def test_whoever_looks_without_the_lock_reads_it_and_changes_no_byte(golden: Golden) -> None:
+def test_reader_without_the_lock_reads_all_records_and_changes_no_byte(golden: Golden) -> None:
     before = golden.content()
     for topic in golden.topics:
         folder = golden.folder(topic)
@@ -145,23 +145,25 @@ def test_whoever_looks_without_the_lock_reads_it_and_changes_no_byte(golden: Gol
         assert topic["settings"].items() <= settings.settings.to_map().items()
         if topic["records"]:
             found = [one for one in verify.records(folder) if isinstance(one, Record)]
-            visible = 1 if topic["name"] == "decided" else None  # as it was before: the plan is still there
-            assert told(found) == expected(topic)[:visible]
+            visible = (
+                1 if topic["name"] == "decided" else None
+            )  # its transaction is not finished before a broker opens it
+            assert content_of(found) == expected(topic)[:visible]
             dumped = Command("", [])("log", "dump", str(folder), "--format", "jsonl")
             assert [one["pointer"] for one in dumped.objects] == [one.pointer for one in found]
     verified = Command("", [])("log", "verify", str(golden.root / "data"))
-    assert verified.status == 1, "there is damage, in one of them"
+    assert verified.status == 1, "one of them is damaged"
     whole = {line.partition(":")[0] for line in verified.lines if line.endswith(": whole")}
     assert whole == {topic["name"] for topic in golden.topics} - {"damaged", "empty"}
     assert golden.content() == before
 
 
 @every_version
-def test_log_goes_on_as_if_it_had_never_been_closed(golden: Golden) -> None:
-    """On the same boot, by the checkpoint, so that transactions are known, too."""
+def test_log_goes_on_with_records_ordinals_and_transactions(golden: Golden) -> None:
+    """In the same boot, by the checkpoint, which has the transactions, too."""
     for topic in golden.topics:
         with opened(golden, topic) as log:
-            assert told(salvaged(log)) == expected(topic)
+            assert content_of(salvaged(log)) == expected(topic)
             assert (log.first_ordinal, log.end_ordinal) == (topic["first_ordinal"], topic["end_ordinal"])
             transactions = log.transactions()
             for one in topic["transactions"]:
@@ -173,7 +175,7 @@ def test_log_goes_on_as_if_it_had_never_been_closed(golden: Golden) -> None:
 
 @every_version
 def test_producers_go_on_with_their_numbering(golden: Golden) -> None:
-    """A day later: after a week of silence a broker of today has forgotten who wrote these."""
+    """A day later, because a log forgets producers after a week of silence."""
     for topic in golden.topics:
         with opened(golden, topic) as log:
             for one in topic["producers"]:
@@ -191,18 +193,18 @@ def test_producers_go_on_with_their_numbering(golden: Golden) -> None:
 
 
 @every_version
-def test_outbox_is_read_and_goes_on_and_its_mark_holds(golden: Golden) -> None:
-    said, directory = golden.said["outbox"], golden.root / "outbox"
+def test_embedded_log_is_read_and_goes_on_and_its_forwarding_progress_holds(golden: Golden) -> None:
+    outbox, directory = golden.expected["outbox"], golden.root / "outbox"
     mark = forwarding_progress.read_mark(directory / "orders.forward")
     assert mark is not None
-    assert said["mark"].items() <= mark.items()
+    assert outbox["mark"].items() <= mark.items()
     assert forwarding_progress.released(directory) == 0
     with Reader(directory) as reader:
-        assert told(reader) == expected(said)
+        assert content_of(reader) == expected(outbox)
     with Log.open(directory, clock=ManualClock(START + DAY)) as log:
-        assert (log.log_id, told(log.read())) == (said["log"], expected(said))
+        assert (log.log_id, content_of(log.read())) == (outbox["log"], expected(outbox))
         log.append(b"new")
-        assert log.end_ordinal == said["end_ordinal"] + 1
+        assert log.end_ordinal == outbox["end_ordinal"] + 1
 
 
 # -- a broker ----------------------------------------------------------------------------------------------
@@ -210,7 +212,7 @@ def test_outbox_is_read_and_goes_on_and_its_mark_holds(golden: Golden) -> None:
 
 @every_version
 def test_broker_serves_every_record_that_was_stored(golden: Golden, start_broker: StartBroker) -> None:
-    """After another boot, as it will be: it writes behind what is there, and serves it again."""
+    """In another boot: it appends behind the old records, and serves all of them after a restart."""
     broker = served(golden, start_broker)
     with quoth.connect(broker.url) as client:
         assert sorted(client.topics()) == sorted(topic["name"] for topic in golden.topics)
@@ -243,23 +245,23 @@ def test_broker_knows_every_transaction_and_publishes_what_is_staged(
     with quoth.connect(served(golden, start_broker).url) as client:
         for topic in golden.topics:
             for one in of_state(topic, "published"):
-                asked = client.transaction(topic["name"], one["application"], one["version"])
-                status = asked.status()
+                transaction = client.transaction(topic["name"], one["application"], one["version"])
+                status = transaction.status()
                 assert (status.state, status.first, status.last) == ("published", one["first"], one["last"])
-                again = asked.publish([])
+                again = transaction.publish([])
                 assert (again.first, again.count, again.duplicate) == (one["first"], one["count"], True)
             for one in of_state(topic, "staged"):
-                asked = client.transaction(topic["name"], one["application"], one["version"])
-                assert asked.status().state == "staged"
-                ack = asked.publish(parts_of(one))
+                transaction = client.transaction(topic["name"], one["application"], one["version"])
+                assert transaction.status().state == "staged"
+                ack = transaction.publish(parts_of(one))
                 new = [record for record in read(client, topic["name"])[0] if record["pointer"] >= ack.first]
                 assert [record["value"] for record in new] == one["values"]
-                assert asked.status().parts == 0, "the attempt that died is gone"
+                assert transaction.status().parts == 0, "the attempt that died is gone"
     states = [one["state"] for topic in golden.topics for one in topic["transactions"]]
     assert sorted(states) == ["published"] * 3 + ["staged"] * 2
 
 
-# -- what is made of them ----------------------------------------------------------------------------------
+# -- backup and archive ------------------------------------------------------------------------------------
 
 
 @every_version
@@ -268,8 +270,8 @@ def test_backup_is_restored_whole(golden: Golden, start_broker: StartBroker) -> 
     assert restored.status == 0, restored.err
     broker = served(golden, start_broker, "restored")
     with quoth.connect(broker.url) as client:
-        assert sorted(client.topics()) == sorted(golden.said["backup"])
-        for name in golden.said["backup"]:
+        assert sorted(client.topics()) == sorted(golden.expected["backup"])
+        for name in golden.expected["backup"]:
             topic = golden.topic(name)
             assert read(client, name)[0] == expected(topic)
             assert client.topic(name).log == topic["log"]
@@ -279,7 +281,7 @@ def test_backup_is_restored_whole(golden: Golden, start_broker: StartBroker) -> 
 def test_archive_verifies_and_holds_every_record(golden: Golden) -> None:
     root = golden.root / "archive"
     manifest = read_manifest(root)
-    assert sorted(log.topic for log in manifest.logs) == sorted(golden.said["archive"])
+    assert sorted(log.topic for log in manifest.logs) == sorted(golden.expected["archive"])
     for log in manifest.logs:
         topic = golden.topic(log.topic)
         assert (log.log, log.ordinal, log.lost) == (topic["log"], topic["end_ordinal"], 0)
@@ -289,7 +291,7 @@ def test_archive_verifies_and_holds_every_record(golden: Golden) -> None:
             {**one, "headers": {cell["key"]: cell["value"] for cell in one["headers"] or ()}} for one in rows
         ]
         records = [Record(one["offset"], one["value"], one["key"], one["headers"]) for one in cells]
-        assert told(records) == expected(topic)
+        assert content_of(records) == expected(topic)
         batches = [
             batch for path in archived_files(root, log.topic) for batch in pq.ParquetFile(path).iter_batches()
         ]
@@ -299,7 +301,7 @@ def test_archive_verifies_and_holds_every_record(golden: Golden) -> None:
 # -- the directories themselves ----------------------------------------------------------------------------
 
 
-def test_recorder_leaves_nothing_to_chance(written_now: Path, tmp_path: Path) -> None:
+def test_recorder_writes_the_same_bytes_each_time(written_now: Path, tmp_path: Path) -> None:
     (tmp_path / "again").mkdir()
     recorder = Recorder(tmp_path / "again")
     recorder.write_data()

@@ -173,7 +173,7 @@ def test_library_is_kept_out(library: str) -> None:
 def test_engine_has_no_threads_of_its_own() -> None:
     """Others may run some of it in threads of theirs: of all that belongs to threads it knows the lock.
 
-    Only the writer, who promises a time, has somebody who keeps it.
+    Only the writer starts one, which flushes after the promised time.
     """
     broken = [
         f"{path}:{line}"

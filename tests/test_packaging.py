@@ -1,4 +1,4 @@
-"""What is built is whole: the licence, what an index shows, the pages, and no link that leads nowhere."""
+"""The built packages have the licence, metadata, pages and links that work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LICENSE = (ROOT / "LICENSE").read_text("utf-8")
 
 
 class Built(NamedTuple):
-    """What was built, unpacked."""
+    """The unpacked packages."""
 
     wheel: Path
     sdist: Path
@@ -30,7 +30,7 @@ class Built(NamedTuple):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A wheel and an sdist, built from this tree."""
+    """Build a wheel and an sdist from this tree."""
     at = tmp_path_factory.mktemp("built")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(at)],
@@ -47,19 +47,19 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture
 def metadata(built: Built) -> Message:
-    """What an index and an installer read."""
+    """Return the metadata that an index and an installer read."""
     (file,) = built.wheel.glob("*.dist-info/METADATA")
     return email.message_from_string(file.read_text("utf-8"))
 
 
-def test_the_licence_is_in_all_that_is_built(built: Built, metadata: Message) -> None:
+def test_wheel_and_sdist_have_the_licence(built: Built, metadata: Message) -> None:
     assert "Apache License\n                           Version 2.0, January 2004" in LICENSE
     (in_wheel,) = built.wheel.glob("*.dist-info/licenses/LICENSE")
     assert in_wheel.read_text("utf-8") == (built.sdist / "LICENSE").read_text("utf-8") == LICENSE
     assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
 
 
-def test_an_index_can_say_what_it_is(metadata: Message) -> None:
+def test_metadata_describe_the_project(metadata: Message) -> None:
     assert metadata["Author"]
     assert "zeromq" in metadata["Keywords"].split(",")
     classifiers = metadata.get_all("Classifier") or []
@@ -69,13 +69,12 @@ def test_an_index_can_say_what_it_is(metadata: Message) -> None:
     assert metadata.get_all("Project-URL") is None, "the project has no public address"
 
 
-def test_the_sdist_has_the_changes_and_the_documents(built: Built) -> None:
+def test_sdist_has_the_changes_and_the_documents(built: Built) -> None:
     for name in ("CHANGELOG.md", "README.md", *FILES.values()):
         assert (built.sdist / name).read_text("utf-8") == (ROOT / name).read_text("utf-8")
 
 
-def test_an_installed_command_has_its_pages(built: Built, tmp_path: Path) -> None:
-    """Far from any checkout."""
+def test_installed_command_has_its_pages_without_a_checkout(built: Built, tmp_path: Path) -> None:
     code = "from quothcli.commands.about import pages; "
     code += f"print(pages.__file__, *map(pages.page, {list(FILES)}), sep='')"
     done = subprocess.run(
@@ -96,5 +95,5 @@ def test_links_work_on_an_index(name: str) -> None:
     assert [link for link in found if not link.startswith(("https://", "#"))] == []
 
 
-def test_the_changes_name_the_version(metadata: Message) -> None:
+def test_changes_name_the_version(metadata: Message) -> None:
     assert f"\n## {metadata['Version']}" in (ROOT / "CHANGELOG.md").read_text("utf-8")

@@ -1,6 +1,6 @@
-"""The tour in the README: its commands are typed as they stand there, and print what stands there.
+"""The tour in the README: its commands, executed in order, print the lines that follow them.
 
-In an expected line `...` stands for anything, as a line of its own for any number of lines.
+In an expected line `...` matches any text, and as a line of its own any number of lines.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MARK = "=== step "
 
 
 class Step(NamedTuple):
-    """A command and what it prints, as the README says."""
+    """A command and its expected output in the README."""
 
     command: str
     printed: list[str]
 
 
 def steps() -> list[Step]:
-    """All of the tour, in its order."""
+    """Return the steps of the tour in order."""
     found: list[Step] = []
     for block in re.findall(r"```console\n(.*?)```", README.read_text(), re.DOTALL):
         for line in block.splitlines():
@@ -44,7 +44,7 @@ def steps() -> list[Step]:
 
 
 def pattern_of(printed: list[str]) -> str:
-    """What a step prints, as a regular expression."""
+    """Return the expected output of a step as a regular expression."""
     lines = ["(.*\n)*" if line == "..." else f"{_line(line)}\n" for line in printed]
     return "".join(lines)
 
@@ -55,14 +55,14 @@ def _line(line: str) -> str:
 
 @pytest.fixture
 def printed(tmp_path: Path) -> list[str]:
-    """What each step printed, typed one after the other into one shell in an empty folder."""
+    """Execute all steps in one shell in an empty folder, and return the output of each."""
     script = "".join(f"echo '{_MARK}{row}'\n{step.command}\n" for row, step in enumerate(steps()))
     port = str(free_port())
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("QUOTH_", "XDG_"))}
     environment = kept | {
         "HOME": str(tmp_path),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "QUOTH_PORT": port,  # where the text says 5555, which may be taken here
+        "QUOTH_PORT": port,  # in place of 5555, which may be taken here
         "QUOTH_URL": f"tcp://127.0.0.1:{port}",
     }
     with subprocess.Popen(
@@ -76,15 +76,15 @@ def printed(tmp_path: Path) -> list[str]:
         start_new_session=True,
     ) as shell:
         try:
-            said, _ = shell.communicate(timeout=TOUR_S)
+            output, _ = shell.communicate(timeout=TOUR_S)
         finally:
             if shell.poll() is None:
                 os.killpg(shell.pid, signal.SIGKILL)
-    parts = re.split(rf"^{_MARK}\d+\n", said.replace(port, "5555"), flags=re.MULTILINE)
+    parts = re.split(rf"^{_MARK}\d+\n", output.replace(port, "5555"), flags=re.MULTILINE)
     return parts[1:]
 
 
-def test_the_tour_runs_as_it_stands_and_prints_what_it_says(printed: list[str]) -> None:
+def test_commands_of_the_tour_print_the_lines_that_follow_them(printed: list[str]) -> None:
     tour = steps()
     assert len(tour) > 10
     assert len(printed) == len(tour), printed

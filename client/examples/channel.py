@@ -1,9 +1,9 @@
-"""A channel on the disk, without a broker: what one puts, another one gets, also after either was killed.
+"""A channel on the disk, without a broker: one process puts lines, another one gets them, after kills, too.
 
     python channel.py put jobs < lines
     python channel.py get jobs
 
-A line is on the disk a tenth of a second after it came. What was printed last may come again after a crash.
+A line is on the disk a tenth of a second after it was read. After a crash the last lines may be repeated.
 """
 
 import os
@@ -21,7 +21,7 @@ def put(directory: str) -> None:
 
 
 def get(directory: str) -> None:
-    """Print what was put and not got before, for ever."""
+    """Print every line that was not printed before, forever."""
     os.makedirs(directory, exist_ok=True)
     with quoth.Cursor(f"{directory}.cursor") as cursor, Reader(directory, cursor.after("got") or 0) as reader:
         while records := reader.read(timeout=None):

@@ -1,10 +1,10 @@
-"""A stream is cleaned on Spark: bad records become dead letters, duplicates are dropped, all exactly once.
+"""Cleans a stream on Spark: bad records become dead letters, duplicates are dropped, all exactly once.
 
     python clean_orders.py tcp://127.0.0.1:5555 orders clean dead checkpoint
 
-Values are JSON objects with an id. One that is none goes to the topic DEAD as it is, with its pointer and the
-reason in its headers. A duplicate, whose id was there in the ten minutes before it, is dropped; the others go
-to CLEAN. Kill it whenever you like, start it again: every record is in CLEAN or in DEAD once, or a duplicate.
+Values are JSON objects with an id. Any other value goes to the topic DEAD unchanged, with its pointer and the
+reason in its headers. A record with an id of the ten minutes before it is a duplicate and dropped; the others
+go to CLEAN. After any kill and restart every record is in CLEAN or in DEAD once, or was a duplicate.
 """
 
 import sys
@@ -19,17 +19,17 @@ COLUMNS = ["key", "value", "offset"]
 
 
 def main(url: str, source: str, clean: str, dead: str, checkpoint: str) -> None:
-    """Follow a topic for ever."""
+    """Follow a topic forever."""
     spark = (
         SparkSession.builder.appName("clean orders").config("spark.sql.shuffle.partitions", 4).getOrCreate()
     )
 
     def clean_batch(batch: DataFrame, number: int) -> None:
-        batch.persist()  # or each of the three uses below would read it again
+        batch.persist()  # because each of the three uses below would read it again
         first = batch.agg(f.min("offset")).head()[0]
         if first is not None:
-            # What came before is in the topic, so there is no state to keep, and a repetition sees the same.
-            # The topic has to keep its records for as long as the window is.
+            # The earlier records are in the topic: there is no state to keep, and a repeated batch gets
+            # the same ones. The topic has to keep its records for the length of the window.
             before = read_topic(
                 spark, source, url=url, since=max(0, first - WINDOW_US), until=first, columns=COLUMNS
             )
@@ -40,9 +40,9 @@ def main(url: str, source: str, clean: str, dead: str, checkpoint: str) -> None:
         batch.unpersist()
 
     def write(rows: DataFrame, topic: str, number: int, *headers: Column) -> None:
-        # After a crash Spark repeats a batch under its number, and the broker knows what it has published of
-        # this application under this version: so twice is once. The numbers belong to the checkpoint, as the
-        # query's id does: a name of one's own would have to change with it.
+        # After a crash Spark repeats a batch with its number, and the broker does not publish a version of an
+        # application twice. The numbers belong to the checkpoint, and so does the query's id: another name
+        # would have to change with the checkpoint.
         application = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         rows = rows.select("key", "value", f.array(*headers).alias("headers"))
         written = rows.write.format("quoth").mode("append").option("url", url).option("topic", topic)
@@ -55,7 +55,7 @@ def main(url: str, source: str, clean: str, dead: str, checkpoint: str) -> None:
 
 
 def judged(rows: DataFrame) -> DataFrame:
-    """With the id, and the reason why there is none."""
+    """Add the id, and the reason for which there is none."""
     found = f.from_json(f.col("value").cast("string"), "id STRING, _corrupt_record STRING")
     rows = rows.withColumn("found", found).withColumn("id", f.col("found.id"))
     is_none = f.col("found._corrupt_record").isNotNull()
@@ -63,7 +63,7 @@ def judged(rows: DataFrame) -> DataFrame:
 
 
 def unique(rows: DataFrame) -> DataFrame:
-    """Those that are good, without those whose id was there within the window before them."""
+    """Return the good rows, without those with an id of the window before them."""
     good = rows.where("reason IS NULL")
     previous = f.lag("offset").over(Window.partitionBy("id").orderBy("offset"))  # an offset is a time
     good = good.withColumn("previous", previous)
@@ -71,12 +71,12 @@ def unique(rows: DataFrame) -> DataFrame:
 
 
 def pointer() -> Column:
-    """The header that says which record it was."""
+    """Return the header with the pointer of the record."""
     return header("pointer", f.col("offset").cast("string"))
 
 
 def header(name: str, value: Column) -> Column:
-    """A header of the records that are written."""
+    """Return a header for the written records."""
     return f.struct(f.lit(name).alias("key"), value.cast("binary").alias("value"))
 
 

@@ -1,1 +1,1 @@
-"""The doubles: what stands in for a disk, a clock, a broker in the tests."""
+"""The test kit: disks, clocks, brokers, clients and processes that tests control."""

@@ -1,4 +1,4 @@
-"""Clocks that a test turns."""
+"""Clocks that a test sets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ DAY = 24 * HOUR
 
 
 class ManualClock:
-    """A `quothlog.storage.clock.Clock` that stands still until it is set or stepped.
+    """A `quothlog.storage.clock.Clock` with the time that the test sets.
 
-    tick: microseconds by which it moves on after every look, as a real one does.
+    tick: microseconds that pass with every call, as on a real clock.
     """
 
     def __init__(self, now: int = START, *, tick: int = 0) -> None:
@@ -43,21 +43,21 @@ class ManualClock:
         return self._boots.to_bytes(16, "little")
 
     def set(self, now: int) -> None:
-        """Put it to a time, earlier or later."""
+        """Set the time, earlier or later."""
         self._now = now
 
     def step(self, microseconds: int) -> None:
-        """Move it, back if the number is negative."""
+        """Step the time, back if the number is negative."""
         self._now += microseconds
         self._passed += max(0, microseconds)
 
     def reboot(self) -> None:
-        """Another boot id from here on, as after a loss of power."""
+        """Change the boot id, as a power cut does."""
         self._boots += 1
 
 
 class JumpingClock:
-    """The monotonic clock as calls see it, which jumps when a test says so: their timeouts are no chance."""
+    """The monotonic clock of calls, which a test makes jump, so that timeouts happen exactly then."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -67,5 +67,5 @@ class JumpingClock:
         return time.monotonic() + self._ahead
 
     def jump(self, seconds: float) -> None:
-        """Let time pass at once; who waits for something finds out when it next looks at the clock."""
+        """Let time pass at once. A waiting call notices it at its next check of the clock."""
         self._ahead += seconds

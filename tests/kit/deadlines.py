@@ -1,4 +1,4 @@
-"""Waiting in tests: for a condition, with a deadline; the only place that sleeps."""
+"""Waits for conditions with a deadline. The only module of the tests that sleeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 DEADLINE_S = 20.0
-"""Far beyond what anything takes: whoever reaches it has failed."""
+"""Far longer than any step takes: a test that reaches it has failed."""
 
 _PAUSE_S = 0.005
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 def eventually(check: Callable[[], Result], what: str, seconds: float = DEADLINE_S) -> Result:
-    """Look again and again until the answer is true, and return it."""
+    """Repeat a check until its result is true, and return the result."""
     deadline = time.monotonic() + seconds
     while True:
         found = check()
@@ -29,7 +29,7 @@ def eventually(check: Callable[[], Result], what: str, seconds: float = DEADLINE
 
 
 def appears(directory: Path, pattern: str, what: str, seconds: float = DEADLINE_S) -> list[str]:
-    """Wait until a file under `directory` matches, and return the names of those that do.
+    """Wait until files under `directory` match, and return their names.
 
     Directories may vanish meanwhile: `Path.glob` fails then, `glob.glob` goes on.
     """
@@ -37,7 +37,7 @@ def appears(directory: Path, pattern: str, what: str, seconds: float = DEADLINE_
 
 
 async def soon(check: Callable[[], Awaitable[Result]], what: str, seconds: float = DEADLINE_S) -> Result:
-    """`eventually`, for an answer that is awaited, while the event loop goes on."""
+    """Repeat a coroutine until its result is true, as `eventually` does, while the event loop goes on."""
     deadline = time.monotonic() + seconds
     while True:
         found = await check()
@@ -48,13 +48,13 @@ async def soon(check: Callable[[], Awaitable[Result]], what: str, seconds: float
 
 
 def hold(check: Callable[[], bool], what: str, seconds: float) -> None:
-    """See to it that something stays true for a while: for what must not happen there is no event."""
+    """Check that a condition stays true for a while, because the absence of an event sends no event."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        assert check(), f"not any more: {what}"
+        assert check(), f"no longer true: {what}"
         time.sleep(_PAUSE_S)
 
 
 def pause(seconds: float) -> None:
-    """Let time pass where the passing of time is what is tested."""
+    """Sleep, in tests of the passing of time."""
     time.sleep(seconds)

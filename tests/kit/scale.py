@@ -1,4 +1,4 @@
-"""How much of a heavy test is run: a little by default, all of it with QUOTH_LONG=1."""
+"""The scale of heavy tests: a part by default, all of it with QUOTH_LONG=1."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 
 LONG = bool(os.environ.get("QUOTH_LONG"))
 
-long_form = pytest.mark.skipif(not LONG, reason="a long form of what others show, too: QUOTH_LONG=1")
-"""Of a test that takes a Java of its own, or a measurement."""
+long_form = pytest.mark.skipif(not LONG, reason="a long form of other tests: QUOTH_LONG=1")
+"""Marks a test that starts a Java of its own, or measures."""
 
 
 T = TypeVar("T")
 
 
 def some(places: Sequence[T], rng: random.Random, part: int) -> Sequence[T]:
-    """One in `part` of the places, chosen at random, in their order; in the long form all of them."""
+    """Return one in `part` of the places, chosen at random, in their order; all of them in the long form."""
     return places if LONG else sorted(rng.sample(places, -(-len(places) // part)), key=places.index)
 
 
 def times(usual: int, long: int) -> int:
-    """The number for this run."""
+    """Return the number for this run."""
     return long if LONG else usual

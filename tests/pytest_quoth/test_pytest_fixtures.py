@@ -1,4 +1,4 @@
-"""The fixtures for users' tests, used as they use them: by a pytest of their own, in a folder of theirs."""
+"""The pytest fixtures for users, in a pytest process of its own and a folder of its own."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import pytest
 from kit.machine.commands import COMMAND_S
 
 CONFTEST = 'pytest_plugins = ["pytest_quoth"]\n'
-READY_AND_GONE_MS = 50
+TEST_MS = 50
 TESTS = 20
 
 
 class Outcome(NamedTuple):
-    """How a run of pytest ended: its exit status, how many tests ended how, and all that it said."""
+    """A run of pytest: its exit status, the number of tests by outcome, and its output."""
 
     status: int
     counts: dict[str, int]
-    said: str
+    output: str
 
 
 Run = Callable[..., Outcome]
@@ -46,9 +46,9 @@ def run(tmp_path: Path) -> Run:
         done = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, env=environment, timeout=COMMAND_S
         )
-        said = done.stdout + done.stderr
-        counts = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error)", said)}
-        return Outcome(done.returncode, counts, said)
+        output = done.stdout + done.stderr
+        counts = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error)", output)}
+        return Outcome(done.returncode, counts, output)
 
     return run_it
 
@@ -58,15 +58,15 @@ def test_each_test_has_a_broker_of_its_own(run: Run) -> None:
 import pytest
 
 @pytest.mark.parametrize("value", [b"one", b"two"])
-def test_nothing_is_there(quoth_client, value):
+def test_broker_is_empty(quoth_client, value):
     assert quoth_client.topics() == []
     quoth_client.publish("orders", value)
     assert [message.value for message in quoth_client.read("orders")] == [value]
 """)
-    assert outcome.counts == {"passed": 2}, outcome.said
+    assert outcome.counts == {"passed": 2}, outcome.output
 
 
-def test_other_processes_reach_it(run: Run) -> None:
+def test_other_processes_connect_to_the_broker(run: Run) -> None:
     outcome = run("""
 import subprocess, sys
 
@@ -75,7 +75,7 @@ def test_from_outside(quoth_broker, quoth_client):
     subprocess.run([sys.executable, "-c", code, quoth_broker.url], check=True)
     assert quoth_client.read("orders")[0].value == b"from outside"
 """)
-    assert outcome.counts == {"passed": 1}, outcome.said
+    assert outcome.counts == {"passed": 1}, outcome.output
 
 
 def test_markers_set_keys_and_the_nearest_wins(run: Run) -> None:
@@ -92,11 +92,11 @@ def test_module(quoth_broker, quoth_client):
 def test_nearest(quoth_broker):
     assert (quoth_broker.config.durability, quoth_broker.config.count_limit) == ("synced", 5)
 """)
-    assert outcome.counts == {"passed": 2}, outcome.said
+    assert outcome.counts == {"passed": 2}, outcome.output
 
 
 @pytest.mark.parametrize(
-    ("marker", "said"),
+    ("marker", "text"),
     [
         ("durabilty='synced'", "did you mean durability?"),
         ("durability='soon'", "durability is written or synced"),
@@ -104,7 +104,7 @@ def test_nearest(quoth_broker):
         ("dir='/tmp'", "takes keys of the configuration by name, and not dir"),
     ],
 )
-def test_a_wrong_key_is_told_in_a_line(run: Run, marker: str, said: str) -> None:
+def test_wrong_key_is_an_error_of_one_line(run: Run, marker: str, text: str) -> None:
     outcome = run(f"""
 import pytest
 
@@ -112,13 +112,13 @@ import pytest
 def test_it(quoth_broker):
     pass
 """)
-    assert outcome.counts == {"error": 1}, outcome.said
-    assert "bad_setting: " in outcome.said
-    assert said in outcome.said
-    assert "Traceback" not in outcome.said
+    assert outcome.counts == {"error": 1}, outcome.output
+    assert "bad_setting: " in outcome.output
+    assert text in outcome.output
+    assert "Traceback" not in outcome.output
 
 
-def test_nothing_stays_behind(run: Run) -> None:
+def test_no_thread_file_or_descriptor_is_left(run: Run) -> None:
     outcome = run("""
 import fcntl, os, threading
 import pytest
@@ -141,10 +141,10 @@ def test_left_alone(before, quoth_broker, quoth_client):
     quoth_client.publish("orders", b"x")
     assert next(iter(tail)).value == b"x"
 """)
-    assert outcome.counts == {"passed": 2}, outcome.said
+    assert outcome.counts == {"passed": 2}, outcome.output
 
 
-def test_a_broker_may_be_stopped_and_started(run: Run) -> None:
+def test_broker_can_be_stopped_and_started(run: Run) -> None:
     outcome = run("""
 import quoth
 
@@ -155,18 +155,18 @@ def test_restart(quoth_broker, quoth_client):
     with quoth.connect(quoth_broker.url) as client:
         assert client.read("orders")[0].value == b"x"
 """)
-    assert outcome.counts == {"passed": 1}, outcome.said
+    assert outcome.counts == {"passed": 1}, outcome.output
 
 
-def test_without_the_plugin_there_is_no_trace_of_it(run: Run) -> None:
+def test_tests_without_the_plugin_load_none_of_it(run: Run) -> None:
     tests = "import sys\ndef test_it(): assert not {'pytest_quoth', 'quothd', 'zmq'} & set(sys.modules)\n"
     outcome = run(tests, conftest="")
-    assert outcome.counts == {"passed": 1}, outcome.said
+    assert outcome.counts == {"passed": 1}, outcome.output
 
 
 @pytest.mark.alone
-def test_a_broker_is_ready_and_gone_in_milliseconds(run: Run, tmp_path: Path) -> None:
-    """A whole test, that publishes and reads, with all that pytest does itself."""
+def test_test_with_a_broker_takes_milliseconds(run: Run, tmp_path: Path) -> None:
+    """Measures a whole test that publishes and reads, with pytest's own time."""
     times = tmp_path / "times"
     conftest = f"""
 import time
@@ -192,7 +192,7 @@ def test_it(quoth_client, number):
 """,
         conftest=CONFTEST + conftest,
     )
-    assert outcome.counts == {"passed": TESTS}, outcome.said
+    assert outcome.counts == {"passed": TESTS}, outcome.output
     took = [float(line) for line in times.read_text().split()]
     print(f"{median(took):.1f} ms a test, {min(took):.1f} to {max(took):.1f}")
-    assert sorted(took)[TESTS // 4] < READY_AND_GONE_MS, "other programs can only spoil some of them"
+    assert sorted(took)[TESTS // 4] < TEST_MS, "other programs delay only some of them"

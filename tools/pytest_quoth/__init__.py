@@ -1,4 +1,4 @@
-"""Fixtures for tests of programs that use Quoth: a real broker for each test, ready and gone in milliseconds.
+"""Fixtures for tests of programs that use Quoth: a real broker for each test, started in milliseconds.
 
     pytest_plugins = ["pytest_quoth"]          # in the root's conftest.py, or: pytest -p pytest_quoth
 
@@ -11,8 +11,8 @@
         subprocess.run(["shop", "--broker", quoth_broker.url], check=True)
 
 Each broker has a directory of its own below the `tmp_path` of its test and free ports on loopback, so tests
-run beside each other. The marker `quoth` takes every key of the configuration but `dir` by its name; one of a
-class or a module holds for all tests in it, and the nearest wins.
+run in parallel. The marker `quoth` takes every key of the configuration except `dir`. A marker of a class or
+a module applies to all its tests, and the nearest one wins.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from quothwire.errors import QuothError, error
 
 MARKER = "quoth"
 DIRECTORY = "quoth-data"
-"""Where the broker's data lies below `tmp_path`."""
+"""The broker's data directory below `tmp_path`."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     line = f"{MARKER}(**keys): keys of the configuration for `quoth_broker`, like durability='synced'"
     config.addinivalue_line("markers", line)
 
 
 @pytest.fixture
 def quoth_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
-    """A broker in this process, which other processes reach by its `url`.
+    """A broker in this process, which other processes reach at its `url`.
 
-    It may be stopped and started by the test; it takes other ports then, unless the marker says `port`. A
-    broker that failed by itself fails the test.
+    The test may stop and start it. It has other ports then, unless the marker has `port`. A broker that
+    failed by itself fails the test.
     """
     try:
         broker = Broker(tmp_path / DIRECTORY, **{"host": "127.0.0.1", **_keys(request.node)}).start()
@@ -66,7 +66,7 @@ def quoth_client(quoth_broker: Broker) -> Iterator[quoth.Client]:
 
 
 def _keys(node: Any) -> dict[str, Any]:
-    """What the markers of a test say, the nearest last."""
+    """Return the keys in the markers of a test. The nearest marker wins."""
     keys: dict[str, Any] = {}
     for marker in reversed(list(node.iter_markers(MARKER))):
         if marker.args or "dir" in marker.kwargs:

@@ -13,17 +13,17 @@ from kit.machine.processes import python_of
 
 COMMAND = python_of("quothcli.main")
 COMMAND_S = 60.0
-"""In which a whole command has ended, on a machine that has ten other things to do."""
+"""The time for a whole command, on a busy machine."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")
 
 
 def after(prelude: str) -> tuple[str, ...]:
-    """The command, whose process executes this code first."""
+    """Return the command with code that its process executes first."""
     return *COMMAND[:-1], f"{prelude}\n{COMMAND[-1]}" if prelude else COMMAND[-1]
 
 
 class Ended(NamedTuple):
-    """How a command ended and what it said."""
+    """The exit status and the output of a command."""
 
     status: int
     out: bytes
@@ -49,24 +49,24 @@ class Ended(NamedTuple):
 
 
 class Running:
-    """A command that is running."""
+    """A running command."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
 
     def line(self) -> str:
-        """The next line of its output."""
+        """Read the next line of its output."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().rstrip("\n")
 
     def wait_until_stopped(self) -> None:
-        """Wait until SIGSTOP has taken effect: from then on it does nothing until SIGCONT."""
+        """Wait until SIGSTOP has stopped the process."""
         found = os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         assert found is not None
         assert found.si_code == os.CLD_STOPPED, "it has ended"
 
     def end(self, number: int | None = None) -> Ended:
-        """Send it a signal, if one is given, and wait for its end."""
+        """Send a signal, if one is given, and wait for the end of the process."""
         if number is not None:
             os.kill(self.process.pid, number)
         out, err = self.process.communicate(timeout=COMMAND_S)
@@ -76,7 +76,7 @@ class Running:
 
 
 class Command:
-    """`quoth`, for one broker or for none. prelude: code that its process executes first."""
+    """The command `quoth`, for one broker or for none. prelude: code that its process executes first."""
 
     def __init__(self, url: str, running: list[Running], prelude: str = "") -> None:
         self.url = url
@@ -84,7 +84,7 @@ class Command:
         self._command = after(prelude)
 
     def prepared(self, prelude: str) -> Command:
-        """The same, whose process executes this code first."""
+        """Return the same command with code that its process executes first."""
         return Command(self.url, self._running, prelude)
 
     def __call__(
@@ -94,7 +94,7 @@ class Command:
         environment: Mapping[str, str] | None = None,
         seconds: float = COMMAND_S,
     ) -> Ended:
-        """Run it to its end, which comes within so many seconds."""
+        """Run the command to its end, within so many seconds."""
         running = self.start(*arguments, environment=environment, stdin=subprocess.PIPE)
         process = running.process
         out, err = process.communicate(stdin, timeout=seconds)
@@ -103,7 +103,7 @@ class Command:
         return ended
 
     def start(self, *arguments: str, environment: Mapping[str, str] | None = None, **popen: Any) -> Running:
-        """Start it; it is killed at the end of the test if it still runs then."""
+        """Start the command. The end of the test kills it if it still runs."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("QUOTH_")}
         url = {"QUOTH_URL": self.url} if self.url else {}
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -1,4 +1,4 @@
-"""The example in C: whether this machine can build it, and building it."""
+"""Builds the example in C, if this machine can."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCES = Path(__file__).resolve().parents[3] / "client" / "c" / "examples"
 
 
 def compiles(source: str, *options: str) -> bool:
-    """Does the compiler take this, with the options of the Makefile for libzmq?"""
+    """True if the compiler accepts this, with the options of the Makefile for libzmq."""
     found = subprocess.run(["pkg-config", "--cflags", "libzmq"], capture_output=True, text=True, check=False)
     command = ["cc", *shlex.split(found.stdout), *options, "-x", "c", "-", "-o", os.devnull]
     return subprocess.run(command, input=source.encode(), capture_output=True, check=False).returncode == 0
@@ -33,7 +33,7 @@ def copied(folder: Path) -> Path:
 
 
 def make(folder: Path, *targets: str) -> str:
-    """Run make; returns what it says."""
+    """Run make, and return its output."""
     done = subprocess.run(["make", *targets], cwd=folder, capture_output=True, text=True, timeout=COMMAND_S)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -1,10 +1,10 @@
 """A Python that has loaded our modules and forks for each process that a test starts.
 
-Loading them takes 0.3 to 0.5 s of processor time, which would be most of what the tests take. A forked
-process is one as any other: it has a pid of its own, is a child of the test's process, and has the arguments,
-the environment, the directory and the streams that it was started with. A command is executed as usual on
-other systems than Linux, with QUOTH_LONG=1, and if it needs what a fork cannot give: another interpreter or
-other flags, a function before its start, other variables of Python or of the locale.
+Loading them takes 0.3 to 0.5 s of processor time, which would be most of the time of the tests. A forked
+process is like any other: it has a pid of its own, is a child of the test's process, and has the given
+arguments, environment, directory and streams. On other systems than Linux and with QUOTH_LONG=1 a command is
+executed as usual. So is one that needs another interpreter or other flags, a function before its start, or
+other variables of Python or of the locale.
 
 As a program, `forkserver.py DESCRIPTOR`, it is the server; the module may only import what Python has.
 """
@@ -29,7 +29,7 @@ from importlib import import_module
 from typing import Any, TextIO
 
 PYTHON = (sys.executable, "-W", "error", "-c")
-"""How a command begins that can be forked; its code follows, then its arguments."""
+"""The beginning of a command that can be forked, before its code and its arguments."""
 MODULES = (
     *("quothd.main", "quothcli.application", "quoth.client", "quoth.producer", "quoth.reader"),
     "quoth.transaction",
@@ -42,11 +42,11 @@ MODULES = (
     *(f"quothcli.commands.records.{name}" for name in ("forward", "publish", "ranges", "reading")),
     *("quothd.config.template", "quothd.config.check", "quothlog.recovery.repair", "quothlog.writer"),
 )
-"""What is loaded: the daemon, the command line with many commands, the client, and what commands use."""
+"""The modules to load: the daemon, the command line with many commands, the client, and their imports."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC", "ZMQ")
-"""What the names of variables begin with that are read while Python or a library starts."""
+"""Prefixes of the variables that Python or a library reads at its start."""
 
 
 class Forked(subprocess.Popen[Any]):
@@ -55,7 +55,7 @@ class Forked(subprocess.Popen[Any]):
     def _execute_child(
         self, args: Any, _1: Any, _2: Any, _3: Any, _4: Any, cwd: Any, env: Any, *rest: Any
     ) -> None:
-        """Take the place of `Popen._execute_child`, whose last arguments are the ends of the pipes."""
+        """Replace `Popen._execute_child`, whose last arguments are the ends of the pipes."""
         _, _, _, stdin, ours_in, ours_out, stdout, ours_err, stderr = rest[:9]
         code, *arguments = args[len(PYTHON) :]
         request = {
@@ -132,11 +132,11 @@ def server() -> _Server:
 
 
 def serve(channel: socket.socket) -> Mapping[str, Any]:
-    """Fork for each request until the other end is closed; returns, in the forked process, its request."""
+    """Fork for each request until the other end is closed. Returns the request in the forked process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on a terminal it reaches all processes of the tests
     while True:
-        said, fds, _, _ = socket.recv_fds(channel, 1, 4)
-        if not said:
+        received, fds, _, _ = socket.recv_fds(channel, 1, 4)
+        if not received:
             os._exit(0)
         with open(fds[0], "rb") as body:
             request: dict[str, Any] = json.load(body)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 V4, V6 = ("10.77.0.1", "10.77.0.2"), ("fd77::1", "fd77::2")
-"""Addresses of the two. Nothing outside of the namespaces knows them."""
+"""The addresses of the two, which are unknown outside of the namespaces."""
 
 
 class Machine(NamedTuple):
@@ -25,13 +25,13 @@ class Machine(NamedTuple):
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """Runs a command there when it stands in front of it."""
+        """The words in front of a command that run it there."""
         return "ip", "netns", "exec", self.name
 
 
 @contextmanager
 def two_machines() -> Iterator[tuple[Machine, Machine]]:
-    """Two namespaces, gone at the end. Skips the test where they cannot be made."""
+    """Make two namespaces, and remove them at the end. Skips the test where that is impossible."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and ip; on Debian type: apt-get install iproute2")
     first, second = (Machine(v4, v6, f"quoth-{secrets.token_hex(4)}") for v4, v6 in zip(V4, V6, strict=True))

@@ -1,4 +1,4 @@
-"""Limits of the operating system on a process that runs: true short writes, and descriptors that run out."""
+"""Limits of the operating system on a running process: real short writes, and no more descriptors."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 needs_prlimit = pytest.mark.skipif(
-    not hasattr(resource, "prlimit"), reason="this system cannot limit a process that runs (prlimit)"
+    not hasattr(resource, "prlimit"), reason="this system cannot limit a running process (prlimit)"
 )
 
 
 @contextmanager
 def file_bytes(pid: int, size: int) -> Iterator[None]:
-    """No file of a process grows above a size: a write up to there is short, one from there on is EFBIG."""
+    """Limit the files of a process: a write up to the size is short, one behind it fails with EFBIG."""
     with _limited(pid, resource.RLIMIT_FSIZE, size):
         yield
 
 
 @contextmanager
 def descriptors_left(pid: int, count: int) -> Iterator[None]:
-    """A process can open so many more files, then it is EMFILE."""
+    """Let a process open so many more files; the next one fails with EMFILE."""
     taken = {int(name) for name in os.listdir(Path("/proc") / str(pid) / "fd")}
     free = [number for number in range(len(taken) + count + 1) if number not in taken]
     with _limited(pid, resource.RLIMIT_NOFILE, free[count]):

@@ -1,8 +1,8 @@
-"""A Debian that is booted with systemd in a container, for tests of the service as it is installed.
+"""A Debian that boots with systemd in a container, for tests of the installed service.
 
-The root directory comes from debootstrap, once for each suite, and is kept beside the environment, as the
-wheels are that the installation in it needs: a second run needs no network. A machine gets an overlay above
-it, so that it changes nothing there, and a loopback of its own. It ends with the process that booted it.
+debootstrap makes the root directory once for each suite. It stays beside the environment, with the wheels for
+the installation: a second run needs no network. A machine gets an overlay above it, so that it changes
+nothing there, and a loopback of its own. It ends with the process that booted it.
 
 QUOTH_SYSTEM_SUITE names another suite of Debian, with another Python and another systemd.
 """
@@ -29,10 +29,10 @@ from kit.machine.commands import Ended
 PROJECT = Path(__file__).parents[3]
 SUITE = os.environ.get("QUOTH_SYSTEM_SUITE") or "bookworm"
 PACKAGES = ("python3", "python3-venv", "systemd", "systemd-sysv")
-"""What a minimal Debian lacks of what README asks for: Python, and the init that is to be tested."""
+"""The packages of README that a minimal Debian does not have: Python, and the init that is tested."""
 BOOT_S = 60.0
 RUN_S = 300.0
-"""Far beyond what anything takes, installing it included."""
+"""Far longer than any step takes, the installation included."""
 _TOOLS = ("debootstrap", "systemd-nspawn", "unshare", "setpriv", "nsenter")
 _BOOT = """
 cd "$1"
@@ -45,16 +45,16 @@ mkdir "$group"
 sh -c 'echo $$ > "$0/cgroup.procs"; exec setpriv --pdeathsig KILL "$@"' "$group" "$@"
 find "$group" -depth -type d -exec rmdir {} +
 """
-"""In a mount namespace of its own, so that whatever is mounted goes with it. The control groups are mounted
-as newer versions of systemd want them, whatever this system has."""
+"""Runs in a mount namespace of its own, so that all mounts end with it. Mounts the control groups as newer
+versions of systemd need them, also where this system has the older ones."""
 
 
 class Unbootable(Exception):
-    """Why no machine can be booted here."""
+    """No machine can be booted here, for the reason in the text."""
 
 
 def missing() -> str:
-    """What keeps a machine from being booted here, empty if nothing that can be told beforehand."""
+    """Return the reason for which no machine can be booted here; empty if none is known before."""
     if sys.platform != "linux":
         return "systemd runs on Linux only"
     if os.geteuid() != 0:
@@ -85,13 +85,13 @@ class Base:
 
 
 def requirements() -> list[str]:
-    """What pip needs to build and to install Quoth."""
+    """Return the packages that pip needs to build and to install Quoth."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
     return [*project["build-system"]["requires"], *project["project"]["dependencies"]]
 
 
 class Machine:
-    """A machine that is running. directory: what it changes is kept there. Raises `Unbootable`."""
+    """A running machine. directory: the place of its changes. Raises `Unbootable`."""
 
     def __init__(self, base: Base, directory: Path) -> None:
         self.directory = directory
@@ -124,12 +124,12 @@ class Machine:
 
     @property
     def console(self) -> str:
-        """What was said while it booted."""
+        """The output of its boot."""
         self._console.seek(0)
         return self._console.read()
 
     def run(self, script: str, *arguments: str, stdin: bytes = b"", seconds: float = RUN_S) -> Ended:
-        """Run a script of the shell in it, as root, to its end. arguments: $1 and so on."""
+        """Run a shell script in it, as root, to its end. arguments: $1 and so on."""
         with self.start(script, *arguments, stdin=subprocess.PIPE) as process:
             try:
                 out, err = process.communicate(stdin, timeout=seconds)
@@ -138,7 +138,7 @@ class Machine:
         return Ended(process.returncode, out, err.decode())
 
     def start(self, script: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        """Start a script of the shell in it."""
+        """Start a shell script in it."""
         nsenter = shutil.which("nsenter")
         assert nsenter is not None
         return subprocess.Popen(
@@ -155,7 +155,7 @@ class Machine:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Switch it off, and remove what it has changed."""
+        """Power it off, and remove its changes."""
         with self._console:
             try:
                 if self._leader:
@@ -170,14 +170,14 @@ class Machine:
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """Have a lock file, which other runs wait for."""
+    """Hold a lock file, for which other runs wait."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _made_once(path: Path, make: Callable[[Path], None]) -> Path:
-    """Something that is kept for later runs: it is there whole, or not at all."""
+    """Return a path for later runs, after making it, whole or not at all, if it does not exist."""
     if not path.exists():
         beside = path.with_name(f"{path.name}.new")
         shutil.rmtree(beside, ignore_errors=True)
@@ -188,7 +188,7 @@ def _made_once(path: Path, make: Callable[[Path], None]) -> Path:
 
 
 def _bootstrap(suite: str, path: Path) -> None:
-    """Install a suite's packages; its mounts go with a namespace, whatever becomes of it."""
+    """Install a suite's packages. The mounts end with a namespace, also after a failure."""
     _done(
         "unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}",
         suite, str(path),
@@ -198,7 +198,7 @@ def _bootstrap(suite: str, path: Path) -> None:
 
 
 def _download(python: str, wanted: list[str], path: Path) -> None:
-    """Fetch wheels for another Python than this one, which may be of another libc only if that is newer."""
+    """Download wheels for another Python than this one. Its libc may only be a newer one."""
     _done(
         sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:",
         f"--python-version={python}", f"--dest={path}", *wanted,
@@ -208,5 +208,5 @@ def _download(python: str, wanted: list[str], path: Path) -> None:
 def _done(*command: str) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
-        said = (done.stdout + done.stderr).strip().splitlines() or [""]
-        raise Unbootable(f"{command[0]} ... {command[-1]} ended with {done.returncode}: {said[-1]}")
+        output = (done.stdout + done.stderr).strip().splitlines() or [""]
+        raise Unbootable(f"{command[0]} ... {command[-1]} ended with {done.returncode}: {output[-1]}")

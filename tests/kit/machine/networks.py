@@ -2,9 +2,9 @@
 
     this process -- router -- the broker
 
-The router can swallow all packets without a word to either side, as a cable does that is pulled further away:
-so the operating systems of both ends go through their own pauses between attempts. Nothing of it is seen or
-reached from outside, and it goes when the processes go that hold it.
+The router can drop all packets without notice to either side, like a cable that is unplugged further away. So
+the operating systems of both ends make their own pauses between attempts. The network is invisible from
+outside, and ends with the processes that hold it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from types import TracebackType
 from typing import Self
 
 OF_ITS_OWN = ("unshare", "--map-root-user", "--net")
-"""Runs a command in a network of its own, which only has a loopback interface, and that one is down."""
+"""The words in front of a command that give it a network of its own, with a loopback that is down."""
 _CLIENT, _ROUTER_HERE, _ROUTER_THERE, _BROKER = "10.7.1.2", "10.7.1.1", "10.7.2.1", "10.7.2.2"
 
 _EVENLY = "/proc/sys/net/ipv4/tcp_syn_linear_timeouts"
-"""How many attempts to connect Linux makes before it doubles its pauses: some since 6.5, none before."""
+"""The attempts to connect before Linux doubles its pauses: some since 6.5, none before."""
 
 
 def can_be_had() -> bool:
-    """Can a network be made here? It takes unshare, ip of iproute2, and a kernel that lets us."""
+    """True if a network can be made here. It takes unshare, ip of iproute2, and the kernel's permission."""
     try:
         made = [*OF_ITS_OWN, "ip", "link", "add", "one", "type", "veth", "peer", "name", "other"]
         return subprocess.run(made, check=False, capture_output=True).returncode == 0
@@ -70,18 +70,18 @@ class Network:
         self._stack.close()
 
     def cut(self) -> None:
-        """From now on the router swallows everything."""
+        """Let the router drop all packets from now on."""
         self._forward(0)
 
     def mend(self) -> None:
-        """From now on it passes everything."""
+        """Let the router forward all packets from now on."""
         self._forward(1)
 
     def _forward(self, number: int) -> None:
         _run(f"echo {number} > /proc/sys/net/ipv4/ip_forward", _on(self._router))
 
     def _host(self) -> int:
-        """A host with a network of its own, as long as this process lives; returns the id of its process."""
+        """Make a host with a network of its own until this process ends, and return its process id."""
         holder = subprocess.Popen(
             ["unshare", "--net", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -89,7 +89,7 @@ class Network:
         assert holder.stdin is not None
         assert holder.stdout is not None
         self._stack.callback(holder.stdin.close)
-        assert holder.stdout.readline() == b"\n", "it has a network of its own once it says so"
+        assert holder.stdout.readline() == b"\n", "it writes a line when it has its network"
         return holder.pid
 
 

@@ -1,4 +1,4 @@
-"""Processes of ours: started so that none outlives its test, and what the operating system says of them."""
+"""Starts processes so that none outlives its test, and reads their figures from the operating system."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ fcntl.fcntl(held, {_SETSIG}, {int(signal.SIGKILL)})
 fcntl.fcntl(held, fcntl.F_SETOWN, os.getpid())
 fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 """
-"""Said by the child itself once it runs: when nobody writes to the pipe any more, the system kills it."""
+"""Executed by the child: the system kills it when no process has the writing end of the pipe any more."""
 
 needs_proc = pytest.mark.skipif(
     not (_PROC / "self" / "fd").is_dir(), reason="this system has no /proc to count descriptors and threads"
@@ -31,10 +31,9 @@ needs_proc = pytest.mark.skipif(
 
 
 def hear_interrupts() -> None:
-    """Let SIGINT have its usual effect here and in all processes that are started from here.
+    """Give SIGINT its usual effect in this process and in all that it starts.
 
-    A script that starts something in the background has it ignored there, and so have many CI; what a process
-    ignores, those ignore that it starts.
+    Scripts and many CIs start background processes with SIGINT ignored, and children inherit that.
     """
     is_main = threading.current_thread() is threading.main_thread()  # only there it may be set
     if is_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -42,26 +41,26 @@ def hear_interrupts() -> None:
 
 
 def python_of(module: str) -> tuple[str, ...]:
-    """The command that calls a module's `main`, with warnings as errors.
+    """Return the command that calls a module's `main`, with warnings as errors.
 
-    On Linux it is killed when this process ends, even if that is by SIGKILL.
+    On Linux its process is killed when this one ends, even by SIGKILL.
     """
     code = f"{_DIE_WITH_US if sys.platform == 'linux' else ''}from {module} import main; main()"
     return sys.executable, "-W", "error", "-c", code
 
 
 def descriptors(pid: int) -> int:
-    """Open file descriptors of a process."""
+    """Count the open file descriptors of a process."""
     return len(os.listdir(_PROC / str(pid) / "fd"))
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started and that still run."""
+    """Return the running children of a process."""
     return [other for other in map(int, filter(str.isdigit, os.listdir(_PROC))) if _parent(other) == pid]
 
 
 def runs(pid: int) -> bool:
-    """Is there such a process, not counting one that has ended and that nobody has asked for yet?"""
+    """True if there is such a process, and it is no zombie."""
     return _parent(pid) is not None
 
 
@@ -75,24 +74,24 @@ def _parent(pid: int) -> int | None:
 
 
 def threads(pid: int) -> int:
-    """Threads of a process."""
+    """Count the threads of a process."""
     return len(os.listdir(_PROC / str(pid) / "task"))
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that a process has in use."""
+    """Return the resident memory of a process."""
     pages = (_PROC / str(pid) / "statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak_resident_bytes(pid: int) -> int:
-    """The most memory that a process ever had in use."""
+    """Return the peak of the resident memory of a process."""
     line = next(one for one in (_PROC / str(pid) / "status").read_text().splitlines() if "VmHWM" in one)
     return int(line.split()[1]) * 1_024
 
 
 def peak_of(act: Callable[[], object]) -> int:
-    """Bytes that Python's objects take at most, beyond those before, while something is done here."""
+    """Return the peak of the bytes that a call allocates for Python objects."""
     tracemalloc.start()
     try:
         act()
@@ -102,5 +101,5 @@ def peak_of(act: Callable[[], object]) -> int:
 
 
 def listing(directory: Path) -> list[str]:
-    """Every file and directory below a directory, links included."""
+    """List all files and directories below a directory, links included."""
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*"))

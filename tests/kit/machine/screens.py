@@ -1,4 +1,4 @@
-"""A terminal that a command writes to, and what is seen on it."""
+"""A terminal for a command, and the text that appears on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Screen:
-    """A terminal of a size. environment: more for the command that is shown on it."""
+    """A terminal of a size. environment: additional variables of the command on it."""
 
     def __init__(self, lines: int, columns: int, environment: Mapping[str, str] | None = None) -> None:
         size = {"TERM": "xterm", "LINES": str(lines), "COLUMNS": str(columns), "NO_COLOR": ""}
@@ -31,7 +31,7 @@ class Screen:
         fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def show(self, command: Command, *arguments: str, errors: bool = False) -> Running:
-        """Start a command on it. errors: it shows what the command says on stderr, too."""
+        """Start a command on it. errors: show its stderr, too."""
         streams = {"stdout": self._theirs, "stdin": self._theirs} | (
             {"stderr": self._theirs} if errors else {}
         )
@@ -40,7 +40,7 @@ class Screen:
         return running
 
     def show_errors(self, command: Command, *arguments: str) -> Ended:
-        """Run a command to its end of which it only shows what that says on stderr, and close the screen."""
+        """Run a command to its end with only its stderr on the screen, and close the screen."""
         running = command.start(*arguments, environment=self.environment, stderr=self._theirs)
         os.close(self._theirs)
         self.wait_for_end()
@@ -49,11 +49,11 @@ class Screen:
         return ended
 
     def type(self, text: str) -> None:
-        """Press keys."""
+        """Type text."""
         os.write(self._ours, text.encode())
 
     def wait_for(self, is_there: Callable[[str], bool]) -> None:
-        """Until that is true of all that has been seen."""
+        """Wait until a condition on all text so far is true."""
         deadline = time.monotonic() + DEADLINE_S
         while not is_there(self.seen):
             ready, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))
@@ -61,16 +61,16 @@ class Screen:
             self.seen += self._decode(os.read(self._ours, 65_536))
 
     def wait_for_end(self) -> None:
-        """Until the command has gone, and with it the last writer."""
+        """Wait until the command has ended, and with it the last writer."""
         try:
             while part := os.read(self._ours, 65_536):
                 self.seen += self._decode(part)
-        except OSError:  # so Linux says it
+        except OSError:  # the end of file on Linux
             pass
 
     @property
     def lines(self) -> list[str]:
-        """What was seen, without colours."""
+        """The lines of the text so far, without colours."""
         return _COLOUR.sub("", self.seen).replace("\r\n", "\n").splitlines()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The service quothd on a machine that has booted: what systemd says of it, commands that speak to it."""
+"""The service quothd on a booted machine: its state in systemd, and commands for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_S = 60.0
 
 
 def readme_lines() -> list[str]:
-    """The lines of README's "As a service", without what is said beside them."""
+    """Return the lines of README's "As a service", without their comments."""
     section = (PROJECT / "README.md").read_text().partition("## As a service\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
     return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
@@ -31,28 +31,28 @@ class Service:
         self.machine = machine
 
     def run(self, script: str, *arguments: str, stdin: bytes = b"") -> Ended:
-        """Run a script that has to succeed."""
+        """Run a script that must succeed."""
         ended = self.machine.run(script, *arguments, stdin=stdin)
         assert ended.status == 0, f"{script}\n{ended.out.decode()}\n{ended.err}"
         return ended
 
     def quoth(self, *arguments: str, stdin: bytes = b"") -> Ended:
-        """Run the command `quoth`, which has to succeed."""
+        """Run the command `quoth`, which must succeed."""
         return self.run('exec quoth "$@"', *arguments, stdin=stdin)
 
     def python(self, code: str, *arguments: str) -> Any:
-        """Run a program in the environment of the service; returns what it prints, as JSON."""
+        """Run a program in the environment of the service, and return its output, which is JSON."""
         ended = self.run(
             'exec /opt/quoth/bin/python -W error -c "$@"', f"import json, sys, quoth\n{code}", *arguments
         )
         return json.loads(ended.out)
 
     def values(self, topic: str) -> list[str]:
-        """The values of all records of a topic."""
+        """Return the values of all records of a topic."""
         return self.quoth("read", topic, "--format", "raw").lines
 
     def show(self, name: str) -> str:
-        """A property of the unit."""
+        """Return a property of the unit."""
         return self.run(f"systemctl show --property={name} --value quothd").out.decode().strip()
 
     @property
@@ -61,28 +61,28 @@ class Service:
         return int(self.show("MainPID"))
 
     def journal(self, since: str) -> str:
-        """What the daemon and systemd have said of it since a cursor."""
+        """Return the messages of the daemon, and of systemd about it, since a cursor."""
         return self.run('journalctl --unit=quothd --output=cat --after-cursor="$1"', since).out.decode()
 
     def cursor(self) -> str:
-        """Where the journal ends now."""
-        said = self.run("journalctl --sync; journalctl --lines=1 --quiet --show-cursor").out.decode()
-        return said.rpartition("-- cursor: ")[2].strip()
+        """Return the cursor of the end of the journal."""
+        output = self.run("journalctl --sync; journalctl --lines=1 --quiet --show-cursor").out.decode()
+        return output.rpartition("-- cursor: ")[2].strip()
 
     def restart(self) -> Ended:
-        """Start it anew; it may fail."""
+        """Restart the service, which may fail."""
         return self.machine.run(
             "systemctl reset-failed quothd; systemctl daemon-reload; systemctl restart quothd"
         )
 
     def eventually_serves(self) -> None:
-        """Wait until systemd has it running and it answers."""
+        """Wait until the unit is active and the service answers."""
         eventually(lambda: self.show("ActiveState") == "active", "it is active", START_S)
         self.quoth("ping")
 
     @contextmanager
     def changed(self, path: str, text: str) -> Iterator[None]:
-        """Another content of a file for a while, and the service as it was before afterwards."""
+        """Replace the content of a file for a while, and restore it and the service afterwards."""
         kept = self.run('mkdir -p "${1%/*}"; cat "$1" 2>/dev/null || true', path).out
         self.run('cat > "$1"', path, stdin=text.encode())
         try:

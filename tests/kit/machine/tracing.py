@@ -1,7 +1,7 @@
-"""strace on a real process: which calls it makes to the file system, which of them fail, wait or kill it.
+"""strace on a real process: records its calls to the file system, and makes calls fail, wait or kill it.
 
-strace counts the calls of each thread on its own: a fault at the second fdatasync strikes the second one of
-every thread that gets so far. `fault_at` finds the fault that strikes a call which was seen.
+strace counts the calls of each thread apart: a fault at the second fdatasync affects the second one of every
+thread. `fault_at` finds the fault that affects a recorded call.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import pytest
 from kit.deadlines import DEADLINE_S
 
 CHANGES = ("writev", "pwrite64", "fdatasync", "fsync", "rename", "ftruncate", "unlink", "unlinkat", "mkdir")
-"""The calls by which a broker changes what is on the disk, or what is certain to be."""
+"""The calls by which a broker changes the disk, or makes changes durable."""
 CALLS = (*CHANGES, "openat", "pread64")
-"""All that is written down."""
+"""All calls that are recorded."""
 
 _LINE = re.compile(r"(?P<thread>\d+) +(?P<name>\w+)\((?P<rest>.*)")
 _RESUMED = re.compile(r"(?P<thread>\d+) +<\.\.\. \w+ resumed>(?P<rest>.*)")
@@ -31,7 +31,7 @@ _UNFINISHED = "<unfinished ...>"
 
 
 class Call(NamedTuple):
-    """One call. number: its place among all. path: of its file; was: before it, where a file is renamed."""
+    """One call. number: its place among all. path: of its file; was: the old path of a renamed file."""
 
     number: int
     thread: int
@@ -42,16 +42,15 @@ class Call(NamedTuple):
 
     @property
     def struck(self) -> bool:
-        """Has it failed because it was told to?"""
+        """True if the call failed by an injected fault."""
         return "(INJECTED)" in self.text
 
 
 class Fault(NamedTuple):
-    """What becomes of the n-th call of a name, and with `lasting` of all after it, in every thread.
+    """A fault of the n-th call of a name, and with `lasting` of all later ones, in every thread.
 
-    what: in the words of strace, "error=EIO", "signal=SIGKILL" (dies before it is done), "delay_enter=" and
-    microseconds. path: only calls to this file or directory are counted, those that rename it included; empty
-    for all.
+    what: as strace writes it: "error=EIO", "signal=SIGKILL" (before the call), "delay_enter=" with
+    microseconds. path: count only calls to this file or directory, renames included; empty: count all.
     """
 
     name: str
@@ -62,20 +61,20 @@ class Fault(NamedTuple):
 
     @property
     def option(self) -> str:
-        """As an argument of strace."""
+        """The fault as an argument of strace."""
         return f"inject={self.name}:{self.what}:when={self.nth}{'+' if self.lasting else ''}"
 
 
 def traced(output: Path, fault: Fault | None = None) -> tuple[str, ...]:
-    """What to put in front of a command so that it is traced from its first call on, as the same process.
+    """Return the words in front of a command that trace it from its first call on, as the same process.
 
-    Without --seccomp-bpf, which would be faster: with it a signal that is to come with a call never comes.
+    Without --seccomp-bpf, which would be faster, but then injected signals never arrive.
     """
     return "strace", "-D", "-qq", *_options(output, fault)
 
 
 class Tracer:
-    """strace, attached to a running process as long as the block lasts; the process goes on afterwards."""
+    """strace, attached to a running process during a block. The process goes on afterwards."""
 
     def __init__(self, pid: int, output: Path, fault: Fault | None = None) -> None:
         self._pid = pid
@@ -91,10 +90,10 @@ class Tracer:
             text=True,
         )
         assert self._strace.stderr is not None
-        said = self._strace.stderr.readline()  # every thread is attached to by then
-        if "attached" not in said:
+        first = self._strace.stderr.readline()  # after it has attached to every thread
+        if "attached" not in first:
             self.stop()
-            raise AssertionError(f"strace does not attach: {said}")
+            raise AssertionError(f"strace does not attach: {first}")
         return self
 
     def __exit__(
@@ -103,7 +102,7 @@ class Tracer:
         self.stop()
 
     def stop(self) -> None:
-        """Let the process go on alone; a call that was held up goes on too."""
+        """Detach from the process. Delayed calls go on, too."""
         if self._strace.poll() is None:
             self._strace.send_signal(signal.SIGINT)
         try:
@@ -113,12 +112,12 @@ class Tracer:
 
     @property
     def calls(self) -> list[Call]:
-        """What was called by now, in the order in which the calls began."""
+        """The calls so far, in the order in which they began."""
         return calls_in(self._output)
 
 
 def calls_in(output: Path) -> list[Call]:
-    """The calls in what strace has written."""
+    """Return the calls in the output of strace."""
     calls: list[Call] = []
     begun: dict[int, int] = {}
     for line in output.read_text(errors="replace").splitlines():
@@ -138,10 +137,10 @@ def calls_in(output: Path) -> list[Call]:
 
 
 def fault_at(calls: Sequence[Call], wanted: Call, what: str, *, same_names: bool = False) -> Fault | None:
-    """The fault whose first victim is a call, when all the calls are made again in this order.
+    """Return the fault that affects a call first, when all calls are made again in this order.
 
-    same_names: each file will have the same name again, so that those of others need not be counted. None if
-    a call of another thread would always be struck before it.
+    same_names: each file will have the same name again, so that calls to other files are not counted. None if
+    the fault would always affect a call of another thread before.
     """
     so_far = [call for call in calls[: calls.index(wanted) + 1] if call.name == wanted.name]
     for path in (wanted.was, "") if same_names and wanted.name != "unlinkat" else ("",):
@@ -156,13 +155,13 @@ def fault_at(calls: Sequence[Call], wanted: Call, what: str, *, same_names: bool
 def _options(output: Path, fault: Fault | None) -> list[str]:
     options = ["-f", "-y", "-o", str(output), "-e", f"trace={','.join(CALLS)}"]
     if fault is not None:
-        assert fault.name in CALLS, "strace strikes only what it traces"
+        assert fault.name in CALLS, "strace injects faults only into traced calls"
         options += ["-e", fault.option, *(["-P", fault.path] if fault.path else [])]
     return options
 
 
 def _missing() -> str:
-    """What keeps the tests from tracing a process, empty if nothing does."""
+    """Return the reason for which no process can be traced here; empty if there is none."""
     if shutil.which("strace") is None:
         return "this system has no strace"
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as probe:

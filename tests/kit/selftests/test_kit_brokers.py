@@ -1,4 +1,4 @@
-"""The doubles clean up after themselves."""
+"""Brokers of tests end with the process that started them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit.deadlines import DEADLINE_S, eventually
+from kit.machine.processes import runs
 
 STARTING = """
 import sys
@@ -24,7 +25,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="this system lets orphans live")
+@pytest.mark.skipif(sys.platform != "linux", reason="this system does not kill orphans")
 @pytest.mark.parametrize("state", ["running", "frozen"])
 def test_no_broker_outlives_a_test_process_that_is_killed(tmp_path: Path, state: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -36,15 +37,7 @@ def test_no_broker_outlives_a_test_process_that_is_killed(tmp_path: Path, state:
     ) as starting:
         assert starting.stdout is not None
         broker = int(starting.stdout.readline())
-        assert is_running(broker)
+        assert runs(broker)
         starting.kill()
         starting.wait(DEADLINE_S)
-    eventually(lambda: not is_running(broker), "it is gone")
-
-
-def is_running(pid: int) -> bool:
-    """Is there such a process, and not only what nobody has asked about since it ended?"""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    eventually(lambda: not runs(broker), "the broker has ended")

@@ -1,4 +1,4 @@
-"""A forked process has all that an executed one has."""
+"""A forked process has everything that an executed one has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kit.deadlines import DEADLINE_S, eventually
 from kit.machine import forkserver
 from kit.machine.processes import runs
 
-TOLD = """
+REPORT = """
 import json, os, signal, sys, threading, time, warnings
 streams = [(one.encoding, one.errors, one.line_buffering, one.write_through, one.isatty()) for one in
            (sys.stdin, sys.stdout, sys.stderr)]
@@ -31,17 +31,17 @@ print(json.dumps({
 }))
 sys.exit(7)
 """
-SAYS_TERMINAL = "import sys; print(sys.stdin.isatty(), sys.stdout.isatty())"
+IS_TERMINAL = "import sys; print(sys.stdin.isatty(), sys.stdout.isatty())"
 START: list[Callable[..., Any]] = [forkserver.start, subprocess.Popen]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 
 
-def told(start: Callable[..., Any], directory: Path) -> dict[str, Any]:
-    """What a process finds that is started in this way."""
+def report_of(start: Callable[..., Any], directory: Path) -> dict[str, Any]:
+    """Return the surroundings of a process that is started in this way."""
     environment = {**os.environ, "TZ": "Asia/Tokyo", "OF_THE_TEST": "ä"}
     process = start(
-        [*forkserver.PYTHON, TOLD, "one", "two words"],
+        [*forkserver.PYTHON, REPORT, "one", "two words"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,
@@ -53,14 +53,14 @@ def told(start: Callable[..., Any], directory: Path) -> dict[str, Any]:
     return found
 
 
-def test_it_finds_what_an_executed_one_finds(tmp_path: Path) -> None:
-    forked, executed = (told(start, tmp_path) for start in START)
+def test_forked_process_has_the_surroundings_of_an_executed_one(tmp_path: Path) -> None:
+    forked, executed = (report_of(start, tmp_path) for start in START)
     assert forked == executed
     assert forked["parent"] == os.getpid()
 
 
 @pytest.mark.parametrize("start", START)
-def test_it_is_stopped_and_waited_for_as_usual(start: Callable[..., Any]) -> None:
+def test_forked_process_is_stopped_and_waited_for_as_usual(start: Callable[..., Any]) -> None:
     process = start([*forkserver.PYTHON, "import time; time.sleep(600)"])
     assert process.poll() is None
     os.kill(process.pid, signal.SIGSTOP)
@@ -72,23 +72,23 @@ def test_it_is_stopped_and_waited_for_as_usual(start: Callable[..., Any]) -> Non
 
 
 @pytest.mark.parametrize("start", START)
-def test_an_error_is_told_and_ends_it(start: Callable[..., Any]) -> None:
+def test_error_ends_the_process_and_is_printed(start: Callable[..., Any]) -> None:
     process = start([*forkserver.PYTHON, "import warnings; warnings.warn('one')"], stderr=subprocess.PIPE)
     _, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err.splitlines()[-1]) == (1, b"UserWarning: one")
 
 
 @pytest.mark.parametrize("start", START)
-def test_a_terminal_is_one(start: Callable[..., Any]) -> None:
+def test_stream_of_a_terminal_is_a_terminal(start: Callable[..., Any]) -> None:
     ours, theirs = pty.openpty()
-    process = start([*forkserver.PYTHON, SAYS_TERMINAL], stdin=theirs, stdout=theirs)
+    process = start([*forkserver.PYTHON, IS_TERMINAL], stdin=theirs, stdout=theirs)
     os.close(theirs)
     with open(ours, "rb", 0) as screen:
         assert screen.readline() == b"True True\r\n"
     assert process.wait(DEADLINE_S) == 0
 
 
-def test_the_server_ends_with_the_process_that_uses_it() -> None:
+def test_server_ends_with_the_process_that_uses_it() -> None:
     code = (
         "import os, sys; from kit.machine import forkserver;"
         "forkserver.start([*forkserver.PYTHON, '']).wait();"
@@ -99,7 +99,7 @@ def test_the_server_ends_with_the_process_that_uses_it() -> None:
     eventually(lambda: not runs(int(out)), "the server has ended")
 
 
-def test_what_a_fork_cannot_give_is_executed() -> None:
+def test_command_that_cannot_be_forked_is_executed() -> None:
     command = [*forkserver.PYTHON, ""]
     process = forkserver.start(command)
     assert type(process) is forkserver.Forked

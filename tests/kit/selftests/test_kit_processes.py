@@ -1,4 +1,4 @@
-"""Processes that tests start: they hear what they would hear in the foreground."""
+"""Processes of tests get the signals that they would get in the foreground."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from kit.machine.commands import COMMAND_S
 INTERRUPTED = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 
 
-def test_a_process_that_a_test_starts_is_ended_by_an_interrupt() -> None:
+def test_process_of_a_test_ends_by_an_interrupt() -> None:
     process = subprocess.run([sys.executable, "-c", INTERRUPTED], timeout=COMMAND_S, capture_output=True)
     assert process.returncode == -signal.SIGINT
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_so_it_is_where_the_tests_run_in_the_background_of_a_script(workers: str) -> None:
-    """A shell starts them with SIGINT ignored then; with workers of xdist, and without."""
+def test_process_of_a_test_in_a_background_script_ends_by_an_interrupt(workers: str) -> None:
+    """A shell starts background processes with SIGINT ignored; tried with workers of xdist, and without."""
     done = subprocess.run(
         [
             sys.executable, "-m", "pytest", "-q", "-n", workers, "-p", "no:cacheprovider",
-            f"{__file__}::{test_a_process_that_a_test_starts_is_ended_by_an_interrupt.__name__}",
+            f"{__file__}::{test_process_of_a_test_ends_by_an_interrupt.__name__}",
         ],
         cwd=Path(__file__).parents[3],
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},

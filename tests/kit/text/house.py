@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 EXCEPTIONS = tomllib.loads((ROOT / "tests" / "house_exceptions.toml").read_text(encoding="utf-8"))
-"""By rule, then by place: how much of what breaks the rule is there still. It may only shrink."""
+"""The number of places that still break a rule, by rule and place. It may only fall."""
 
 _TEXT_FOLDERS = ("broker", "client", "systemd", "tests", "tools", ".ci")
 _CACHES = {"__pycache__", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
@@ -30,9 +30,9 @@ def hold(rule: str, broken: list[str]) -> None:
 
 
 def hold_but_for_exceptions(rule: str, key: str, found: Mapping[str, int], limit: int = 0) -> None:
-    """Fail where more than `limit` is found at a place that is no exception, or more than the exception.
+    """Fail where more than `limit` is found at a place, or more than its exception allows.
 
-    An exception that is not needed any more fails too.
+    An exception that is no longer needed fails, too.
     """
     group, _, name = key.partition(".")
     listed = EXCEPTIONS.get(group, {}).get(name, {})
@@ -51,7 +51,7 @@ def hold_but_for_exceptions(rule: str, key: str, found: Mapping[str, int], limit
 
 @cache
 def tree(path: Path) -> ast.Module:
-    """The syntax tree of one file."""
+    """Return the syntax tree of one file."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
@@ -62,28 +62,28 @@ def _nodes(module: ast.Module) -> tuple[ast.AST, ...]:
 
 @cache
 def modules(folder: str) -> dict[str, ast.Module]:
-    """The Python files under a folder, as path and syntax tree."""
+    """Return the Python files under a folder, as path and syntax tree."""
     paths = sorted((ROOT / folder).rglob("*.py"))
     return {path.relative_to(ROOT).as_posix(): tree(path) for path in paths}
 
 
 def lines(path: str) -> int:
-    """The number of lines of a file."""
+    """Return the number of lines of a file."""
     return len((ROOT / path).read_text(encoding="utf-8").splitlines())
 
 
 def functions(module: ast.Module) -> Iterator[Function]:
-    """All functions of a module, at any depth."""
+    """Yield all functions of a module, at any depth."""
     return (node for node in _nodes(module) if isinstance(node, Function))
 
 
 def classes(module: ast.Module) -> Iterator[ast.ClassDef]:
-    """All classes of a module, at any depth."""
+    """Yield all classes of a module, at any depth."""
     return (node for node in _nodes(module) if isinstance(node, ast.ClassDef))
 
 
 def length(function: Function) -> int:
-    """The lines of a function, without its decorators and its docstring."""
+    """Return the lines of a function, without its decorators and its docstring."""
     count = (function.end_lineno or function.lineno) - function.lineno + 1
     if ast.get_docstring(function) is None:
         return count
@@ -92,7 +92,7 @@ def length(function: Function) -> int:
 
 
 def imported(module: ast.Module) -> Iterator[tuple[int, str]]:
-    """The line and the full name of each imported module, wherever the import stands."""
+    """Yield the line and the full name of each imported module, at any depth."""
     for node in _nodes(module):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -102,12 +102,12 @@ def imported(module: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def packages_imported(module: ast.Module) -> Iterator[tuple[int, str]]:
-    """The line and the top-level name of each import."""
+    """Yield the line and the top-level name of each import."""
     yield from dict.fromkeys((line, name.partition(".")[0]) for line, name in imported(module))
 
 
 def circles(folder: str) -> list[str]:
-    """The groups of modules that import each other, type-only imports included, as joined names."""
+    """Return the groups of modules that import each other, type-only imports included, as joined names."""
     trees = modules(folder)
     names = {path: _dotted(path, folder) for path in trees}
     known = {name: path for path, name in names.items() if not path.endswith("__init__.py")}
@@ -122,12 +122,12 @@ def circles(folder: str) -> list[str]:
 
 
 def _dotted(path: str, folder: str) -> str:
-    """The name by which a module is imported."""
+    """Return the name by which a module is imported."""
     return ".".join(Path(path).relative_to(Path(folder).parent).with_suffix("").parts)
 
 
 def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
-    """Everything that a module imports, directly or through others."""
+    """Return the modules that a module imports, directly or through others."""
     found: set[str] = set()
     ahead = [start]
     while ahead:
@@ -138,7 +138,7 @@ def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
 
 @cache
 def text_files() -> tuple[tuple[str, str], ...]:
-    """The path and the text of every file of the project that is UTF-8."""
+    """Return the path and the text of every UTF-8 file of the project."""
     return tuple(_read_text_files())
 
 
@@ -153,7 +153,7 @@ def _read_text_files() -> Iterator[tuple[str, str]]:
 
 
 def matches(pattern: re.Pattern[str]) -> Counter[str]:
-    """How often a pattern occurs, by room: the folder of a file, or the document."""
+    """Count the matches of a pattern by room: the folder of a file, or the document."""
     found: Counter[str] = Counter()
     for path, text in text_files():
         found[room(path)] += len(pattern.findall(text))
@@ -161,19 +161,19 @@ def matches(pattern: re.Pattern[str]) -> Counter[str]:
 
 
 def room(path: str) -> str:
-    """The folder of a Python file; the path of any other one."""
+    """Return the folder of a Python file; the path of any other file."""
     return str(Path(path).parent) if path.endswith(".py") else path
 
 
 def docstrings(module: ast.Module) -> Iterator[tuple[int, str]]:
-    """The line and the first line of each docstring of a module."""
+    """Yield the line and the first line of each docstring of a module."""
     for node in _nodes(module):
         if isinstance(node, ast.Module | Definition) and (docstring := ast.get_docstring(node)):
             yield getattr(node, "lineno", 1), docstring.splitlines()[0]
 
 
 def undocumented(parent: ast.AST, prefix: str = "") -> Iterator[tuple[int, str]]:
-    """The line and the name of each public class, function and method that lacks a docstring."""
+    """Yield the line and the name of each public class, function and method without a docstring."""
     for node in ast.iter_child_nodes(parent):
         if not isinstance(node, Definition):
             yield from undocumented(node, prefix)
@@ -185,6 +185,6 @@ def undocumented(parent: ast.AST, prefix: str = "") -> Iterator[tuple[int, str]]
 
 
 def _is_documented_elsewhere(node: Definition) -> bool:
-    """Whether another definition of the same name has the documentation."""
+    """True if another definition of the same name has the documentation."""
     names = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
     return not names.isdisjoint({"overload", "setter", "deleter"})

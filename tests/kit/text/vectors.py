@@ -13,11 +13,11 @@ NAMES = ("batches", "fast", "simple", "announcements")
 
 
 _NAME_BEHIND = (Operation.LIST, Operation.STATUS)
-"""Where `after` is a topic's name."""
+"""Operations with a topic's name in `after`."""
 
 
 def load(name: str) -> dict[str, Any]:
-    """Read one file. What its `integers` names is in quotes there: many readers have doubles for numbers."""
+    """Read one file. Convert the fields that its `integers` names, which are in quotes, to numbers."""
     read: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     integers = frozenset(read["integers"])
     for part, value in read.items():
@@ -40,5 +40,5 @@ def _numbered(value: Any, integers: frozenset[str]) -> Any:
 def _as_int(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_int(inner) for inner in value]
-    assert isinstance(value, str), f"{value} is to stand in quotes"
+    assert isinstance(value, str), f"{value} has to be in quotes"
     return int(value)
