@@ -1,0 +1,326 @@
+"""A disk that is full, fails to sync, or fails while the log is opened."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.clocks import SECOND, ManualClock
+from kit.disk.damage import flip
+from kit.disk.doubles import CHANGES, Died, FaultyDisk, Kind
+from kit.disk.logs import copy, encoded, fill, outcome_of, put, segments, values
+from quothlog import Log, LogOptions
+from quothwire.errors import BrokerFailure, QuothError, Unavailable
+from quothwire.text.quantity import parse_size
+
+OpenLog = Callable[..., Log]
+
+VALUES = [[b"%d.%d" % (n, i) for i in range(n % 3 + 1)] for n in range(1, 5)]
+
+
+def dense(sequence: int) -> bytes:
+    return encoded(VALUES[sequence - 1], 5, sequence)
+
+
+# -- a full disk --------------------------------------------------------------------------------------------
+
+
+def test_full_disk_is_told_with_need_and_have_and_writing_resumes_by_itself(open_log: OpenLog) -> None:
+    """`disk_low` from `disk_free_min` on; reads go on."""
+    disk = FaultyDisk()
+    disk.free = 10_000
+    log = open_log(filesystem=disk, options=LogOptions(disk_free_min=9_000))
+    told = fill(log, 2, size=100)
+    for size, free in ((2_000, 10_000), (10, 8_000), (10, 0)):
+        disk.free = free
+        with pytest.raises(Unavailable) as refusal:
+            log.append(bytes(size))
+        assert refusal.value.code == "disk_low"
+        assert refusal.value.retryable
+        have, needed = map(parse_size, re.findall(r"(\S+ \w+) are", refusal.value.text))
+        assert have == free
+        assert 9_000 + size < needed < 9_000 + size + 200
+        assert list(log.read()) == told
+    disk.free = 10_000
+    told += fill(log, 2, size=100)
+    assert list(log.read()) == told
+
+
+def test_batches_of_one_burst_share_the_fate_of_their_write(open_log: OpenLog) -> None:
+    """None of what waited for a failed write is stored; what comes after it may be."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    disk.fail("write", problem=errno.ENOSPC, written=100)
+    outcomes = log.append_batches([dense(1), b"no batch", dense(2), encoded([b"x"]), dense(4)])
+    codes = [outcome.code for outcome in outcomes if isinstance(outcome, QuothError)]
+    assert codes == ["disk_low", "bad_batch", "disk_low", "disk_low", "out_of_sequence"]
+    assert values(log) == []
+    put(log, dense(1), dense(2))
+    assert values(log) == VALUES[0] + VALUES[1]
+
+
+def test_full_disk_at_a_roll_within_a_burst(open_log: OpenLog, directory: Path) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk, options=LogOptions(count_limit=2))
+    disk.fail("create", problem=errno.ENOSPC)
+    outcomes = log.append_batches([encoded([b"%d" % i]) for i in range(5)])
+    codes = [outcome.code if isinstance(outcome, QuothError) else "stored" for outcome in outcomes]
+    assert codes == ["stored", "stored", "disk_low", "stored", "stored"]
+    assert values(log) == [b"0", b"1", b"3", b"4"]
+    assert len(segments(directory)) == 2
+
+
+@pytest.mark.parametrize("kind", ["create", "write"])
+def test_full_disk_does_not_keep_retention_from_making_room(
+    open_log: OpenLog, clock: ManualClock, kind: Kind
+) -> None:
+    """The hint says: free some space or trim. So what is sealed goes before anything new is made."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk, options=LogOptions(max_age=100, count_limit=2))
+    told = fill(log, 7)
+    log.sync()
+    clock.step(1_000 * 1_000_000)
+    for act in (log.retain, lambda: log.trim(told[-1].pointer + 1)):
+        disk.fail(kind, problem=errno.ENOSPC)
+        with pytest.raises(Unavailable, match="disk_low"):
+            act()
+        assert list(log.read()) == told[6:]
+        disk.heal()
+    log.retain()
+    assert values(log) == []
+
+
+def test_index_that_cannot_be_written_costs_no_data(open_log: OpenLog, directory: Path) -> None:
+    """Sealing writes what a reader can do without: if that fails, the log goes on."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    told = fill(log, 3)
+    disk.fail("create", 2, errno.ENOSPC)
+    assert log.roll() is True
+    disk.fail("write", 2, errno.EIO, written=9)
+    told += fill(log, 1)
+    disk.heal()
+    disk.fail("write", 2, errno.EIO, written=9)
+    assert log.roll() is True
+    told += fill(log, 2)
+    assert list(log.read()) == told
+    assert log.failure is None
+    log.close()
+    assert list(open_log().read()) == told
+
+
+# -- a failed sync ------------------------------------------------------------------------------------------
+
+
+def test_failed_sync_is_never_followed_by_one_that_seems_to_succeed(open_log: OpenLog) -> None:
+    """After a failed fsync the next one would return at once and mean nothing."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    fill(log, 2)
+    disk.fail("sync")
+    with pytest.raises(BrokerFailure, match="storage_failed"):
+        log.sync()
+    synced = log.synced_pointer
+    for act in (log.sync, log.roll, log.appender.begin_sync, lambda: log.append(b"x")):
+        with pytest.raises(BrokerFailure, match="storage_failed"):
+            act()
+    assert log.synced_pointer == synced
+    assert log.unsynced_records == 2
+    assert len(values(log)) == 2, "reads go on"
+
+
+def test_sync_that_another_thread_ran_into_trouble_with(open_log: OpenLog) -> None:
+    """Two tickets are out, one fails: the other one fails too, though the disk would have said yes."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    fill(log, 1)
+    first, second = log.appender.begin_sync(), log.appender.begin_sync()
+    disk.fail("sync")
+    with pytest.raises(OSError, match="Input/output") as problem:
+        first.run()
+    with pytest.raises(OSError, match="Input/output"):
+        second.run()
+    log.appender.write_failure.fail(problem.value)
+    assert log.unsynced_records == 1
+    assert outcome_of(log, encoded([b"x"])) == "storage_failed"
+
+
+def test_first_failure_is_the_one_that_is_told(open_log: OpenLog) -> None:
+    log = open_log(filesystem=FaultyDisk())
+    log.appender.write_failure.fail(OSError(errno.EIO, "the first"))
+    log.appender.write_failure.fail(OSError(errno.EIO, "the second"))
+    assert log.failure is not None
+    assert "the first" in log.failure.text
+
+
+def test_retention_goes_on_after_a_failure(open_log: OpenLog) -> None:
+    log = open_log(options=LogOptions(count_limit=1))
+    told = fill(log, 4)
+    log.appender.write_failure.fail(OSError(errno.EIO, "failed"))
+    assert log.trim(told[2].pointer)[0] == 2
+    assert list(log.read()) == told[2:]
+
+
+def test_segment_that_cannot_be_removed_is_still_there(open_log: OpenLog, directory: Path) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk, options=LogOptions(count_limit=1))
+    told = fill(log, 5)
+    disk.fail("remove", 3, errno.EACCES)
+    with pytest.raises(OSError, match="Permission denied"):
+        log.trim(told[4].pointer)
+    assert list(log.read()) == told[1:]
+    assert log.first_ordinal == 1
+    assert len(segments(directory)) == 4
+    assert log.trim(told[4].pointer)[0] == 3
+
+
+@pytest.mark.parametrize("kind", ["write", "create", "rename", "sync", "sync_directory"])
+def test_writing_that_is_broken_off_leaves_a_log_that_says_so(
+    open_log: OpenLog, clock: ManualClock, kind: Kind
+) -> None:
+    """Ctrl-C within an append or a roll: its progress is unknown, so the next start finds out."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    put(log, dense(1))
+    disk.fail(kind, problem=KeyboardInterrupt(), written=70)
+    act = log.roll if kind != "write" else lambda: bool(log.append_batches([dense(2)]))
+    with pytest.raises(KeyboardInterrupt):
+        act()
+    disk.heal()
+    assert values(log) == VALUES[0]
+    if log.failure is None:
+        assert kind == "sync", "nothing was being written"
+    else:
+        assert outcome_of(log, dense(2)) == "storage_failed"
+        log.close()
+        log = open_log()
+    (second,) = put(log, dense(2))
+    assert not second.duplicate
+    assert values(log) == VALUES[0] + VALUES[1]
+
+
+def test_append_broken_off_between_two_batches_is_forgotten(open_log: OpenLog) -> None:
+    """A batch whose write never came is not taken for stored when it is sent again."""
+    log = open_log()
+
+    class Interrupting(list[bytes]):
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            yield dense(1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        log.append_batches(Interrupting())
+    (first,) = put(log, dense(1))
+    assert not first.duplicate
+    assert values(log) == VALUES[0]
+
+
+def test_roll_knows_of_a_sync_that_failed_in_another_thread(open_log: OpenLog) -> None:
+    """The system tells a descriptor of it once: the owner's own sync would succeed, and promise too much."""
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk)
+    fill(log, 1)
+    ticket = log.appender.begin_sync()
+    disk.fail("sync")
+    with pytest.raises(OSError, match="Input/output"):
+        ticket.run()
+    with pytest.raises(BrokerFailure):
+        log.roll()
+    assert (log.unsynced_records, log.failure and log.failure.code) == (1, "storage_failed")
+
+
+@pytest.mark.parametrize("nth", range(1, 7))
+def test_removal_that_fails_half_way_can_be_tried_again(open_log: OpenLog, nth: int) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk, options=LogOptions(count_limit=1))
+    told = fill(log, 5)
+    disk.fail("remove", nth)
+    with pytest.raises(OSError, match="Input/output"):
+        log.trim(told[4].pointer)
+    assert log.info().end_ordinal == 5
+    assert list(log.read()) == told[log.first_ordinal :]
+    log.trim(told[4].pointer)
+    assert list(log.read()) == told[4:]
+
+
+@pytest.mark.parametrize("problem", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_process_that_is_short_of_descriptors_may_try_again(open_log: OpenLog, problem: int) -> None:
+    disk = FaultyDisk()
+    log = open_log(filesystem=disk, options=LogOptions(count_limit=2))
+    fill(log, 2)
+    disk.fail("create", problem=problem)
+    assert outcome_of(log, encoded([b"x"])) == "busy"
+    assert log.failure is None
+    fill(log, 1)
+    assert len(values(log)) == 3
+
+
+# -- opening ------------------------------------------------------------------------------------------------
+
+
+def torn_log(open_log: OpenLog, directory: Path, clock: ManualClock) -> tuple[bytes, int]:
+    """A log whose last batch, which was synced, is damaged; returns its bytes and its pointer."""
+    log = open_log()
+    log.append(b"before")
+    size = log.info().bytes
+    clock.step(60 * SECOND)
+    pointer = log.append(b"damaged later").first
+    log.sync()
+    log.discard()
+    path = segments(directory)[0]
+    flip(path, size + 70)
+    clock.step(-60 * SECOND)
+    return path.read_bytes()[size:], pointer
+
+
+def test_setting_aside_that_is_broken_off_is_taken_up_again(
+    open_log: OpenLog, directory: Path, clock: ManualClock
+) -> None:
+    """At each step; the bytes are kept once, and the pointer of what they were is not reused."""
+    torn, pointer = torn_log(open_log, directory, clock)
+    disk = FaultyDisk()
+    disk.operations.clear()
+    with open_log(copy(directory, directory.with_name("counted")), filesystem=disk):
+        steps = disk.count(*CHANGES)
+    for nth in range(1, steps + 1):
+        target, disk = copy(directory, directory.with_name(f"copy{nth}")), FaultyDisk()
+        disk.die(nth)
+        with pytest.raises(Died):
+            Log.open(target, clock=clock, filesystem=disk).sync()
+        with open_log(target) as log:
+            assert log.append(b"goes on").first > pointer
+            assert values(log) == [b"before", b"goes on"]
+            log.roll()
+        with open_log(target) as log:
+            assert values(log) == [b"before", b"goes on"]
+        assert [path.read_bytes() for path in target.glob("*.torn")] == [torn]
+        assert not any(torn in path.read_bytes() for path in segments(target)), "cut off where it was"
+
+
+def test_log_is_read_on_a_full_disk_though_it_needs_a_new_segment(
+    open_log: OpenLog, directory: Path, clock: ManualClock
+) -> None:
+    """After a loss of power, and behind a torn end; it writes once there is room."""
+    torn, pointer = torn_log(open_log, directory, clock)
+    clock.reboot()
+    disk = FaultyDisk()
+    disk.fail("write", problem=errno.ENOSPC, lasting=True)
+    log = open_log(filesystem=disk)
+    assert values(log) == [b"before"]
+    for _ in range(2):
+        assert outcome_of(log, encoded([b"x"])) == "disk_low"
+    with pytest.raises(Unavailable):
+        log.roll()
+    log.retain()
+    log.close()
+    log = open_log(filesystem=disk)
+    assert log.trim(1) == (0, 0)
+    disk.heal()
+    assert log.append(b"goes on").first > pointer
+    assert values(log) == [b"before", b"goes on"]
+    assert [path.read_bytes() for path in directory.glob("*.torn")] == [torn]
+    assert log.info().counters["torn_bytes"] == len(torn)
