@@ -370,7 +370,9 @@ def test_a_low_disk_takes_nothing_that_is_staged(start_broker: StartBroker, peer
 
 
 @pytest.mark.parametrize("worker_timeout", [0.05, 60])
-def test_what_nobody_adds_to_expires(start_broker: StartBroker, peers: Peers, worker_timeout: float) -> None:
+def test_staged_batches_expire_unless_more_are_added(
+    start_broker: StartBroker, peers: Peers, worker_timeout: float
+) -> None:
     """`staged_max_age`, of sleeping topics too; the log tells whose it was.
 
     One batch is staged: of several, the first might expire before the last is there.

@@ -259,7 +259,7 @@ def test_damage_that_does_not_say_how_much_it_took_is_told_once(open_log: OpenLo
     assert str(directory) in missing.text
 
 
-def test_what_retention_removed_is_told_exactly_to_whoever_had_begun(
+def test_reader_that_had_begun_learns_exactly_what_retention_removed(
     open_log: OpenLog, directory: Path
 ) -> None:
     log = open_log(options=LogOptions(count_limit=2))
@@ -280,7 +280,9 @@ def test_what_retention_removed_is_told_exactly_to_whoever_had_begun(
     assert values_of(read_all(directory)) == [b"8", b"9", b"10", b"11"]
 
 
-def test_what_retention_removed_is_told_to_whoever_comes_back(open_log: OpenLog, directory: Path) -> None:
+def test_reader_that_comes_back_learns_that_retention_removed_records(
+    open_log: OpenLog, directory: Path
+) -> None:
     """Their number is unknown then; a reader that has had all of them gets no report."""
     log = open_log(options=LogOptions(count_limit=2))
     for number in range(12):

@@ -345,7 +345,7 @@ def test_lookup_into_a_segment_that_is_gone_leads_on(open_log: OpenLog) -> None:
         assert list(log.read(place.beyond)) == told[6:]
 
 
-def test_segment_file_that_somebody_took_away_is_no_silence(open_log: OpenLog, directory: Path) -> None:
+def test_segment_file_that_was_taken_away_is_reported(open_log: OpenLog, directory: Path) -> None:
     """Damaged is never absent: what retention did not remove has to be there."""
     log = open_log(options=LogOptions(count_limit=2))
     fill(log, 7)

@@ -106,7 +106,7 @@ def test_roll_at_an_unmoved_clock_makes_segments_of_their_own(open_log: OpenLog,
     assert list(open_log().read()) == told
 
 
-def test_record_that_comes_during_a_roll_is_lost_to_nobody(log: Log) -> None:
+def test_record_that_comes_during_a_roll_reaches_every_reader(log: Log) -> None:
     """A reader from before the roll goes on behind it without a gap and in order."""
     before = fill(log, 3)
     place = log.lookup(before[0].pointer)

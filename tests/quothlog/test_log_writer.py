@@ -278,7 +278,7 @@ def test_lets_go_of_what_a_mark_says_is_safe(directory: Path) -> None:
         assert log.findings.strays == []
 
 
-def test_a_log_that_nobody_owns_lets_go_of_what_is_safe(directory: Path) -> None:
+def test_a_log_without_an_owner_is_trimmed_up_to_its_marks(directory: Path) -> None:
     """And of nothing else, though a copy of a segment seems to be where the next one begins."""
     with Log.open(directory, options=LogOptions(count_limit=5)) as log:
         for number in range(13):

@@ -1,6 +1,6 @@
 """Range queries: how far so many records reach, what a range holds, where to divide it.
 
-Pointers are times, so nothing can be told from their differences. Ordinals can: a batch says how many records
+Pointers are times, so their differences say nothing. Those of ordinals do: a batch says how many records
 came before it. Where ordinals are left out between two batches, the bytes between them are damaged, and count
 as one piece of records that are there and cannot be read.
 

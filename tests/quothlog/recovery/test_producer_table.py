@@ -149,7 +149,7 @@ def test_a_roll_waits_for_what_was_appended_and_for_the_next_segment_and_for_not
     assert len(list(log.directory.glob("*.idx"))) == 1
 
 
-def test_a_full_registry_holds_nobody_up(open_log: OpenLog, tmp_path: Path) -> None:
+def test_a_full_producer_table_delays_no_request(open_log: OpenLog, tmp_path: Path) -> None:
     """Neither at a roll nor at an opening. What counts is the time of the thread: disks and others are slow
     as they like."""
     logs = [open_log(tmp_path / name) for name in ("empty", "full")]

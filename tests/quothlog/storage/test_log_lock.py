@@ -110,7 +110,7 @@ def test_closing_gives_the_directory_free(open_log: OpenLog) -> None:
         log.close()
 
 
-def test_log_that_nobody_holds_any_more_gives_the_directory_free(directory: Path) -> None:
+def test_log_without_references_unlocks_its_directory(directory: Path) -> None:
     log = Log.open(directory)
     fill(log, 1)
     del log

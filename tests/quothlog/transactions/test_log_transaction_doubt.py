@@ -48,7 +48,9 @@ def placed(loader: Loader, parts: list[StagedPart]) -> Commit | None:
 
 
 @sizes
-def test_nobody_is_told_that_it_is_stored_before_it_is(open_log: OpenLog, options: LogOptions) -> None:
+def test_a_transaction_is_not_reported_as_stored_before_it_is_synced(
+    open_log: OpenLog, options: LogOptions
+) -> None:
     """Queries, stages and aborts of it have to wait; other transactions may be staged."""
     log = open_log(options=options)
     loader = Loader(log)

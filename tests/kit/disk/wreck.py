@@ -1,0 +1,126 @@
+"""A log of several segments as a crash left it, to be damaged and opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from kit.clocks import ManualClock
+from kit.disk.doubles import FaultyDisk
+from kit.disk.logs import boundaries, copy, encoded, put, salvaged, segments
+from quothlog import Log, LogOptions
+from quothwire import batch
+from quothwire.headers import encode_headers
+from quothwire.record import Record
+
+LOG_ID = 0x51_0123_4567_89AB
+PRODUCER = 77
+TAIL = 4
+
+
+@dataclass
+class Wreck:
+    """A log as a crash left it, and copies of it to be damaged."""
+
+    directory: Path
+    clock: ManualClock
+    batches: list[list[Record]]
+    raws: list[bytes]
+    offsets: list[int]
+    copies: Iterator[Path]
+
+    @property
+    def tail(self) -> bytes:
+        """The bytes of the last segment."""
+        return segments(self.directory)[-1].read_bytes()
+
+    @property
+    def records(self) -> list[Record]:
+        """Everything that was appended."""
+        return self.upto(len(self.batches))
+
+    @property
+    def before_tail(self) -> int:
+        """Batches in the segments before the last one."""
+        return len(self.batches) - TAIL
+
+    def upto(self, batches: int) -> list[Record]:
+        """The records of the first so many batches."""
+        return [record for one in self.batches[:batches] for record in one]
+
+    def without(self, lost: int) -> list[Record]:
+        """All records but those of one batch of the tail."""
+        row = self.before_tail + lost
+        return [record for one in self.batches[:row] + self.batches[row + 1 :] for record in one]
+
+    def with_tail(self, data: bytes) -> Path:
+        """A copy of the directory with these bytes as its last segment."""
+        target = copy(self.directory, next(self.copies))
+        segments(target)[-1].write_bytes(data)
+        return target
+
+    def open(self, directory: Path) -> Log:
+        """Open a copy."""
+        return Log.open(
+            directory,
+            clock=self.clock,
+            options=LogOptions(count_limit=9),
+            log_id=LOG_ID,
+            filesystem=FaultyDisk(syncs=False),
+        )
+
+
+def make_wreck(tmp_path: Path, directory: Path, clock: ManualClock) -> Wreck:
+    """Three segments, the last with a tail of four batches: with keys, headers, and of a producer."""
+    clock.tick = 0
+    log = Log.open(directory, clock=clock, options=LogOptions(count_limit=9), log_id=LOG_ID)
+    raws = []
+    for i in range(6):
+        raws.append(encoded([b"%d" % i] * 3, PRODUCER, i + 1))
+    raws.append(encoded([b"tail"], PRODUCER, 7))
+    raws.append(batch.encode([b"", b"v"], [b"key", None], [b"", encode_headers({"h": b"1"})]))
+    raws.append(encoded([b"x" * 30], PRODUCER, 8))
+    raws.append(encoded([b"last one"], PRODUCER, 9))
+    batches = []
+    for raw in raws:
+        (appended,) = put(log, raw)
+        batches.append(list(log.read(appended.first - 1)))
+    crashed = copy(directory, tmp_path / "crashed")
+    log.close()
+    path = segments(crashed)[-1]
+    copies = (tmp_path / f"copy{i}" for i in count())
+    wreck = Wreck(crashed, clock, batches, raws, boundaries(path, LOG_ID), copies)
+    assert len(segments(crashed)) == 3
+    assert len(wreck.offsets) == TAIL + 1
+    return wreck
+
+
+def torn_files(directory: Path) -> dict[str, bytes]:
+    """The quarantined ends, by their names."""
+    return {path.name: path.read_bytes() for path in directory.glob("*.torn")}
+
+
+def assert_goes_on(wreck: Wreck, log: Log, expected: list[Record], seen: list[Record]) -> None:
+    """Check that these records are there, and that no pointer that was seen is allocated again."""
+    assert salvaged(log) == expected
+    appended = log.append([b"goes", b"on"])
+    assert appended.first > max(record.pointer for record in seen)
+    log.sync()
+    expected = [*expected, *log.read(appended.first - 1)]
+    assert salvaged(log) == expected
+    log.close()
+    with wreck.open(log.directory) as again:
+        assert salvaged(again) == expected
+        assert again.findings.torn_bytes == 0
+        assert again.append(b"more").first > appended.last
+
+
+def restamped(wreck: Wreck, log_id: int, later: int, ordinal: int | None = None) -> bytes:
+    """The last batch with other pointers, perhaps of another log."""
+    raw = wreck.tail[wreck.offsets[3] :]
+    header = batch.parse_header(raw, LOG_ID)
+    ordinal = header.end_ordinal if ordinal is None else ordinal
+    header = header._replace(base=header.base + later, ordinal=ordinal)
+    return batch.stamp(header, log_id) + raw[batch.HEADER_BYTES :]
