@@ -86,9 +86,8 @@ def _from_file(file: Path) -> Iterator[_GivenValue]:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
-        raise error(
-            "bad_setting", f"{file} is no TOML: {problem}", 'a line is KEY = VALUE, text in "..."'
-        ) from None
+        hint = 'a line is KEY = VALUE, text in "..."'
+        raise error("bad_setting", f"{file} is no TOML: {problem}", hint) from None
     except (ValueError, RecursionError):  # valid TOML with thousands of digits or brackets
         text = f"{file} holds a number or a nested list that is too long to be read"
         raise error("bad_setting", text, "no key takes one: correct the file") from None
