@@ -70,9 +70,8 @@ def check(config: Config) -> None:
             if isinstance(address, str) and re.match("ipc://(?!@)", address):  # @: an abstract name, no file
                 _check_socket(Path(address.removeprefix("ipc://")))
     except OSError as problem:  # a directory above may not be searched
-        raise error(
-            "bad_setting", f"{problem.filename}: {problem.strerror}", "whose directory is it?"
-        ) from None
+        text = f"{problem.filename}: {problem.strerror}"
+        raise error("bad_setting", text, "whose directory is it?") from None
 
 
 def _check_directory(directory: Path) -> None:

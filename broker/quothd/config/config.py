@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from quothlog import LogOptions
 from quothwire.batch import BATCH_BYTES_MAX
 from quothwire.errors import error
-from quothwire.settings import DURABILITIES, TopicSettings
+from quothwire.settings import DURABILITIES, NAMES, TopicSettings
 from quothwire.text.quantity import format_size, format_span
 
 PORT_MAX = 65_534
@@ -311,15 +311,8 @@ class Config:
         self.topic_settings()
 
     def topic_settings(self) -> TopicSettings:
-        """Return the settings of a new topic."""
-        return TopicSettings(
-            durability=self.durability,
-            max_age=self.max_age,
-            max_bytes=self.max_bytes,
-            size_limit=self.size_limit,
-            count_limit=self.count_limit,
-            age_limit=self.age_limit,
-        )
+        """Return the settings of a new topic: the keys with their names."""
+        return TopicSettings(**{name: getattr(self, name) for name in NAMES})
 
     def log_options(self, settings: TopicSettings, *, keep_all: bool = False) -> LogOptions:
         """Return the options of a topic's log. keep_all: its settings are damaged, so no record may go."""

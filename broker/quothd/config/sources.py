@@ -86,9 +86,8 @@ def _from_file(file: Path) -> Iterator[_GivenValue]:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
-        raise error(
-            "bad_setting", f"{file} is no TOML: {problem}", 'a line is KEY = VALUE, text in "..."'
-        ) from None
+        hint = 'a line is KEY = VALUE, text in "..."'
+        raise error("bad_setting", f"{file} is no TOML: {problem}", hint) from None
     except (ValueError, RecursionError):  # valid TOML with thousands of digits or brackets
         text = f"{file} holds a number or a nested list that is too long to be read"
         raise error("bad_setting", text, "no key takes one: correct the file") from None
@@ -138,7 +137,7 @@ def _key_of(given: _GivenValue) -> Key:
 
 
 def _value_of(key: Key, given: _GivenValue) -> Any:
-    """Convert a value to its key's type: text from the environment and the command line, else from TOML."""
+    """Convert a value and check its range. Raises ``bad_setting`` with its origin."""
     try:
         value = _convert(key, given.value)
         Config(**{key.name: value})
@@ -151,7 +150,7 @@ def _value_of(key: Key, given: _GivenValue) -> Any:
 
 
 def _convert(key: Key, value: Any) -> Any:
-    """Convert a value to the type of a key.
+    """Convert text, or a value of TOML, to the type of a key.
 
     Raises ``bad_setting``, ValueError, KeyError, TypeError, OverflowError, or RuntimeError for the home
     directory of an unknown user.
@@ -195,6 +194,6 @@ _KINDS: dict[Any, str] = {
     Size: "a size",
     tuple[str, ...]: "a list of texts",
 }
-_BOOLEANS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
-    ("0", "false", "no", "off"), False
-)
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+_BOOLEANS = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)

@@ -35,7 +35,7 @@ def toml(key: Key, value: object) -> str:
     """Format the value of a key for the file: spans and sizes as text with their units."""
     if key.kind in (Span, Size) and isinstance(value, int | float):
         text = key.words(value) if value == key.infinity else _with_unit(key, value)
-        return _literal(text if text else value)
+        return _literal(text or value)
     return _literal(value)
 
 

@@ -23,10 +23,11 @@ from quothlog.backup.backup import Archive, Archiver, discard
 from quothlog.datadir import topic_file, topic_folder
 from quothlog.datadir.topic_folder import TopicFolder
 from quothlog.file_format import LOCK_NAME
+from quothlog.recovery.snapshot import DISK
 from quothlog.recovery.verify import Advance, Damage
 from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.disk_space import tell_if_full
-from quothlog.storage.filesystem import TEMPORARY_SUFFIX, FileSystem, PosixFileSystem
+from quothlog.storage.filesystem import TEMPORARY_SUFFIX
 from quothwire.errors import QuothError, error
 
 
@@ -53,12 +54,11 @@ def backup(
     until: that time as a pointer, not in the future. exact: see `Archiver`. Raises `Conflict` ``locked``,
     `RequestError` ``bad_request`` if the folder holds other files, `Damaged`, ``disk_low``, or OSError.
     """
-    filesystem = PosixFileSystem()
-    with _owned(filesystem, to):
+    with _owned(to):
         whole = manifest.load(to) or Manifest()
         saved: list[SavedTopic] = []
         for folder in folders:
-            outcome = _save(filesystem, folder, to, until, advance, exact=exact)
+            outcome = _save(folder, to, until, advance, exact=exact)
             before = whole.topics.get(folder.path.name)
             if outcome.saved and before and before.archive.segments and not outcome.saved.archive.segments:
                 text = f"{folder.path} has no segment any more"
@@ -67,17 +67,17 @@ def backup(
                 whole.topics[folder.path.name] = outcome.saved
                 saved.append(outcome.saved)
             yield outcome
-        with tell_if_full(filesystem, to, manifest.NAME, _AFTER_A_FULL_DISK):
+        with tell_if_full(DISK, to, manifest.NAME, _AFTER_A_FULL_DISK):
             whole.save(to)
         for one in saved:
             with contextlib.suppress(OSError):  # the next backup removes it
-                discard(filesystem, to / one.folder, one.archive)
+                discard(DISK, to / one.folder, one.archive)
 
 
 @contextlib.contextmanager
-def _owned(filesystem: FileSystem, to: Path) -> Iterator[None]:
+def _owned(to: Path) -> Iterator[None]:
     """Lock the folder, which must be empty or hold a backup, finished or not."""
-    filesystem.make_directory(to)
+    DISK.make_directory(to)
     for path in to.iterdir():
         ours = path.name in (LOCK_NAME, manifest.NAME, manifest.NAME + TEMPORARY_SUFFIX)
         topic = topic_folder.log_id_of(path) and path.is_dir() and not path.is_symlink()
@@ -91,14 +91,12 @@ def _owned(filesystem: FileSystem, to: Path) -> Iterator[None]:
         lock.release()
 
 
-def _save(
-    filesystem: FileSystem, folder: TopicFolder, to: Path, until: int, advance: Advance, *, exact: bool
-) -> Outcome:
+def _save(folder: TopicFolder, to: Path, until: int, advance: Advance, *, exact: bool) -> Outcome:
     """Copy one topic. A read error skips this topic; a full disk aborts the backup."""
     outcome = Outcome(folder)
     target = to / folder.path.name
     try:
-        with tell_if_full(filesystem, to, repr(folder.topic.name), _AFTER_A_FULL_DISK):
+        with tell_if_full(DISK, to, repr(folder.topic.name), _AFTER_A_FULL_DISK):
             archiver = Archiver(folder.path, folder.topic.log_id, target, until, exact=exact)
             outcome.damages += archiver.run(advance)
         archive, outcome.copied = archiver.archive, archiver.copied

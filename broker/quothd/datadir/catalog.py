@@ -20,13 +20,13 @@ from pathlib import Path
 from quothlog.datadir import topic_file, topic_folder
 from quothlog.datadir.topic_file import TopicFile
 from quothlog.datadir.topic_folder import TopicFolder
+from quothlog.recovery.snapshot import DISK
 from quothlog.storage.disk_space import need_room
 from quothlog.storage.filesystem import (
     DISK_FULL,
     PROCESS_SHORT,
     FileSystem,
     NotDurable,
-    PosixFileSystem,
     durable_names,
     sync_directory,
     write_durably,
@@ -38,7 +38,6 @@ from quothwire.topic import TOPIC_BYTES_MAX
 TOPIC_BYTES = 5 * 4_096
 """Space for a topic without batches: a folder and four small files, a block each."""
 
-_DISK = PosixFileSystem()
 _TRIAL = 2**64 - 1
 """Log id in the name of the folder for a trial. The ids of new logs have 63 bits."""
 
@@ -51,7 +50,7 @@ class Catalog:
     strays: list[str] = field(default_factory=list)
 
 
-def scan(directory: Path, filesystem: FileSystem = _DISK) -> Catalog:
+def scan(directory: Path, filesystem: FileSystem = DISK) -> Catalog:
     """List the topics of a data directory. Removes folders that were being created or deleted."""
     catalog = Catalog()
     topics = directory / "topics"
@@ -69,7 +68,7 @@ def scan(directory: Path, filesystem: FileSystem = _DISK) -> Catalog:
     return catalog
 
 
-def try_writing(directory: Path, filesystem: FileSystem = _DISK) -> None:
+def try_writing(directory: Path, filesystem: FileSystem = DISK) -> None:
     """Try what a publish needs below `topics`: creates a folder with a synced and renamed file, removes it.
 
     Raises `BrokerFailure` ``storage_failed`` if the system refuses that, and leaves no file. Full disks and
@@ -91,7 +90,7 @@ def make(
     topic: TopicFile,
     room: int = 0,
     fill: Callable[[Path], None] | None = None,
-    filesystem: FileSystem = _DISK,
+    filesystem: FileSystem = DISK,
 ) -> Path:
     """Create the folder of a new topic durably; returns its path. Raises ``disk_low``, or OSError.
 
@@ -120,12 +119,12 @@ def make(
     return path
 
 
-def save(path: Path, topic: TopicFile, filesystem: FileSystem = _DISK) -> None:
+def save(path: Path, topic: TopicFile, filesystem: FileSystem = DISK) -> None:
     """Replace the settings file in a topic's folder atomically."""
     write_durably(filesystem, path / topic_file.NAME, [topic_file.encode(topic)])
 
 
-def retire(path: Path, filesystem: FileSystem = _DISK) -> Path:
+def retire(path: Path, filesystem: FileSystem = DISK) -> Path:
     """Rename a topic's folder durably, so that no start lists it; returns its new path, for `remove`.
 
     Raises OSError if the folder keeps its name, `NotDurable` if a power cut may undo the new one.

@@ -25,7 +25,7 @@ from quothlog.datadir import topic_file, topic_folder
 from quothlog.datadir.topic_file import TopicFile
 from quothlog.file_format import HORIZON_US
 from quothlog.recovery.snapshot import DISK
-from quothlog.storage.filesystem import PosixFileSystem, write_durably
+from quothlog.storage.filesystem import write_durably
 from quothwire.errors import QuothError, error
 from quothwire.pointer import POINTER_MAX
 from quothwire.settings import TopicSettings
@@ -57,7 +57,7 @@ class Manifest:
         content = {"version": file_format.VERSION, "topics": [_row(one) for one in self.topics.values()]}
         line = json.dumps(content, ensure_ascii=False).encode()
         data = line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
-        write_durably(PosixFileSystem(), directory / NAME, [data])
+        write_durably(DISK, directory / NAME, [data])
 
 
 def load(directory: Path) -> Manifest | None:

@@ -25,7 +25,6 @@ from quothlog.recovery.snapshot import DISK
 from quothlog.recovery.verify import Advance
 from quothlog.storage.dirlock import DirectoryLock
 from quothlog.storage.disk_space import need_room, tell_if_full
-from quothlog.storage.filesystem import PosixFileSystem
 from quothwire import pointer as pointers
 from quothwire.errors import QuothError, error
 from quothwire.topic import check_topic
@@ -92,16 +91,15 @@ def restore(
     rename: a new name for the only topic, "" for none. Raises `Conflict` ``locked`` or ``topic_exists`` and
     ``disk_low`` before the first write, or OSError.
     """
-    filesystem = PosixFileSystem()
-    filesystem.make_directory(directory)
+    DISK.make_directory(directory)
     lock = DirectoryLock(directory)
     try:
         if rename:
             topics = [replace(one, topic=replace(one.topic, name=rename)) for one in topics]
         _check_free(directory, [one.topic for one in topics])
-        need_room(filesystem, directory, sum(one.archive.bytes for one in topics))
+        need_room(DISK, directory, sum(one.archive.bytes for one in topics))
         for one in topics:
-            with tell_if_full(filesystem, directory, repr(one.topic.name), _AFTER_A_FULL_DISK):
+            with tell_if_full(DISK, directory, repr(one.topic.name), _AFTER_A_FULL_DISK):
                 restored = _restore_one(backup / one.folder, one, directory, until, advance)
             yield restored
     finally:

@@ -32,13 +32,7 @@ FOREIGN = "message"
 STDERR = 2
 JOURNAL_VARIABLE = "JOURNAL_STREAM"
 
-_PRIORITIES = {
-    logging.DEBUG: 7,
-    logging.INFO: 6,
-    logging.WARNING: 4,
-    logging.ERROR: 3,
-    logging.CRITICAL: 2,
-}
+_PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 """Priorities of syslog, which stand in angle brackets before a line, see sd-daemon(3)."""
 
 
@@ -82,11 +76,11 @@ class LogWriter(logging.Handler):
         counts, self._counts = self._counts, Counter()
         self._window_end = time.monotonic() + self.window_s
         for (event, level), count in counts.items():
-            if count > REPEATS_MAX:
-                suppressed: dict[str, Any] = {"suppressed": count - REPEATS_MAX}
-                if event not in EVENTS:
-                    event, suppressed = FOREIGN, {"logger": event, **suppressed}
-                self._write(level, time.time(), event, suppressed)
+            suppressed = count - REPEATS_MAX
+            if suppressed > 0 and event in EVENTS:
+                self._write(level, time.time(), event, {"suppressed": suppressed})
+            elif suppressed > 0:
+                self._write(level, time.time(), FOREIGN, {"logger": event, "suppressed": suppressed})
 
     def _end_window(self) -> None:
         self.acquire()

@@ -50,7 +50,7 @@ class Throttle:
 
 
 def scrub(directory: Path, advance: Callable[[int], None]) -> Iterator[dict[str, Any]]:
-    """Read every sealed segment of a data directory; yields its bytes and its damages.
+    """Read every sealed segment of a data directory; yields a report with its bytes and its damages.
 
     A topic that is deleted meanwhile is skipped. A topic that cannot be read yields a problem.
     """
