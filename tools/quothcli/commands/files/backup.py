@@ -65,7 +65,7 @@ def backup(
 
     printer = session.printer
     exact = pointer_of(until)
-    begin = now() if exact is None else exact  # before the topics are listed, so that none of then is missing
+    begin = now() if exact is None else exact  # before the topics are listed
     if begin > now():
         raise error("bad_pointer", f"{until} is still to come", "leave --until away for all that is there")
     folders = _folders(directory, topics or ())

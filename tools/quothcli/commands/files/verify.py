@@ -167,7 +167,7 @@ def _check_settings(place: FoundLog) -> Status:
         return Status.DONE
     say(
         f"quoth: damaged: {place.directory / topic_file.NAME}: {place.problem}; nothing is removed from this "
-        f"topic until `quoth topic set` writes its settings anew"
+        f"topic until `quoth topic set` writes its settings again"
     )
     return Status.FAILED
 
