@@ -13,7 +13,7 @@ from kit.machine.processes import python_of
 
 COMMAND = python_of("quothcli.main")
 COMMAND_S = 60.0
-"""In which a whole command has ended, on a machine that has ten other things to do."""
+"""Time in which a whole command ends, also on a busy machine."""
 _WENT_WRONG = ("Traceback", "Exception ignored", "Fatal Python error", "Warning")
 
 
@@ -23,7 +23,7 @@ def after(prelude: str) -> tuple[str, ...]:
 
 
 class Ended(NamedTuple):
-    """How a command ended and what it said."""
+    """The exit status, output and errors of a command that has ended."""
 
     status: int
     out: bytes
