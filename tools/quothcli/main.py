@@ -18,9 +18,8 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that was typed, and exit."""
-    interruptible = (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )  # else it is ignored, as by nohup
+    # Behind nohup, SIGINT is ignored and stays so.
+    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, _end)
     gc.disable()  # the modules stay: a search for garbage in them takes a twentieth of the start

@@ -59,6 +59,23 @@ class Running:
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().rstrip("\n")
 
+    def error_line(self) -> str:
+        """Read the next line of its errors."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline().decode().rstrip("\n")
+
+    def write(self, data: bytes) -> None:
+        """Write to its input, which stays open."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def close_output(self) -> None:
+        """Close the reading end of its output."""
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process.stdout = None
+
     def wait_until_stopped(self) -> None:
         """Wait until SIGSTOP has stopped the process."""
         found = os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

@@ -36,9 +36,10 @@ def found(told: Ended) -> dict[str, Any]:
     return {one["check"]: one for one in told.objects}
 
 
-def verdicts(told: Ended) -> dict[str, str]:
-    """The verdicts by the name of their check."""
-    return {check: one["verdict"] for check, one in found(told).items()}
+def doctor(command: Command, *words: str, **options: Any) -> tuple[int, dict[str, Any]]:
+    """Run the doctor; returns its exit status and the findings by the name of their check."""
+    told = command("doctor", *words, "--format", "json", **options)
+    return told.status, found(told)
 
 
 def test_broker_and_its_directory_are_checked(quoth: Command, broker: BrokerProcess) -> None:
@@ -70,7 +71,7 @@ def test_every_finding_is_a_line_with_an_advice(quoth: Command, tmp_path: Path) 
 def test_missing_broker_is_a_failure_only_if_it_was_named(alone: Command, tmp_path: Path) -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
     named = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
-    assert (named.status, verdicts(named)["broker"]) == (1, "fail")
+    assert (named.status, found(named)["broker"]["verdict"]) == (1, "fail")
     text = found(named)["broker"]["text"]
     assert url in text
     assert text.endswith("(from --url)")
@@ -109,7 +110,7 @@ def test_impossible_address_is_a_failure(
     alone: Command, tmp_path: Path, url: str, verdicts_of_ports: list[str]
 ) -> None:
     told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.05", "--format", "json")
-    assert (told.status, verdicts(told)["broker"]) == (1, "fail")
+    assert (told.status, found(told)["broker"]["verdict"]) == (1, "fail")
     assert [one["verdict"] for one in told.objects if one["check"] == "port"] == verdicts_of_ports
 
 
@@ -118,23 +119,21 @@ def test_broker_that_hangs_is_a_failure(alone: Command, start_broker: StartBroke
     broker.freeze()
     url = broker.url
     told = alone("doctor", str(tmp_path), "--url", url, "--timeout", "0.1", "--format", "json")
-    assert (told.status, verdicts(told)["broker"]) == (1, "fail")
+    assert (told.status, found(told)["broker"]["verdict"]) == (1, "fail")
     ports = [one for one in told.objects if one["check"] == "port"]
     assert all("a broker that hangs" in one["advice"] for one in ports if one["verdict"] == "fail")
     assert len(ports) == 2
 
 
-def test_directory_that_does_not_exist_yet_is_looked_at_above(quoth: Command, tmp_path: Path) -> None:
-    told = quoth("doctor", str(tmp_path / "a" / "b"), "--format", "json")
-    assert told.status == 0, told
-    assert f"looked at {tmp_path}" in found(told)["directory"]["text"]
+def test_directory_that_is_missing_is_looked_at_above_and_a_file_is_a_failure(
+    quoth: Command, tmp_path: Path
+) -> None:
+    status, findings = doctor(quoth, str(tmp_path / "a" / "b"))
+    assert (status, f"looked at {tmp_path}" in findings["directory"]["text"]) == (0, True)
     assert listing(tmp_path) == []
-
-
-def test_file_in_the_place_of_the_directory_is_a_failure(quoth: Command, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    told = quoth("doctor", str(tmp_path / "file"), "--format", "json")
-    assert (told.status, verdicts(told)["directory"]) == (1, "fail")
+    status, findings = doctor(quoth, str(tmp_path / "file"))
+    assert (status, findings["directory"]["verdict"]) == (1, "fail")
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
@@ -143,36 +142,30 @@ def test_lock_that_is_no_file_is_a_failure(quoth: Command, tmp_path: Path, kind:
     data.mkdir()
     secret.write_text("of another user")
     (data / "lock").symlink_to(secret) if kind == "link" else os.mkfifo(data / "lock")
-    told = quoth("doctor", str(data), "--format", "json", seconds=DEADLINE_S)
-    assert (told.status, verdicts(told)["lock"]) == (1, "fail")
-    assert str(data / "lock") in found(told)["lock"]["text"]
-    assert b"of another user" not in told.out
+    status, findings = doctor(quoth, str(data), seconds=DEADLINE_S)
+    assert (status, findings["lock"]["verdict"]) == (1, "fail")
+    assert str(data / "lock") in findings["lock"]["text"]
+    assert "of another user" not in str(findings)
 
 
 def test_directory_that_others_may_write_is_a_warning(quoth: Command, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    assert verdicts(quoth("doctor", str(tmp_path), "--format", "json"))["owner"] == "warn"
+    assert doctor(quoth, str(tmp_path))[1]["owner"]["verdict"] == "warn"
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
 def test_directory_that_cannot_be_written_is_a_failure(quoth: Command, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    told = quoth("doctor", str(tmp_path), "--format", "json")
-    assert told.status == 1
-    assert (verdicts(told)["owner"], verdicts(told)["fsync"]) == ("fail", "fail")
+    status, findings = doctor(quoth, str(tmp_path))
+    assert [status, findings["owner"]["verdict"], findings["fsync"]["verdict"]] == [1, "fail", "fail"]
 
 
-def test_full_disk_is_a_failure(quoth: Command, tmp_path: Path) -> None:
-    environment = {"QUOTH_DISK_FREE_MIN": str(2**60)}
-    told = quoth("doctor", str(tmp_path), "--format", "json", environment=environment)
-    assert (told.status, verdicts(told)["room"]) == (1, "fail")
-
-
-def test_wrong_environment_is_a_failure(quoth: Command, tmp_path: Path) -> None:
-    environment = {"QUOTH_WORKERS_MAX": "many"}
-    told = quoth("doctor", str(tmp_path), "--format", "json", environment=environment)
-    assert (told.status, verdicts(told)["environment"]) == (1, "fail")
-    assert "QUOTH_WORKERS_MAX" in found(told)["environment"]["text"]
+def test_full_disk_and_wrong_environment_are_failures(quoth: Command, tmp_path: Path) -> None:
+    status, findings = doctor(quoth, str(tmp_path), environment={"QUOTH_DISK_FREE_MIN": str(2**60)})
+    assert (status, findings["room"]["verdict"]) == (1, "fail")
+    status, findings = doctor(quoth, str(tmp_path), environment={"QUOTH_WORKERS_MAX": "many"})
+    assert (status, findings["environment"]["verdict"]) == (1, "fail")
+    assert "QUOTH_WORKERS_MAX" in findings["environment"]["text"]
 
 
 class WithoutBootId(SystemClock):
@@ -186,7 +179,7 @@ class WithoutBootId(SystemClock):
 def test_hidden_boot_id_is_a_failure(alone: Command, tmp_path: Path) -> None:
     (finding,) = machine.boot(WithoutBootId())
     assert (finding.verdict, finding.text) == ("fail", "/proc/boot_id: No such file")
-    assert verdicts(alone("doctor", str(tmp_path), "--format", "json"))["boot"] == "ok"
+    assert doctor(alone, str(tmp_path))[1]["boot"]["verdict"] == "ok"
 
 
 @needs_proc

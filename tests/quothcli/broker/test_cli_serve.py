@@ -13,10 +13,9 @@ from kit.machine.commands import Command, Running
 
 def ready(serve: Running) -> str:
     """Wait until it serves; returns its URL."""
-    assert serve.process.stderr is not None
-    for line in serve.process.stderr:
-        if line.decode().startswith(READY):
-            return line.decode().strip().removeprefix(READY)
+    while line := serve.error_line():
+        if line.startswith(READY):
+            return line.removeprefix(READY)
     raise AssertionError(f"it ended with {serve.process.wait()}")
 
 

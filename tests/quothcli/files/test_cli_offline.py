@@ -208,10 +208,8 @@ def test_dump_of_a_growing_topic_is_a_whole_beginning(
     assert quoth("topic", "create", topic, "--count-limit", "5000").status == 0
     content = b"".join(b"%d\n" % number for number in range(100_000))
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
-    assert pub.process.stdin is not None
     for begin in range(0, len(content), 200_000):
-        pub.process.stdin.write(content[begin : begin + 200_000])
-        pub.process.stdin.flush()
+        pub.write(content[begin : begin + 200_000])
         told = quoth("log", "dump", str(broker.directory), "--topic", topic, "--format", "raw")
         assert told.status == 0, told.err
         assert content.startswith(told.out)

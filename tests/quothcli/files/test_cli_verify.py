@@ -82,7 +82,7 @@ def test_topics_of_a_directory_and_their_settings_are_verified(
     told = alone("log", "verify", str(stopped.directory))
     assert told.status == 1
     assert "topic.json" in told.err
-    assert "`quoth topic set` writes its settings anew" in told.err
+    assert "`quoth topic set` writes its settings again" in told.err
     assert alone("log", "verify", str(stopped.directory), "--topic", "b").status == 0
 
 

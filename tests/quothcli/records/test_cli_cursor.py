@@ -135,9 +135,7 @@ def test_idle_tail_whose_reader_ends_has_saved_its_cursor(
     (pointer,) = fill(b"one")
     tail = quoth.start("tail", topic, "--after", "0", "--cursor", str(path))
     assert tail.line().endswith("one")
-    assert tail.process.stdout is not None
-    tail.process.stdout.close()
-    tail.process.stdout = None
+    tail.close_output()
     assert tail.end() == (0, b"", "")
     assert after(path, topic) == pointer
 

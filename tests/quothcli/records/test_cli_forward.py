@@ -242,8 +242,7 @@ def test_missing_broker_is_awaited_and_reported_once(
     fill(readings, range(20))
     target.kill()
     running = alone.start("forward", str(readings), target.url, "--once", "--timeout", "0.2")
-    assert running.process.stderr is not None
-    said = running.process.stderr.readline().decode()
+    said = running.error_line()
     assert said.startswith("quoth: disconnected: ")
     assert "nothing is lost" in said
     target.restart()

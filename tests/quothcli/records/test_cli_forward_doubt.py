@@ -98,8 +98,7 @@ def test_second_forwarding_prevents_trimming_from_its_start_on(
     away = start_broker(directory=tmp_path / "away")
     away.kill()
     running = alone.start("forward", str(readings), away.url, "--once", "--timeout", "0.2")
-    assert running.process.stderr is not None
-    assert running.process.stderr.readline().startswith(b"quoth: disconnected")
+    assert running.error_line().startswith("quoth: disconnected")
     alone("forward", str(readings), target.url, "--once", "--trim")
     away.restart()
     assert running.end().status == 0

@@ -61,8 +61,7 @@ def test_merged_tail_goes_on_with_topics_that_are_made_later(
     quoth: Command, client: Client, topic: str, names: list[str]
 ) -> None:
     tail = quoth.start("tail", f"{topic}.*", "--merge", "--after", "0", "--format", "raw")
-    assert tail.process.stderr is not None
-    assert tail.process.stderr.readline() == b"quoth: no topic matches yet; waiting for one\n"
+    assert tail.error_line() == "quoth: no topic matches yet; waiting for one"
     sent = [b"%d" % number for number in range(9)]
     for number, value in enumerate(sent):
         client.publish(names[number % 3], value)
@@ -112,9 +111,8 @@ def test_topic_that_a_merge_waits_for_is_reported_once(
         tail = Command(meddler.url, running).start(
             "tail", *names, "--after", "0", "--merge", "--limit", "3", "--format", "raw"
         )
-        assert tail.process.stderr is not None
-        said = tail.process.stderr.readline().decode()
-        assert said == f"quoth: records wait for topic {names[1]!r}: of the test\n"
+        said = tail.error_line()
+        assert said == f"quoth: records wait for topic {names[1]!r}: of the test"
         meddler.on_request = pass_on
         assert tail.end() == (0, b"old\nold\nold\n", "")
 

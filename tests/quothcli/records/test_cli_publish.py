@@ -90,10 +90,8 @@ def test_empty_stdin_publishes_nothing(quoth: Command, topic: str) -> None:
 def test_line_is_published_while_the_pipe_is_open(quoth: Command, topic: str) -> None:
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
     tail = quoth.start("tail", topic, "--after", "0", "--format", "raw")
-    assert pub.process.stdin is not None
     for line in ("first", "second"):
-        pub.process.stdin.write(f"{line}\n".encode())
-        pub.process.stdin.flush()
+        pub.write(f"{line}\n".encode())
         assert tail.line() == line
     assert pub.end().status == 0
     tail.end(signal.SIGINT)
@@ -102,9 +100,7 @@ def test_line_is_published_while_the_pipe_is_open(quoth: Command, topic: str) ->
 def test_interrupted_pipe_publishes_its_lines_and_reports_their_number(quoth: Command, topic: str) -> None:
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
     tail = quoth.start("tail", topic, "--after", "0", "--limit", "2")
-    assert pub.process.stdin is not None
-    pub.process.stdin.write(b"one\ntwo\nthr")
-    pub.process.stdin.flush()
+    pub.write(b"one\ntwo\nthr")
     assert tail.end().status == 0
     ended = pub.end(signal.SIGINT)
     assert (ended.status, ended.out) == (130, b"")
@@ -160,12 +156,10 @@ def test_broker_that_goes_away_fails_it_with_the_number_of_records(
     assert quoth("topic", "create", topic).status == 0  # so that nothing is waited for but the first answer
     pub = quoth.start("pub", topic, "--timeout", "4", stdin=subprocess.PIPE)
     tail = quoth.start("tail", topic, "--after", "0", "--limit", "1")
-    assert pub.process.stdin is not None
-    pub.process.stdin.write(b"one\n")
-    pub.process.stdin.flush()
+    pub.write(b"one\n")
     assert tail.end().status == 0
     broker.kill()
-    pub.process.stdin.write(b"two\nthree\n")
+    pub.write(b"two\nthree\n")
     ended = pub.end()
     assert (ended.status, ended.out) == (4, b"")
     said = ended.err.splitlines()
@@ -180,13 +174,10 @@ def test_pipe_and_tail_outlive_a_restart_of_the_broker(
     quoth = Command(broker.url, running)
     pub = quoth.start("pub", topic, stdin=subprocess.PIPE)
     tail = quoth.start("tail", topic, "--after", "0", "--limit", "2", "--format", "raw")
-    assert pub.process.stdin is not None
-    pub.process.stdin.write(b"one\n")
-    pub.process.stdin.flush()
+    pub.write(b"one\n")
     assert tail.line() == "one"
     broker.kill()
-    pub.process.stdin.write(b"two\n")
-    pub.process.stdin.flush()
+    pub.write(b"two\n")
     broker.restart()
     assert tail.line() == "two"
     assert pub.end().status == 0

@@ -187,19 +187,12 @@ def test_tail_ends_when_its_topic_is_deleted(quoth: Command, topic: str, fill: F
 # -- the reader of the output -----------------------------------------------------------------------
 
 
-def close(running: Running) -> None:
-    """Close the reading end of the output of a command."""
-    assert running.process.stdout is not None
-    running.process.stdout.close()
-    running.process.stdout = None
-
-
 def test_idle_tail_ends_silently_when_its_reader_ends(quoth: Command, topic: str, fill: Fill) -> None:
     """As in `quoth tail x | head -1`."""
     fill(b"one")
     tail = quoth.start("tail", topic, "--after", "0")
     assert tail.line().endswith("one")
-    close(tail)
+    tail.close_output()
     ended = tail.end()
     assert (ended.status, ended.err) == (0, "")
 
@@ -208,7 +201,7 @@ def test_read_ends_silently_when_its_reader_ends(quoth: Command, topic: str, fil
     fill(*[b"x" * 1_000] * 5_000)
     read = quoth.start("read", topic)
     assert read.line()
-    close(read)
+    read.close_output()
     ended = read.end()
     assert (ended.status, ended.err) == (0, "")
 

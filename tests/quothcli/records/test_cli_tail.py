@@ -218,13 +218,12 @@ def test_filtered_records_are_done_for_the_cursor(
 def test_tail_waits_for_a_broker_and_names_it(start_broker: StartBroker, alone: Command) -> None:
     url = f"tcp://127.0.0.1:{(port := free_port())}"
     tail = alone.start("tail", "t", "--after", "0", "--limit", "1", "--format", "raw", "--url", url)
-    assert tail.process.stderr is not None
-    said = tail.process.stderr.readline().decode()
+    said = tail.error_line()
     assert said.startswith("quoth: ")
     assert url in said
     assert "waiting for it" in said
     broker = start_broker(port=port)
-    assert tail.process.stderr.readline().decode() == f"quoth: the broker at {url} answers\n"
+    assert tail.error_line() == f"quoth: the broker at {url} answers"
     with library.connect(broker.url) as client:
         client.publish("t", b"hello")
     assert tail.end() == (0, b"hello\n", "")
@@ -239,8 +238,7 @@ def test_tail_with_no_wait_fails_without_a_broker(alone: Command) -> None:
 def test_tail_that_waits_for_a_broker_can_be_interrupted(alone: Command, context: Context) -> None:
     port = free_port()
     tail = alone.start("tail", "t", "--url", f"tcp://127.0.0.1:{port}")
-    assert tail.process.stderr is not None
-    assert b"waiting for it" in tail.process.stderr.readline()
+    assert "waiting for it" in tail.error_line()
     with context.socket(zmq.ROUTER) as silent:
         silent.bind(f"tcp://127.0.0.1:{port}")
         assert silent.poll(int(DEADLINE_S * 1_000)), "it asks, so it has made all of its sockets"

@@ -40,7 +40,7 @@ MEANT: dict[tuple[str, ...], tuple[str, ...]] = {
     **{("ctx", word): ("ctx rm",) for word in _RM},
     ("log", "list"): ("log ls",),
 }
-"""The commands for what is typed behind `quoth`: the first one that takes the words that follow is meant."""
+"""The commands that may be meant by words behind `quoth`; the first one that takes the following words is."""
 
 UsageError: Any = typer.BadParameter.__base__
 """Raised for everything that was typed wrongly; its module depends on Typer's version."""

@@ -166,7 +166,7 @@ def _with_plain_options(function: Run) -> Run:
     all_shared: dict[str, SharedOptions] = {}
     for one in known.values():
         if shared := next(
-            (told for told in _metadata(one.annotation) if isinstance(told, SharedOptions)), None
+            (each for each in _metadata(one.annotation) if isinstance(each, SharedOptions)), None
         ):
             all_shared[one.name] = shared
         elif one.name != "context":
@@ -198,10 +198,10 @@ def _metadata(annotation: Any) -> Sequence[Any]:
 
 def _refuse_empty_path(parameter: inspect.Parameter) -> None:
     """Let an argument or option that is a path raise ``bad_setting`` if it is empty."""
-    told = _metadata(parameter.annotation)
-    if told and Path in _types_in(get_args(parameter.annotation)[0]):
-        longest = max(getattr(told[0], "param_decls", None) or (), key=len, default="")
-        told[0].parser = partial(given_path, what=longest or told[0].metavar or parameter.name)
+    metadata = _metadata(parameter.annotation)
+    if metadata and Path in _types_in(get_args(parameter.annotation)[0]):
+        longest = max(getattr(metadata[0], "param_decls", None) or (), key=len, default="")
+        metadata[0].parser = partial(given_path, what=longest or metadata[0].metavar or parameter.name)
 
 
 def _types_in(kind: Any) -> Iterator[Any]:

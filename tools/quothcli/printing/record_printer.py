@@ -166,7 +166,7 @@ def are_several(topics: Sequence[str]) -> bool:
 def opened(path: Path | None, *, has_beginning: bool) -> AbstractContextManager[Cursor | None]:
     """Open the cursor in a file, to be saved and closed at the end.
 
-    has_beginning: an option says where to begin, which is reported to be ignored if the file knows it.
+    has_beginning: an option names the beginning; stderr says so if the file knows better.
     """
     from quoth import Cursor
 
@@ -205,5 +205,5 @@ def _end_of_reader() -> select.poll:
 def _end_without_reader(number: int, _frame: object) -> None:
     if not _end_of_reader().poll(0):
         return  # the reader of another pipe, like that of stderr, has ended
-    signal.signal(number, signal.SIG_IGN)  # once is enough, and the cursor is still to be saved
+    signal.signal(number, signal.SIG_IGN)  # the cursor is still to be saved
     raise SystemExit(Status.DONE)

@@ -78,7 +78,7 @@ def parsed(lines: Sequence[bytes], read: ParseLine, before: int = 0) -> Iterator
 
 
 def files(paths: Iterable[Path], *, with_names: bool) -> Iterator[Draft]:
-    """ParseLine whole files, each when it is needed, as records. with_names: put the name into a header."""
+    """Read whole files, each when it is needed, as records. with_names: put the name into a header."""
     for path in paths:
         with path.open("rb") as file:
             value = file.read(LINE_BYTES_MAX + 1)

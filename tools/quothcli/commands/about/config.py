@@ -48,10 +48,10 @@ def show(session: WithoutBroker, keys: Keys, *, config: File = None) -> None:
 
 @command(app, "check", "quoth config check --config /etc/quoth/quothd.toml --dir /var/lib/quoth")
 def check(keys: Keys, *, config: File = None) -> int:
-    """Say whether a broker could start with this, without starting one.
+    """Check a configuration without starting a broker.
 
     The file, every value, the directory and the addresses are looked at; nothing is made, bound or locked.
-    Then it says in what it differs from the defaults. Exit status: 0 it could, 2 it could not.
+    Then it prints what differs from the defaults. Exit status: 0 it could, 2 it could not.
     """
     from quothd.config.check import print_check
 

@@ -80,8 +80,8 @@ def status(
         f"{found.topics:,} topics, {found.active:,} active, {found.waits:,} waiting; {found.server}, "
         f"process {found.pid}, up {span_text(found.uptime)}, {found.directory}"
     )
-    if said := damage_text(found):
-        say(f"quoth: something was damaged: {said}; `quoth log verify {found.directory}` tells more")
+    if damage := damage_text(found):
+        say(f"quoth: something was damaged: {damage}; `quoth log verify {found.directory}` tells more")
 
 
 def _described(

@@ -30,7 +30,7 @@ ROWS = 20
 """Topics that are shown where there is no screen."""
 _ABOVE = 4
 _ANSWER_S = 2.0
-"""A broker that takes longer is shown as away; it is session again after the interval."""
+"""Time in which a broker answers; else it is shown as away until the next interval."""
 _NAME_COLUMNS = 24
 """Columns of a screen that topics' names have at least."""
 _URL_COLUMNS = 20

@@ -66,7 +66,7 @@ def info(session: WithBroker, topic: Topic) -> None:
 
 @command(app, "create", "quoth topic create orders --durability synced --max-age 30d")
 def create(session: WithBroker, topic: Topic, settings: _Settings) -> None:
-    """Make a topic; what is not given is as the broker is configured."""
+    """Make a topic; settings that are not given are those of the broker."""
     wanted = _read(settings)
     with session.connect() as client:
         _print(session.printer, client.create_topic(topic, **wanted))
@@ -74,7 +74,7 @@ def create(session: WithBroker, topic: Topic, settings: _Settings) -> None:
 
 @command(app, "set", "quoth topic set orders --max-age 7d --max-bytes 10GiB")
 def change(session: WithBroker, topic: Topic, settings: _Settings) -> None:
-    """Change settings of a topic; what is not given stays."""
+    """Change settings of a topic; those that are not given stay."""
     wanted = _read(settings)
     if not wanted:
         raise BadParameter("say what to change, like --max-age 7d")
@@ -102,11 +102,15 @@ def trim(
     session: WithBroker,
     topic: Topic,
     before: Annotated[
-        str, Option("--before", metavar="TIME", help="Remove what is older: a pointer, a time, or -7d.")
+        str, Option("--before", metavar="TIME", help="Remove older records: a pointer, a time, or -7d.")
     ],
     yes: _Yes = False,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Remove nothing: say what is older, which is the most that can go.")
+        bool,
+        Option(
+            "--dry-run",
+            help="Remove nothing; print how many records are older, which is the most that can go.",
+        ),
     ] = False,
 ) -> int | None:
     """Remove old records, a whole segment at a time.

@@ -91,6 +91,6 @@ def _removed_leftovers(client: Client) -> list[Finding]:
                 found.append(warn("publish", text, "publish under names of your own"))
                 continue
         except QuothError:
-            continue  # another doctor removes it, or it cannot be read, which the own topic shows
+            continue  # another doctor removes it, or it cannot be read, which its own topic shows
         found += _removed(client, topic)
     return found

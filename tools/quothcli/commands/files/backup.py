@@ -12,7 +12,7 @@ from quoth.timestamps import now
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Status, read_or_not, say
 from quothcli.cli.options import WithoutBroker, pointer_of
-from quothcli.commands.files.logs import Rate, limit_of, report
+from quothcli.commands.files.logs import Rate, damage_objects, limit_of, report
 from quothcli.printing.output import Printer
 from quothcli.printing.progress import byte_progress
 from quothcli.printing.text import bytes_text, printable, records_text, time_or_dash
@@ -65,7 +65,7 @@ def backup(
 
     printer = session.printer
     exact = pointer_of(until)
-    begin = now() if exact is None else exact  # before the topics are listed, so that none of then is missing
+    begin = now() if exact is None else exact  # before the topics are listed
     if begin > now():
         raise error("bad_pointer", f"{until} is still to come", "leave --until away for all that is there")
     folders = _folders(directory, topics or ())
@@ -161,7 +161,7 @@ def _print_outcome(printer: Printer, outcome: Outcome) -> Status:
                 "segments": len(archive.segments),
                 "bytes": archive.bytes,
                 "copied": outcome.copied,
-                "damages": [damage._asdict() | {"path": str(damage.path)} for damage in outcome.damages],
+                "damages": damage_objects(outcome.damages),
             },
             name,
         )

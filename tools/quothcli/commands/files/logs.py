@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -54,6 +54,11 @@ def report(found: Damage | Unfinished) -> Status:
     where = f"bytes {found.start} to {found.end}: " if found.end > found.start else ""
     say(f"quoth: damaged: {found.path}: {where}{found.text}; {missing_text(found)}")
     return Status.FAILED
+
+
+def damage_objects(damages: Iterable[Damage]) -> list[dict[str, Any]]:
+    """Make the objects of damages."""
+    return [damage._asdict() | {"path": str(damage.path)} for damage in damages]
 
 
 def missing_text(found: Damage) -> str:

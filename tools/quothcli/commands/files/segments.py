@@ -9,7 +9,7 @@ from typer import Option
 from quothcli.cli.command import command, group
 from quothcli.cli.exit_status import Status
 from quothcli.cli.options import After, Limit, Template, WithoutBroker, pointer_of
-from quothcli.commands.files.logs import Directory, Only, readable, report
+from quothcli.commands.files.logs import Directory, Only, damage_objects, readable, report
 from quothcli.printing.output import Format, Printer
 from quothcli.printing.template import template_of
 from quothcli.printing.text import printable, time_or_dash
@@ -120,7 +120,7 @@ def _print(printer: Printer, place: FoundLog, found: Summary) -> None:
         "bytes": found.bytes,
         "state": state,
         "unfinished_bytes": found.unfinished,
-        "damages": [damage._asdict() | {"path": str(damage.path)} for damage in found.damages],
+        "damages": damage_objects(found.damages),
     }
     damaged = str(lost) if lost else "missing" if found.damages else "-"
     text = (

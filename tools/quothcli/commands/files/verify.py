@@ -19,6 +19,7 @@ from quothcli.commands.files.logs import (
     Directory,
     Only,
     Rate,
+    damage_objects,
     limit_of,
     missing_text,
     readable,
@@ -167,7 +168,7 @@ def _check_settings(place: FoundLog) -> Status:
         return Status.DONE
     say(
         f"quoth: damaged: {place.directory / topic_file.NAME}: {place.problem}; nothing is removed from this "
-        f"topic until `quoth topic set` writes its settings anew"
+        f"topic until `quoth topic set` writes its settings again"
     )
     return Status.FAILED
 
@@ -192,7 +193,7 @@ def _print_verified(
             "bytes": size,
             "whole": not unmended,
             "missing": missing,
-            "damages": [damage._asdict() | {"path": str(damage.path)} for damage in damages],
+            "damages": damage_objects(damages),
             "derived": sum(one.derived for one in found),
             "unindexed": _unindexed(found),
             "strays": strays,

@@ -29,7 +29,7 @@ _Archived = Annotated[
 _Follow = Annotated[
     float | None, span_option("--follow", "Go on for ever, looking so often for new records.", least=0.1)
 ]
-_Trim = Annotated[bool, Option("--trim", help="Let the topics go of what is archived and durable.")]
+_Trim = Annotated[bool, Option("--trim", help="Trim the topics up to what is archived and durable.")]
 _FailOnLoss = Annotated[
     bool,
     Option("--fail-on-loss", help="End if records are gone before they could be archived, else count them."),

@@ -38,7 +38,7 @@ _Origin = Annotated[
     str | None, Option("--from", metavar="TOPIC", help="The topic of a source broker, if named otherwise.")
 ]
 _Once = Annotated[bool, Option("--once", help="End when everything that is there has been forwarded.")]
-_Trim = Annotated[bool, Option("--trim", help="Let the embedded log go of what is synced at the broker.")]
+_Trim = Annotated[bool, Option("--trim", help="Trim the embedded log up to what is synced at the broker.")]
 _Rate = Annotated[int | None, size_option("--rate", "Send at most so much a second: 10MB, 512KiB.")]
 _State = Annotated[
     Path | None,
@@ -123,7 +123,7 @@ class LogSource:
         from quothlog.reading.tailer import Tailer
 
         self.directory = directory
-        self._follower = Tailer(directory, durable=True, on_missing=lambda _: None)  # ordinals tell, too
+        self._follower = Tailer(directory, durable=True, on_missing=lambda _: None)  # ordinals show gaps
 
     @property
     def log_id(self) -> int:
