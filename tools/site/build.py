@@ -2,8 +2,8 @@
 
     python build.py DIRECTORY
 
-The reference is made from docstrings by pdoc, whose renderer also makes the HTML of the documents. A document that
-another one names in code, like `broker/FORMAT.md`, becomes a link.
+pdoc makes the reference from docstrings, and its renderer the HTML of the documents. A document that another one
+names in code, like `broker/FORMAT.md`, becomes a link.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main(directory: Path) -> None:
     for name in MODULES:
         load(name)
     warnings.filterwarnings("ignore", "Error parsing type annotation")  # names that only type checkers import
-    pdoc.render.configure(docformat="markdown", footer_text="Quoth")
+    pdoc.render.configure(docformat="markdown", footer_text="Quoth", show_source=False)
     pdoc.pdoc(*MODULES, output_directory=directory / "api")
     print(f"{directory}/index.html")
 
@@ -104,7 +104,7 @@ def page_name(path: str) -> str:
 
 
 def load(name: str) -> None:
-    """Load all public names of a module: some are loaded when they are first used, and pdoc would miss them."""
+    """Load all public names of a module: pdoc would miss those that are loaded when they are first used."""
     module = import_module(name)
     for public in getattr(module, "__all__", ()):
         setattr(module, public, getattr(module, public))
