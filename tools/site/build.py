@@ -2,8 +2,8 @@
 
     python build.py DIRECTORY
 
-pdoc makes the reference from docstrings, and its renderer the HTML of the documents. A document that another one
-names in code, like `broker/FORMAT.md`, becomes a link.
+pdoc makes the reference from docstrings, and its renderer the HTML of the documents. A document that another
+one names in code, like `broker/FORMAT.md`, becomes a link.
 """
 
 from __future__ import annotations
