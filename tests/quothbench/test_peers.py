@@ -72,7 +72,7 @@ def test_row_that_fails_has_a_problem_and_the_next_one_follows(
     starts: bool, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """The peer is a broker, which is no Redis to read from."""
-    ways = [Way(Work.READ, "", 10, redis._read, (True,)), quoth.QUOTH.ways[0]]
+    ways = [Way(Work.READ, "", 10, redis._read, (10, True)), quoth.QUOTH.ways[0]]
     server = quoth.QUOTH.serving if starts else not_starting
     peer = Peer("everysec", "as it is", {}, "json", lambda: "1.0", server, lambda _: None, ways)
     assert not run(Printer(Format.JSON), {PeerName.REDIS: peer}, tmp_path, 1)
@@ -89,8 +89,8 @@ def test_row_that_fails_has_a_problem_and_the_next_one_follows(
 
 def test_redis_benchmark_gets_whole_pipelines() -> None:
     """With others it ends with "All clients disconnected", one time in forty."""
-    assert [redis.RAW_WRITTEN % size for size in redis.RAW_PIPELINES] == [0, 0]
-    assert redis.RAW_READS % redis.RAW_READ_PIPELINE == 0
+    assert [redis.RAW_WRITTEN % size for size in redis.RAW_WRITE_PIPELINES] == [0, 0, 0]
+    assert [redis.RAW_READS % size for size in redis.RAW_READ_PIPELINES] == [0, 0, 0, 0]
 
 
 def test_quoth_does_all_the_work(url: str) -> None:

@@ -130,12 +130,12 @@ def compare(
     """Compare with Redis Streams and RabbitMQ Streams, in turn.
 
     Their servers are started on free ports of loopback and end with the command; servers that run already are
-    not touched. One client process does the same work with each system, in the way that is its fastest; where
-    that is not the way of Quoth, a second row compares the same steps. Each row shows messages a second, the
-    median of the ratios with the smallest and the largest one, and the goals of this project. A peer is
-    skipped where its server or its Python library is not installed: apt install redis-server redis-tools
-    rabbitmq-server; pip install 'quoth[bench]'. A row that cannot be measured names its problem, the rows
-    behind it are measured all the same, and the exit status is 1.
+    not touched. One client process does the same work with each system, and with a peer in each way of its
+    library that may be the fastest: a goal is met if all of these rows meet it. Each row shows messages a
+    second, the median of the ratios with the smallest and the largest one, and the goals of this project. A
+    peer is skipped where its server or its Python library is not installed: apt install redis-server
+    redis-tools rabbitmq-server; pip install 'quoth[bench]'. A row that cannot be measured names its problem,
+    the rows behind it are measured all the same, and the exit status is 1.
     """
     with options.folder(directory) as made:
         peers = {name: PEERS[name] for name in named or PEERS}

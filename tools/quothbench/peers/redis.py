@@ -16,20 +16,18 @@ from quothbench.load.processes import free_ports, serving
 from quothbench.peers.work import CALL, Peer, Way, Work, foreign
 from quothwire.errors import error
 
-PIPELINE = 3_000
-"""Faster than 1,000 and 10,000."""
+PIPELINES = (1_000, 3_000, 10_000)
 STORED = 300_000
-PAGE = 1_000
-"""Faster than 100 and 10,000."""
+PAGES = (100, 1_000, 10_000)
 RAW_WRITTEN = 256_000
 """A multiple of each pipeline. redis-benchmark sends whole pipelines. If those are more than its requests,
 it may end with "All clients disconnected": `showThroughput` in its source compares the two numbers, if its
 timer of 250 ms is due just when the last client is done.
 """
-RAW_PIPELINES = (CALL, 3_200)
-"""The size of a call, and what Quoth has on its way: 32 requests of 100 messages."""
+RAW_WRITE_PIPELINES = (CALL, 1_000, 3_200)
+"""The first is the size of a call, the last what Quoth has on its way: 32 requests of 100 messages."""
 RAW_READS = 8_000
-RAW_READ_PIPELINE = 32
+RAW_READ_PIPELINES = (1, 16, 32, 100)
 
 _STORED = "stored"
 _MEASURED = "measured"
@@ -63,7 +61,7 @@ def _store(port: int) -> None:
         pipeline = connection.pipeline(transaction=False)
         for number in range(1, STORED + 1):
             pipeline.xadd(_STORED, {b"v": VALUE}, id=number)
-            if number % PIPELINE == 0:
+            if number % PIPELINES[0] == 0:
                 pipeline.execute()
 
 
@@ -85,12 +83,12 @@ def _write(ready: Ready, port: int, messages: int, size: int) -> float:
     return took
 
 
-def _read(ready: Ready, port: int, messages: int, look: bool) -> float:
+def _read(ready: Ready, port: int, messages: int, size: int, look: bool) -> float:
     """Read page by page. look: at the value of each message."""
     with _connected(port) as connection:
         ready()
         count, start, began = 0, b"-", perf_counter()
-        while page := connection.xrange(_STORED, min=start, count=PAGE):
+        while page := connection.xrange(_STORED, min=start, count=size):
             if look:
                 for _, fields in page:
                     count += fields[b"v"] == VALUE
@@ -157,19 +155,16 @@ REDIS = Peer(
     _store,
     (
         Way(Work.PUBLISH, f"pipeline of {CALL}", 60_000, _write, (CALL,)),
-        Way(Work.SEND, f"pipeline of {PIPELINE:,}", 120_000, _write, (PIPELINE,)),
-        Way(Work.BATCHES, f"XRANGE COUNT {PAGE:,}", STORED, _read, (False,)),
-        Way(Work.READ, f"XRANGE COUNT {PAGE:,}", STORED, _read, (True,)),
+        *(Way(Work.SEND, f"pipeline of {size:,}", 120_000, _write, (size,)) for size in PIPELINES),
+        *(Way(Work.BATCHES, f"XRANGE COUNT {size:,}", STORED, _read, (size, False)) for size in PAGES),
+        *(Way(Work.READ, f"XRANGE COUNT {size:,}", STORED, _read, (size, True)) for size in PAGES),
         *(
             Way(Work.RAW_WRITE, f"XADD, -P {size:,}", RAW_WRITTEN, _raw_write, (size,))
-            for size in RAW_PIPELINES
+            for size in RAW_WRITE_PIPELINES
         ),
-        Way(
-            Work.RAW_READ,
-            f"XRANGE, -P {RAW_READ_PIPELINE}",
-            RAW_READS * CALL,
-            _raw_read,
-            (RAW_READ_PIPELINE,),
+        *(
+            Way(Work.RAW_READ, f"XRANGE, -P {size}", RAW_READS * CALL, _raw_read, (size,))
+            for size in RAW_READ_PIPELINES
         ),
     ),
 )

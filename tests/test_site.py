@@ -1,0 +1,92 @@
+"""The site of `tools/docs`: every document, the Python API, and no link that leads nowhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+pytest.importorskip("pdoc", reason="pdoc is not installed: pip install 'quoth[docs]'")
+
+ROOT = Path(__file__).parent.parent
+API = {
+    "quoth": ("Client", "Client.publish", "Producer.send", "QuothError"),
+    "quoth/aio": ("Client", "Client.publish"),
+    "quothlog": ("Log.append", "Writer", "Reader"),
+    "quothwire/errors": ("CODES", "QuothError"),
+    "quothd": ("Broker.start", "Config"),
+    "pytest_quoth": ("quoth_client",),
+}
+"""Some names that the reference of a module has."""
+
+
+class Page(HTMLParser):
+    """The ids and the links of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an id, a link, the address of a script or an image."""
+        for name, value in attrs:
+            if name in ("id", "name") and value:
+                self.ids.add(value)
+            if (tag, name) in (("a", "href"), ("link", "href"), ("script", "src"), ("img", "src")) and value:
+                self.links.add(value)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
+    """The pages of the site, by their files."""
+    site = tmp_path_factory.mktemp("site")
+    subprocess.run([sys.executable, str(ROOT / "tools/site/build.py"), str(site)], check=True, timeout=110)
+    return {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
+
+
+def test_links_lead_to_pages_and_places_of_the_site(pages: dict[Path, Page]) -> None:
+    broken = [
+        f"{path.name}: {link}"
+        for path, page in pages.items()
+        for link in page.links
+        if not leads(link, path, pages)
+    ]
+    assert broken == []
+
+
+def leads(link: str, path: Path, pages: dict[Path, Page]) -> bool:
+    """True if a link of a page is absolute, or leads to a file and a place in it that exist."""
+    parts = urlsplit(link)
+    if parts.scheme:
+        return True
+    target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+    if not parts.fragment or target not in pages:
+        return target.is_file()
+    return unquote(parts.fragment) in pages[target].ids
+
+
+def test_every_document_has_a_page(pages: dict[Path, Page]) -> None:
+    names = {path.name for path in pages}
+    expected = {
+        "index.html",
+        "client-concepts.html",
+        "broker-design.html",
+        "tools-quothbench-benchmarks.html",
+    }
+    assert expected <= names
+    (start,) = (
+        page for path, page in pages.items() if path.name == "index.html" and path.parent.name != "api"
+    )
+    assert {"broker-design.html", "systemd-operations.html", "api/index.html"} <= start.links
+
+
+@pytest.mark.parametrize("module", API)
+def test_reference_has_the_public_names_of_a_module(pages: dict[Path, Page], module: str) -> None:
+    (page,) = (page for path, page in pages.items() if path.as_posix().endswith(f"/api/{module}.html"))
+    assert [name for name in API[module] if name not in page.ids] == []
