@@ -141,7 +141,7 @@ def replay(
 
         return replay.job(
             path,
-            wish=ReplayRequest(**wish),
+            request=ReplayRequest(**wish),
             **bounds,
             url=asked.address,
             timeout=asked.patience,
