@@ -80,7 +80,7 @@ def write_archive(
 
 
 def replayed(client: Client, topic: str) -> list[Record]:
-    """What is in a topic, if there is one, each record with the pointer that its header says that it had."""
+    """Read a topic, if it exists, each record with the original pointer of its header."""
     if topic not in client.topics():
         return []
     return [

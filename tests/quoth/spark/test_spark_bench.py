@@ -1,4 +1,4 @@
-"""What `quoth bench spark` measures does what it is said to do."""
+"""The workloads of `quoth bench spark` do what their names say."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scene(spark: Any, client: Client, topic: str, tmp_path: Path) -> Scene:
 
 @pytest.fixture
 def topics(client: Client) -> Iterator[Topics]:
-    """Where ways may write."""
+    """The topics to which workloads write."""
     with Topics(client, Payload(1, 1)) as topics:
         yield topics
 

@@ -1,4 +1,4 @@
-"""What the tasks of a job do when the broker is away: each process waits for it once."""
+"""Tasks of a job during an outage of the broker: each process waits for it once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broker(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
 
 @pytest.fixture(autouse=True)
 def afresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has waited in vain before."""
+    """Forget the brokers that did not answer in earlier tests."""
     monkeypatch.setattr(workers, "_in_vain", {})
 
 

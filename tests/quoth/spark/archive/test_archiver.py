@@ -389,7 +389,7 @@ def test_following_goes_on_through_restarts_and_other_work_until_its_topic_is_de
         eventually(lambda: manifest_there(root) and of_archive(root) == expected, "all of it is archived")
 
     follows()
-    store = eventually(lambda: free_store(root), "nobody works on it just now")
+    store = eventually(lambda: free_store(root), "it is unlocked")
     assert store is not None
     with store:
         eventually(lambda: any(text.startswith("locked") for text in told), "it says what it waits for")
@@ -440,7 +440,7 @@ def manifest_there(root: Path) -> bool:
 
 
 def free_store(root: Path) -> ArchiveStore | None:
-    """The archive, if nobody works on it."""
+    """Open the archive, unless it is locked."""
     try:
         return ArchiveStore(root)
     except Conflict:
@@ -524,7 +524,7 @@ def test_first_record_of_a_file_does_not_say_alone_how_the_others_are_stored(roo
 def test_archiving_does_not_import_pandas(
     client: Client, broker: BrokerProcess, root: Path, topic: str
 ) -> None:
-    """It would take 0.2 s of each new worker, and pyarrow does so wherever Python's objects come in."""
+    """An import takes 0.2 s of each new worker, and pyarrow imports pandas to convert Python objects."""
     client.publish(topic, [b"value"] * 100, key=[b"key", None] * 50)
     code = f"""\
 import sys

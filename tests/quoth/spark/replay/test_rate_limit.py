@@ -10,7 +10,7 @@ BEGAN = 1_767_323_045_000_000
 
 
 class Clock:
-    """Stands still unless somebody waits or works."""
+    """A clock that only advances when the test or a wait moves it."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
