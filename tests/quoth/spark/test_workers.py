@@ -43,9 +43,7 @@ def asks(url: str, directory: Path, part: int, wait: float = WAIT_S) -> int:
     return 2 * part
 
 
-def test_nobody_waits_again_for_a_broker_that_was_waited_for_in_vain(
-    broker: BrokerProcess, tmp_path: Path
-) -> None:
+def test_broker_that_did_not_answer_is_not_waited_for_again(broker: BrokerProcess, tmp_path: Path) -> None:
     work = partial(asks, broker.url, tmp_path)
     assert perform(LocalWorkers(), work, range(3), broker.url) == [0, 2, 4]
     broker.kill()
