@@ -87,7 +87,9 @@ def session(master: str, directory: Path, **settings: str) -> Iterator[Any]:
     }
     for name, value in options.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", str(TESTS))  # of Java, for its workers, which run `kit.spark.daemon`
+        spark = builder.getOrCreate()
     try:
         yield spark
     finally:
