@@ -1,4 +1,4 @@
-"""What Spark imports to find out which formats there are."""
+"""The package that Spark imports to find the format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives seen from outside: what they hold, whoever wrote it; and a process that works on one and dies."""
+"""Reads archives independently of the product, and runs a process that works on one and is killed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Account(NamedTuple):
 
 
 def account(rows: Iterable[tuple[int, bytes | None, bytes, Mapping[str, bytes]]]) -> Account:
-    """That of records: pointer, key, value, headers. Each is looked at by itself, by Python alone."""
+    """Account for records of pointer, key, value and headers, in plain Python."""
     records = total = 0
     for pointer, key, value, headers in rows:
         records += 1
@@ -47,14 +47,14 @@ def account(rows: Iterable[tuple[int, bytes | None, bytes, Mapping[str, bytes]]]
 
 
 def of_topic(client: Client, topic: str, *, after: int = 0) -> Account:
-    """That of a topic, by a direct read."""
+    """Account for the records of a topic, by a direct read."""
     gaps: list[Gap] = []
     found = [message for batch in client.batches(topic, after=after, on_gap=gaps.append) for message in batch]
     return account((one.pointer, one.key, one.value, one.headers) for one in found)
 
 
 def of_archive(root: Path, topic: str | None = None) -> Account:
-    """That of what an archive says that it holds."""
+    """Account for the records of an archive."""
     return account(map(_row, rows_of(root, topic)))
 
 
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def _count_changes(die_at: int) -> list[str]:
-    """Have every change of the disk counted from now on; the n-th one ends the process instead."""
+    """Count every change of the disk from now on; the n-th one kills the process instead."""
     changes: list[str] = []
 
     def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:

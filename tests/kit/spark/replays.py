@@ -36,6 +36,10 @@ BEGAN = 1_767_323_045_000_000
 LOG = 0x5BE1
 
 
+SMALL = ChunkLimits(records=40)
+"""So that a few hundred records are several chunks."""
+
+
 class Record(NamedTuple):
     """A record as it was archived, with its original pointer; or as a replay brought it."""
 
@@ -80,7 +84,7 @@ def write_archive(
 
 
 def replayed(client: Client, topic: str) -> list[Record]:
-    """What is in a topic, if there is one, each record with the pointer that its header says that it had."""
+    """Read a topic, if it exists, each record with the original pointer of its header."""
     if topic not in client.topics():
         return []
     return [
@@ -88,6 +92,21 @@ def replayed(client: Client, topic: str) -> list[Record]:
         for batch in client.batches(topic)
         for message in batch
     ]
+
+
+class Meanwhile(LocalWorkers):
+    """Workers that let something happen before they do their n-th work."""
+
+    def __init__(self, number: int, act: Callable[[], object]) -> None:
+        self._left = number
+        self._act = act
+
+    def each(self, work: Any, parts: Any) -> Any:
+        """See `Workers.each`."""
+        self._left -= 1
+        if not self._left:
+            self._act()
+        return super().each(work, parts)
 
 
 def parts_of(records: Sequence[Record], count: int) -> list[Sequence[Record]]:

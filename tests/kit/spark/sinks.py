@@ -28,7 +28,7 @@ def register(spark: Any, name: str, spoil: Spoil = as_it_is) -> str:
 
         @classmethod
         def name(cls) -> str:
-            """What stands in `format`."""
+            """The name of the format."""
             return name
 
         def writer(self, schema: Any, overwrite: bool) -> Any:

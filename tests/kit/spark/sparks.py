@@ -38,7 +38,7 @@ def starts_spark(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def java_is_there() -> bool:
-    """Is there a Java that Spark 4 runs on?"""
+    """True if there is a Java that Spark 4 runs on."""
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
@@ -87,7 +87,9 @@ def session(master: str, directory: Path, **settings: str) -> Iterator[Any]:
     }
     for name, value in options.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", str(TESTS))  # of Java, for its workers, which run `kit.spark.daemon`
+        spark = builder.getOrCreate()
     try:
         yield spark
     finally:

@@ -1,4 +1,4 @@
-"""What the tests on Spark share: one session for all of them that run in one process.
+"""Fixtures of the tests on Spark: one session for all tests of a process.
 
 A session takes eight seconds to start, and a gigabyte. Whatever uses one is marked `spark`, and `tools/check`
 runs those by themselves, in two processes.
@@ -49,13 +49,13 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Where an archive is, or comes to be."""
+    """The folder of an archive."""
     return tmp_path / "archive"
 
 
 @pytest.fixture
 def told() -> list[str]:
-    """What jobs had to say."""
+    """The lines that jobs report."""
     return []
 
 

@@ -70,7 +70,7 @@ def following(spark: Any, example: Any, *arguments: str) -> Iterator[None]:
 
 
 def oracle(messages: list[Message]) -> tuple[dict[int, bytes], dict[int, str]]:
-    """What is to be in the two topics, by the pointers of the input: values, and reasons."""
+    """Compute the expected values and reasons of the two topics, by the pointers of the input."""
     clean: dict[int, bytes] = {}
     dead: dict[int, str] = {}
     seen = set()

@@ -1,4 +1,4 @@
-"""What a user may set, and what he is told of what he may not."""
+"""Options of the source, and the errors for invalid ones."""
 
 from __future__ import annotations
 

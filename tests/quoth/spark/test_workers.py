@@ -1,4 +1,4 @@
-"""What the tasks of a job do when the broker is away: each process waits for it once."""
+"""Tasks of a job during an outage of the broker: each process waits for it once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broker(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
 
 @pytest.fixture(autouse=True)
 def afresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has waited in vain before."""
+    """Forget the brokers that did not answer in earlier tests."""
     monkeypatch.setattr(workers, "_in_vain", {})
 
 
@@ -43,9 +43,7 @@ def asks(url: str, directory: Path, part: int, wait: float = WAIT_S) -> int:
     return 2 * part
 
 
-def test_nobody_waits_again_for_a_broker_that_was_waited_for_in_vain(
-    broker: BrokerProcess, tmp_path: Path
-) -> None:
+def test_broker_that_did_not_answer_is_not_waited_for_again(broker: BrokerProcess, tmp_path: Path) -> None:
     work = partial(asks, broker.url, tmp_path)
     assert perform(LocalWorkers(), work, range(3), broker.url) == [0, 2, 4]
     broker.kill()

@@ -62,13 +62,13 @@ class LagListener(StreamingQueryListener):
             log.exception("the lag of a query could not be reported")
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Do nothing."""
+        """Ignore the event."""
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Do nothing."""
+        """Ignore the event."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Do nothing."""
+        """Ignore the event."""
 
 
 def lags(progress: Any) -> Iterator[Lag]:

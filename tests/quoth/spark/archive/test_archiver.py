@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,16 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from kit.broker.brokers import BrokerProcess
-from kit.deadlines import DEADLINE_S, eventually
 from kit.disk.damage import flip, stored_batches, with_headers, zero
 from kit.machine.limits import file_bytes, needs_prlimit
 from kit.spark.archives import FILE_BYTES, account, files_in, of_archive, of_topic, publish, rows_of, turn
-from kit.spark.sparks import TESTS
 from quoth import Client
 from quoth.spark.archive import archived_files
 from quoth.spark.archive.archiver import ArchiveTally, Policy, TopicArchiver
-from quoth.spark.archive.manifest import NAME, ArchivedLog
-from quoth.spark.archive.parquet import COLUMNS, SCHEMA, ArchiveWriter, Lineage
+from quoth.spark.archive.manifest import ArchivedLog
 from quoth.spark.archive.store import ArchiveStore, read_manifest
 from quoth.spark.replay.tasks import with_pointer
 from quoth.spark.workers import LocalWorkers
@@ -368,85 +362,6 @@ def test_nothing_is_trimmed_while_a_file_of_the_archive_does_not_check(
     assert client.topic(topic).count == 120
 
 
-# -- for ever -----------------------------------------------------------------------------------------------
-
-
-def test_following_goes_on_through_restarts_and_other_work_until_its_topic_is_deleted(
-    start_broker: Any, connect: Any, root: Path, told: list[str], pool: ThreadPoolExecutor
-) -> None:
-    broker: BrokerProcess = start_broker()
-    client: Client = connect(broker)
-    impatient: Client = connect(broker)
-    impatient.timeout = 1.0
-    publish(client, "orders", [5])
-    archiver = TopicArchiver(
-        impatient, root, LocalWorkers(), "orders", Policy(file_bytes=FILE_BYTES), told.append
-    )
-    following = pool.submit(archiver.follow, 0.01)
-
-    def follows() -> None:
-        expected = of_topic(client, "orders")
-        eventually(lambda: manifest_there(root) and of_archive(root) == expected, "all of it is archived")
-
-    follows()
-    store = eventually(lambda: free_store(root), "nobody works on it just now")
-    assert store is not None
-    with store:
-        eventually(lambda: any(text.startswith("locked") for text in told), "it says what it waits for")
-    publish(client, "orders", [7, 3])
-    follows()
-    broker.kill()
-    eventually(
-        lambda: any(text.startswith(("disconnected", "timed_out")) for text in told), "that it is away"
-    )
-    broker.restart()
-    publish(client, "orders", [9])
-    follows()
-    client.delete_topic("orders")
-    with pytest.raises(NotFound, match="unknown_topic"):
-        following.result(DEADLINE_S)
-    assert archiver.tally.records == 24
-
-
-def test_following_a_pattern_goes_on_though_one_of_its_topics_is_deleted_meanwhile(
-    client: Client, root: Path, topic: str, told: list[str], pool: ThreadPoolExecutor, monkeypatch: Any
-) -> None:
-    names = [f"{topic}-{one}" for one in "abc"]
-    for name in names:
-        publish(client, name, [3])
-    asked = client.advance
-
-    def advance(name: str, after: int = 0, **limits: Any) -> Any:
-        if name == names[1] and name in client.topics():
-            client.delete_topic(name)
-        return asked(name, after, **limits)
-
-    monkeypatch.setattr(client, "advance", advance)
-    archiver = TopicArchiver(
-        client, root, LocalWorkers(), f"{topic}-*", Policy(file_bytes=FILE_BYTES), told.append
-    )
-    following = pool.submit(archiver.follow, 0.01)
-    eventually(lambda: following.done() or archiver.tally.records == 6, "the others are archived")
-    for name in (names[0], names[2]):
-        client.delete_topic(name)
-    with pytest.raises(NotFound, match="no topic matches"):
-        following.result(DEADLINE_S)
-    assert archiver.tally.records == 6
-    assert told[0] == f"unknown_topic: there is no topic '{names[1]}'; it goes on with what is there"
-
-
-def manifest_there(root: Path) -> bool:
-    return (root / NAME).exists()
-
-
-def free_store(root: Path) -> ArchiveStore | None:
-    """The archive, if nobody works on it."""
-    try:
-        return ArchiveStore(root)
-    except Conflict:
-        return None
-
-
 # -- together with others -----------------------------------------------------------------------------------
 
 
@@ -504,39 +419,4 @@ def test_values_are_compressed_where_that_shrinks_them_and_all_else_always(
     others = {("headers.list.element.key", "ZSTD"), ("headers.list.element.value", "ZSTD")}
     others |= {(name, "ZSTD") for name in ("offset", "timestamp", "key", "ordinal")}
     assert found == others | {("value", "ZSTD" if shrinks else "UNCOMPRESSED")}
-    assert of_archive(root, topic) == of_topic(client, topic)
-
-
-def test_first_record_of_a_file_does_not_say_alone_how_the_others_are_stored(root: Path) -> None:
-    texts = [f"reading {number}, as before".encode() for number in range(2_000)]
-    with ArchiveWriter(root, Lineage("orders", 1, 1)) as writer:
-        for begin, end in ((0, 1), (1, 2_000)):
-            rows = [
-                {"offset": at, "timestamp": at, "value": texts[at], "ordinal": at} for at in range(begin, end)
-            ]
-            writer.write(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
-    [file] = writer.written
-    group = pq.ParquetFile(root / file.name).metadata.row_group(0)
-    assert group.num_rows == 2_000
-    assert group.column(COLUMNS.index("value")).compression == "ZSTD"
-
-
-def test_archiving_does_not_import_pandas(
-    client: Client, broker: BrokerProcess, root: Path, topic: str
-) -> None:
-    """It would take 0.2 s of each new worker, and pyarrow does so wherever Python's objects come in."""
-    client.publish(topic, [b"value"] * 100, key=[b"key", None] * 50)
-    code = f"""\
-import sys
-from pathlib import Path
-import quoth
-from kit.spark.archives import run
-with quoth.connect({broker.url!r}) as client:
-    run("archive", client, Path({str(root)!r}), {topic!r})
-print("pandas" in sys.modules)
-"""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == "False\n", done.stderr
     assert of_archive(root, topic) == of_topic(client, topic)

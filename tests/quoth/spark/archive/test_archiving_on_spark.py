@@ -50,7 +50,7 @@ def archived(spark: Any, client: Client, root: Path, topic: str) -> dict[str, An
     return content
 
 
-def drafts(root: Path) -> list[Path]:
+def unfinished(root: Path) -> list[Path]:
     """Files that are being written."""
     return list(root.rglob(".*.tmp"))
 
@@ -118,7 +118,7 @@ def test_workers_that_are_killed_while_they_write_cost_nothing(
     def kill() -> None:
         """Kill whatever writes, twice."""
         while not over.is_set() and len(killed) < 2:
-            if drafts(tmp_path):
+            if unfinished(tmp_path):
                 for daemon in children(java):
                     for worker in children(daemon)[:1]:
                         with suppress(ProcessLookupError):  # it has ended by itself
@@ -148,7 +148,7 @@ def test_broker_that_is_killed_and_started_again_meanwhile_costs_nothing(
     fill(client, "orders")
 
     def restart() -> None:
-        eventually(lambda: drafts(root) or finished(root), "a file is written", JOB_S)
+        eventually(lambda: unfinished(root) or finished(root), "a file is written", JOB_S)
         broker.kill()
         broker.restart()
 

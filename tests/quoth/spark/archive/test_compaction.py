@@ -218,7 +218,7 @@ def test_what_is_whole_is_merged_beside_what_is_not(
 def test_no_flipped_byte_gets_into_a_merged_file(
     client: Client, tmp_path: Path, topic: str, rng: random.Random
 ) -> None:
-    """It is noticed, and nothing is changed, or it is one that says nothing."""
+    """Compaction reports the byte and changes nothing, or the byte has no meaning."""
     archive(client, tmp_path, topic)
     held, before = of_topic(client, topic), read_manifest(tmp_path)
     path = Path(archived_files(tmp_path)[0])
@@ -237,7 +237,7 @@ def test_no_flipped_byte_gets_into_a_merged_file(
 
 
 def test_who_reads_meanwhile_sees_all_records_once(client: Client, tmp_path: Path, topic: str) -> None:
-    """Runs add to the archive and compactions merge it, while somebody reads it again and again."""
+    """Runs add to the archive and compactions merge it, while a thread reads it again and again."""
     publish(client, topic, [40])
     TopicArchiver(client, tmp_path, LocalWorkers(), topic, Policy(file_bytes=FILE_BYTES)).run()
     seen: list[Account] = []

@@ -21,7 +21,7 @@ from quoth.spark.archive.store import read_manifest
 
 
 class Published:
-    """What was ever published to a topic."""
+    """The count and the sum of all records that were ever published to a topic."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""The manifest: what is written is read, and what is damaged is nothing that anybody goes on with."""
+"""The manifest: it is read as it was written, and refused when it is damaged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_one_changed_byte_is_noticed_or_changes_nothing(rng: random.Random) -> N
     for at in rng.sample(range(len(content)), 300):
         changed = content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :]
         try:
-            assert decoded(changed, "here") == FULL, at  # such as the 1 of the commit that nobody reads
+            assert decoded(changed, "here") == FULL, at  # such as a blank
         except Damaged as problem:
             assert "here is no manifest of an archive" in problem.text  # noqa: PT017
 
@@ -98,7 +98,7 @@ def test_commit_that_does_not_follow_the_one_it_began_with_is_refused(tmp_path: 
     """As it were on a file system that keeps no locks between machines."""
     with ArchiveStore(tmp_path) as store:
         store.commit(FULL)
-        (tmp_path / manifests.NAME).write_bytes(ArchiveManifest().encoded(2))  # somebody else's
+        (tmp_path / manifests.NAME).write_bytes(ArchiveManifest().encoded(2))  # of another program
         with pytest.raises(Conflict, match="changed by another program"):
             store.commit(FULL)
     assert read_manifest(tmp_path) == ArchiveManifest(2)

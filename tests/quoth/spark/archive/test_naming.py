@@ -1,4 +1,5 @@
-"""Where the files of an archive lie: safe for every file system, plain to others, and back to the topic."""
+"""Names in an archive: valid in every file system, readable for other programs, and reversible to the
+topic."""
 
 from __future__ import annotations
 

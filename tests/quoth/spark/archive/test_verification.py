@@ -38,7 +38,7 @@ def archive(client: Client, root: Path, topic: str, tell: Any = print) -> TopicA
 
 
 def verified(root: Path, topics: str = "*") -> list[FileFinding]:
-    """What is found."""
+    """Verify an archive in this process."""
     return verify.verify(root, LocalWorkers(), Selection(topics))[1]
 
 

@@ -118,7 +118,7 @@ def test_where_there_is_no_log(tmp_path: Path) -> None:
 
 def test_a_flipped_bit_is_told_where_it_is(spark: Any, log: Path, tmp_path: Path, rng: random.Random) -> None:
     log_id = next(summaries(log)).log_id
-    places: list[tuple[str, int, int, int, bool]] = []  # file, byte, the stretch that is told, is it damage?
+    places: list[tuple[str, int, int, int, bool]] = []  # file, byte, expected start and end, expected damage
     for row, path in enumerate(segments(log)):
         offsets = boundaries(path, log_id)
         edges = [0, *offsets, *([] if path.stat().st_size == offsets[-1] else [path.stat().st_size])]
@@ -147,7 +147,7 @@ def damage_batch(path: Path, number: int) -> None:
 
 
 def batches(path: Path) -> list[tuple[int, int]]:
-    """Where the batches of a segment lie."""
+    """The bounds of the batches of a segment."""
     return list(pairwise(boundaries(path, next(summaries(path.parent)).log_id)))
 
 
@@ -302,7 +302,7 @@ def harmed(left: Left, tmp_path: Path, rng: random.Random) -> dict[str, Path]:
 
 
 def verdict(directory: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
-    """What `quoth log verify` says: its exit status, and what it prints of each topic."""
+    """Run `quoth log verify`; returns its exit status, and the object of each topic."""
     status = run_command(["log", "verify", str(directory), "--format", "json"])
     return status, [json.loads(line) for line in capfd.readouterr().out.splitlines()]
 
@@ -334,7 +334,7 @@ def test_the_same_verdict_as_log_verify(
 
 
 def test_looked_at_in_pieces_nothing_is_told_otherwise(harmed: dict[str, Path]) -> None:
-    """Whoever looks at one segment alone says of it what is said of it among all."""
+    """A segment that is verified alone has the findings that it has among all."""
     for name, directory in harmed.items():
         for folder in sorted(directory.glob("topics/*~*")):
             log_id = int(folder.name[-16:], 16)
@@ -351,7 +351,7 @@ def test_looked_at_in_pieces_nothing_is_told_otherwise(harmed: dict[str, Path]) 
 
 
 def test_beside_a_broker_that_writes_and_trims(spark: Any, start_broker: StartBroker) -> None:
-    """Whatever is being written, sealed or removed while it is looked at: none of it is damage."""
+    """Segments that are written, sealed or removed during the audit are no damage."""
     broker = start_broker(count_limit=50)
     over = threading.Event()
 
@@ -408,7 +408,7 @@ class _UnsyncedDirectory(PosixDirectory):
 
 
 def timed(act: Callable[[], Result]) -> tuple[float, Result]:
-    """How many seconds something takes, and what it returns."""
+    """Return the seconds that a call takes, and its result."""
     began = time.monotonic()
     result = act()
     return time.monotonic() - began, result

@@ -81,7 +81,7 @@ def test_error_that_does_not_pass_does_not_say_run_it_again() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_nobody_watches_when_the_job_is_over(broker: BrokerProcess, told: list[str], fails: bool) -> None:
+def test_watch_ends_with_the_job(broker: BrokerProcess, told: list[str], fails: bool) -> None:
     with suppress(KeyError), awaited(broker.url, 5.0, told.append):
         assert "broker" in threads()
         if fails:

@@ -100,5 +100,5 @@ def test_a_stream_goes_on_within_two_seconds_of_the_brokers_return(
 
 
 def values(client: Client) -> list[bytes]:
-    """What has been written to the topic `copies`."""
+    """The values in the topic `copies`."""
     return [message.value for message in client.read("copies")]

@@ -1,4 +1,4 @@
-"""What is said of a job that Spark broke off: the error of the worker in its own words, and the host."""
+"""The reason of a job that Spark aborted: the error of the worker, unchanged, and the host."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def run(spark: Any, broker: BrokerProcess, root: Path, topic: str, told: list[st
 
     def run_it(path: Path = root, *, to: Sequence[str] = (topic,), **options: Any) -> JobSummary:
         settings = {"url": broker.url, "limits": SMALL, "tell": told.append, **options}
-        job = replay.job(path, wish=ReplayRequest(to=tuple(to)), **settings)
+        job = replay.job(path, request=ReplayRequest(to=tuple(to)), **settings)
         return job if isinstance(job, JobSummary) else job(spark)
 
     return run_it

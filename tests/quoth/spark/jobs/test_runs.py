@@ -1,4 +1,4 @@
-"""How segments are shared out to tasks: each once, in order, neither too few nor too many to a task."""
+"""The division of segments among tasks: each once, in order, neither too few nor too many for a task."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_each_segment_belongs_to_one_task(rng: random.Random, turn: int) -> None
         [rng.randrange(limit) for _ in range(rng.choice((0, 1, 30, 2_500)))]
         for limit in rng.choices(limits, k=rng.randrange(8))
     ]
-    told = list(shares(logs))
-    rows = [(run.log, row) for share in told for run in share for row in range(run.start, run.stop)]
+    found = list(shares(logs))
+    rows = [(run.log, row) for share in found for run in share for row in range(run.start, run.stop)]
     assert rows == [(log, row) for log, sizes in enumerate(logs) for row in range(len(sizes))]
-    for share in told:
+    for share in found:
         assert all(run.start < run.stop for run in share)
         sizes = [logs[run.log][row] for run in share for row in range(run.start, run.stop)]
         enough = sum(sizes) >= TASK_BYTES_MIN or len(sizes) >= TASK_FILES_MIN
-        assert enough or share is told[-1]
+        assert enough or share is found[-1]
         before = sizes[:-1]
         assert sum(before) < TASK_BYTES_MIN
         assert len(before) < TASK_FILES_MIN, "it had enough to do already"

@@ -31,7 +31,7 @@ def publish(client: Client, topic: str, count: int = 3_000) -> int:
 
 
 def kept(spark: Any, out: Path, kind: str = "windows") -> list[dict[str, Any]]:
-    """What was kept, in the order of time."""
+    """Read the stored windows or gaps, in the order of time."""
     frame = spark.read.parquet(str(out / kind))
     return sorted((row.asDict() for row in frame.collect()), key=lambda row: row.get("first", row["topic"]))
 
@@ -107,7 +107,7 @@ class Crashed(Exception):
 
 
 def crash_behind(edge: int) -> Callable[[Survey], None]:
-    """What looks are shown to, until one has this pointer behind it."""
+    """Make a function that gets looks, and crashes at the first one that ends behind this pointer."""
 
     def show(seen: Survey) -> None:
         if seen.rows[-1].end >= edge:

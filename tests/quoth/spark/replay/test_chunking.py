@@ -39,7 +39,7 @@ def files(draw: st.DrawFn, *, dense: bool | None = None) -> Positions:
 
 
 def records_of(chunks: Iterable[Chunk], files: Positions) -> list[list[int]]:
-    """What a task would take out of the files, chunk by chunk."""
+    """The records that tasks would read from the files, chunk by chunk."""
     return [[one for part in chunk.parts for one in records_in(part, files)] for chunk in chunks]
 
 
@@ -146,7 +146,7 @@ def test_rows_that_are_not_wanted_make_no_chunk(files: Positions, since: int) ->
 
 
 def moments_of(files: Positions, times: dict[int, int]) -> Any:
-    """What `by_time` asks: the positions and times of a group."""
+    """Make the function of `by_time` that returns the positions and times of a group."""
     return lambda group: (np.array(files[group]), np.array([times[one] for one in files[group]]))
 
 

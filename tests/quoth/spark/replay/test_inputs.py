@@ -1,4 +1,5 @@
-"""What can be replayed, and what is refused before anything is: files, columns, names; what a task reads."""
+"""Inputs of a replay: requests that are refused before anything is stored, and the records that tasks
+read."""
 
 from __future__ import annotations
 

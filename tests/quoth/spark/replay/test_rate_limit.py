@@ -1,4 +1,4 @@
-"""The pace of a replay, by a clock of the test."""
+"""The rate limit of a replay, by a clock of the test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BEGAN = 1_767_323_045_000_000
 
 
 class Clock:
-    """Stands still unless somebody waits or works."""
+    """A clock that only advances when the test or a wait moves it."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -19,7 +19,7 @@ class Clock:
     def pass_(self, seconds: float) -> None:
         self.now += seconds
 
-    def pace(self, speed: float) -> RateLimit:
+    def limit(self, speed: float) -> RateLimit:
         return RateLimit(speed, self.told.append, lambda: self.now, self.pass_)
 
 
@@ -30,42 +30,42 @@ def clock() -> Clock:
 
 @pytest.mark.parametrize("speed", [0.1, 1.0, 2.5, 3_600.0])
 def test_so_many_seconds_of_original_time_pass_in_one(clock: Clock, speed: float) -> None:
-    pace, came = clock.pace(speed), []
+    limit, came = clock.limit(speed), []
     for seconds in (0, 1, 5, 5, 100):
-        pace.await_(BEGAN + seconds * 1_000_000)
+        limit.await_(BEGAN + seconds * 1_000_000)
         came.append(clock.now - 1_000.0)
     assert came == pytest.approx([0, 1 / speed, 5 / speed, 5 / speed, 100 / speed])
-    assert (pace.behind, clock.told) == (0.0, [])
+    assert (limit.behind, clock.told) == (0.0, [])
 
 
 def test_tick_is_a_second_at_that_speed(clock: Clock) -> None:
-    assert [clock.pace(speed).tick for speed in (1, 60, 0.5, 1e-9)] == [1_000_000, 60_000_000, 500_000, 1]
+    assert [clock.limit(speed).tick for speed in (1, 60, 0.5, 1e-9)] == [1_000_000, 60_000_000, 500_000, 1]
 
 
 def test_what_took_its_time_is_waited_for_less(clock: Clock) -> None:
-    pace = clock.pace(1)
-    pace.await_(BEGAN)
+    limit = clock.limit(1)
+    limit.await_(BEGAN)
     clock.pass_(0.75)
-    pace.await_(BEGAN + 1_000_000)
+    limit.await_(BEGAN + 1_000_000)
     assert clock.now == pytest.approx(1_001.0)
 
 
 def test_being_late_is_told_once_it_matters_and_again_when_it_is_twice_as_bad(clock: Clock) -> None:
-    pace = clock.pace(10)
-    pace.await_(BEGAN)
+    limit = clock.limit(10)
+    limit.await_(BEGAN)
     for late in (1.5, 2.5, 3.0, 4.0, 5.5):
         clock.now = 1_000.0 + 1 + late
-        pace.await_(BEGAN + 10_000_000)
-    assert pace.behind == pytest.approx(5.5)
+        limit.await_(BEGAN + 10_000_000)
+    assert limit.behind == pytest.approx(5.5)
     assert clock.told == [
         "it cannot keep up: 2.5 s behind a speed of 10", "it cannot keep up: 5.5 s behind a speed of 10"
     ]  # fmt: skip
 
 
-def test_pace_that_was_lost_is_caught_up_with(clock: Clock) -> None:
-    pace = clock.pace(1)
-    pace.await_(BEGAN)
+def test_replay_that_was_late_catches_up(clock: Clock) -> None:
+    limit = clock.limit(1)
+    limit.await_(BEGAN)
     clock.pass_(3)
-    pace.await_(BEGAN + 1_000_000)
-    pace.await_(BEGAN + 4_000_000)
+    limit.await_(BEGAN + 1_000_000)
+    limit.await_(BEGAN + 4_000_000)
     assert clock.now == pytest.approx(1_004.0)

@@ -100,6 +100,6 @@ def test_row_that_is_none_is_refused_and_nothing_is_written(
     assert topic not in client.topics()
 
 
-def test_outside_of_a_task_somebody_has_to_say_what_the_rows_are(broker: BrokerProcess, topic: str) -> None:
+def test_outside_of_a_task_a_partition_is_needed(broker: BrokerProcess, topic: str) -> None:
     with refused("bad_request"):
         write_partition([b"a"], topic, url=broker.url, application="app")

@@ -165,7 +165,7 @@ def test_micro_batches_of_foreach_batch_are_there_once_under_their_number(
 
 
 def put(folder: Path, values: range) -> None:
-    """Have a file of numbers for a stream."""
+    """Put a file of numbers into the folder of a stream."""
     folder.mkdir(exist_ok=True)
     hidden = folder / f".{values.start}"
     hidden.write_text("\n".join(map(str, values)))

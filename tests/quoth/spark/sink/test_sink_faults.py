@@ -1,4 +1,4 @@
-"""The sink when things go wrong: the rows are in the topic whole and once, whoever is killed whenever."""
+"""Faults of the sink: the topic has all rows once, whichever process is killed at any moment."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def failed_at_the_end(marks: Path) -> Spoil:
 
 
 def is_first_attempt(marks: Path) -> bool:
-    """Is it the first one at this partition? Leaves a mark if so."""
+    """True for the first attempt at a partition, which leaves a mark."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""Stored batches as Arrow: row for row what the client decodes, and damage is told before Arrow meets it."""
+"""Stored batches as Arrow: the rows that the client decodes; damage is noticed before Arrow uses it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = tuple[bytes, bytes | None, dict[str, bytes]]
 
 
 def refuse(gap: Gap) -> None:
-    """What is done about a gap where there should be none."""
+    """Fail, because there should be no gap."""
     raise AssertionError(gap)
 
 
@@ -144,7 +144,7 @@ def test_without_batches_there_are_no_tables() -> None:
 
 
 def test_damage_is_told_before_arrow_follows_an_offset(rng: random.Random) -> None:
-    """Whatever stands in the offsets: rows of bytes that lie in the batch, fewer of them, or `Damaged`."""
+    """Any offsets give rows of bytes within the batch, fewer rows, or `Damaged`."""
     good = stored([(rng.randbytes(9), rng.randbytes(3), {"h": b"1"}) for _ in range(5)], 1_000, 0)
     told: list[str] = []
     for _ in range(2_000):

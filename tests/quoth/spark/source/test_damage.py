@@ -28,7 +28,7 @@ DAMAGED = {
 
 
 class Query:
-    """What a query reads, and what it tells as lost."""
+    """A query with the pointers that it has read, and the losses that it has reported."""
 
     def __init__(self, client: Client, **given: str) -> None:
         stream = "maxOffsetsPerTrigger" in given
@@ -109,6 +109,6 @@ def test_damage_behind_which_nothing_can_be_read_is_told_as_that(
 
 
 def pointers(batches: Iterable[Stored]) -> Iterator[int]:
-    """Those of their records."""
+    """The pointers of the records of batches."""
     for one in batches:
         yield from range(one.header.base, one.header.last + 1)

@@ -1,4 +1,4 @@
-"""What a stream reads next: every record once, whatever comes, goes and is restarted in between."""
+"""Offsets of a stream: it reads every record once, through appends, trims and restarts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quoth.spark.source.partitioning import Extent, extents_between, partitions
 
 
 def options(**given: str) -> Options:
-    """Those of a stream, of all topics unless they say something else."""
+    """The options of a stream, of all topics by default."""
     topics = {} if "subscribe" in given else {"subscribePattern": ".*"}
     return parse({"url": "tcp://127.0.0.1:1", **topics, **given}, stream=True)
 
@@ -43,7 +43,7 @@ class Stream:
         self.initial: Offset | None = None
 
     def begin(self) -> Offset:
-        """Where it begins, as Spark asks: twice, and JSON goes to and fro."""
+        """The initial offset, after a way through JSON as in Spark."""
         if self.initial is None:
             self.initial = self.progress.begin()
         return through_json(self.initial)
@@ -58,7 +58,7 @@ class Stream:
         return True
 
     def extents(self) -> list[Extent]:
-        """What the batch that was journalled last reads."""
+        """The extents of the batch that was journalled last."""
         end = Offset.from_json(json.loads(self.journal[-1]))
         start = Offset.from_json(json.loads(self.journal[-2])) if len(self.journal) > 1 else self.begin()
         return extents_between(start, end)
@@ -85,7 +85,7 @@ class Stream:
 
     @property
     def lost(self) -> int:
-        """Records that were told as lost."""
+        """The number of records that were reported as lost."""
         return sum(loss.records for loss in self.losses)
 
 

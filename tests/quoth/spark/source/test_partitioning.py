@@ -17,7 +17,7 @@ from quoth.spark.source.partitioning import Extent, extents_now, partitions
 
 
 def options(**given: str) -> Options:
-    """Those of a batch query of all topics, unless they say something else."""
+    """The options of a batch query, of all topics by default."""
     topics = {} if "subscribe" in given else {"subscribePattern": ".*"}
     return parse({"url": "tcp://127.0.0.1:1", **topics, **given}, stream=False)
 
@@ -28,7 +28,7 @@ def nothing_lost(loss: DataLoss) -> None:
 
 
 def pointers(ledgers: Ledgers, **given: str) -> dict[str, list[int]]:
-    """What a batch query reads, and that nothing is lost."""
+    """Read the pointers of a batch query, without losses."""
     losses: list[DataLoss] = []
     chosen = options(**given)
     found: dict[str, list[int]] = {}

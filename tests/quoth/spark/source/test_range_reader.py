@@ -30,19 +30,19 @@ every_shape = pytest.mark.parametrize("shape", SHAPES)
 
 
 def range_of(url: str, client: Client, topic: str, after: int, until: int) -> TopicRange:
-    """What would be planned now."""
+    """Plan a range of the present records."""
     found = client.count(topic, after, until)
     return TopicRange(url, topic, found.log, after, until, found.records, found.bytes)
 
 
 def read(one: TopicRange, shape: str) -> tuple[Pointers, list[DataLoss]]:
-    """What is read of a range, and what is lost of it."""
+    """Read a range; returns its pointers and its losses."""
     losses: list[DataLoss] = []
     return SHAPES[shape](RangeReader(one, losses.append)), losses
 
 
 def pointers(ack: Ack, begin: int = 0, end: int | None = None) -> Pointers:
-    """Those of some records that were published together."""
+    """The pointers of some records of one publish."""
     return list(range(ack.first, ack.last + 1))[begin:end]
 
 

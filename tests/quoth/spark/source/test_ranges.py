@@ -59,10 +59,10 @@ SHAPES: dict[Any, Callable[[Iterator[Any]], Rows]] = {
 COLUMNS = ("headers", "value", "key", "offset")
 
 
-def keeper(
+def range_writer(
     directory: Path, shape: Callable[[Iterator[Any]], Rows]
 ) -> Callable[[TopicRange, Iterator[Any]], None]:
-    """What keeps each range's records in a file of its own, under the range's name, whole."""
+    """Make a function that writes the records of each range to a file with the range's name."""
 
     def keep(one: TopicRange, found: Iterator[Any]) -> None:
         path = directory / f"{one.topic}-{one.after}-{one.until}"
@@ -138,7 +138,7 @@ def test_workers_get_every_record_as_a_direct_read_gives_it(
 ) -> None:
     publish(client, topic, [50, 1, 30, 7, 99, 3])
     ranges = topic_ranges(spark, topic, url=broker.url, parts=4)
-    foreach_partition(ranges, keeper(tmp_path, SHAPES[decode]), decode=decode, columns=COLUMNS)
+    foreach_partition(ranges, range_writer(tmp_path, SHAPES[decode]), decode=decode, columns=COLUMNS)
     assert kept(tmp_path) == of_topic(client, topic)
 
 
@@ -150,7 +150,7 @@ def test_part_of_a_batch_is_read_in_every_shape(
     ranges = topic_ranges(spark, topic, url=broker.url, after=pointers[9], until=pointers[40])
     for decode, shape in SHAPES.items():
         (tmp_path / decode).mkdir()
-        foreach_partition(ranges, keeper(tmp_path / decode, shape), decode=decode, columns=COLUMNS)
+        foreach_partition(ranges, range_writer(tmp_path / decode, shape), decode=decode, columns=COLUMNS)
     expected = account((one.pointer, one.key, one.value, one.headers) for one in client.read(topic)[10:40])
     assert {decode: kept(tmp_path / decode) for decode in SHAPES} == dict.fromkeys(SHAPES, expected)
 
@@ -182,7 +182,7 @@ def test_worker_that_is_killed_costs_no_record_and_none_comes_twice(
     spark: Any, client: Client, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     publish(client, topic, [30] * 6)
-    keep = keeper(tmp_path, rows_of_arrow)
+    keep = range_writer(tmp_path, rows_of_arrow)
 
     def die_once(one: TopicRange, batches: Iterator[Any]) -> None:
         from pyspark import TaskContext
@@ -265,7 +265,7 @@ def test_records_in_front_of_a_range_may_go(
     publish(client, topic, [7])
     ranges = topic_ranges(spark, topic, url=broker.url, after=middle, parts=1)
     client.trim(topic, middle + 1)
-    foreach_partition(ranges, keeper(tmp_path, rows_of_arrow), columns=COLUMNS)
+    foreach_partition(ranges, range_writer(tmp_path, rows_of_arrow), columns=COLUMNS)
     assert kept(tmp_path).records == 7
 
 
@@ -291,7 +291,7 @@ def test_broker_that_is_killed_and_started_again_meanwhile_costs_nothing(
         ranges = topic_ranges(spark, "orders", url=broker.url, parts=2)
     kept_in, begun = tmp_path / "kept", tmp_path / "begun"
     kept_in.mkdir()
-    keep = keeper(kept_in, rows_of_arrow)
+    keep = range_writer(kept_in, rows_of_arrow)
 
     def begin(one: TopicRange, batches: Iterator[Any]) -> None:
         def told() -> Iterator[Any]:
@@ -348,7 +348,7 @@ def test_frame_of_ranges_maps_each_range_once(
 def test_modules_are_not_looked_at_behind_each_task(
     spark: Any, client: Client, broker: BrokerProcess, topic: str
 ) -> None:
-    """Those that Spark, pyarrow and the client import are 80,000 objects, which takes 45 ms."""
+    """Spark, pyarrow and the client import 80,000 objects, which would take 45 ms."""
     publish(client, topic, [20] * 10)
     ranges = topic_ranges(spark, topic, url=broker.url, parts=4)
     eventually(lambda: max(ranges.map(left_to_collect).collect()) < 5_000, "tasks leave little to look at")

@@ -194,7 +194,7 @@ def test_a_schema_chooses_columns_and_another_one_is_refused_with_what_there_is(
     [
         ({"endingOfsets": "latest"}, "there is no option 'endingofsets' (did you mean endingOffsets?)"),
         ({"startingOffsets": "latest"}, "a batch query does not begin at the latest"),
-        ({"subscribe": "nobody-publishes-here"}, "unknown_topic"),
+        ({"subscribe": "no-such-topic"}, "unknown_topic"),
         ({"url": "tcp://127.0.0.1:1", "timeout": "200ms"}, "disconnected"),
     ],
 )

@@ -213,7 +213,7 @@ def test_a_listener_tells_how_far_a_query_is_behind_and_never_ends_it(
         client.publish(topic, numbers(0, 40))
         first, last = client.topic(topic).first, client.publish(topic, numbers(40, 100)).last
         queries.run(load(maxOffsetsPerTrigger="40"))
-        eventually(lambda: len(told) >= 3, "three batches are told of")
+        eventually(lambda: len(told) >= 3, "three batches are reported")
     finally:
         spark.streams.removeListener(listener)
     assert [(lag.topic, lag.batch, lag.records, lag.lost) for lag in told] == [

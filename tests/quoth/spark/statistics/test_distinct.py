@@ -1,4 +1,4 @@
-"""How many different keys: exactly while they are few, within what is promised beyond."""
+"""Estimates of distinct keys: exact for few keys, within the documented bounds for many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following: each window is told once, when it is over, through restarts and losses."""
+"""Following: it reports each window once, after its end, through restarts and losses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {"width": WIDTH, "out": None}
 
 
 class Kept:
-    """What looks found, by their numbers, as the job keeps it."""
+    """The results of looks by their numbers, as the job stores them."""
 
     def __init__(self, client: Client, directory: Path | None) -> None:
         self.looks: dict[int, Survey] = {}

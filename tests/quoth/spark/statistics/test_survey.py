@@ -39,7 +39,7 @@ def look(client: Client, topic: str, width: int = GIANT, after: int = 0, slots: 
 
 
 def told(rows: Iterable[WindowRow]) -> list[tuple[int, ...]]:
-    """What does not depend on the clock, and the keys, which are few."""
+    """The fields of rows that do not depend on the clock."""
     return [
         (
             row.start, row.records, row.value_bytes, row.key_bytes, row.keyed, row.keys, row.largest,

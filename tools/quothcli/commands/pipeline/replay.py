@@ -120,7 +120,7 @@ def replay(
 
         return replay.job(
             path,
-            wish=ReplayRequest(**wish),
+            request=ReplayRequest(**wish),
             since=since,
             until=until,
             url=session.broker.url,

@@ -4,7 +4,7 @@
     python -m quoth.spark.jobs.audit /var/lib/quoth --master local[4]      the same without the command
     spark-submit --master yarn .../quoth/spark/jobs/audit.py /mnt/quoth    on a cluster that has the package
 
-A `session.Job` gets a session and returns a `session.Summary`; it knows what there is of it if Spark breaks
-it off. What can be refused without Spark is refused before there is a session. Another job is a module here,
-with a `main` that parses the command line, and a module in `quothcli.commands.pipeline` for the same command.
+A `session.Job` gets a session and returns a `session.JobSummary`. Invalid arguments are refused before there
+is a session. A job is a module here, with a `main` that parses the command line, and a module in
+`quothcli.commands.pipeline` for the same command.
 """

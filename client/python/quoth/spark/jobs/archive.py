@@ -1,4 +1,4 @@
-"""Topics as Parquet files, kept for as long as anybody likes: each record once, whatever dies meanwhile.
+"""Archives topics to Parquet files, each record once, through crashes.
 
     quoth pipeline archive DIR TOPIC...
     python -m quoth.spark.jobs.archive DIR TOPIC... [--url URL] [--trim] [--follow SECONDS] [--master URL]
@@ -39,11 +39,11 @@ def job(
     follow: float | None = None,
     tell: Callable[[str], None],
 ) -> session.Job:
-    """The job that archives what topics hold by then, or with follow for ever, looking every so many seconds.
+    """Prepare the archiving of topics: once, or for ever, each `follow` seconds.
 
-    timeout: seconds that the broker may take for an answer, more once the job has begun. tell: gets what a
-    person should know meanwhile. Raises `RequestError` for an archive that is no path or of another version
-    and a bad selection, `Damaged` for its manifest, OSError, `NotFound` for topics that do not exist,
+    timeout: seconds that the broker may take for an answer, more once the job runs. tell: called with each
+    line for the user. Raises `RequestError` for an archive that is not a path or has another version, and for
+    a bad selection, `Damaged` for its manifest, OSError, `NotFound` for topics that do not exist,
     `Disconnected`. The job raises as `TopicArchiver.run`.
     """
     root, selection = local_path(archive), [topics] if isinstance(topics, str) else list(topics)
@@ -66,7 +66,7 @@ def job(
 
 
 def summary_of(tally: ArchiveTally, root: Path, seconds: float) -> JobSummary:
-    """What was done. It is good if no record was lost, and the files of runs before are there."""
+    """Summarize an archiving. It is good if no record was lost, and no file of earlier runs is missing."""
     rate = tally.records / seconds if seconds else 0.0
     lines = [
         f"archived {', '.join(sorted(tally.topics))}: {tally.records:,} records, {tally.bytes:,} bytes in "

@@ -1,15 +1,15 @@
-"""Is everything there that should be: every segment file of logs of any size, read without a broker.
+"""Audits logs of any size: verifies every segment file, without a broker.
 
     quoth pipeline audit DIR...
     python -m quoth.spark.jobs.audit DIR... [--topic TOPIC] [--out DIR] [--master URL] [--format json]
     spark-submit .../quoth/spark/jobs/audit.py DIR...
 
 A directory is that of an embedded log, a topic's folder or a broker's data directory, on a file system that
-all executors have. Nothing is locked and nothing is changed, so a broker may be writing there: what it has
-not written to its end yet is no damage, nor is what retention removes meanwhile.
+all executors have. Nothing is locked or changed, so a broker may write there: an unfinished batch is no
+damage, nor are segments that retention removes meanwhile.
 
-Each log is listed once. A segment is told by the same `inspection` as in `quoth log verify`, as it is among
-all that were listed: so it makes no difference who looks at which, and the verdict is the same.
+Each log is listed once. Tasks verify segments as `quoth log verify` does, with the whole list at hand, so
+that the verdict does not depend on the division among tasks.
 """
 
 from __future__ import annotations
@@ -36,16 +36,15 @@ from quothlog.recovery.verify import Damage
 from quothwire.errors import QuothError
 
 FOUND_MAX = 1_000
-"""Findings that a summary tells one by one; `Audit.findings` has all of them."""
+"""Findings that a summary lists; `Audit.findings` has all of them."""
 
 
 class AuditFinding(NamedTuple):
-    """Something that is not as it should be.
+    """A finding in a log.
 
-    kind: one of `inspection.Wrong`, or what `KINDS` explains. damage: does it make the verdict? start, end:
-    offsets in the file, both 0 if it is about the file as a whole. after, next: the pointers between which
-    records are missing. ordinal: that of the first of these records; records: how many are missing; each -1
-    if unknown.
+    kind: one of `verify.Wrong`, or a key of `KINDS`. damage: False for a note. start, end: offsets in the
+    file, both 0 if it concerns the whole file. after, next: the pointers between which records are missing.
+    ordinal: of the first missing record; records: the number of missing ones; each -1 if unknown.
     """
 
     topic: str
@@ -82,7 +81,7 @@ _AMOUNTS = ("batches", "records", "bytes")
 
 
 class AuditedLog(NamedTuple):
-    """A log as its directory tells it: its segments, the bytes of each, and what is wrong beside them."""
+    """A log with the list of its segments, the bytes of each, and the findings outside of segments."""
 
     place: FoundLog
     listed: Listing
@@ -92,7 +91,7 @@ class AuditedLog(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """What was looked at, and what was found: a row for each segment, and one for each finding."""
+    """The result of an audit: a row for each segment, and one for each finding."""
 
     logs: list[AuditedLog]
     segments: DataFrame
@@ -104,7 +103,7 @@ class Audit:
         self.findings.write.parquet(f"{directory}/findings")
 
     def summary(self) -> JobSummary:
-        """What was looked at and what was found, with a verdict: good if nothing is damaged."""
+        """Summarize the audit. It is good if nothing is damaged."""
         sums = [functions.sum(name).alias(name) for name in _AMOUNTS]
         amounts = self.segments.groupBy("directory").agg(functions.count("*").alias("segments"), *sums)
         counts = self.findings.groupBy("directory", "kind", "damage").agg(
@@ -128,23 +127,23 @@ def logs_in(directories: Iterable[str | Path], topic: str | None = None) -> list
 
 
 def audit(spark: SparkSession, logs: list[AuditedLog]) -> Audit:
-    """Look at all segments of some logs."""
+    """Verify all segments of some logs."""
     tasks = list(shares([log.sizes for log in logs]))
     listed = spark.sparkContext.broadcast([(log.place.topic, log.listed) for log in logs])
     rows = spark.sparkContext.parallelize(tasks, max(1, len(tasks))).flatMap(
         lambda share: _inspected(share, listed.value)
     )
     schema = f"{_SEGMENT}, found array<struct<{_FINDING}>>"
-    told = spark.createDataFrame(rows, schema, verifySchema=False).persist()
+    segments = spark.createDataFrame(rows, schema, verifySchema=False).persist()
     beside = spark.createDataFrame([one for log in logs for one in log.found], _FINDING)
-    within = told.select(functions.inline("found"))
-    return Audit(logs, told.where("path is not null").drop("found"), within.union(beside))
+    within = segments.select(functions.inline("found"))
+    return Audit(logs, segments.where("path is not null").drop("found"), within.union(beside))
 
 
 def job(
     directories: Iterable[str | Path], *, topic: str | None = None, out: str | None = None
 ) -> session.Job:
-    """The job that audits the logs in some directories. out: where it keeps what it finds.
+    """Prepare the audit of the logs in some directories. out: the folder for segments and findings.
 
     Raises FileExistsError, and as `logs_in`.
     """
@@ -161,7 +160,7 @@ def job(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run it as a module."""
+    """Run the job as a module."""
     parser = session.arguments(__doc__)
     parser.add_argument(
         "directories", metavar="DIR", nargs="+", help="a log, a topic's folder, a data directory"
@@ -176,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _places(directories: Iterable[Path], topic: str | None) -> list[FoundLog]:
-    """The logs, each once, in however many of the directories it lies."""
+    """Find the logs in directories, each once."""
     found: dict[Path, FoundLog] = {}
     missing: QuothError | None = None
     for directory in directories:
@@ -190,7 +189,7 @@ def _places(directories: Iterable[Path], topic: str | None) -> list[FoundLog]:
 
 
 def _look(place: FoundLog, *, named: bool) -> AuditedLog:
-    """List a directory. named: a log is expected there; one of a broker's may be deleted at any moment.
+    """List a directory. named: its log must exist; a broker may delete others at any moment.
 
     Raises FileNotFoundError.
     """
@@ -220,10 +219,10 @@ def _look(place: FoundLog, *, named: bool) -> AuditedLog:
 
 
 def _stray(place: FoundLog, entry: os.DirEntry[str]) -> Iterator[AuditFinding]:
-    """What there is to say of a file that is no segment."""
+    """Findings for a file that is not a segment."""
     if file_format.is_quarantined(entry.name):
         size = entry.stat(follow_symlinks=False).st_size
-        yield _beside(place, entry.name, "set_aside", f"{size:,} bytes: delete that if nobody needs it")
+        yield _beside(place, entry.name, "set_aside", f"{size:,} bytes: delete that if it is not needed")
     elif file_format.floor_of(entry.name) is not None:
         yield _beside(place, entry.name, "foreign", "a segment has to be a file")
     elif not file_format.is_ours(entry.name) and (entry.name != topic_file.NAME or not place.log_id):
@@ -231,7 +230,7 @@ def _stray(place: FoundLog, entry: os.DirEntry[str]) -> Iterator[AuditFinding]:
 
 
 def _beside(place: FoundLog, name: str, kind: str, text: str, *, damage: bool = False) -> AuditFinding:
-    """Something about a whole file, or about the directory."""
+    """A finding for a whole file, or for the directory."""
     directory = str(place.directory)
     path = os.path.join(directory, name) if name else directory
     return AuditFinding(place.topic, directory, kind, damage, path, 0, 0, 0, 0, -1, 0, text)
@@ -241,7 +240,7 @@ def _beside(place: FoundLog, name: str, kind: str, text: str, *, damage: bool = 
 
 
 def _inspected(share: list[SegmentRun], logs: list[tuple[str, Listing]]) -> Iterator[tuple[Any, ...]]:
-    """A row for each segment of a task, and one without a path for each run that was broken off."""
+    """Yield a row for each segment of a task, and one without a path for each run that failed."""
     for run in share:
         topic, listed = logs[run.log]
         directory, last = str(listed.directory), 0
@@ -251,10 +250,10 @@ def _inspected(share: list[SegmentRun], logs: list[tuple[str, Listing]]) -> Iter
                 last = one.last
         except (QuothError, OSError) as problem:
             text = f"{problem}; what lies behind was not looked at"
-            told = AuditFinding(
+            finding = AuditFinding(
                 topic, directory, "unreadable", True, directory, 0, 0, last, 0, -1, -1, text
             )  # fmt: skip
-            yield (topic, directory, *[None] * 11, [told])
+            yield (topic, directory, *[None] * 11, [finding])
 
 
 def _row(topic: str, directory: str, one: verify.Summary) -> tuple[Any, ...]:
@@ -299,7 +298,7 @@ def _of_damage(topic: str, directory: str, damage: Damage) -> AuditFinding:
     )  # fmt: skip
 
 
-# -- what is told -------------------------------------------------------------------------------------------
+# -- the summary --------------------------------------------------------------------------------------------
 
 
 def _summary(
@@ -331,7 +330,7 @@ def _summary(
 
 
 def _told(place: FoundLog, seen: dict[str, dict[str, Any]], counts: list[dict[str, Any]]) -> dict[str, Any]:
-    """What there is to say of one log."""
+    """Summarize one log."""
     directory = str(place.directory)
     amounts = seen.get(directory, {})
     here = [one for one in counts if one["directory"] == directory]
@@ -353,7 +352,7 @@ def _amounts(one: dict[str, Any]) -> str:
 
 
 def _line(one: AuditFinding) -> str:
-    """A finding for people."""
+    """Format a finding for the user."""
     where = f"bytes {one.start} to {one.end}: " if one.end > one.start else ""
     lost = ""
     if one.records:

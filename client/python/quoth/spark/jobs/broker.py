@@ -1,4 +1,4 @@
-"""The broker of a job that has begun: it is waited for, and who waits says so."""
+"""The broker of a running job: waits for it during outages, and reports them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from quoth.spark.connections import TIMEOUT_S
 from quothwire.errors import Disconnected, QuothError
 
 LOOK_S = 5.0
-"""How often the broker is asked whether it is there, and how long it may take to say so."""
+"""Seconds between two pings of the broker, and the time limit of each."""
 
 
 @contextmanager
 def awaited(url: str, timeout: float, tell: Callable[[str], None]) -> Iterator[Client]:
-    """A client that waits for its broker as long as tasks do, or longer if timeout says so.
+    """Connect a client that waits for its broker as long as tasks do, or longer if timeout says so.
 
-    tell: gets a line when the broker does not answer any more, from another thread, and when it does again.
+    tell: called from another thread when the broker stops answering, and when it answers again.
     """
-    patience, over = max(timeout, TIMEOUT_S), Event()
-    with Client(url, None, patience) as client, Client(url, None, LOOK_S) as asking:
-        watcher = Thread(target=_watch, args=(asking, patience, tell, over), name="broker", daemon=True)
+    limit, over = max(timeout, TIMEOUT_S), Event()
+    with Client(url, None, limit) as client, Client(url, None, LOOK_S) as asking:
+        watcher = Thread(target=_watch, args=(asking, limit, tell, over), name="broker", daemon=True)
         watcher.start()
         try:
             yield client
@@ -32,7 +32,7 @@ def awaited(url: str, timeout: float, tell: Callable[[str], None]) -> Iterator[C
             watcher.join()
 
 
-def _watch(asking: Client, patience: float, tell: Callable[[str], None], over: Event) -> None:
+def _watch(asking: Client, limit: float, tell: Callable[[str], None], over: Event) -> None:
     there = True
     while not over.wait(LOOK_S):
         try:
@@ -41,7 +41,7 @@ def _watch(asking: Client, patience: float, tell: Callable[[str], None], over: E
             if problem.code == "closed":  # the job ended while the broker was asked
                 return
             if there:
-                tell(f"{asking.url} does not answer; it is waited for, {patience:g} s at least")
+                tell(f"{asking.url} does not answer; it is waited for, {limit:g} s at least")
             there = False
         except QuothError:
             return

@@ -1,12 +1,12 @@
-"""The small files of an archive merged into large ones, a day at a time, with the same records.
+"""Merges the small files of an archive into large ones, a day at a time, with the same records.
 
     quoth pipeline compact DIR [TOPIC...]
     python -m quoth.spark.jobs.compact DIR [TOPIC...] [--keep-replaced SECONDS] [--master URL]
     spark-submit .../quoth/spark/jobs/compact.py DIR [TOPIC...]
 
-DIR is an archive's folder, as the driver and all executors have it. Every record on the way is compared with
-the manifest, and who reads by it meanwhile sees the files before or those after, never a mixture. Files that
-are missing or damaged are named, are left as they are, and make the exit status 1.
+DIR is an archive's folder, which the driver and all executors have. Merged records are compared with the
+manifest, and a reader of the manifest sees the old files or the new ones. Files that are missing or damaged
+are reported, stay unchanged, and make the exit status 1.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def job(
     target_bytes: int = TARGET_BYTES,
     keep_replaced: float = KEEP_REPLACED_S,
 ) -> session.Job:
-    """The job that compacts what is archived of some topics, of all if none is named. See `Compactor`.
+    """Prepare the compaction of some topics of an archive, by default of all. See `Compactor`.
 
     Raises `RequestError` if there is no archive, or for a bad selection, `NotFound` ``unknown_topic`` for
     topics that it does not have, `Damaged`. The job raises as `Compactor.run`, and `Conflict` ``locked``
-    while another one goes on with the archive.
+    while another program works on the archive.
     """
     root, selection = local_path(archive), Selection(topics or "*")
     if not (root / manifest.NAME).is_file():
@@ -68,7 +68,7 @@ def job(
 
 
 def summary_of(done: Compacted, root: Path, seconds: float) -> JobSummary:
-    """What was done. It is good if no file was found missing or damaged."""
+    """Summarize a compaction. It is good if no file is missing or damaged."""
     line = (
         f"merged {done.merged:,} files into {done.files:,}, {done.records:,} records, {done.bytes:,} bytes, "
         f"in {seconds:.1f} s; {done.removed:,} files removed"
@@ -88,7 +88,7 @@ def summary_of(done: Compacted, root: Path, seconds: float) -> JobSummary:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run it as a module."""
+    """Run the job as a module."""
     parser = session.arguments(__doc__)
     parser.add_argument("archive", metavar="DIR", help="the archive's folder")
     parser.add_argument("topics", metavar="TOPIC", nargs="*", help="names of topics, or patterns; else all")

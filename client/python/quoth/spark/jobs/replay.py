@@ -1,12 +1,12 @@
-"""Parquet files back into topics, in their order, each record once: all of an archive, a stretch, any table.
+"""Replays Parquet files into topics, in their order, each record once: an archive, a part of it, or any
+table.
 
     quoth pipeline replay INPUT [--topic TOPIC] [--to TOPIC] [--since TIME] [--until TIME] [--speed X]
     python -m quoth.spark.jobs.replay INPUT ... [--url URL] [--master URL] [--format json]
     spark-submit .../quoth/spark/jobs/replay.py INPUT ...
 
-INPUT is an archive, a Parquet file or a folder of such, where the driver and all executors have it. The same
-command goes on with a run that was broken off, and finds nothing to do after one that was not. How that is
-known, see `quoth.spark.replay`.
+INPUT is an archive, a Parquet file or a folder of such, which the driver and all executors can read. The same
+command continues a run that was interrupted, and does nothing after a complete one, see `quoth.spark.replay`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from quoth.timestamps import Timestamp, as_pointer
 from quothwire.errors import NotFound, error
 
 _COUNTS = ("chunks", "records", "bytes", "duplicates", "undecoded")
-"""Of `StreamTally`, in a summary."""
+"""The fields of `StreamTally` in a summary."""
 
 
 class Remaining(NamedTuple):
-    """What of a stream is not replayed yet. began: the position that an earlier run has come to."""
+    """The chunks of a stream that are not replayed yet. began: the position of an earlier run."""
 
     stream: ReplayStream
     began: int
@@ -47,7 +47,7 @@ class Remaining(NamedTuple):
 def job(
     path: str | Path,
     *,
-    wish: ReplayRequest = ReplayRequest(),  # noqa: B008
+    request: ReplayRequest = ReplayRequest(),  # noqa: B008
     since: Timestamp | None = None,
     until: Timestamp | None = None,
     url: str = DEFAULT_URL,
@@ -58,23 +58,22 @@ def job(
     dry_run: bool = False,
     tell: Callable[[str], None],
 ) -> session.Job | JobSummary:
-    """The job that replays what lies at a path; or what there is to tell, if nothing is left to do.
+    """Prepare the replay of an archive or a table; returns its summary if nothing is left to replay.
 
-    wish: what of it, and where to; since, until: what of it by its time, the one included and the other not.
-    timeout: seconds that the broker may take for an answer, more once the job has begun. limits: what a
-    chunk holds. speed: seconds of original time in one second. same_topic: even into the log that it was
-    archived from. dry_run: tell what would be done, and do nothing. tell: gets what a person should know
-    meanwhile.
+    request: the selection and the targets; since, until: the selection by time, the one included and the
+    other not. timeout: seconds that the broker may take for an answer, more once the job runs. limits: of a
+    chunk. speed: seconds of original time in one second. same_topic: allow the log that was archived as
+    target. dry_run: only report what would be done. tell: called with each line for the user.
 
-    Raises `RequestError` for a wish that cannot be, `NotFound`, `Conflict` ``sequence_reused`` for a table
-    that has changed, `Damaged`, OSError, `Disconnected`; the job raises as `Replayer.run`.
+    Raises `RequestError` for an invalid request, `NotFound`, `Conflict` ``sequence_reused`` for a table that
+    has changed, `Damaged`, OSError, `Disconnected`; the job raises as `Replayer.run`.
     """
     _check_speed(speed)
-    begin, end = (None if moment is None else as_pointer(moment) for moment in (since, until))
-    source = input_of(path, wish._replace(since=begin, until=end))
-    if wish.name is None or isinstance(source, TableInput):
-        _check_moments(since, until)
-    if speed is not None and isinstance(source, TableInput) and not wish.time:
+    begin, end = (None if one is None else as_pointer(one) for one in (since, until))
+    source = input_of(path, request._replace(since=begin, until=end))
+    if request.name is None or isinstance(source, TableInput):
+        _check_fixed(since, until)
+    if speed is not None and isinstance(source, TableInput) and not request.time:
         raise error(
             "bad_request", f"a pace needs a time: which column of {path} has it?", "--time-column NAME"
         )
@@ -105,18 +104,18 @@ def job(
     return session.Job(run, "chunks that were published are whole: run it again to go on behind them")
 
 
-def summary_of(told: list[StreamTally], seconds: float, behind: float | None = None) -> JobSummary:
-    """What was done with each stream. behind: the most seconds that it was late, None without a pace."""
-    records = sum(one.records for one in told)
+def summary_of(tallies: list[StreamTally], seconds: float, behind: float | None = None) -> JobSummary:
+    """Summarize a replay. behind: the largest delay in seconds, None without a rate limit."""
+    records = sum(one.records for one in tallies)
     rate = round(records / seconds) if seconds else 0
-    lines = [_line(one) for one in told]
-    in_time = f"replayed {_amounts(told)} in {seconds:.1f} s: {rate:,} records a second"
+    lines = [_line(one) for one in tallies]
+    in_time = f"replayed {_amounts(tallies)} in {seconds:.1f} s: {rate:,} records a second"
     lines.append(in_time if records else "nothing was stored")
     if behind is not None and behind >= LATE_S:
         lines.append(f"it could not keep up: {behind:.1f} s late")
     content = {
-        "topics": [_content(one) for one in told],
-        **_sums(told),
+        "topics": [_content(one) for one in tallies],
+        **_sums(tallies),
         "seconds": round(seconds, 3),
         "records_per_s": rate,
     }
@@ -126,7 +125,7 @@ def summary_of(told: list[StreamTally], seconds: float, behind: float | None = N
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run it as a module."""
+    """Run the job as a module."""
     parser = session.arguments(__doc__)
     parser.add_argument("input", metavar="INPUT", help="an archive, a Parquet file, or a folder of such")
     for name, metavar, text in (
@@ -159,8 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _typed(typed: argparse.Namespace) -> session.Job | JobSummary:
-    """The job of what was typed."""
-    wish = ReplayRequest(
+    """Prepare the job of a command line."""
+    request = ReplayRequest(
         topics=tuple(typed.topic),
         to=tuple(typed.to),
         value=typed.value_column,
@@ -172,7 +171,7 @@ def _typed(typed: argparse.Namespace) -> session.Job | JobSummary:
     )
     return job(
         typed.input,
-        wish=wish,
+        request=request,
         since=typed.since,
         until=typed.until,
         url=typed.url,
@@ -185,13 +184,13 @@ def _typed(typed: argparse.Namespace) -> session.Job | JobSummary:
     )
 
 
-def _check_moments(since: Timestamp | None, until: Timestamp | None) -> None:
-    """Raise ``bad_request`` for a time that is another one in every run."""
-    for name, moment in (("since", since), ("until", until)):
-        if isinstance(moment, str) and moment.strip().startswith(("-", "now")):
+def _check_fixed(since: Timestamp | None, until: Timestamp | None) -> None:
+    """Raise ``bad_request`` for a time that is different in every run."""
+    for name, time_ in (("since", since), ("until", until)):
+        if isinstance(time_, str) and time_.strip().startswith(("-", "now")):
             raise error(
                 "bad_request",
-                f"--{name} {moment} is another time in every run, so the next one would be another replay",
+                f"--{name} {time_} is another time in every run, so the next one would be another replay",
                 "say the time itself, like 2026-01-02T03:04:05Z; or name the replay, if it is of an archive: "
                 "--application NAME",
             )
@@ -203,7 +202,7 @@ def _check_speed(speed: float | None) -> None:
 
 
 def _check_elsewhere(broker: Client, streams: list[ReplayStream]) -> None:
-    """Raise ``bad_request`` for records that would go into the log that they come from."""
+    """Raise ``bad_request`` if the target of a stream is the log that was archived."""
     for stream in streams:
         try:
             log = broker.topic(stream.target).log
@@ -219,17 +218,17 @@ def _check_elsewhere(broker: Client, streams: list[ReplayStream]) -> None:
 
 
 def _left(broker: Client, stream: ReplayStream, limits: ChunkLimits) -> Remaining:
-    """What of a stream is not replayed yet."""
+    """Find the chunks of a stream that are not replayed yet."""
     began = stream.position(newest_version(broker, stream))
     found = (chunk.behind(began) for chunk in stream.chunks(limits))
     return Remaining(stream, began, [chunk for chunk in found if chunk is not None])
 
 
-# -- what is told -------------------------------------------------------------------------------------------
+# -- the summary --------------------------------------------------------------------------------------------
 
 
 def _outline(left: list[Remaining], speed: float | None) -> JobSummary:
-    """What would be done."""
+    """Summarize a dry run."""
     lines, topics = [], []
     for stream, began, chunks in left:
         sums = {"chunks": len(chunks), "records": sum(one.records for one in chunks)}
@@ -243,16 +242,16 @@ def _outline(left: list[Remaining], speed: float | None) -> JobSummary:
     return JobSummary(lines, {"dry_run": True, "topics": topics, **totals, "speed": speed})
 
 
-def _line(told: StreamTally) -> str:
-    where = f"{told.stream.origin} -> {told.stream.target}: "
-    if not told.chunks and told.began:
-        return f"{where}nothing is left to replay{_behind(told.stream, told.began)}"
-    bare = f", {told.undecoded:,} of them without headers that cannot be decoded" if told.undecoded else ""
-    return f"{where}{told.records:,} records{bare}{_behind(told.stream, told.began)}"
+def _line(tally: StreamTally) -> str:
+    where = f"{tally.stream.origin} -> {tally.stream.target}: "
+    if not tally.chunks and tally.began:
+        return f"{where}nothing is left to replay{_behind(tally.stream, tally.began)}"
+    bare = f", {tally.undecoded:,} of them without headers that cannot be decoded" if tally.undecoded else ""
+    return f"{where}{tally.records:,} records{bare}{_behind(tally.stream, tally.began)}"
 
 
 def _behind(stream: ReplayStream, began: int) -> str:
-    """Where an earlier run has come to."""
+    """Describe the position of an earlier run."""
     if not began:
         return ""
     return f", all up to {stream.place(began)} was replayed before"
@@ -262,16 +261,16 @@ def _of(stream: ReplayStream, began: int) -> dict[str, Any]:
     return {"from": stream.origin, "to": stream.target, "application": stream.application, "before": began}
 
 
-def _content(told: StreamTally) -> dict[str, Any]:
-    return {**_of(told.stream, told.began), **_sums([told])}
+def _content(tally: StreamTally) -> dict[str, Any]:
+    return {**_of(tally.stream, tally.began), **_sums([tally])}
 
 
-def _sums(told: list[StreamTally]) -> dict[str, int]:
-    return {name: sum(getattr(one, name) for one in told) for name in _COUNTS}
+def _sums(tallies: list[StreamTally]) -> dict[str, int]:
+    return {name: sum(getattr(one, name) for one in tallies) for name in _COUNTS}
 
 
-def _amounts(told: list[StreamTally]) -> str:
-    sums = _sums(told)
+def _amounts(tallies: list[StreamTally]) -> str:
+    sums = _sums(tallies)
     return f"{sums['records']:,} records in {sums['chunks']:,} chunks, {sums['bytes']:,} bytes"
 
 

@@ -1,7 +1,7 @@
-"""Which segments one task looks at.
+"""Divides files among tasks.
 
-A task costs Spark some hundredths of a second, a small segment costs a ten-thousandth: so a task gets
-neighbouring segments until it has enough to do, of several logs if need be.
+A task costs Spark some hundredths of a second, a small file a ten-thousandth. So a task gets neighbouring
+files, of several logs if need be, until they are enough.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TASK_FILES_MIN = 1_000
 
 
 class SegmentRun(NamedTuple):
-    """Neighbouring segments: which log, by its number, and the rows of its listing from `start` to `stop`."""
+    """Neighbouring files of a log: its number, and the rows of its list from `start` to `stop`."""
 
     log: int
     start: int
@@ -22,9 +22,9 @@ class SegmentRun(NamedTuple):
 
 
 def shares(logs: Sequence[Sequence[int]]) -> Iterator[list[SegmentRun]]:
-    """What each task looks at: at least `TASK_BYTES_MIN` or `TASK_FILES_MIN`, unless it is the last one.
+    """Yield the files of each task: at least `TASK_BYTES_MIN` or `TASK_FILES_MIN`, but for the last one.
 
-    logs: of each log the bytes of its segments, oldest first.
+    logs: the bytes of each log's files, oldest first.
     """
     share: list[SegmentRun] = []
     size = count = 0

@@ -1,7 +1,7 @@
-"""What the jobs share: a Spark session, how far they are, what they tell at their end, how they are started.
+"""Runs jobs: starts a Spark session, shows progress, prints the summary, parses common arguments.
 
-A job that is started as a command or a module has a session of its own, with its Java beside it; if
-`spark-submit` has started it, that is the one there is. Whoever has a session hands it to the job himself.
+A job that is started as a command or a module has a session and a Java of its own, or the session of
+`spark-submit`. A program with a session calls the job with it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from quothwire.text.quantity import parse_size, parse_span
 Quantity = TypeVar("Quantity")
 
 MASTER = "local[*,4]"
-"""Where a job runs if nobody says it: here, on all cores, and a task is tried four times."""
+"""The default master: this machine, all cores, four attempts of a task."""
 JAVA_HINT = "Spark 4 runs on Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _LOOK_S = 0.25
@@ -39,10 +39,9 @@ _CLEAR = "\r\033[K"
 
 
 class JobSummary(NamedTuple):
-    """What a job tells at its end.
+    """The result of a job.
 
-    lines: for people. content: the same as one object of JSON. good: is all as it should be? If not, the exit
-    status is 1.
+    lines: for people. content: the same as one object of JSON. good: if False, the exit status is 1.
     """
 
     lines: list[str]
@@ -60,14 +59,14 @@ class SparkFailed(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """What is left of a job for Spark. work: gets a session. kept: what there is of it, and what to do, if
-    Spark or an absent broker breaks it off."""
+    """A prepared job. work: runs in a session. kept: says, after a failure of Spark or of the broker, which
+    results stay and what to do."""
 
     work: Callable[[SparkSession], JobSummary]
     kept: str
 
     def __call__(self, spark: SparkSession) -> JobSummary:
-        """Do it in a session. Raises what it raises; what may pass, with a hint that says what is kept."""
+        """Run the job. Retryable errors get a hint that says which results stay."""
         try:
             return self.work(spark)
         except QuothError as problem:
@@ -77,7 +76,7 @@ class Job:
 
 
 def looking(work: Callable[[SparkSession], JobSummary], out: str | None) -> Job:
-    """A job that changes nothing, and keeps what it finds in a folder, if there is to be one."""
+    """Make a job that only reads, and writes its results to a folder if `out` names one."""
     return Job(work, "run it again" if out is None else f"{out} may not be whole: delete it, run it again")
 
 
@@ -98,14 +97,14 @@ def perform(what: str, job: Job | JobSummary, master: str | None = None, conf: S
         try:
             return job(spark)
         except (PySparkException, Py4JError) as problem:
-            _leave_if_told(problem)
+            _raise_exit_of(problem)
             text = f"{what}: {reason(problem, spark)}"
             raise SparkFailed("spark_failed", text, job.kept) from problem
 
 
 @contextmanager
 def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterator[SparkSession]:
-    """A Spark session, stopped at the end.
+    """Start a Spark session, which is stopped at the end.
 
     master: where it runs; None for what `spark-submit` says, else `MASTER`. conf: more settings, which go
     before those made here. Raises `SparkFailed` ``no_spark``.
@@ -125,7 +124,7 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
     try:
         spark = builder.config(map=settings).getOrCreate()
     except (PySparkException, Py4JError) as problem:
-        _leave_if_told(problem)
+        _raise_exit_of(problem)
         hint = f"look at --master and --conf; {JAVA_HINT}"
         raise SparkFailed("no_spark", f"Spark did not start: {reason(problem)}", hint) from problem
     try:
@@ -136,7 +135,7 @@ def session(name: str, master: str | None = None, conf: Settings = ()) -> Iterat
 
 @contextmanager
 def progress(spark: SparkSession, what: str) -> Iterator[None]:
-    """Show meanwhile how many tasks are done: a line on stderr, if that is a terminal."""
+    """Show the number of completed tasks: a line on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -194,7 +193,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def printable(text: str) -> str:
-    """Text that does no harm to a terminal."""
+    """Escape characters that a terminal would interpret."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
@@ -215,12 +214,12 @@ def run(what: str, prepare: Callable[[], Job | JobSummary], typed: argparse.Name
 
 
 def tell(text: str) -> None:
-    """Say something on stderr."""
+    """Print a line to stderr."""
     print(f"quoth: {text}", file=sys.stderr, flush=True)
 
 
 def _settings_here(master: str) -> dict[str, str]:
-    """What a session needs whose driver is this process."""
+    """The settings of a session whose driver is this process."""
     settings = {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.ui.showConsoleProgress": "false",
@@ -243,9 +242,9 @@ def _stop(spark: SparkSession) -> None:
             spark.stop()
 
 
-def _leave_if_told(problem: BaseException) -> None:
-    """Raise what ends this process, if that is what came before: PySpark tidies up on the way out, and fails
-    where the signal has ended Java, too."""
+def _raise_exit_of(problem: BaseException) -> None:
+    """Raise the SystemExit or KeyboardInterrupt in the context of an error: PySpark cleans up on the way out,
+    and fails if the signal has ended Java, too."""
     before = problem.__context__
     while before is not None:
         if isinstance(before, SystemExit | KeyboardInterrupt):

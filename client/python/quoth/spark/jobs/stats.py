@@ -1,13 +1,13 @@
-"""What topics hold, by windows of time: records, bytes, rates, keys, gaps, largest records, lag.
+"""Computes statistics of topics by windows of time: records, bytes, rates, keys, gaps, largest records, lag.
 
     quoth pipeline stats TOPIC... [--window 1m]
     python -m quoth.spark.jobs.stats TOPIC... [--since TIME] [--until TIME] [--out DIR] [--master URL]
     python -m quoth.spark.jobs.stats TOPIC... --follow SECONDS [--checkpoint DIR] [--out DIR]
     spark-submit .../quoth/spark/jobs/stats.py TOPIC...
 
-Windows begin at multiples of their length since 1970, so those of two runs or two topics fit together. Keys
-are counted about: exactly up to 1,023 different ones in a window, within 3 % in two cases of three beyond.
-With --follow each window is told once it is over, see `quoth.spark.statistics.following`.
+Windows begin at multiples of their length since 1970, so that those of two runs or two topics match. The
+number of keys is exact up to 1,023 distinct ones in a window; above, it is within 3 % in two cases of three.
+With --follow each window is reported when it has ended, see `quoth.spark.statistics.following`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from quothwire.text.quantity import parse_span
 WINDOW = "1m"
 WINDOW_MIN_US = 1_000
 ROWS_MAX = 10_000
-"""Windows that a summary tells one by one, the newest ones; --out keeps all of them."""
+"""Windows that a summary lists, the newest ones; --out keeps all of them."""
 
 _WINDOWS = (
     "topic string, start long, end long, records long, missing long, value_bytes long, key_bytes long, "
@@ -54,7 +54,7 @@ _COLUMNS = "{:<16}  {:<20}  {:>11}  {:>11}  {:>15}  {:>13}  {:>10}  {:>10}  {:>8
 HEADING = _COLUMNS.format(
     "topic", "window", "records", "records/s", "bytes", "bytes/s", "keys", "largest", "missing", "behind"
 )
-"""What stands above the lines of `line`."""
+"""The heading of the lines of `line`."""
 
 _LOG = logging.getLogger("quoth")
 Tell = Callable[[str], None]
@@ -71,11 +71,12 @@ def job(
     out: str | None = None,
     tell: Tell = _LOG.warning,
 ) -> session.Job:
-    """The job that looks at what topics hold now. window: a span of time. out: where it keeps what it finds.
+    """Prepare the statistics of the present records. window: a span of time. out: the folder for windows and
+    gaps.
 
-    timeout: seconds that the broker may take for an answer, more once the job has begun. tell: gets what a
-    person should know meanwhile. Raises `RequestError` for what is no span or no moment, FileExistsError,
-    `NotFound` ``unknown_topic``, `Disconnected`. The job raises as `survey`.
+    timeout: seconds that the broker may take for an answer, more once the job runs. tell: called with each
+    line for the user. Raises `RequestError` for an invalid span or time, FileExistsError, `NotFound`
+    ``unknown_topic``, `Disconnected`. The job raises as `survey`.
     """
     width, after, end = window_us(window), cursor(None, since, 0), last_before(until)
     refuse_existing(out)
@@ -85,8 +86,8 @@ def job(
         with awaited(url, timeout, tell) as broker:
             names = named(broker, selection)
             ends = {name: min(end, max(now(), broker.topic(name).last)) for name in names}
-            stretches = [SurveyRange(name, after, ends[name]) for name in names if after < ends[name]]
-            seen = survey(broker, SparkWorkers(spark), stretches, width)
+            ranges = [SurveyRange(name, after, ends[name]) for name in names if after < ends[name]]
+            seen = survey(broker, SparkWorkers(spark), ranges, width)
         if out is not None:
             save(spark, seen, out)
         return summary_of(names, seen)
@@ -180,7 +181,8 @@ def save(spark: SparkSession, seen: Survey, out: str, number: int | None = None)
 
 
 def summary_of(topics: Iterable[str], seen: Survey) -> JobSummary:
-    """What was found: a line for each window, each gap and each topic. Good if nothing is damaged."""
+    """Summarize a survey: a line for each window, each gap and each topic. It is good if nothing is
+    damaged."""
     rows: dict[str, list[WindowRow]] = {topic: [] for topic in topics}
     gaps: dict[str, list[Gap]] = {topic: [] for topic in rows}
     for row in seen.rows:
@@ -205,7 +207,7 @@ def summary_of(topics: Iterable[str], seen: Survey) -> JobSummary:
 
 
 def line(row: WindowRow) -> str:
-    """A window for people."""
+    """Format a window for the user."""
     behind = "-" if row.behind_records is None else f"{row.behind_records:,}"
     start = pointers.to_text(row.start)
     return _COLUMNS.format(
@@ -223,7 +225,7 @@ def line(row: WindowRow) -> str:
 
 
 def gap_line(gap: Gap) -> str:
-    """What could not be read, for people."""
+    """Format a gap for the user."""
     count = "an unknown number of records" if gap.records < 0 else f"{gap.records:,} records"
     after = f"behind {gap.after} and " if gap.after else ""
     return f"{printable(gap.topic)}: {count} missing {after}before {gap.next}: {gap.reason}"
@@ -236,7 +238,8 @@ def content_of(row: WindowRow) -> dict[str, Any]:
 
 
 def shown(write: Callable[[str], object], *, as_json: bool) -> Callable[[Survey], None]:
-    """What shows looks: windows, then gaps, a line each. write: gets all the lines of a look."""
+    """Make a function that prints a look: windows, then gaps, a line each. write: gets the lines of a
+    look."""
     heading = iter([] if as_json else [HEADING])  # once
 
     def show(seen: Survey) -> None:
@@ -251,7 +254,7 @@ def shown(write: Callable[[str], object], *, as_json: bool) -> Callable[[Survey]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run it as a module."""
+    """Run the job as a module."""
     parser = session.arguments(__doc__)
     parser.add_argument("topics", metavar="TOPIC", nargs="+", help="names of topics, or patterns")
     parser.add_argument("--url", default=DEFAULT_URL, help=f"where the broker is (default: {DEFAULT_URL})")
@@ -278,10 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def refuse_together(follow: float | None, until: str | None, checkpoint: str | None) -> None:
-    """Raise ``bad_request`` for what means nothing with --follow, or without it.
-
-    An empty path is ``bad_setting``.
-    """
+    """Raise ``bad_request`` for options that exclude or need --follow, ``bad_setting`` for an empty path."""
     if checkpoint is not None:
         given_path(checkpoint, "--checkpoint")
     if follow is not None and until is not None:
@@ -291,7 +291,7 @@ def refuse_together(follow: float | None, until: str | None, checkpoint: str | N
 
 
 def _selected(topics: str | Iterable[str], url: str, timeout: float) -> list[str]:
-    """The selection, which means at least one topic that exists. Raises `RequestError`, `NotFound`."""
+    """Check that a selection matches a topic. Raises `RequestError`, `NotFound`."""
     selection = [topics] if isinstance(topics, str) else list(topics)
     with Client(url, None, timeout) as broker:
         named(broker, selection)
@@ -303,7 +303,7 @@ def _frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str) ->
 
 
 def _of_topic(topic: str, rows: list[WindowRow], gaps: list[Gap]) -> dict[str, Any]:
-    """What there is to say of a topic as a whole."""
+    """Summarize a topic."""
     with_records = [row for row in rows if row.records]
     return {
         "topic": topic,

@@ -1,12 +1,13 @@
-"""Is an archive whole: every file that the manifest names, read in parallel and compared with it.
+"""Verifies an archive: reads every file that the manifest names, in parallel, and compares it with the
+manifest.
 
     quoth pipeline verify DIR [TOPIC...]
     python -m quoth.spark.jobs.verify DIR [TOPIC...] [--master URL] [--format json]
     spark-submit .../quoth/spark/jobs/verify.py DIR [TOPIC...]
 
-DIR is an archive's folder, as the driver and all executors have it. Of each file the presence, the size, the
-footer, the checksums of all pages, the number of records, their order and their fingerprint are verified.
-Nothing is locked and nothing is changed, so an archiving or a compaction may work on it meanwhile.
+DIR is an archive's folder, which the driver and all executors have. It verifies the presence of each file,
+its size, its footer, the checksums of all pages, the number of records, their order and their fingerprint.
+Nothing is locked or changed, so an archiving or a compaction may run meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from quothwire.errors import error
 
 
 def job(archive: str | Path, topics: Sequence[str] = ()) -> session.Job:
-    """The job that verifies what is archived of some topics, of all if none is named.
+    """Prepare the verification of some topics of an archive, by default of all.
 
     Raises `RequestError` if there is no archive, or for a bad selection, `NotFound` ``unknown_topic`` for
     topics that it does not have, `Damaged` for its manifest.
@@ -48,7 +49,7 @@ def job(archive: str | Path, topics: Sequence[str] = ()) -> session.Job:
     root, selection = local_path(archive), Selection(topics or "*")
     if not (root / manifest.NAME).is_file():
         raise error("bad_request", f"{root} holds no archive", "`quoth pipeline archive` makes one")
-    chosen(root, selection)
+    selected(root, selection)
 
     def run(spark: SparkSession) -> JobSummary:
         began = time.monotonic()
@@ -58,26 +59,26 @@ def job(archive: str | Path, topics: Sequence[str] = ()) -> session.Job:
     return session.Job(run, "nothing was changed: run it again")
 
 
-def chosen(root: Path, selection: Selection) -> list[ArchivedLog]:
-    """The logs of an archive that are meant, none of an empty archive. Raises `NotFound`, `Damaged`."""
+def selected(root: Path, selection: Selection) -> list[ArchivedLog]:
+    """The selected logs of an archive, none of an empty archive. Raises `NotFound`, `Damaged`."""
     there = read_manifest(root)
     return logs_of(there, selection) if there.logs or selection.names else []
 
 
 def verify(root: Path, workers: Workers, selection: Selection) -> tuple[list[ArchivedLog], list[FileFinding]]:
-    """Verify the files of some topics; returns their logs and what is wrong, in the order of the files.
+    """Verify the files of some topics; returns their logs and the findings, in the order of the files.
 
-    If a compaction has replaced files meanwhile that could not be read, the logs are those of the manifest
-    after it, and its new files are verified, too. Raises ``bad_request`` if a worker has another folder.
+    If a compaction has replaced unreadable files meanwhile, the logs are those of the new manifest, and its
+    new files are verified, too. Raises ``bad_request`` if a worker has another folder.
     """
-    logs = chosen(root, selection)
+    logs = selected(root, selection)
     outcomes: dict[Named, FileFinding | None] = {}
     while True:
         left = [[one for one in named_files([log]) if one not in outcomes] for log in logs]
         found = {one.name: one for one in _findings(root, workers, left)}
         outcomes |= {one: found.get(one[1].name) for files in left for one in files}
         bad = [one for named in dict.fromkeys(named_files(logs)) if (one := outcomes[named]) is not None]
-        there = chosen(root, selection) if bad else logs
+        there = selected(root, selection) if bad else logs
         if {one.name for one in bad} <= {file.name for log in there for file in log.files}:
             return logs, [*bad, *(one for log in logs for one in contradictions(log))]
         logs = there
@@ -97,9 +98,9 @@ def _findings(root: Path, workers: Workers, files: Sequence[Sequence[Named]]) ->
 def summary_of(
     root: Path, logs: Sequence[ArchivedLog], findings: Sequence[FileFinding], seconds: float
 ) -> JobSummary:
-    """What was verified, and what was found. It is good if nothing was."""
+    """Summarize a verification. It is good if there are no findings."""
     lines = [f"{one.kind:<10}  {printable(one.text)}" for one in findings]
-    told = []
+    content_of_logs = []
     for log in logs:
         names = {file.name for file in log.files}
         found = [one for one in findings if one.name in names]
@@ -109,7 +110,7 @@ def summary_of(
         lost = f"; {log.lost:,} records were lost before they could be archived" if log.lost else ""
         amounts = f"{len(log.files):,} files, {log.rows:,} records, {size:,} bytes"
         lines.append(f"{printable(name)}: {amounts}: {verdict}{lost}")
-        told.append({
+        content_of_logs.append({
             "topic": log.topic, "log": f"{log.log:016x}", "generation": log.generation,
             "files": len(log.files), "records": log.rows, "bytes": size, "lost": log.lost,
             "missing_files": _count(found, "missing"), "damaged_files": _count(found, "damaged"),
@@ -117,7 +118,7 @@ def summary_of(
         })  # fmt: skip
     content = {
         "archive": str(root),
-        "logs": told,
+        "logs": content_of_logs,
         "files": sum(len(log.files) for log in logs),
         "records": sum(log.rows for log in logs),
         "missing_files": _count(findings, "missing"),
@@ -131,7 +132,7 @@ def summary_of(
 
 
 def findings_lines(findings: Sequence[FileFinding]) -> list[str]:
-    """What a job says at its end that has met some of these, each named before; nothing for none."""
+    """The last line of a job with findings, which it has listed before; empty without findings."""
     if not findings:
         return []
     rows = sum(one.rows for one in findings)
@@ -146,7 +147,7 @@ def _count(findings: Sequence[FileFinding], kind: str) -> int:
 
 
 def _counts(findings: Sequence[FileFinding]) -> list[str]:
-    """How many of each kind, and how many records that concerns."""
+    """The number of findings of each kind, and of their records."""
     kinds = [
         f"{count:,} {kind}"
         for kind in ("missing", "damaged", "unreadable", "manifest")
@@ -157,7 +158,7 @@ def _counts(findings: Sequence[FileFinding]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run it as a module."""
+    """Run the job as a module."""
     parser = session.arguments(__doc__)
     parser.add_argument("archive", metavar="DIR", help="the archive's folder")
     parser.add_argument("topics", metavar="TOPIC", nargs="*", help="names of topics, or patterns; else all")

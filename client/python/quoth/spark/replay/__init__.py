@@ -1,16 +1,14 @@
-"""Replaying: Parquet files back into topics, in their order, each record once.
+"""Replays Parquet files into topics, in their order, each record once.
 
-    inputs.py    what is replayed into which topic: logs of an archive, or the rows of a table
-    parquet.py   Parquet files opened and read, or told what is wrong with them
-    footers.py   their columns and row groups, as their footers tell them
-    cutting.py   row groups into chunks: a chunk is one transaction, a part of it one task
-    tasks.py     the rows of a part become batches and are staged, in a worker
-    replayer.py  the driver: chunks staged ahead, published in order, at the pace that is asked
-    pace.py      when what is due
+    inputs.py      logs of an archive or rows of a table, each with its target topic
+    parquet.py     opens Parquet files; reads footers, row groups and columns
+    chunking.py    divides row groups into chunks: a chunk is one transaction, a part of it one task
+    tasks.py       converts the rows of a part to batches and stages them, in a worker
+    replayer.py    the driver: stages chunks ahead and publishes them in order
+    rate_limit.py  the time at which a chunk is due
 
-How far a replay is, the target topic says, and nobody else: the version of a chunk's transaction is the
-position of its last record, which is its original pointer in an archive and the number of its row in a table.
-So a run begins by asking for the newest version, and goes on behind it, however its chunks are cut, wherever
-the archive lies by now, and whatever compaction has made of its files. Whatever dies: a chunk is in the topic
-whole, or not at all.
+Only the target topic knows how far a replay is: the version of a chunk's transaction is the position of its
+last record, which is the original pointer in an archive and the number of the row in a table. So a run reads
+the newest version and continues behind it, also with other sizes of chunks, and also if the archive was moved
+or compacted. After any crash the topic has a chunk whole, or not at all.
 """

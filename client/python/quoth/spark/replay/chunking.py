@@ -1,9 +1,9 @@
-"""Row groups cut into chunks of a bounded size. Pure: the same groups and limits make the same chunks.
+"""Divides row groups into chunks of a bounded size. Pure: the same groups and limits make the same chunks.
 
-Every record has a position, which rises: its original pointer, or the number of its row. What is cut is a
-stretch of positions, `after` excluded and `until` included, so that chunks follow each other without a hole,
-whatever lies between two groups. A group is a task's work as a whole, unless it is beyond the limits and its
-positions count its rows.
+Every record has a position, and positions rise: its original pointer, or the number of its row. A chunk is a
+range of positions, `after` excluded and `until` included, so that chunks follow each other without a hole,
+whatever lies between two groups. A group is divided only if it exceeds the limits and its positions are
+numbers of rows.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 PARTS_A_CHUNK = 4
-"""So many tasks stage a chunk, if it is full."""
+"""Tasks that stage a full chunk."""
 
 
 class ChunkLimits(NamedTuple):
-    """What a chunk holds at most, unless a single row group has more that cannot be cut. bytes: before they
-    become batches, as the footers tell them."""
+    """The limits of a chunk; only an indivisible row group may exceed them. bytes: uncompressed, by the
+    footers."""
 
     records: int = 4_000_000
     bytes: int = 256 * 2**20
 
     def of_part(self) -> ChunkLimits:
-        """Those of one task."""
+        """The limits of one task."""
         return ChunkLimits(max(1, self.records // PARTS_A_CHUNK), max(1, self.bytes // PARTS_A_CHUNK))
 
 
@@ -43,10 +43,9 @@ class FileGroup(NamedTuple):
 
 
 class ChunkPart(NamedTuple):
-    """The work of one task: what lies behind `after` and not behind `until` in some neighbouring groups.
+    """The work of one task: the positions (after, until] in some neighbouring groups.
 
-    records, bytes: how much that is at most. time: when it belongs into the topic, in original microseconds;
-    0 if that makes no difference.
+    records, bytes: upper bounds. time: the original time of its tick in microseconds, 0 without a rate limit.
     """
 
     after: int
@@ -58,13 +57,13 @@ class ChunkPart(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What is published at once. Its parts follow each other, all of one time."""
+    """Records that are published at once, in parts that follow each other and have the same time."""
 
     parts: tuple[ChunkPart, ...]
 
     @property
     def after(self) -> int:
-        """It begins behind this position."""
+        """The position behind which it begins."""
         return self.parts[0].after
 
     @property
@@ -79,45 +78,45 @@ class Chunk(NamedTuple):
 
     @property
     def records(self) -> int:
-        """So many at most."""
+        """Upper bound of its records."""
         return sum(part.records for part in self.parts)
 
     @property
     def bytes(self) -> int:
-        """So many at most."""
+        """Upper bound of its bytes."""
         return sum(part.bytes for part in self.parts)
 
     def behind(self, position: int) -> Chunk | None:
-        """What of it lies behind a position."""
+        """Return the rest of the chunk behind a position; None if there is none."""
         left = [_behind(part, position) for part in self.parts if part.until > position]
         return Chunk(tuple(left)) if left else None
 
 
-Moments = Callable[[FileGroup], tuple[Any, Any]]
-"""The positions of a group's records and their times in microseconds, as arrays of int64 of one length: those
-records of the group that are wanted. Times do not fall."""
+Times = Callable[[FileGroup], tuple[Any, Any]]
+"""Returns the positions of a group's selected records and their times in microseconds, which do not fall: two
+arrays of int64 of the same length."""
 
 
 def by_size(groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLimits) -> Iterator[Chunk]:
-    """Cut the stretch from one position to another. groups: in the order of their positions."""
+    """Divide the positions (after, until]. groups: in the order of their positions."""
     return _packed(_pieces(groups, after, until, limits.of_part()), limits)
 
 
 def by_time(
-    groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLimits, tick: int, moments: Moments
+    groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLimits, tick: int, times: Times
 ) -> Iterator[Chunk]:
-    """The same, so that each chunk holds records of one tick: so many microseconds of original time."""
-    return _packed(_ticked(groups, after, until, limits.of_part(), tick, moments), limits)
+    """Divide the positions (after, until] so that each chunk is of one tick: so many microseconds."""
+    return _packed(_ticked(groups, after, until, limits.of_part(), tick, times), limits)
 
 
 def _packed(pieces: Iterable[ChunkPart], limits: ChunkLimits) -> Iterator[Chunk]:
-    """Pieces joined to parts, and these to chunks."""
+    """Join pieces to parts, and parts to chunks."""
     parts = (_joined(run) for run in _runs(pieces, limits.of_part()))
     return (Chunk(tuple(run)) for run in _runs(parts, limits))
 
 
 def _runs(parts: Iterable[ChunkPart], limits: ChunkLimits) -> Iterator[list[ChunkPart]]:
-    """Neighbours of the same time, as many as the limits allow."""
+    """Group neighbours of the same time within the limits."""
     run: list[ChunkPart] = []
     records = size = 0
     for part in parts:
@@ -137,7 +136,7 @@ def _joined(run: list[ChunkPart]) -> ChunkPart:
 
 
 def _pieces(groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLimits) -> Iterator[ChunkPart]:
-    """The groups that hold something of a stretch, one after the other, large ones in several pieces."""
+    """Yield the groups with positions in (after, until], large ones in several pieces."""
     last = after
     for group in groups:
         for end, records, size in _slices(group, limits):
@@ -147,7 +146,7 @@ def _pieces(groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLi
 
 
 def _slices(group: FileGroup, limits: ChunkLimits) -> Iterator[tuple[int, int, int]]:
-    """Where each piece of a group ends, with its records and bytes."""
+    """Yield the end of each piece of a group, with its records and bytes."""
     is_dense = group.high - group.low + 1 == group.rows
     count = _count(group.rows, group.bytes, limits) if is_dense else 1
     done = 0
@@ -159,16 +158,16 @@ def _slices(group: FileGroup, limits: ChunkLimits) -> Iterator[tuple[int, int, i
 
 
 def _ticked(
-    groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLimits, tick: int, moments: Moments
+    groups: Iterable[FileGroup], after: int, until: int, limits: ChunkLimits, tick: int, times: Times
 ) -> Iterator[ChunkPart]:
-    """The records of each group and tick, large ones in several pieces."""
+    """Yield the records of each group and tick, large ones in several pieces."""
     last = after
     for group in groups:
         if group.high <= after or group.low > until:
             continue
-        positions, times = moments(group)
-        chosen = slice(*np.searchsorted(positions, [after, until], "right"))
-        positions, ticks = positions[chosen], times[chosen] // tick
+        positions, found = times(group)
+        selected = slice(*np.searchsorted(positions, [after, until], "right"))
+        positions, ticks = positions[selected], found[selected] // tick
         bounds = [0, *(np.flatnonzero(np.diff(ticks)) + 1).tolist(), len(ticks)]
         width = math.ceil(group.bytes / group.rows)
         for begin, end in pairwise(bounds):
@@ -182,7 +181,7 @@ def _ticked(
 
 
 def _count(records: int, size: int, limits: ChunkLimits) -> int:
-    """Into how many pieces so much is cut."""
+    """The number of pieces for so many records and bytes."""
     wanted = max(math.ceil(records / limits.records), math.ceil(size / limits.bytes), 1)
     return min(wanted, max(1, records))
 

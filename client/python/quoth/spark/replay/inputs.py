@@ -1,12 +1,12 @@
-"""What is replayed into which topic: the logs of an archive, or the rows of a table of Parquet files.
+"""The inputs of a replay: the logs of an archive, or the rows of a table of Parquet files.
 
-Of each it is known under which application its chunks are published, and which version says that everything
-up to a position is: that is how a run goes on behind the last one, see the package.
+Each has an application, under which its chunks are published, and versions that stand for positions: by these
+a run continues behind the last one, see the package.
 
-    an archive's log    its id is the application, so the archive may be copied, moved, compacted and grow.
+    an archive's log    the application is its id, so the archive may be copied, moved, compacted and grow.
                         A version is an original pointer
-    a table             its path is the application. A version is the number of a row, and below it a check of
-                        all the files, so that a table that has become another one is noticed
+    a table             the application is its path. A version is the number of a row, in its lowest bits a
+                        checksum of the list of files, by which a changed table is noticed
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ POINTER_HEADER = "quoth-pointer"
 """The header that holds a record's original pointer, in decimal digits."""
 _CHECK_BITS = 20
 _OTHERS = ("_delta_log", "_spark_metadata", "metadata/*.metadata.json")
-"""Where other formats say which files count: whoever does not look there reads too many."""
+"""The metadata of other formats, which lists their valid files. Without it a reader would read too many."""
 
 
 class ReplayRequest(NamedTuple):
-    """What is asked for. topics: of an archive, names and patterns. to: a topic's name, or OLD=NEW.
+    """The selection and the target of a replay.
 
-    since, until: pointers, the one included and the other not. value and so on: the columns of a table; None
-    for the usual name where it is there, "" for none. name: of the application, instead of one that is made
-    of what is replayed.
+    topics: of an archive, names and patterns. to: a topic's name, or OLD=NEW. since, until: pointers, the one
+    included and the other not. value and so on: the columns of a table; None for the default name if it
+    exists, "" for none. name: of the application, instead of one that is derived from the input.
     """
 
     topics: tuple[str, ...] = ()
@@ -75,18 +75,18 @@ class ReplayRequest(NamedTuple):
     name: str | None = None
 
     def application(self, *identity: object) -> str:
-        """The name under which the chunks of something are published."""
+        """The name under which the chunks of an input are published."""
         digest = xxh3_64_hexdigest(repr(identity).encode())
         return check_application(f"{self.name or 'replay'}-{digest}")
 
 
 @dataclass(frozen=True)
 class ReplayStream:
-    """Records of one origin on their way into one topic.
+    """Records of one origin for one topic.
 
-    origin: a topic's name, or a path. log: the id of the log that was archived, 0 for a table. groups: in the
-    order of their positions. after, until: the stretch of positions that is wanted. check: what a version has
-    beside a position, in so many bits.
+    origin: a topic's name, or a path. log: the id of the archived log, 0 for a table. groups: in the order of
+    their positions. after, until: the selected positions. check: a checksum in the lowest bits of versions;
+    bits: their number.
     """
 
     origin: str
@@ -105,9 +105,9 @@ class ReplayStream:
         return position << self.bits | self.check
 
     def position(self, newest: int) -> int:
-        """Up to where everything is replayed, by the newest version that is published; 0 for nothing.
+        """The position of the newest published version; 0 if none is published.
 
-        Raises `Conflict` ``sequence_reused`` if that was another table.
+        Raises `Conflict` ``sequence_reused`` if the table has changed since.
         """
         if newest < 0:
             return 0
@@ -122,53 +122,53 @@ class ReplayStream:
         return newest >> self.bits
 
     def place(self, position: int) -> str:
-        """A position as a person reads it: its time, or the number of the row."""
+        """Format a position for the user: its time, or the number of the row."""
         return pointers.to_text(position) if self.log else f"row {position:,}"
 
     def chunks(self, limits: ChunkLimits, tick: int | None = None) -> Iterator[Chunk]:
-        """What is wanted, cut. tick: so that each chunk is of one time, of so many microseconds."""
+        """Divide the selected records into chunks. tick: microseconds; then each chunk is of one tick."""
         if tick is None:
             return by_size(self.groups, self.after, self.until, limits)
-        return by_time(self.groups, self.after, self.until, limits, tick, _Moments(self.columns))
+        return by_time(self.groups, self.after, self.until, limits, tick, _Times(self.columns))
 
 
 class ReplayInput(Protocol):
-    """Something that can be replayed."""
+    """An input of a replay."""
 
     def streams(self) -> list[ReplayStream]:
-        """What of it is replayed, as it is now; those into one topic follow each other."""
+        """Read its present streams; those into one topic follow each other."""
 
 
 class ArchiveInput:
     """Logs of an archive, each in the order of its pointers, the generations of a topic one by one.
 
-    Raises `RequestError` for a wish that does not go with an archive.
+    Raises `RequestError` for a request that is not for an archive.
     """
 
-    def __init__(self, root: Path, wish: ReplayRequest) -> None:
+    def __init__(self, root: Path, request: ReplayRequest) -> None:
         self._root = root
-        self._wish = wish
+        self._request = request
         for name in ("value", "key", "headers", "time", "pointer"):
-            if getattr(wish, name) is not None:
+            if getattr(request, name) is not None:
                 raise error(
                     "bad_request",
                     f"{root} is an archive: its columns are known, and --{name}-column is for other tables",
                 )
-        self._selection = Selection(wish.topics or "*")
+        self._selection = Selection(request.topics or "*")
 
     def streams(self) -> list[ReplayStream]:
         """See `ReplayInput.streams`.
 
-        Raises `Damaged` or FileNotFoundError for files that are not what the manifest says, and as `logs_of`.
+        Raises `Damaged` or FileNotFoundError for files that differ from the manifest, and as `logs_of`.
         """
         logs = logs_of(read_manifest(self._root), self._selection)
         targets = self._targets(list(dict.fromkeys(log.topic for log in logs)))
         return [self._stream(log, targets[log.topic]) for log in logs]
 
     def _targets(self, topics: list[str]) -> dict[str, str]:
-        """Where the records of each topic go."""
+        """The target of each topic."""
         targets = {topic: topic for topic in topics}
-        for text in self._wish.to:
+        for text in self._request.to:
             old, new = _renaming(text, topics)
             targets[old] = check_topic(new)
         twice = [topic for topic in topics if list(targets.values()).count(targets[topic]) > 1]
@@ -181,10 +181,10 @@ class ArchiveInput:
         return targets
 
     def _stream(self, log: ArchivedLog, target: str) -> ReplayStream:
-        wish = self._wish
-        since = None if wish.name else wish.since
-        after = max(0, (wish.since or 0) - 1)
-        until = log.until if wish.until is None else min(log.until, max(0, wish.until - 1))
+        request = self._request
+        since = None if request.name else request.since
+        after = max(0, (request.since or 0) - 1)
+        until = log.until if request.until is None else min(log.until, max(0, request.until - 1))
         files = [file for file in log.files if file.last > after and file.first <= until]
         lineage = Lineage(log.topic, log.log, log.generation)
         with ThreadPoolExecutor(READERS) as pool:
@@ -195,41 +195,41 @@ class ArchiveInput:
         for one, following in pairwise(groups):
             if following.low <= one.high:
                 raise damaged(following.path, ValueError("its pointers do not lie behind those before"))
-        application = wish.application("archive", f"{log.log:016x}", since)
+        application = request.application("archive", f"{log.log:016x}", since)
         return ReplayStream(log.topic, log.log, target, application, _ARCHIVED, groups, after, until)
 
 
 class TableInput:
     """The rows of a Parquet file, or of a folder of them: file by file in the order of their names.
 
-    Raises `RequestError` for a wish that does not go with a table, FileNotFoundError.
+    Raises `RequestError` for a request that is not for a table, FileNotFoundError.
     """
 
-    def __init__(self, root: Path, wish: ReplayRequest) -> None:
+    def __init__(self, root: Path, request: ReplayRequest) -> None:
         self._root = root
-        self._wish = wish
+        self._request = request
         root.stat()
-        if wish.topics:
+        if request.topics:
             raise error("bad_request", f"{root} is no archive, so --topic chooses nothing", "leave it out")
-        if len(wish.to) != 1:
+        if len(request.to) != 1:
             raise error("bad_request", f"into which topic do the rows of {root} go?", "name one: --to TOPIC")
-        check_topic(wish.to[0])
-        if (wish.since, wish.until) != (None, None) and not wish.time:
+        check_topic(request.to[0])
+        if (request.since, request.until) != (None, None) and not request.time:
             raise error("bad_request", f"{root}: which column has the time?", "--time-column NAME")
 
     def streams(self) -> list[ReplayStream]:
         """See `ReplayInput.streams`. Raises `Damaged` or `RequestError`, which name the file."""
-        wish, paths = self._wish, files_of(self._root)
+        request, paths = self._request, files_of(self._root)
         columns = self._columns(paths[0])
         footers = read_footers(paths, columns, columns.time)
         kept = (columns.value, columns.key, columns.headers, columns.pointer)
-        identity = ("table", str(self._root), kept, wish.since, wish.until)
+        identity = ("table", str(self._root), kept, request.since, request.until)
         return [
             ReplayStream(
                 origin=str(self._root),
                 log=0,
-                target=wish.to[0],
-                application=wish.application(*identity),
+                target=request.to[0],
+                application=request.application(*identity),
                 columns=columns,
                 groups=tuple(_by_row(footers, columns)),
                 after=0,
@@ -240,32 +240,32 @@ class TableInput:
         ]
 
     def _columns(self, path: Path) -> RecordColumns:
-        """Which columns are meant: those that are named, or the usual ones if the first file has them."""
-        wish, there = self._wish, schema_of(path).names
+        """The columns that the request names, or the default ones if the first file has them."""
+        request, there = self._request, schema_of(path).names
 
         def named(name: str | None, usual: str) -> str | None:
             return (usual if usual in there else None) if name is None else name or None
 
         return RecordColumns(
-            wish.value or "value",
-            named(wish.key, "key"),
-            named(wish.headers, "headers"),
-            wish.pointer or None,
+            request.value or "value",
+            named(request.key, "key"),
+            named(request.headers, "headers"),
+            request.pointer or None,
             None,
-            wish.time or None,
-            wish.since,
-            wish.until,
+            request.time or None,
+            request.since,
+            request.until,
         )
 
 
-def input_of(path: str | Path, wish: ReplayRequest) -> ReplayInput:
-    """What lies there: an archive if it has a manifest, else a table. Raises as these do."""
+def input_of(path: str | Path, request: ReplayRequest) -> ReplayInput:
+    """Open an archive if the path has a manifest, else a table. Raises as these do."""
     root = local_path(path)
-    return ArchiveInput(root, wish) if (root / manifests.NAME).exists() else TableInput(root, wish)
+    return ArchiveInput(root, request) if (root / manifests.NAME).exists() else TableInput(root, request)
 
 
 def files_of(root: Path) -> list[Path]:
-    """The Parquet files of a table, in the order of their names; those that begin with _ or . do not count.
+    """The Parquet files of a table, in the order of their names, but for names that begin with _ or a dot.
 
     Raises ``bad_request`` for a folder without any, or of another format.
     """
@@ -290,8 +290,8 @@ def files_of(root: Path) -> list[Path]:
 _ARCHIVED = RecordColumns("value", "key", "headers", pointer="offset", axis="offset", time="offset")
 
 
-class _Moments:
-    """The times of a row group's records that are wanted; raises ``bad_request`` if they fall."""
+class _Times:
+    """Reads the times of a row group's selected records; raises ``bad_request`` if times fall."""
 
     def __init__(self, columns: RecordColumns) -> None:
         assert columns.time is not None
@@ -322,7 +322,7 @@ class _Moments:
 
 
 def _renaming(text: str, topics: list[str]) -> tuple[str, str]:
-    """What ``OLD=NEW`` says, or just ``NEW`` where there is one topic."""
+    """Parse ``OLD=NEW``, or ``NEW`` if there is one topic."""
     for topic in sorted(topics, key=len, reverse=True):  # a name may have = in it
         if text.startswith(f"{topic}="):
             return topic, text[len(topic) + 1 :]
@@ -343,7 +343,7 @@ def _by_pointer(footer: FileFooter) -> Iterator[FileGroup]:
 
 
 def _by_row(footers: Iterable[FileFooter], columns: RecordColumns) -> Iterator[FileGroup]:
-    """The groups that may hold something of the time that is wanted. Rows are counted from 1 on."""
+    """The groups that may have records of the selected time. Rows are numbered from 1 on."""
     groups = [(footer.path, one) for footer in footers for one in footer.groups]
     ends = list(accumulate(one.rows for _, one in groups))
     for (path, one), end in zip(groups, ends, strict=True):

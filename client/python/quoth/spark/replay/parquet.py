@@ -16,17 +16,17 @@ from quothwire.errors import QuothError, error
 
 _HINT = "nothing of its chunk was published; put a copy of the file back and run it again"
 READERS = 8
-"""Footers that are read at the same time: a shared file system takes its time for each."""
+"""Threads that read footers, because a shared file system is slow."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class RecordColumns(NamedTuple):
-    """Which columns of the files become a record; None for what it does not have.
+    """The columns of the files that become a record, None if absent.
 
-    pointer: goes into a header. axis: holds the position of each record, pointers that rise; None if the
-    numbers of the rows are the positions. time: by which rows are chosen, from since on and before until, in
-    microseconds, and paced.
+    pointer: goes into a header. axis: has the position of each record, a rising pointer; None if positions
+    are numbers of rows. time: selects rows, from since on and before until, in microseconds, and is the time
+    of the rate limit.
     """
 
     value: str
@@ -40,7 +40,7 @@ class RecordColumns(NamedTuple):
 
     @property
     def read(self) -> list[str]:
-        """The columns that a task has to read."""
+        """The columns that a task reads."""
         time = self.time if self.since is not None or self.until is not None else None
         names = (self.value, self.key, self.headers, self.pointer, time)
         return list(dict.fromkeys(name for name in names if name is not None))
@@ -52,8 +52,8 @@ class RecordColumns(NamedTuple):
 
 
 class RowGroup(NamedTuple):
-    """A row group. bytes: of the columns that are read, before they were compressed. lowest, highest: what
-    the statistics of a column say of its values, None if they say nothing."""
+    """A row group. bytes: of the columns to read, uncompressed. lowest, highest: statistics of a column, or
+    None."""
 
     number: int
     rows: int
@@ -63,7 +63,7 @@ class RowGroup(NamedTuple):
 
 
 class FileFooter(NamedTuple):
-    """A file as its footer tells it. size: bytes of the file."""
+    """The footer of a file. size: bytes of the file."""
 
     path: str
     size: int
@@ -72,9 +72,9 @@ class FileFooter(NamedTuple):
 
 
 def read_footers(paths: Iterable[Path], columns: RecordColumns, ranked: str | None) -> list[FileFooter]:
-    """The footers of some files, in their order. ranked: the column whose statistics are told.
+    """Read the footers of some files, in their order. ranked: the column whose statistics are wanted.
 
-    Raises FileNotFoundError, `Damaged` for what is no Parquet file, or `RequestError` ``bad_request`` for a
+    Raises FileNotFoundError, `Damaged` for an invalid Parquet file, or `RequestError` ``bad_request`` for a
     file without the columns or with other types; each names the file.
     """
     with ThreadPoolExecutor(READERS) as pool:
@@ -88,10 +88,8 @@ def schema_of(path: Path) -> pa.Schema:
 
 
 def micros(column: pa.Array | pa.ChunkedArray, name: str, path: str) -> np.ndarray[Any, Any]:
-    """A column of times, or of whole numbers that are microseconds since 1970, as int64.
-
-    Raises ``bad_request`` where one is null.
-    """
+    """Convert a column of times, or of microseconds since 1970, to int64. Raises ``bad_request`` for a
+    null."""
     if column.null_count:
         raise error(
             "bad_request",
@@ -104,7 +102,7 @@ def micros(column: pa.Array | pa.ChunkedArray, name: str, path: str) -> np.ndarr
 
 
 def as_micros(value: Any) -> int | None:
-    """The same for a value from the statistics; None if nothing can be made of it."""
+    """Convert a time from the statistics to microseconds; None for another type."""
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return (aware - _EPOCH) // _MICROSECOND
@@ -132,7 +130,7 @@ def check_columns(schema: pa.Schema, columns: RecordColumns, path: str) -> None:
 
 
 def opened(path: str) -> pq.ParquetFile:
-    """Open a file; its pages are checked if they have checksums. Raises FileNotFoundError or `Damaged`."""
+    """Open a file, with verification of page checksums. Raises FileNotFoundError or `Damaged`."""
     try:
         return pq.ParquetFile(path, page_checksum_verification=True)
     except FileNotFoundError:
@@ -142,10 +140,10 @@ def opened(path: str) -> pq.ParquetFile:
 
 
 def read_column(file: pq.ParquetFile, path: str, number: int, rows: int, name: str) -> pa.ChunkedArray:
-    """A column of a row group that has so many rows.
+    """Read a column of a row group that has so many rows.
 
-    Raises `Damaged`, also where fewer rows are found: the head of a page has no checksum, and pyarrow leaves
-    out a page whose head names a kind that it does not know.
+    Raises `Damaged`, also for fewer rows: the head of a page has no checksum, and pyarrow skips a page whose
+    head has an unknown type.
     """
     try:
         column = file.read_row_group(number, [name]).column(0)
@@ -157,12 +155,12 @@ def read_column(file: pq.ParquetFile, path: str, number: int, rows: int, name: s
 
 
 def too_few(number: int, found: int, rows: int) -> ValueError:
-    """What is wrong with a row group of which fewer rows are found than its footer says."""
+    """The error for a row group with fewer rows than its footer says."""
     return ValueError(f"row group {number} ends after {found} of {rows} rows")
 
 
 def damaged(path: str, problem: Exception) -> QuothError:
-    """The error of a file that cannot be read."""
+    """The error for a file that cannot be read."""
     return error("damaged", f"{path}: {problem}", _HINT)
 
 
@@ -170,7 +168,7 @@ def damaged(path: str, problem: Exception) -> QuothError:
 
 
 class _Kind(NamedTuple):
-    """Types that a column may have."""
+    """The types that a column may have."""
 
     takes: Callable[[pa.DataType], bool]
     wanted: str
@@ -180,15 +178,7 @@ class _Kind(NamedTuple):
 def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
-    return any(
-        test(kind)
-        for test in (
-            pa.types.is_string,
-            pa.types.is_binary,
-            pa.types.is_large_string,
-            pa.types.is_large_binary,
-        )
-    )
+    return kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
 def _is_headers(kind: pa.DataType) -> bool:
@@ -242,6 +232,6 @@ def _groups(told: pq.FileMetaData, names: list[str], ranked: str | None) -> Iter
 
 
 def _extremes(group: pq.RowGroupMetaData, rank: int | None) -> tuple[Any, Any]:
-    """What the statistics of a column say."""
+    """The lowest and the highest value by the statistics of a column."""
     found = None if rank is None else group.column(rank).statistics
     return (found.min, found.max) if found is not None and found.has_min_max else (None, None)

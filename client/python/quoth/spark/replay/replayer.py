@@ -1,11 +1,11 @@
-"""The driver of a replay: chunks are staged ahead by the workers, and published in their order.
+"""The driver of a replay: workers stage chunks ahead, and it publishes them in their order.
 
-    cut --> staged ahead, several at a time --> due? --> published, if it is still the next one
+    divide --> stage ahead, several at a time --> wait until due --> publish, if it is still the next one
 
-A chunk is published only if the one before it is the newest in the topic. If it is not, another run is at
-work, or a publication was under way when this one began: then it goes on behind that. It does the same when
-what it has staged is gone, or a compaction has replaced the files that it was reading. So runs at the same
-time store nothing twice, however each of them cuts.
+A chunk is published only if the one before it is the newest version in the topic. Otherwise another run is at
+work, or its last publication was in progress when this one began: then this run continues behind that
+version. It does the same if staged parts are gone, or if a compaction has replaced the files that it reads.
+So runs at the same time store no record twice, whatever the sizes of their chunks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -33,21 +33,24 @@ from quothwire.errors import Conflict, Disconnected, NotFound, QuothError
 from quothwire.protocol.transaction import NEVER, VERSION_MAX
 
 TRIES_MAX = 3
-"""How often a run begins again although nothing was published meanwhile, by it or by another one."""
+"""Attempts of a run without any progress of the topic, by this run or by another one."""
 PROGRESS_S = 10.0
-"""How often it is told how far a replay is."""
+"""Seconds between two reports of progress."""
 CHUNKS_AHEAD_MAX = 32
-"""Half of what a topic may hold of staged bytes, by default."""
-_PASSED = frozenset(("already_published", "forgotten_sequence", "newest_differs", "not_staged"))
+"""Half of the bytes that may be staged in a topic, by default."""
+_SUPERSEDED = frozenset(("already_published", "forgotten_sequence", "newest_differs", "not_staged"))
 
 Tell = Callable[[str], None]
 
 
 @dataclass
 class StreamTally:
-    """What was done with the records of one stream. began: the position behind which this run began, 0 if
-    nothing was replayed before. duplicates: records that were stored already when they were published.
-    undecoded: records that were stored without their headers, because their topic could not decode these."""
+    """The counts of one stream.
+
+    began: the position behind which this run began, 0 for the first run. duplicates: records that were stored
+    already when they were published. undecoded: records that were stored without their headers, because their
+    topic could not decode these.
+    """
 
     stream: ReplayStream
     began: int = 0
@@ -60,18 +63,18 @@ class StreamTally:
 
 @dataclass
 class ReplayTally:
-    """What was done. behind: the most seconds that it was late."""
+    """The counts of a replay. behind: the largest delay in seconds."""
 
     streams: dict[str, StreamTally] = field(default_factory=dict)
     behind: float = 0.0
 
     @property
     def chunks(self) -> int:
-        """Chunks that were published."""
+        """The number of published chunks."""
         return sum(one.chunks for one in self.streams.values())
 
     def of(self, stream: ReplayStream, began: int) -> StreamTally:
-        """That of a stream; began counts if it is a new one."""
+        """The counts of a stream; began is used for a new one."""
         return self.streams.setdefault(stream.application, StreamTally(stream, began))
 
 
@@ -84,15 +87,15 @@ class StagedChunk(NamedTuple):
 
     @property
     def version(self) -> int:
-        """That of its transaction."""
+        """The version of its transaction."""
         return self.stream.version(self.chunk.until)
 
 
 class Replayer:
     """Replays an input into topics of a broker. Belongs to one thread.
 
-    broker: tasks have its url and its timeout, too. tell: gets what a person should know, line by line.
-    speed: see `RateLimit`; None for as fast as it goes.
+    broker: tasks use its url and its timeout, too. tell: called with each line for the user. speed: see
+    `RateLimit`; None for no limit.
     """
 
     def __init__(
@@ -111,21 +114,21 @@ class Replayer:
         self._workers = workers
         self._tell = tell
         self._limits = limits
-        self._pace = None if speed is None else RateLimit(speed, tell)
+        self._rate_limit = None if speed is None else RateLimit(speed, tell)
         self._newest: dict[str, int] = {}
-        self._next_word = time.monotonic() + PROGRESS_S
+        self._next_report = time.monotonic() + PROGRESS_S
 
     def run(self, streams: list[ReplayStream] | None = None) -> None:
-        """Replay what is not in the topics yet. streams: the input's, if they are known already.
+        """Replay the records that are not in the topics yet. streams: those of the input, if they are known.
 
         Raises as the input's `streams`, `Disconnected`, `BrokerFailure`, `Unavailable`, and as `tasks.stage`.
-        What was published before stays, and the next run goes on behind it.
+        Published chunks stay, and the next run continues behind them.
         """
         tries, before = 0, None
         while True:
             try:
                 return self._pass(streams or self._source.streams())
-            except (_Passed, FileNotFoundError) as problem:
+            except (_Superseded, FileNotFoundError) as problem:
                 streams, seen = None, dict(self._newest)
                 tries = tries + 1 if seen == before else 1
                 before = seen
@@ -134,7 +137,7 @@ class Replayer:
                 self._tell(f"{problem}; it goes on behind what is there")
 
     def _pass(self, streams: list[ReplayStream]) -> None:
-        """One time through all that is left."""
+        """Stage and publish all chunks that are left."""
         with _Ahead(self._broker, self._workers) as ahead:
             for stream, chunk in self._left(streams):
                 ahead.put(stream, chunk, partial(self._stage, stream, chunk))
@@ -145,13 +148,13 @@ class Replayer:
 
     def _left(self, streams: list[ReplayStream]) -> Iterator[tuple[ReplayStream, Chunk]]:
         """The chunks that are not published, in the order in which they are due."""
-        lines = [self._in_order(list(same)) for _, same in groupby(streams, lambda one: one.origin)]
-        if self._pace is None:
-            return (item for line in lines for item in line)
-        return heapq.merge(*lines, key=lambda item: item[1].time)
+        origins = [self._in_order(list(same)) for _, same in groupby(streams, lambda one: one.origin)]
+        if self._rate_limit is None:
+            return chain.from_iterable(origins)
+        return heapq.merge(*origins, key=lambda item: item[1].time)
 
     def _in_order(self, streams: list[ReplayStream]) -> Iterator[tuple[ReplayStream, Chunk]]:
-        tick = None if self._pace is None else self._pace.tick
+        tick = None if self._rate_limit is None else self._rate_limit.tick
         for stream in streams:
             newest = newest_version(self._broker, stream)
             began = stream.position(newest)
@@ -186,36 +189,36 @@ class Replayer:
                 ack = transaction_of(self._broker, ready).publish(parts, newest=newest)
                 self._newest[stream.application] = ready.version
         except Conflict as problem:
-            if problem.code not in _PASSED:
+            if problem.code not in _SUPERSEDED:
                 raise
-            raise _Passed(f"{stream.target!r}: {problem.text}") from problem
+            raise _Superseded(f"{stream.target!r}: {problem.text}") from problem
         ahead.ready.popleft()
         if parts:
-            told = self.tally.of(stream, 0)
-            told.chunks += 1
-            told.records += ack.count
-            told.bytes += sum(one.bytes for one in staged)
-            told.undecoded += sum(one.undecoded for one in staged)
-            told.duplicates += ack.count if ack.duplicate else 0
-            self._tell_progress(told, chunk)
+            tally = self.tally.of(stream, 0)
+            tally.chunks += 1
+            tally.records += ack.count
+            tally.bytes += sum(one.bytes for one in staged)
+            tally.undecoded += sum(one.undecoded for one in staged)
+            tally.duplicates += ack.count if ack.duplicate else 0
+            self._report_progress(tally, chunk)
 
     def _wait_for(self, chunk: Chunk) -> None:
-        """Return when a chunk is due; the clock of a pace starts with the first that could be published."""
-        if self._pace is not None:
-            self._pace.await_(chunk.time)
-            self.tally.behind = self._pace.behind
+        """Return when a chunk is due; the clock starts with the first chunk that is ready."""
+        if self._rate_limit is not None:
+            self._rate_limit.await_(chunk.time)
+            self.tally.behind = self._rate_limit.behind
 
-    def _tell_progress(self, told: StreamTally, chunk: Chunk) -> None:
-        """Say now and then how far it is."""
-        if time.monotonic() >= self._next_word:
-            self._next_word = time.monotonic() + PROGRESS_S
-            stream = told.stream
-            self._tell(f"{stream.target}: {told.records:,} records, up to {stream.place(chunk.until)}")
+    def _report_progress(self, tally: StreamTally, chunk: Chunk) -> None:
+        """Report progress once in `PROGRESS_S`."""
+        if time.monotonic() >= self._next_report:
+            self._next_report = time.monotonic() + PROGRESS_S
+            stream = tally.stream
+            self._tell(f"{stream.target}: {tally.records:,} records, up to {stream.place(chunk.until)}")
 
 
 def newest_version(broker: Client, stream: ReplayStream) -> int:
-    """The newest version that is published of a stream, -1 if there is none."""
-    asked = broker.transaction(stream.target, stream.application, VERSION_MAX)  # of others it may not tell
+    """The newest published version of a stream, -1 if there is none."""
+    asked = broker.transaction(stream.target, stream.application, VERSION_MAX)  # lower ones may be forgotten
     try:
         return asked.status().newest_version
     except NotFound:
@@ -223,20 +226,19 @@ def newest_version(broker: Client, stream: ReplayStream) -> int:
 
 
 def transaction_of(broker: Client, ready: StagedChunk) -> Transaction:
-    """The transaction that a chunk is."""
+    """The transaction of a chunk."""
     stream = ready.stream
     return broker.transaction(stream.target, stream.application, ready.version)
 
 
-class _Passed(Exception):
-    """What was staged is of no use any more: the topic has gone on, or it is gone."""
+class _Superseded(Exception):
+    """Raised if staged parts are of no use: another run has published them, or they are gone."""
 
 
 class _Ahead:
-    """The chunks that are being staged, in their order. Left with an error, what they have staged is removed,
-    unless it is only staged again, or nobody is there to do it.
+    """The chunks that are being staged, in their order. After an error it aborts them.
 
-    ready: to be taken from its left end, once published.
+    ready: published chunks are taken from its left end.
     """
 
     def __init__(self, broker: Client, workers: Workers) -> None:
@@ -252,17 +254,17 @@ class _Ahead:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
-        if isinstance(value, _Passed | Disconnected):  # staged by another run, too; or gone
+        if isinstance(value, _Superseded | Disconnected):  # another run needs the parts, or no broker answers
             return
-        with suppress(QuothError):  # what stays is removed by the broker after a day
+        with suppress(QuothError):  # the broker removes staged parts after a day
             for one in self.ready:
                 transaction_of(self._broker, one).abort()
 
     @property
     def is_full(self) -> bool:
-        """Is as much staged ahead as may be?"""
+        """True if no more chunks may be staged ahead."""
         return len(self.ready) >= self._room
 
     def put(self, stream: ReplayStream, chunk: Chunk, work: Callable[[], list[StagedChunkPart]]) -> None:
-        """Let a chunk be staged behind the others."""
+        """Stage a chunk behind the others."""
         self.ready.append(StagedChunk(stream, chunk, self._pool.submit(work)))

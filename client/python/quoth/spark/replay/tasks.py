@@ -1,6 +1,6 @@
-"""The work of a task: the rows of a part become batches, and are staged as one part of a transaction.
+"""The work of a task: converts rows to batches and stages them as one part of a transaction.
 
-Nothing takes a step in Python for each row.
+There is no step in Python for each row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quothwire.errors import QuothError, error
 
 _READ_ROWS = 65_536
 _READ_BYTES = 8 * 2**20
-"""What a task decodes at once, whichever of both is less."""
+"""Limits of the rows that a task decodes at once."""
 
 
 Count = Callable[[int], None]
@@ -36,7 +36,7 @@ def _ignore(_: int) -> None:
 
 
 class Destination(NamedTuple):
-    """Where a chunk goes, and which columns become records. timeout: see `quoth.spark.connections`."""
+    """The target of a chunk, and the columns that become records. timeout: see `quoth.spark.connections`."""
 
     url: str
     timeout: float
@@ -47,8 +47,8 @@ class Destination(NamedTuple):
 
 
 class StagedChunkPart(NamedTuple):
-    """What a task has staged. bytes: of keys, values and headers. undecoded: records without their headers,
-    because their topic could not decode these."""
+    """A staged part. bytes: of keys, values and headers. undecoded: records without their headers, because
+    their topic could not decode these."""
 
     part: StagedPart
     bytes: int
@@ -62,19 +62,19 @@ def stage(destination: Destination, numbered: tuple[int, ChunkPart]) -> StagedCh
     """
     number, part = numbered
     url, timeout, topic, application, version, columns = destination
-    gathering, size = BatchBuilder(ColumnNames(columns.value, None, None, None)), 0
+    builder, size = BatchBuilder(ColumnNames(columns.value, None, None, None)), 0
     undecoded: list[int] = []
     transaction = client(url, timeout).transaction(topic, application, version)
     with transaction.part(number, timeout=timeout) as writer:
         for rows in rows_of(part, columns, undecoded.append):
             size += sum(_bytes(column) for column in rows if column is not None)
-            _append(writer, gathering.take(rows), part)
-        _append(writer, gathering.rest(), part)
+            _append(writer, builder.take(rows), part)
+        _append(writer, builder.rest(), part)
         return StagedChunkPart(writer.finish(), size, sum(undecoded))
 
 
 def rows_of(part: ChunkPart, columns: RecordColumns, count: Count = _ignore) -> Iterator[RowColumns]:
-    """The records of a part. count: as for `with_pointer`. Raises as `stage`."""
+    """Read the records of a part. count: as for `with_pointer`. Raises as `stage`."""
     for group in part.groups:
         with opened(group.path) as file:
             try:
@@ -89,13 +89,11 @@ def rows_of(part: ChunkPart, columns: RecordColumns, count: Count = _ignore) -> 
 
 
 def with_pointer(headers: Any | None, pointers: pa.Array, count: Count = _ignore) -> pa.Array:
-    """Encoded headers that hold the original pointers besides.
+    """Encode headers, and the original pointers as one more header.
 
-    headers: an array of lists of key and value, as Kafka has them; None if there are none. What a topic could
-    not decode, a single header with a null key, no topic takes: it is left out. pointers: int64. count: gets
-    the number of records whose headers were left out.
-    A pointer header of an earlier replay is replaced: that pointer is in what this one was replayed from.
-    Raises as `encode_header_column`.
+    headers: an array of lists of key and value, as in Kafka; None if there are none. Undecoded headers, a
+    single one with a null key, are left out. pointers: int64. count: gets the number of records whose headers
+    were left out. A pointer header of an earlier replay is replaced. Raises as `encode_header_column`.
     """
     if headers is None:
         others = pa.nulls(len(pointers), TYPES["headers"])
@@ -117,14 +115,14 @@ def _append(writer: PartWriter, batches: Iterable[BatchColumns], part: ChunkPart
 
 
 def _bytes(column: Any) -> int:
-    """Of all cells of a column."""
+    """The bytes of all values of a column."""
     return int(pc.sum(pc.binary_length(column)).as_py() or 0)
 
 
 def _read(
     file: pq.ParquetFile, group: FileGroup, part: ChunkPart, columns: RecordColumns
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a group that lie in the stretch of the part."""
+    """Read the rows of a group that belong to the part."""
     begin, end = _rows_between(file, group, part, columns)
     width = max(1, group.bytes // group.rows)
     step = max(1, min(_READ_ROWS, _READ_BYTES // width))
@@ -144,7 +142,7 @@ def _read(
 def _rows_between(
     file: pq.ParquetFile, group: FileGroup, part: ChunkPart, columns: RecordColumns
 ) -> tuple[int, int]:
-    """Which rows of a group those are."""
+    """The rows of a group that belong to the part, as a begin and an end."""
     if file.metadata.num_row_groups <= group.number or (
         file.metadata.row_group(group.number).num_rows != group.rows
     ):
@@ -159,7 +157,7 @@ def _rows_between(
 
 
 def _within(records: pa.RecordBatch, columns: RecordColumns, path: str) -> pa.RecordBatch:
-    """Those of the time that is wanted."""
+    """Select the records of the requested time."""
     if columns.time is None or (columns.since, columns.until) == (None, None):
         return records
     times = micros(records.column(columns.time), columns.time, path)
@@ -184,7 +182,7 @@ def _rows(records: pa.RecordBatch, columns: RecordColumns, count: Count) -> RowC
 
 
 def _in_files(problem: QuothError, paths: list[str]) -> QuothError:
-    """The same, naming the files that it may be in."""
+    """Add the files to an error that does not name one."""
     if any(path in problem.text for path in paths):
         return problem
     where = paths[0] if paths[0] == paths[-1] else f"{paths[0]} to {paths[-1]}"
