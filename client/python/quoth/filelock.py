@@ -1,8 +1,8 @@
-"""A lock beside a file that one program at a time goes on with.
+"""A lock file beside a file that one program at a time may use.
 
-It is flock(2), so a killed one leaves nothing to clean up. The lock file stays, with the owner's process id
-for whoever is refused. Only a regular file is taken for it: a symbolic link could name any file, which would
-be written over. A forked child does not keep the lock alive: it closes its copy of the descriptor.
+The lock is flock(2), so a killed program leaves nothing to clean up. The lock file stays, with the process id
+of its owner for the error of the next program. It has to be a regular file: a symbolic link could name any
+file, which would be overwritten. A forked child does not keep the lock: it closes its copy of the descriptor.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class FileLock:
         beside = path.with_name(path.name + SUFFIX)
         self._take(beside, path)
         os.ftruncate(self._fd, 0)
-        with suppress(OSError):  # the next opener names it in its refusal; a full disk has no room for it
+        with suppress(OSError):  # only for the error of the next program; a full disk may have no room for it
             os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
         _held.add(self)
 
     def _take(self, beside: Path, path: Path) -> None:
-        """Lock the file of that name; another one if it is deleted meanwhile."""
+        """Lock the file of that name; try again if it is deleted meanwhile."""
         self._fd = open_regular(beside, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,12 +58,12 @@ class FileLock:
 
     @property
     def is_held(self) -> bool:
-        """Has it not been released, nor stayed with a parent process?"""
+        """True if this process holds it."""
         return self._fd >= 0
 
     @contextmanager
     def opening(self) -> Iterator[None]:
-        """Read inside what it guards: it is released if that fails."""
+        """Release the lock if the block, which reads the guarded file, fails."""
         try:
             yield
         except BaseException:
@@ -71,7 +71,7 @@ class FileLock:
             raise
 
     def release(self) -> None:
-        """Give the file free. Does nothing the second time."""
+        """Release the lock. Does nothing the second time."""
         fd, self._fd = getattr(self, "_fd", -1), -1
         if fd >= 0:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""Which topics are meant: names, and patterns as a shell has them."""
+"""A selection of topics by names, and by patterns as in a shell."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 
 def is_pattern(text: str) -> bool:
-    """Does this mean whatever topics match it? A name that holds such a character is written ``[*]``."""
+    """Return True for a pattern. A name with a special character is written in brackets: ``[*]``."""
     return _SPECIAL.search(text) is not None
 
 
 class Selection:
-    """Names, which may be those of topics to come, and patterns: ``*``, ``?``, ``[abc]``, ``[!abc]``.
+    """Names, also of topics that do not exist yet, and patterns: ``*``, ``?``, ``[abc]``, ``[!abc]``.
 
     Raises `RequestError` ``bad_topic``, or ``bad_request`` if nothing is selected.
     """
@@ -38,13 +38,13 @@ class Selection:
 
     @property
     def has_patterns(self) -> bool:
-        """May topics that are made later belong to it?"""
+        """True if topics that are created later may belong to it."""
         return bool(self._patterns)
 
     def means(self, name: str) -> bool:
-        """Is this topic meant, by its name or by a pattern?"""
+        """Return True for a topic that is selected by its name or by a pattern."""
         return name in self.names or self.matches(name)
 
     def matches(self, name: str) -> bool:
-        """Is this topic meant by a pattern?"""
+        """Return True for a topic that is selected by a pattern."""
         return any(pattern.match(name) for pattern in self._patterns)

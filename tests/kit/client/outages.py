@@ -32,8 +32,9 @@ from kit.deadlines import eventually, pause
 from kit.machine.commands import Command, Running
 from kit.machine.networks import Network
 from quoth import Client, Message, QuothError
-from quoth.forward.forwarder import Forwarder, ForwarderSource
-from quoth.forward.stored import StoredSource
+from quoth.forward.forwarder import Forwarder
+from quoth.forward.progress import ForwarderSource
+from quoth.forward.topic_source import StoredSource
 from quothcli.commands.records.forward import LogSource
 from quothlog import Log
 
@@ -230,7 +231,7 @@ def _forward(client: Client, source: ForwarderSource, served: Served, name: str)
         forwarded=forwarded, waits=lambda *_: None, lost=lambda *_: None, began_anew=lambda *_: None
     )
     with suppress(_Over):
-        Forwarder(source, client, name, standing=None, save=lambda _: None, events=events).run()
+        Forwarder(source, client, name, progress=None, save=lambda _: None, events=events).run()
 
 
 class _Over(Exception):

@@ -1,13 +1,13 @@
-"""Records of several topics in the order of their time: the merge alone, without sockets and clocks.
+"""The merge of several topics in the order of time. Uses no socket and no clock.
 
-Each topic's records come in order, so the oldest of all at hand may be handed out as soon as every topic that
-has none at hand is known to have nothing older to come. Whoever reads the topics tells that with `settle`.
+Each topic's records come in order, so the oldest of all at hand may be handed out as soon as no topic without
+any at hand can bring an older one. The caller says so with `settle`.
 
-    topic a   1 . . 4 5          at hand          what is handed out: 1 3 4, then nothing, since c
-    topic b   . . 3 . . 8        at hand          might still bring something between 4 and 5
+    topic a   1 . . 4 5          at hand          handed out: 1 3 4, then nothing, since c
+    topic b   . . 3 . . 8        at hand          may still bring something between 4 and 5
     topic c   settled up to 4
 
-Equal pointers go by the topics' names, so the order is the same whenever the same topics are merged.
+Equal pointers are ordered by the topics' names, so the same topics always give the same order.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from quothwire.pointer import POINTER_MAX
 _pointer = attrgetter("pointer")
 
 Run = list[Message] | Gap
-"""Records that follow one another, or a gap where it belongs: before what comes after it."""
+"""Records that follow one another, or a gap, which comes before the records behind it."""
 
 
 class TopicMerge:
-    """What is at hand of several topics. Owned by one thread.
+    """The records at hand of several topics. Owned by one thread.
 
-    ordered: else records are handed out as they come, of those at hand the oldest first. late: records that
-    were handed out after a younger one, because something had been settled that was not so.
+    ordered: in the order of time; else records are handed out as they come, the oldest at hand first. late:
+    the number of records that were handed out after a younger one, because their topic had been settled too
+    far.
     """
 
     def __init__(self, *, ordered: bool) -> None:
@@ -41,42 +42,42 @@ class TopicMerge:
         self._sources: dict[str, _Source] = {}
 
     def add(self, topic: str) -> None:
-        """From now on this topic takes part; nothing is known of what it may bring."""
+        """Add a topic, which may bring any record."""
         source = self._sources.setdefault(topic, _Source(topic))
         source.ended = False
         source.settled = max(source.settled, 0 if self._ordered else POINTER_MAX)
 
     def push(self, topic: str, found: Batch | Gap) -> None:
-        """What comes next of a topic is at hand."""
+        """Add the next batch or gap of a topic."""
         self._sources[topic].waiting.append(found)
 
     def settle(self, topic: str, pointer: int) -> None:
-        """Nothing of a topic comes any more at or below a pointer, but for what is at hand."""
+        """Note that nothing more of a topic comes at or below a pointer, beside what is at hand."""
         source = self._sources[topic]
         source.settled = max(source.settled, pointer)
 
     def end(self, topic: str) -> None:
-        """Nothing of a topic comes any more. What is at hand is still handed out."""
+        """Note that nothing more of a topic comes. What is at hand is still handed out."""
         self._sources[topic].ended = True
 
     def needs(self, topic: str) -> bool:
-        """Is nothing of a topic at hand?"""
+        """Return True if nothing of a topic is at hand."""
         return not self._sources[topic].is_at_hand
 
     def take(self) -> list[Run]:
-        """What may be handed out by now, in order."""
+        """Return what may be handed out by now, in order."""
         runs: list[Run] = []
         heads: list[tuple[int, str, _Source]] = []
         bound = POINTER_MAX
         for source in self._sources.values():
-            bound = min(bound, self._look(source, heads, runs))
+            bound = min(bound, self._open_next(source, heads, runs))
         while heads and heads[0][0] <= bound:
             _, name, source = heappop(heads)
             until = bound
             if heads:
                 until = min(until, heads[0][0] - (heads[0][1] < name))
             self._hand_out(source.upto(until), runs)
-            bound = min(bound, self._look(source, heads, runs))
+            bound = min(bound, self._open_next(source, heads, runs))
         for name in [name for name, source in self._sources.items() if source.is_over]:
             del self._sources[name]
         return runs
@@ -88,16 +89,16 @@ class TopicMerge:
 
     @property
     def watermark(self) -> int:
-        """Up to this pointer everything has been handed out."""
+        """The pointer up to which everything was handed out."""
         return min((source.bound for source in self._sources.values()), default=0)
 
     def behind(self, pointer: int) -> list[str]:
-        """The topics that might still bring something at or below a pointer."""
+        """Return the topics that may still bring something at or below a pointer."""
         return [name for name, source in self._sources.items() if source.bound < pointer and self.needs(name)]
 
-    def _look(self, source: _Source, heads: list[tuple[int, str, _Source]], runs: list[Run]) -> int:
-        """Put what a topic has next among the heads; returns the bound that it sets if it has nothing."""
-        while source.look():
+    def _open_next(self, source: _Source, heads: list[tuple[int, str, _Source]], runs: list[Run]) -> int:
+        """Add a topic's next record to the heads; returns the pointer up to which it allows records."""
+        while source.open_next():
             runs.append(source.gap())
         if source.has_head:
             heappush(heads, (source.head, source.topic, source))
@@ -115,7 +116,7 @@ class TopicMerge:
 
 
 class _Source:
-    """What is at hand of one topic: messages that are made already, from a row on, and what follows them."""
+    """The records at hand of one topic: messages from a row on, and the batches and gaps behind them."""
 
     __slots__ = ("ended", "messages", "row", "settled", "topic", "waiting")
 
@@ -129,17 +130,17 @@ class _Source:
 
     @property
     def has_head(self) -> bool:
-        """Is there a message that has been made?"""
+        """True if the next record is a message already."""
         return self.row < len(self.messages)
 
     @property
     def is_at_hand(self) -> bool:
-        """Is there a record, or anything that has not been looked at?"""
+        """True if there is a record, a batch or a gap."""
         return self.has_head or bool(self.waiting)
 
     @property
     def is_over(self) -> bool:
-        """Will there never be anything more?"""
+        """True if there will never be anything more."""
         return self.ended and not self.is_at_hand
 
     @property
@@ -149,13 +150,13 @@ class _Source:
 
     @property
     def bound(self) -> int:
-        """Everything up to this pointer has been handed out."""
+        """The pointer up to which everything was handed out."""
         if self.has_head:
             return self.head - 1
         return POINTER_MAX if self.ended else self.settled
 
-    def look(self) -> bool:
-        """Make the next messages if those at hand are used up; True if a gap comes before any message."""
+    def open_next(self) -> bool:
+        """Make the messages of the next batch if there are none; True if a gap comes before any message."""
         while self.waiting and not self.has_head:
             found = self.waiting[0]
             if isinstance(found, Gap):
@@ -165,13 +166,13 @@ class _Source:
         return False
 
     def gap(self) -> Gap:
-        """The gap that comes next."""
+        """Remove and return the gap that comes next."""
         gap = self.waiting.popleft()
         assert isinstance(gap, Gap)
         return gap
 
     def upto(self, pointer: int) -> list[Message]:
-        """The next records, up to this pointer."""
+        """Remove and return the next records, up to a pointer."""
         row, self.row = self.row, bisect_right(self.messages, pointer, lo=self.row, key=_pointer)
         run = self.messages[row : self.row]
         self.settled = max(self.settled, run[-1].pointer)

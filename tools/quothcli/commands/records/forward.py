@@ -21,7 +21,7 @@ from quothwire.errors import QuothError, error
 from quothwire.text.paths import given_path
 
 if TYPE_CHECKING:
-    from quoth.forward.forwarder import ForwarderSource, ForwardingProgress, LostRecords
+    from quoth.forward.progress import ForwarderSource, ForwardingProgress, LostRecords
     from quothwire.batch import Stored
 
 
@@ -121,9 +121,9 @@ def forward(
         client = stack.enter_context(Client(url, None, asked.timeout or DEFAULT_TIMEOUT_S))
         watch = _Watch(stack.enter_context(progress(f"forwarding to {printable(name)}")), name)
         forwarder = Forwarder(
-            origins, client, name, standing=keeper.standing, save=keeper.save, events=watch, rate=rate or 0
+            origins, client, name, progress=keeper.progress, save=keeper.save, events=watch, rate=rate or 0
         )
-        keeper.save(forwarder.standing)  # whether to trim may have changed, and others are not to trim it
+        keeper.save(forwarder.progress)  # whether to trim may have changed, and others are not to trim it
         try:
             forwarder.run(until_end=once)
         except BaseException as problem:
@@ -171,7 +171,7 @@ class _Keeper:
     def __init__(self, path: Path, source: str, url: str, topic: str, trimmed: LogSource | None) -> None:
         from quothlog.reading import forwarding_progress
 
-        self.standing: ForwardingProgress | None = None
+        self.progress: ForwardingProgress | None = None
         self._path = path
         self._about = {"from": source, "url": url, "topic": topic, "trim": trimmed is not None}
         self._trimmed = trimmed
@@ -180,13 +180,13 @@ class _Keeper:
         if found is not None:
             if (found.get("url"), found.get("topic")) != (url, topic):
                 raise error("bad_request", f"{path} belongs to {found.get('topic')} at {found.get('url')}")
-            self.standing = _standing(path, found)
+            self.progress = _progress(path, found)
 
-    def save(self, standing: ForwardingProgress) -> None:
+    def save(self, progress: ForwardingProgress) -> None:
         """Write it, and free what it releases."""
         from quothlog.reading import forwarding_progress
 
-        forwarding_progress.write_mark(self._path, {**self._about, **standing._asdict()})
+        forwarding_progress.write_mark(self._path, {**self._about, **progress._asdict()})
         if self._trimmed is not None:
             forwarding_progress.trim_unowned(self._trimmed.directory)
 
@@ -196,8 +196,8 @@ class _Keeper:
             self._path.unlink(missing_ok=True)
 
 
-def _standing(path: Path, found: dict[str, Any]) -> ForwardingProgress:
-    from quoth.forward.forwarder import ForwardingProgress
+def _progress(path: Path, found: dict[str, Any]) -> ForwardingProgress:
+    from quoth.forward.progress import ForwardingProgress
 
     values = {name: found.get(name) for name in ForwardingProgress._fields}
     if not all(isinstance(value, int) for value in values.values()):
@@ -255,7 +255,7 @@ def _source(
 ) -> tuple[ForwarderSource, str, Path]:
     """Where the records come from, the topic that gets them, and where it is kept how far it is."""
     from quoth.client import Client
-    from quoth.forward.stored import StoredSource
+    from quoth.forward.topic_source import StoredSource
     from quothlog.datadir.discovery import data_directory
     from quothlog.recovery.snapshot import floors_in
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from quoth.connection.closing import Closeable
+from quoth.core.closeable import Closeable
 from quoth.core.deadline import as_seconds
 from quoth.filelock import FileLock
 from quoth.spark.archive import manifest as manifests

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from quoth.client import Client
-from quoth.connection.closing import Closeable
+from quoth.core.closeable import Closeable
 from quoth.filelock import FileLock
 from quoth.message import Gap
 from quoth.spark.atomic_files import Draft, make_directory

@@ -1,4 +1,4 @@
-"""The stored batches of a topic, as they are: for whoever carries them on."""
+"""The stored batches of a topic, as a source of a forwarding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quothwire.errors import error
 
 
 class StoredSource:
-    """A cursor on a topic. What does not check is left out: the ordinals of the others tell."""
+    """A cursor in a topic. Damaged batches are left out: the ordinals of the others show the gap."""
 
     def __init__(self, client: Client, topic: str, after: int = 0) -> None:
         self.topic = topic
@@ -19,16 +19,19 @@ class StoredSource:
 
     @property
     def log_id(self) -> int:
-        """The id of the topic's log, 0 until something was taken."""
+        """The id of the topic's log, 0 until a batch was taken."""
         return self._reader.log_id
 
     def seek(self, after: int) -> None:
-        """Go on behind a pointer."""
+        """Continue behind a pointer."""
         self._reader.resume(after, self.log_id, -1)
 
     def take(self, wait: float) -> list[Stored]:
-        """The next batches, the first of which may begin before the cursor; none if there are none within so
-        many seconds. Raises `NotFound`, also if the topic was deleted and made anew, or `Disconnected`."""
+        """Return the next batches, none if there are none within so many seconds.
+
+        The first one may begin before the cursor. Raises `NotFound`, also if the topic was deleted and
+        created again, or `Disconnected`.
+        """
         reader, client = self._reader, self._client
         before = reader.after, self.log_id, -1
         while True:
@@ -37,7 +40,7 @@ class StoredSource:
                 reader.resume(*before)
                 raise error("unknown_topic", f"topic {self.topic!r} was deleted, and made anew")
             taken = [Stored(one.header, one.data) for one in found]
-            if taken or not reader.looking:
+            if taken or not reader.has_more:
                 return taken
 
 
