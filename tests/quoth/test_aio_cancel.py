@@ -210,11 +210,11 @@ async def test_iterators_that_are_left_early_leave_nothing_behind(
             async for _message in tailing(client, topic, after=0):
                 break
         await soon(lambda: _asks_nothing(client), "nothing is asked for any more")
-        assert len(client._courier._lines) <= 2
+        assert len(client._io_thread._links) <= 2
 
 
 async def _asks_nothing(client: Client) -> bool:
-    return not any(line.asked for line in client._courier._lines)
+    return not any(line.asked for line in client._io_thread._links)
 
 
 # -- several topics -----------------------------------------------------------------------------------------

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import random
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,15 +16,13 @@ import quoth
 import quoth.aio
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import refused
-from kit.broker.proxies import Meddler, Wire
+from kit.broker.proxies import Meddler
 from kit.client.loops import HANGS_S, carriers, in_loop, no_carriers, run
-from kit.deadlines import DEADLINE_S, eventually, soon
-from kit.machine.processes import descriptors, needs_proc, threads
+from kit.deadlines import DEADLINE_S, soon
 from quoth import Ack, BrokerFailure, Disconnected, Gap, RequestError
 from quoth.aio import Client, Reading, Tail, io_thread, sequence_pool
 from quoth.aio.io_thread import ASKED_MAX
 from quoth.connection.connection import Link
-from quothd import Broker
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Call
 from quothwire.protocol.messages import Operation
@@ -124,14 +119,14 @@ async def test_no_connection_carries_more_requests_than_a_broker_keeps_replies_f
         waiting = asyncio.gather(*(take(one, 1) for one in tails))
         await client.publish(topic, b"x")
         assert await waiting == [[b"x"]] * len(tails)
-        assert 4 <= len(client._courier._lines) <= 5
+        assert 4 <= len(client._io_thread._links) <= 5
 
 
 @in_loop
 async def test_beyond_the_most_connections_requests_share_them(
     broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(io_thread, "LINES_MAX", 2)
+    monkeypatch.setattr(io_thread, "LINKS_MAX", 2)
     monkeypatch.setattr(io_thread, "ASKED_MAX", 4)
     async with quoth.aio.connect(broker.url) as client:
         await client.create_topic(topic)
@@ -140,7 +135,7 @@ async def test_beyond_the_most_connections_requests_share_them(
         await asyncio.gather(*(client.publish(topic, b"%d" % number) for number in range(20)))
         everything = await values(client, topic)
         assert await waiting == [everything] * len(tails)
-        assert len(client._courier._lines) == 2
+        assert len(client._io_thread._links) == 2
 
 
 @pytest.mark.parametrize("kinds", [["quoth.aio"] * 3, ["quoth", "quoth.aio"]], ids=" and ".join)
@@ -222,19 +217,6 @@ def test_restarts_lose_nothing_and_repeat_nothing_for_whoever_is_there(
     run(main())
 
 
-@in_loop
-async def test_a_wire_that_is_cut_disturbs_only_what_is_on_it(wire: Wire, topic: str) -> None:
-    async with quoth.aio.connect(wire.url) as client:
-        tail = await client.tail(topic)
-        for number in range(3):
-            wire.turn_deaf()
-            publishing = asyncio.ensure_future(client.publish(topic, b"%d" % number))
-            await asyncio.sleep(0)
-            wire.cut()
-            assert (await publishing).count == 1
-            assert await take(tail, 1) == [b"%d" % number]
-
-
 @pytest.mark.parametrize("given_up", ["cancelled", "timed out"])
 def test_what_was_given_up_while_the_broker_was_away_is_not_sent_later(
     start_broker: StartBroker, given_up: str
@@ -260,35 +242,13 @@ def test_what_was_given_up_while_the_broker_was_away_is_not_sent_later(
             assert (await kept).count == 1
             assert await waiting == [b"a"]
             assert await client.topics() == ["kept"]
-            assert len(client._courier._lines) == 1
+            assert len(client._io_thread._links) == 1
 
     run(main())
 
 
 async def _is_lost(client: Client) -> bool:
-    return client._courier._lines[0].link.connected is False
-
-
-@in_loop
-async def test_broker_of_this_process_that_stops_closes_its_clients(tmp_path: Path) -> None:
-    broker = Broker(tmp_path / "data").start()
-    async with quoth.aio.connect(broker) as client:
-        await client.publish("t", b"one")
-        producer = client.producer("t")
-        tail = await client.tail("t")
-        waiting = asyncio.ensure_future(take(tail, 1))
-        status = client.status
-        await soon(lambda: _waits(status, 1), "it waits at the broker")
-        await asyncio.to_thread(broker.stop)
-        with refused("closed"):
-            await waiting
-        with refused("closed"):
-            await client.publish("t", b"two")
-        with refused("closed"):
-            client.producer("t")
-        with refused("closed"):
-            await producer.flush(DEADLINE_S)
-        await producer.close()
+    return client._io_thread._links[0].link.connected is False
 
 
 async def _waits(status: Callable[[], Awaitable[quoth.Status]], number: int) -> bool:
@@ -309,26 +269,6 @@ async def test_connecting_is_awaited_or_entered(broker: BrokerProcess) -> None:
         await entered.ping()
 
 
-@pytest.mark.parametrize("url", ["", "localhost:5555", "tcp://127.0.0.1", "nonsense://x"])
-def test_bad_url_is_refused_at_once_and_says_how_one_looks(url: str) -> None:
-    async def main() -> None:
-        with pytest.raises(RequestError) as caught:
-            await quoth.aio.connect(url, timeout=0.3)
-        assert caught.value.code == "bad_request"
-        assert repr(url) in caught.value.text
-
-    run(main())
-
-
-@in_loop
-async def test_nobody_there_is_said_within_the_timeout_and_leaves_nothing(start_broker: StartBroker) -> None:
-    broker = start_broker()
-    broker.kill()
-    with refused("disconnected"):
-        await quoth.aio.connect(broker.url, timeout=0.2)
-    assert carriers() == []
-
-
 @in_loop
 async def test_connecting_that_is_cancelled_leaves_nothing(start_broker: StartBroker) -> None:
     broker = start_broker()
@@ -337,73 +277,7 @@ async def test_connecting_that_is_cancelled_leaves_nothing(start_broker: StartBr
         await asyncio.wait_for(quoth.aio.connect(broker.url), 0.1)
 
 
-@in_loop
-async def test_address_inside_a_process_is_refused_with_the_way_to_it(tmp_path: Path) -> None:
-    with Broker(tmp_path) as broker, pytest.raises(RequestError, match="connect to the Broker"):
-        await quoth.aio.connect(broker.url)
-
-
 # -- ending -------------------------------------------------------------------------------------------------
-
-CALLS: dict[str, Callable[[Client], Any]] = {
-    "publish": lambda client: client.publish("t", b"x"),
-    "read": lambda client: client.read("t"),
-    "get": lambda client: client.get("t", 1),
-    "transaction": lambda client: client.transaction("t", "app", 0).status(),
-    "topics": lambda client: client.topics(),
-    "topic": lambda client: client.topic("t"),
-    "create_topic": lambda client: client.create_topic("t"),
-    "update_topic": lambda client: client.update_topic("t"),
-    "delete_topic": lambda client: client.delete_topic("t"),
-    "trim": lambda client: client.trim("t", 1),
-    "roll": lambda client: client.roll("t"),
-    "hello": lambda client: client.hello(),
-    "status": lambda client: client.status(),
-    "ping": lambda client: client.ping(),
-    "producer": lambda client: client.producer("t"),
-    "batches": lambda client: client.batches("t"),
-    "stored": lambda client: client.stored("t"),
-    "advance": lambda client: client.advance("t"),
-    "split": lambda client: client.split("t", 0, 1, 1),
-    "count": lambda client: client.count("t"),
-    "tail": lambda client: client.tail("t", after=0),
-    "tail from now on": lambda client: client.tail("t"),
-    "read_many": lambda client: client.read_many("t"),
-    "tail_many": lambda client: client.tail_many("*"),
-}
-
-
-def test_the_table_of_calls_is_complete() -> None:
-    public = {name for name in vars(Client) if not name.startswith("_")}
-    assert {name.split()[0] for name in CALLS} == public - {"close"}
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_closed_client_refuses_everything(broker: BrokerProcess, call: str) -> None:
-    async def main() -> None:
-        async with quoth.aio.connect(broker.url) as client:
-            pass
-        with refused("closed"):
-            await CALLS[call](client)
-        await client.close()
-
-    run(main())
-
-
-@in_loop
-async def test_closing_ends_what_is_waited_for(quiet_broker: BrokerProcess, topic: str) -> None:
-    async with quoth.aio.connect(quiet_broker.url) as client:
-        await client.create_topic(topic)
-        waiting = [
-            asyncio.ensure_future(client.read(topic, timeout=60.0)),
-            asyncio.ensure_future(anext(client.tail(topic))),
-            asyncio.ensure_future(anext(client.tail(f"{topic} that is not there"))),
-        ]
-        await soon(lambda: _waits(client.status, len(waiting)), "they wait")
-        await client.close()
-        for problem in await asyncio.gather(*waiting, return_exceptions=True):
-            assert isinstance(problem, Disconnected)
-            assert problem.code == "closed"
 
 
 @in_loop
@@ -420,45 +294,6 @@ async def test_defect_in_the_thread_is_told_to_everyone_and_nobody_waits_for_eve
                     await call
                 assert "ZeroDivisionError" in caught.value.text
                 assert "report" in caught.value.hint
-
-
-@in_loop
-async def test_closing_at_any_moment_ends_calls_with_one_error(
-    broker: BrokerProcess, rng: random.Random
-) -> None:
-    for _ in range(10):
-        client = await quoth.aio.connect(broker.url)
-
-        async def call(client: Client = client) -> None:
-            while True:
-                await client.ping()
-
-        calling = [asyncio.ensure_future(call()) for _ in range(10)]
-        await asyncio.sleep(rng.uniform(0, 0.01))  # any moment
-        await client.close()
-        problems = await asyncio.gather(*calling, return_exceptions=True)
-        assert all(isinstance(one, Disconnected) and one.code == "closed" for one in problems), problems
-
-
-@needs_proc
-def test_closing_leaves_no_descriptors_and_no_threads_behind(broker: BrokerProcess, topic: str) -> None:
-    async def use() -> None:
-        async with quoth.aio.connect(broker.url) as client:
-            await client.publish(topic, b"x")
-            await anext(client.tail(topic, after=0))
-            await anext(client.tail_many(topic, after=0))
-            async with client.producer(topic) as producer:
-                await producer.send(b"y")
-
-    def left() -> tuple[int, int]:
-        gc.collect()
-        return descriptors(os.getpid()), threads(os.getpid())
-
-    run(use())
-    before = left()
-    for _ in range(10):
-        run(use())
-    eventually(lambda: left() <= before, "everything is given back")
 
 
 ABANDONING = """
@@ -553,7 +388,7 @@ async def main():
         pid = os.fork()
         if not pid:
             try:
-                client._courier.check()
+                client._io_thread.check()
             except quoth.Disconnected as problem:
                 os._exit(0 if problem.code == "closed" else 1)
             os._exit(2)

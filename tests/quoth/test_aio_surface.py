@@ -50,7 +50,7 @@ def offered(kind: Any) -> dict[str, Callable[..., Any]]:
 
 def told(kind: Any) -> set[str]:
     """The public properties of a class."""
-    return {name for name, member in vars(kind).items() if isinstance(member, property)}
+    return {name for name, member in getmembers(kind) if isinstance(member, property)}
 
 
 def taken(function: Callable[..., Any]) -> list[tuple[str, Any, Any, Any]]:

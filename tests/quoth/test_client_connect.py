@@ -196,7 +196,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
 
 
 def test_the_table_of_calls_is_complete() -> None:
-    public = {name for name in vars(Client) if not name.startswith("_")}
+    public = {name for name in dir(Client) if not name.startswith("_")}
     assert {name.split()[0] for name in CALLS} == public - {"close"}
 
 
@@ -504,7 +504,7 @@ def test_call_to_a_broker_that_is_gone_ends_at_its_timeout(
     client.timeout = 0.3
     broker.kill()
     link = client._pool._idle[-1]._link
-    eventually(lambda: not (link.look() or link.connected), "the loss is noticed")
+    eventually(lambda: not (link.read_events() or link.connected), "the loss is noticed")
     began = time.monotonic()
     with refused("disconnected"):
         client.read("t")

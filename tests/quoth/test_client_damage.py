@@ -61,24 +61,9 @@ def all_zero(one: Stored) -> None:
     zero(one.path, one.start, one.end)
 
 
-def in_block(one: Stored) -> None:
-    flip(one.path, 9)
-
-
-def in_footer(one: Stored) -> None:
-    flip(one.path, one.path.stat().st_size - 9)
-
-
-def in_index(one: Stored) -> None:
-    index = one.path.with_suffix(".idx")
-    if index.exists():
-        flip(index, 20)
-
-
 Harm = Callable[[Stored], None]
 HARMS: list[Harm] = [in_pointer, in_value, all_zero]
 MORE_HARMS: list[Harm] = [in_magic, in_length, in_offsets]
-HARMLESS: list[Harm] = [in_block, in_footer, in_index]
 
 
 class Case(NamedTuple):
@@ -99,27 +84,6 @@ class Case(NamedTuple):
     def lost(self) -> set[int]:
         lost = set() if self.spared else set(self.numbers)
         return lost | ({self.also[1]} if self.also is not None else set())
-
-
-CASES = [
-    # the first of all, within, at the end and at the beginning of a sealed segment, and in the active one
-    *(Case(harm, (number,)) for harm in HARMS for number in (0, 2, 3, 4, 8, 9)),
-    *(Case(harm, (LAST,)) for harm in HARMS),
-    *(Case(harm, (number,)) for harm in MORE_HARMS for number in (4, 9)),
-    *(Case(harm, numbers) for harm in HARMS for numbers in ((5, 6), (3, 4), (1, 6, 10))),
-    *(Case(harm, numbers) for harm in HARMS for numbers in ((0, 1, 2, 3), (4, 5, 6, 7))),
-    *(Case(in_value, (number,), also=(in_magic, number + 1)) for number in (5, 3)),
-    *(Case(in_magic, (number,), also=(in_value, number + 1)) for number in (5, 3)),
-    *(Case(harm, (number,), spared=True) for harm in HARMLESS for number in (0, 4)),
-    Case(in_block, (8,), spared=True),
-    *(Case(in_block, (number,), spared=True, also=(harm, number)) for harm in HARMS for number in (4, 8)),
-]
-
-
-def name_of(case: Case) -> str:
-    """The name of its test."""
-    also = f" and {case.also[0].__name__} {case.also[1]}" if case.also else ""
-    return f"{case.harm.__name__} {' '.join(map(str, case.numbers))}{also}"
 
 
 class Left(NamedTuple):
@@ -201,13 +165,6 @@ def check(
     else:
         certain = [message for number, message in missed if number not in hidden]
         assert len(certain) <= sum(counts) <= len(missed)
-
-
-@pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_whole_records_are_read_and_lost_ones_told(left: Left, tmp_path: Path, case: Case) -> None:
-    with serve(left, tmp_path / "data", case.do) as client:
-        for way in WAYS:
-            check(way(client, "t", END, 0), left.published, case.lost, way)
 
 
 @pytest.mark.parametrize("harm", [in_value, in_magic], ids=lambda harm: harm.__name__)

@@ -19,7 +19,7 @@ def begun(deadline: float = NOW + 600, wait: float = 0.0) -> RequestState:
     """One whose first copy was sent at `NOW`."""
     exchange = RequestState(Ping(), deadline=deadline, wait=wait)
     exchange.begin(1, NOW)
-    exchange.unheard += 1
+    exchange.unanswered += 1
     return exchange
 
 
@@ -42,7 +42,7 @@ def test_it_says_what_it_is_in_an_error() -> None:
 def test_an_answer_settles_it() -> None:
     exchange = begun()
     assert exchange.is_settled_by(Answer(1, Pong(5), b""), NOW + 1)
-    assert exchange.unheard == 0
+    assert exchange.unanswered == 0
 
 
 @pytest.mark.parametrize("code", sorted(set(CODES) - RETRIED))
@@ -61,7 +61,7 @@ def test_a_refusal_that_passes_lets_it_rest_and_then_be_sent_again(code: str) ->
         assert not exchange.is_to_be_sent(early, found=True, connected=True)
         assert exchange.is_to_be_sent(now, found=False, connected=False)
         assert not exchange.is_to_be_sent(now, found=False, connected=True)
-        exchange.unheard += 1
+        exchange.unanswered += 1
         pause = min(2 * pause, BACKOFF_MAX_S)
 
 
@@ -79,7 +79,7 @@ def test_a_refusal_settles_it_when_there_is_no_time_to_rest() -> None:
 @pytest.mark.parametrize("code", sorted(RETRIED))
 def test_a_refusal_does_not_settle_it_while_nothing_was_heard_of_an_earlier_copy(code: str) -> None:
     exchange = begun(deadline=NOW + BACKOFF_S / 2)
-    exchange.unheard += 1
+    exchange.unanswered += 1
     assert not exchange.is_settled_by(refusal(code), NOW)
     assert exchange.due == exchange.deadline
     assert exchange.is_settled_by(refusal(code), NOW)
@@ -87,7 +87,7 @@ def test_a_refusal_does_not_settle_it_while_nothing_was_heard_of_an_earlier_copy
 
 def test_an_answer_to_an_earlier_copy_settles_it_while_it_rests() -> None:
     exchange = begun()
-    exchange.unheard += 1
+    exchange.unanswered += 1
     assert not exchange.is_settled_by(refusal("busy"), NOW)
     assert exchange.is_settled_by(Answer(1, Pong(5), b""), NOW)
 
@@ -139,6 +139,6 @@ def test_begun_anew_it_has_been_heard_of_in_nothing() -> None:
     first = exchange.frames
     assert not exchange.is_settled_by(refusal("busy"), NOW)
     exchange.begin(2, NOW + 1)
-    assert (exchange.correlation, exchange.unheard) == (2, 0)
+    assert (exchange.correlation, exchange.unanswered) == (2, 0)
     assert exchange.frames != first
     assert exchange.due == NOW + 1 + RESEND_S

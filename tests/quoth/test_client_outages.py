@@ -23,13 +23,14 @@ from kit.scale import long_form, times
 from quoth import Ack
 from quoth.connection.connection import HEARTBEAT_MS, UNACKNOWLEDGED_S, Channel, Link
 from quoth.connection.tcp_watch import INFO, unacknowledged
-from quoth.core.adaptive_timeout import PATIENCE_MAX_S, PATIENCE_S, AdaptiveTimeout
+from quoth.core.adaptive_timeout import TIMEOUT_MAX_S, TIMEOUT_S, AdaptiveTimeout
 from quoth.core.inflight import Inflight
-from quoth.core.multi_reader import ROUND_REST_MAX_S, MultiReader, ReadPlan
+from quoth.core.multi_reader import MultiReader, ReadPlan
 from quoth.core.outgoing import Failure, ProducerBatch
 from quoth.core.request_state import BACKOFF_MAX_S, RESEND_S, RequestState
-from quoth.forward import forwarder
+from quoth.core.rounds import ROUND_REST_MAX_S
 from quoth.forward.forwarder import Forwarder
+from quoth.forward.window import ForwardedBatch
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Ping, Pong, Publish, Topics
@@ -197,28 +198,31 @@ def test_batches_that_were_refused_all_the_time_are_sent_again_soon(seconds: flo
 def test_an_acknowledgement_that_took_long_makes_patient_within_limits(seconds: float) -> None:
     learnt = AdaptiveTimeout()
     learnt.acknowledged(100 * seconds)
-    assert PATIENCE_S <= learnt.seconds <= PATIENCE_MAX_S
+    assert TIMEOUT_S <= learnt.seconds <= TIMEOUT_MAX_S
     learnt.acknowledged(0.01)
-    assert learnt.seconds == PATIENCE_S
+    assert learnt.seconds == TIMEOUT_S
 
 
-class Remembering(AdaptiveTimeout):
-    """Remembers what it was taught."""
+class RecordingTimeout(AdaptiveTimeout):
+    """Keeps the durations that it was given."""
 
-    taught: list[float]
+    def __init__(self) -> None:
+        super().__init__()
+        self.durations: list[float] = []
 
     def acknowledged(self, seconds: float) -> None:
         """See `AdaptiveTimeout`."""
-        self.taught.append(seconds)
+        self.durations.append(seconds)
         super().acknowledged(seconds)
 
 
-def test_a_forwarder_learns_nothing_from_a_batch_that_was_sent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Remembering, "taught", [], raising=False)
-    monkeypatch.setattr(forwarder, "Patience", Remembering)
+def test_a_forwarder_learns_nothing_from_a_batch_that_was_sent_twice() -> None:
     nothing: Any = None
-    carrying = Forwarder(nothing, nothing, "copy", standing=None, save=nothing, events=nothing)
+    timeout = RecordingTimeout()
+    forwarder = Forwarder(
+        nothing, nothing, "copy", progress=None, save=nothing, events=nothing, timeout=timeout
+    )
     for copies in (1, 2):
-        parcel = forwarder._ForwardedBatch(header=nothing, payload=b"", begins=False, copies=copies)
-        carrying._settle(parcel, Ack(1, 1, 1, "synced", duplicate=False))
-    assert len(Remembering.taught) == 1
+        sent = ForwardedBatch(header=nothing, payload=b"", begins=False, copies=copies)
+        forwarder._settle(sent, Ack(1, 1, 1, "synced", duplicate=False))
+    assert len(timeout.durations) == 1

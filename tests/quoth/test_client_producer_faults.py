@@ -54,7 +54,7 @@ def send_all(producer: Producer, sent: list[bytes]) -> None:
 
 def lose_patience(producer: Producer) -> None:
     """Let it wait no longer for anything that it was given."""
-    producer._delivery._timeout = 0.0
+    producer._send_loop._timeout = 0.0
 
 
 def publishes(call: Call) -> bool:
@@ -203,7 +203,7 @@ def test_disk_that_stays_full_is_a_certain_failure(
     producer = connect(broker).producer("t", batch=1)
 
     def is_refused(self: SendLoop[ProducerBatch], *_: object) -> bool:
-        in_flight = self._pipeline._in_flight
+        in_flight = self._inflight._in_flight
         return bool(in_flight) and all(one.refusal for one in in_flight)
 
     monkeypatch.setattr(SendLoop, "_is_expired", is_refused)
@@ -273,7 +273,7 @@ def test_broker_that_stays_away_leaves_what_was_sent_unknown_and_refuses_the_res
         producer.flush()
         broker.freeze()
         send_all(producer, sent)
-        eventually(lambda: len(producer._pipeline) == IN_FLIGHT_MAX, "the window is full")
+        eventually(lambda: len(producer._inflight) == IN_FLIGHT_MAX, "the window is full")
         broker.kill()
         eventually(lambda: producer._link.connected is False, "the loss is noticed")
         lose_patience(producer)
@@ -322,7 +322,7 @@ def test_copies_do_not_pile_up_while_nobody_is_there(
         producer.flush()
         broker.freeze()
         send_all(producer, numbered(range(10)))
-        eventually(lambda: len(producer._pipeline) == 10, "all are on their way")
+        eventually(lambda: len(producer._inflight) == 10, "all are on their way")
         broker.kill()
         eventually(lambda: producer._link.connected is False, "the loss is noticed")
         with monkeypatch.context() as patched:

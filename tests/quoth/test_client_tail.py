@@ -182,13 +182,13 @@ def test_broker_that_is_away_for_long_is_waited_for(
     other.publish("t", b"old")
     tail = client.tail("t")
     given_up: list[str] = []
-    nobody = Link.nobody
+    nobody = Link.no_answer
 
     def count_it(link: Link, what: str) -> QuothError:
         given_up.append(what)
         return nobody(link, what)
 
-    monkeypatch.setattr(Link, "nobody", count_it)
+    monkeypatch.setattr(Link, "no_answer", count_it)
     client.timeout = 0.1
     waiting = pool.submit(values_of, tail, 1)
     broker.kill()

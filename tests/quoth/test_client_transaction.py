@@ -15,7 +15,7 @@ import pytest
 from kit.broker.brokers import BrokerProcess, StartBroker
 from kit.broker.peers import refused
 from quoth import Ack, Client, Message, StagedPart, Transaction
-from quoth.core.staging import BATCH_BYTES
+from quoth.core.outgoing import BATCH_BYTES
 from quothwire.columns import Column
 from quothwire.errors import QuothError
 from quothwire.protocol.transaction import PART_MAX, VERSION_MAX

@@ -21,7 +21,8 @@ from kit.machine.processes import peak_of
 from kit.scale import times
 from quoth import Ack, Client, Disconnected, Message, StagedPart, Transaction
 from quoth.core import request_state
-from quoth.core.staging import BATCH_BYTES, IN_FLIGHT_BYTES
+from quoth.core.outgoing import BATCH_BYTES
+from quoth.core.staging import IN_FLIGHT_BYTES
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer, Call
 from quothwire.protocol.messages import Operation, Published, Staged

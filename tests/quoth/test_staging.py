@@ -9,8 +9,9 @@ import pytest
 
 from kit.broker.peers import refused
 from quoth.columns import columns
+from quoth.core.outgoing import BATCH_BYTES
 from quoth.core.request_state import RequestState
-from quoth.core.staging import BATCH_BYTES, IN_FLIGHT_BYTES, IN_FLIGHT_MAX, PartStaging, TransactionName
+from quoth.core.staging import IN_FLIGHT_BYTES, IN_FLIGHT_MAX, PartStaging, TransactionName
 from quothwire import batch
 from quothwire.errors import QuothError, error
 from quothwire.protocol import binary_codec
