@@ -15,25 +15,27 @@ import quoth
 import quoth.aio
 from kit.broker.brokers import BrokerProcess
 from kit.deadlines import eventually
-from quoth import Disconnected
+from quoth import Client, Disconnected
+
+Connect = Callable[..., Client]
 
 TRIED = r", tried for (\d+ milliseconds|[\d.]+ seconds?)$"
 
 
-def refusal(url: str, timeout: float = 0.3) -> Disconnected:
-    """The error of a client that finds no broker."""
+def failure(connect: Connect, url: str, timeout: float = 0.3) -> Disconnected:
+    """Return the error of a client that finds no broker."""
     with pytest.raises(Disconnected) as caught:
-        quoth.connect(url, timeout=timeout)
+        connect(url, timeout=timeout)
     assert caught.value.code == "disconnected"
     assert caught.value.text.startswith(f"hello: no broker answers at {url}: ")
     return caught.value
 
 
-def told(url: str, *reasons: str) -> Callable[[], bool]:
-    """True as soon as the error of a client says one of these, and what was tried."""
+def says(connect: Connect, url: str, *reasons: str) -> Callable[[], bool]:
+    """Return a check whether the error of a client has one of these reasons, and the time."""
 
     def look() -> bool:
-        problem = refusal(url)
+        problem = failure(connect, url)
         assert re.search(TRIED, problem.text), problem.text
         return any(reason in problem.text for reason in reasons)
 
@@ -46,51 +48,37 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def test_nothing_listens() -> None:
-    eventually(told(f"tcp://127.0.0.1:{free_port()}", "nothing accepts connections there"), "it was refused")
+def test_nothing_listens(twin: Connect) -> None:
+    eventually(
+        says(twin, f"tcp://127.0.0.1:{free_port()}", "nothing accepts connections there"), "it was refused"
+    )
 
 
-def test_it_says_how_long_was_tried() -> None:
-    problem = refusal(f"tcp://127.0.0.1:{free_port()}", 1.2)
+def test_error_has_the_time_of_the_attempts(twin: Connect) -> None:
+    problem = failure(twin, f"tcp://127.0.0.1:{free_port()}", 1.2)
     assert re.search(r"tried for (1\.[2-9] seconds|[2-9])", problem.text), problem.text
 
 
-def test_what_listens_is_no_broker() -> None:
+def test_peer_that_listens_is_no_broker(twin: Connect) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         url = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-        eventually(told(url, "what accepts connections there is no broker"), "it was connected")
+        eventually(says(twin, url, "what accepts connections there is no broker"), "it was connected")
 
 
-def test_an_unknown_name_and_silence_have_different_texts() -> None:
+def test_unknown_name_and_silence_have_different_texts(twin: Connect) -> None:
     url = "tcp://no-such-host.invalid:5555"
-    eventually(told(url, "the name no-such-host.invalid cannot be resolved"), "the name was resolved")
-    assert "spelled" in str(refusal(url).hint)
+    eventually(says(twin, url, "the name no-such-host.invalid cannot be resolved"), "the name was resolved")
+    assert "spelled" in str(failure(twin, url).hint)
 
 
-def test_a_name_that_is_known_is_not_blamed() -> None:
+def test_known_name_is_not_blamed(twin: Connect) -> None:
     url = f"tcp://{socket.gethostname()}:{free_port()}"
-    eventually(told(url, "nothing accepts connections there", "nothing there reacts"), "it was refused")
+    eventually(says(twin, url, "nothing accepts connections there", "nothing there reacts"), "it was refused")
 
 
-def test_a_socket_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_socket(twin: Connect, tmp_path: Path) -> None:
     url = f"ipc://{tmp_path}/quoth"
-    assert f"there is no socket {tmp_path}/quoth, tried" in refusal(url).text
-
-
-def test_the_client_for_a_loop_says_the_same() -> None:
-    url = f"tcp://127.0.0.1:{free_port()}"
-
-    async def fail() -> str:
-        with pytest.raises(Disconnected) as caught:
-            await quoth.aio.connect(url, timeout=0.3)
-        return caught.value.text
-
-    def look() -> bool:
-        text = asyncio.run(fail())
-        assert re.search(TRIED, text), text
-        return "nothing accepts connections there" in text
-
-    eventually(look, "it was refused")
+    assert f"there is no socket {tmp_path}/quoth, tried" in failure(twin, url).text
 
 
 def test_a_client_says_where_it_is_connected(broker: BrokerProcess) -> None:

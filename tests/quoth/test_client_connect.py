@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import socket
@@ -37,13 +38,13 @@ Connect = Callable[..., Client]
 
 @pytest.fixture
 def silence() -> Iterator[str]:
-    """The URL of somebody who accepts connections and says nothing."""
+    """The URL of a peer that accepts connections and sends nothing."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def nobody() -> str:
-    """A URL where nobody is."""
+def unused_url() -> str:
+    """Return a URL at which nothing listens."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         return f"tcp://127.0.0.1:{listener.getsockname()[1]}"
 
@@ -51,11 +52,11 @@ def nobody() -> str:
 # -- who is there -------------------------------------------------------------------------------------------
 
 
-def test_nobody_there_is_said_within_the_timeout_with_a_hint() -> None:
-    url = nobody()
+def test_missing_broker_is_an_error_within_the_timeout_with_a_hint(twin: Connect) -> None:
+    url = unused_url()
     began = time.monotonic()
     with pytest.raises(Disconnected) as caught:
-        quoth.connect(url, timeout=0.3)
+        twin(url, timeout=0.3)
     assert 0.3 <= time.monotonic() - began < DEADLINE_S
     assert caught.value.code == "disconnected"
     assert caught.value.retryable
@@ -63,17 +64,17 @@ def test_nobody_there_is_said_within_the_timeout_with_a_hint() -> None:
     assert "quoth serve" in caught.value.hint
 
 
-def test_somebody_who_is_no_broker_counts_as_nobody(silence: str) -> None:
+def test_peer_that_is_no_broker_counts_as_none(twin: Connect, silence: str) -> None:
     with refused("disconnected"):
-        quoth.connect(silence, timeout=0.3)
+        twin(silence, timeout=0.3)
 
 
 def test_a_peer_that_never_answers_is_a_timeout(
-    context: Context, pool: ThreadPoolExecutor, clock: JumpingClock
+    twin: Connect, context: Context, pool: ThreadPoolExecutor, clock: JumpingClock
 ) -> None:
     with context.socket(zmq.ROUTER) as mute:
         port = mute.bind_to_random_port("tcp://127.0.0.1")
-        connecting = pool.submit(quoth.connect, f"tcp://127.0.0.1:{port}", timeout=2 * DEADLINE_S)
+        connecting = pool.submit(twin, f"tcp://127.0.0.1:{port}", timeout=2 * DEADLINE_S)
         mute.recv_multipart()
         clock.jump(2 * DEADLINE_S)
         problem = connecting.exception(DEADLINE_S)
@@ -87,9 +88,9 @@ def test_a_peer_that_never_answers_is_a_timeout(
     ["", "localhost:5555", "http://127.0.0.1:1", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:http",
      "nonsense://x"],
 )  # fmt: skip
-def test_bad_url_is_refused_at_once_and_says_how_one_looks(url: str) -> None:
+def test_bad_url_is_refused_at_once_with_an_example(twin: Connect, url: str) -> None:
     with pytest.raises(RequestError) as caught:
-        quoth.connect(url, timeout=0.3)
+        twin(url, timeout=0.3)
     assert caught.value.code == "bad_request"
     assert repr(url) in caught.value.text
     assert "tcp://127.0.0.1:5555" in caught.value.hint
@@ -117,13 +118,13 @@ def test_hello_tells_version_and_limits(client: Client) -> None:
 
 
 @pytest.mark.parametrize("kind", ["inproc", "tcp", "ipc"])
-def test_broker_object_of_this_process_can_be_connected_to(kind: str, tmp_path: Path) -> None:
+def test_broker_object_of_this_process_can_be_connected_to(twin: Connect, kind: str, tmp_path: Path) -> None:
     settings: dict[str, dict[str, Any]] = {
         "inproc": {},
         "tcp": {"host": "127.0.0.1"},
         "ipc": {"listen": (f"ipc://{tmp_path}/socket",)},
     }
-    with Broker(tmp_path / "data", **settings[kind]) as broker, quoth.connect(broker) as client:
+    with Broker(tmp_path / "data", **settings[kind]) as broker, twin(broker) as client:
         assert client.url.startswith(f"{kind}://")
         ack = client.publish("t", [b"one", b"two"])
         assert [message.value for message in client.read("t")] == [b"one", b"two"]
@@ -133,19 +134,19 @@ def test_broker_object_of_this_process_can_be_connected_to(kind: str, tmp_path: 
         assert next(client.tail("t", after=ack.last)).value == b"three"
 
 
-def test_address_inside_a_process_is_refused_with_the_way_to_it(tmp_path: Path) -> None:
+def test_address_inside_a_process_is_refused_with_the_way_to_it(twin: Connect, tmp_path: Path) -> None:
     """Nobody would answer there: another context has its own addresses."""
     with Broker(tmp_path) as broker, pytest.raises(RequestError, match="connect to the Broker"):
-        quoth.connect(broker.url)
+        twin(broker.url)
 
 
 @pytest.mark.parametrize("settings", [{}, {"host": "127.0.0.1"}], ids=["inproc", "tcp"])
 def test_broker_of_this_process_that_stops_closes_its_clients(
-    settings: dict[str, Any], tmp_path: Path
+    twin: Connect, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     """What waits ends, what comes later is refused, nothing hangs."""
     broker = Broker(tmp_path / "data", **settings).start()
-    with quoth.connect(broker, timeout=DEADLINE_S) as client, ThreadPoolExecutor() as pool:
+    with twin(broker, timeout=DEADLINE_S) as client, ThreadPoolExecutor() as pool:
         client.publish("t", b"one")
         producer = client.producer("t")
         tail = pool.submit(next, client.tail("t"))
@@ -201,12 +202,13 @@ def test_the_table_of_calls_is_complete() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_closed_client_refuses_everything(broker: BrokerProcess, call: str) -> None:
-    with quoth.connect(broker.url) as client:
+def test_closed_client_refuses_everything(twin: Connect, broker: BrokerProcess, call: str) -> None:
+    with twin(broker.url) as client:
         assert client.ping() > 0
-    with refused("closed"):
-        CALLS[call](client)
-    client.close()
+        client.close()
+        with refused("closed"):
+            CALLS[call](client)
+        client.close()
 
 
 @pytest.mark.parametrize(("of", "step"), [(zmq.Socket, "monitor"), (Link, "wait")])
@@ -240,10 +242,10 @@ def test_closing_waits_for_no_socket_that_nobody_can_close(
 
 
 def test_closing_ends_what_other_threads_wait_for(
-    quiet_broker: BrokerProcess, connect: Connect, topic: str
+    quiet_broker: BrokerProcess, connect: Connect, twin: Connect, topic: str
 ) -> None:
     witness = connect(quiet_broker)
-    with quoth.connect(quiet_broker.url) as client, ThreadPoolExecutor() as pool:
+    with twin(quiet_broker.url) as client, ThreadPoolExecutor() as pool:
         client.create_topic(topic)
         waiting: list[Future[Any]] = [
             pool.submit(client.read, topic, timeout=60.0),
@@ -258,9 +260,11 @@ def test_closing_ends_what_other_threads_wait_for(
             assert problem.code == "closed"
 
 
-def test_closing_at_any_moment_ends_calls_with_one_error(broker: BrokerProcess, rng: random.Random) -> None:
+def test_closing_at_any_moment_ends_calls_with_one_error(
+    broker: BrokerProcess, connect: Connect, rng: random.Random
+) -> None:
     for _ in range(10):
-        client = quoth.connect(broker.url)
+        client = connect(broker)
 
         def call(client: Client = client) -> None:
             while True:
@@ -274,13 +278,15 @@ def test_closing_at_any_moment_ends_calls_with_one_error(broker: BrokerProcess, 
         assert all(isinstance(one, Disconnected) and one.code == "closed" for one in problems), problems
 
 
-def test_closing_ends_an_open_producer_and_tells_what_it_had(wire: Wire, topic: str) -> None:
-    with quoth.connect(wire.url) as client:
-        producer = client.producer(topic, linger=60)
-        producer.send(b"never sent")
-        client.close()
-        with pytest.raises(quoth.ProducerError) as caught:
-            producer.flush(DEADLINE_S)
+def test_closing_ends_an_open_producer_and_tells_what_it_had(
+    wire: Wire, connect: Connect, topic: str
+) -> None:
+    client = connect(wire)
+    producer = client.producer(topic, linger=60)
+    producer.send(b"never sent")
+    client.close()
+    with pytest.raises(quoth.ProducerError) as caught:
+        producer.flush(DEADLINE_S)
     (failure,) = caught.value.failures
     assert failure.values == [b"never sent"]
     assert failure.error.code == "closed"
@@ -290,19 +296,26 @@ def test_closing_ends_an_open_producer_and_tells_what_it_had(wire: Wire, topic: 
 
 
 @needs_proc
-def test_closing_leaves_no_descriptors_and_no_threads_behind(broker: BrokerProcess, topic: str) -> None:
+def test_closing_leaves_no_descriptors_and_no_threads_behind(
+    twin: Connect, broker: BrokerProcess, topic: str
+) -> None:
     def use() -> None:
-        with quoth.connect(broker.url) as client:
+        with twin(broker.url) as client:
             client.publish(topic, b"x")
             next(client.tail(topic, after=0))
+            next(client.tail_many(topic, after=0))
             with client.producer(topic) as producer:
                 producer.send(b"y")
 
+    def left() -> tuple[int, int]:
+        gc.collect()
+        return descriptors(os.getpid()), threads(os.getpid())
+
     use()
-    before = (descriptors(os.getpid()), threads(os.getpid()))
+    before = left()
     for _ in range(10):
         use()
-    eventually(lambda: (descriptors(os.getpid()), threads(os.getpid())) <= before, "everything is given back")
+    eventually(lambda: left() <= before, "everything is given back")
 
 
 ABANDONING = """
@@ -496,10 +509,10 @@ def test_client_finds_a_broker_again_that_was_restarted(start_broker: StartBroke
 
 
 def test_call_to_a_broker_that_is_gone_ends_at_its_timeout(
-    start_broker: StartBroker, connect: Connect
+    start_broker: StartBroker, stack: ExitStack
 ) -> None:
     broker = start_broker()
-    client = connect(broker)
+    client = stack.enter_context(quoth.connect(broker.url))
     client.publish("t", b"one")
     client.timeout = 0.3
     broker.kill()
@@ -530,14 +543,12 @@ def test_black_hole_is_a_timeout_and_calls_go_on_once_it_is_cut(
     assert [message.value for message in client.read(topic)] == [b"one"]
 
 
-def test_connections_do_not_pile_up(
-    client: Client, broker: BrokerProcess, stack: ExitStack, topic: str
-) -> None:
-    """One thread needs one connection, whatever it does."""
-    client.publish(topic, b"x")
-    pool = client._pool
+def test_connections_do_not_pile_up(pooled: Client, topic: str) -> None:
+    """One thread needs one connection."""
+    pooled.publish(topic, b"x")
+    pool = pooled._pool
     for _ in range(50):
-        client.ping()
-        list(client.batches(topic))
-        next(client.tail(topic, after=0))
+        pooled.ping()
+        list(pooled.batches(topic))
+        next(pooled.tail(topic, after=0))
     assert len(pool._idle) == 1
