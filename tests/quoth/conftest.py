@@ -34,7 +34,7 @@ TRIED_WITH_BOTH = tuple(
         "cursor",
         "deadline",
         "late",
-        "model",
+        "cut_wires",
         "newer",
         "producer",
         "publish",

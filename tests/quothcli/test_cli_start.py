@@ -180,7 +180,7 @@ def test_a_question_to_a_broker_loads_what_it_needs(broker: BrokerProcess, typed
         "quoth.spark",
     }
     if typed not in READERS:
-        assert not modules & {"quoth.core.multi_reader", "quoth.core.merge", "quoth.cursor"}
+        assert not modules & {"quoth.merging.multi_reader", "quoth.merging.merge", "quoth.cursor"}
 
 
 @pytest.mark.parametrize("package", [library, quothlog], ids=lambda package: package.__name__)

@@ -290,7 +290,7 @@ class Client(AdminClient):
 
         Arguments as for `read` and `tail_many`. Raises `NotFound` for a name that no topic has.
         """
-        from quoth.core.multi_reader import ReadPlan
+        from quoth.merging.multi_reader import ReadPlan
         from quoth.reading import Reading
 
         plan = ReadPlan.of_read(after, since, until, cursor, ordered)
@@ -313,7 +313,7 @@ class Client(AdminClient):
         each topic; a topic that is not named is read from its beginning. ordered: in the order of time, each
         record as soon as no older one can come, see `Reading`.
         """
-        from quoth.core.multi_reader import ReadPlan
+        from quoth.merging.multi_reader import ReadPlan
         from quoth.reading import Reading
 
         plan = ReadPlan.of_tail(after, since, cursor, ordered)

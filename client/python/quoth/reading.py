@@ -18,8 +18,8 @@ from quoth.connection.pool import Pool
 from quoth.connection.request_mux import RequestMultiplexer
 from quoth.core.closeable import Closeable
 from quoth.core.deadline import as_seconds
-from quoth.core.multi_reader import MultiReader, ReadPlan
 from quoth.core.request_state import Requests, RequestState
+from quoth.merging.multi_reader import MultiReader, ReadPlan
 from quoth.message import Message, OnGap
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Answer

@@ -18,7 +18,7 @@ from kit.machine.commands import Command
 from kit.spark.archives import FILE_BYTES, of_archive, publish, turn
 from kit.spark.sparks import JOB_S, starts_spark
 from quoth import Client, NotFound, RequestError
-from quoth.selection import Selection
+from quoth.merging.selection import Selection
 from quoth.spark.archive import archived_files, compaction, verification
 from quoth.spark.archive.archiver import Archiver, Policy
 from quoth.spark.archive.compaction import Compactor

@@ -157,7 +157,7 @@ def tell_watermark(printer: Printer, pointer: int) -> None:
 
 def are_several(topics: Sequence[str]) -> bool:
     """May records of more than one topic come?"""
-    from quoth.selection import is_pattern
+    from quoth.merging.selection import is_pattern
 
     return len(topics) > 1 or any(map(is_pattern, topics))
 

@@ -23,11 +23,11 @@ from quoth.connection.connection import Context
 from quoth.core import calls
 from quoth.core.closeable import AsyncCloseable
 from quoth.core.deadline import as_seconds, deadline_in
-from quoth.core.multi_reader import ReadPlan
 from quoth.core.request_state import ClientCall
 from quoth.core.staging import TransactionName
 from quoth.core.tailing import CursorFile, TailState
 from quoth.cursor import Cursor
+from quoth.merging.multi_reader import ReadPlan
 from quoth.message import Ack, Message, OnGap, PointerRange
 from quoth.producer import BUFFER_MAX, ProducerOptions
 from quoth.reader import reader_from

@@ -16,7 +16,7 @@ from quoth.aio.io_thread import IOThread
 from quoth.aio.request_mux import LoopMultiplexer
 from quoth.core.closeable import AsyncCloseable
 from quoth.core.deadline import HasTimeout, as_seconds
-from quoth.core.multi_reader import MultiReader, ReadPlan
+from quoth.merging.multi_reader import MultiReader, ReadPlan
 from quoth.message import Message, OnGap
 from quoth.reading import ReadingState
 from quothwire.errors import error

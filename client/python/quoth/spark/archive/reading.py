@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quoth.selection import Selection
+from quoth.merging.selection import Selection
 from quoth.spark.archive.manifest import ArchivedFile, ArchivedLog, Manifest
 from quoth.spark.archive.naming import name_in, topic_folder, topic_in
 from quoth.spark.archive.store import read_manifest

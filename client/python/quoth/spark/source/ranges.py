@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quoth.client import DEFAULT_URL, connect
+from quoth.merging.selection import Selection
 from quoth.message import Gap, OnGap
 from quoth.reader import log_gap
-from quoth.selection import Selection
 from quoth.spark.parallelism import context_of, parallelism
 from quoth.spark.source.offset_planner import Ranges, share
 from quoth.spark.source.partitioning import split

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quoth import Batch, Gap, Message
-from quoth.core.merge import TopicMerge
+from quoth.merging.merge import TopicMerge
 from quothwire.pointer import POINTER_MAX
 
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from quoth.core.multi_reader import LIST_S, MultiReader, ReadPlan
 from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestState
-from quoth.core.rounds import ROUND_REST
+from quoth.merging.multi_reader import LIST_S, MultiReader, ReadPlan
+from quoth.merging.rounds import ROUND_REST
 from quothwire.errors import QuothError, error
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Fetched, Pong, Topics

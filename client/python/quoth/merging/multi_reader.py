@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 from quoth.batch import Batch
 from quoth.core.deadline import as_seconds
-from quoth.core.merge import Run, TopicMerge
 from quoth.core.request_state import BACKOFF_MAX_S, BACKOFF_S, RETRIED, RequestState
-from quoth.core.rounds import TO_COME, Rounds, Take, TopicSource
 from quoth.cursor import Cursor, Position
+from quoth.merging.merge import Run, TopicMerge
+from quoth.merging.rounds import TO_COME, Rounds, Take, TopicSource
+from quoth.merging.selection import Selection
 from quoth.message import Gap, Message, OnGap
 from quoth.reader import FETCH_BYTES, RecordReader, log_gap
-from quoth.selection import Selection
 from quoth.timestamps import Start, Timestamp, last_before, start
 from quothwire.errors import QuothError, error
 from quothwire.pointer import POINTER_MAX

@@ -25,12 +25,12 @@ from quoth.connection.connection import HEARTBEAT_MS, UNACKNOWLEDGED_S, Channel,
 from quoth.connection.tcp_watch import INFO, unacknowledged
 from quoth.core.adaptive_timeout import TIMEOUT_MAX_S, TIMEOUT_S, AdaptiveTimeout
 from quoth.core.inflight import Inflight
-from quoth.core.multi_reader import MultiReader, ReadPlan
 from quoth.core.outgoing import Failure, ProducerBatch
 from quoth.core.request_state import BACKOFF_MAX_S, RESEND_S, RequestState
-from quoth.core.rounds import ROUND_REST_MAX_S
 from quoth.forward.forwarder import Forwarder
 from quoth.forward.window import ForwardedBatch
+from quoth.merging.multi_reader import MultiReader, ReadPlan
+from quoth.merging.rounds import ROUND_REST_MAX_S
 from quothwire.errors import error
 from quothwire.protocol.binary_codec import Answer
 from quothwire.protocol.messages import Ping, Pong, Publish, Topics
@@ -89,7 +89,7 @@ def test_a_connection_that_is_not_looked_at_is_ended_while_another_one_is_waited
     subprocess.run(
         [*OF_ITS_OWN, sys.executable, "-W", "error", "-m", "kit.client.unwatched", str(tmp_path)],
         check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
 
 

@@ -19,7 +19,7 @@ from kit.disk.damage import flip, stored_batches
 from kit.machine.tracing import Fault, Tracer, needs_strace
 from kit.scale import times
 from quoth import Client, Message, NotFound, Reading
-from quoth.core import multi_reader
+from quoth.merging import multi_reader
 from quothd import Broker
 from quothwire.errors import error
 from quothwire.protocol.messages import Operation

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quoth.core.adaptive_timeout import bounded
-from quoth.core.merge import TopicMerge
 from quoth.core.request_state import BACKOFF_S
+from quoth.merging.merge import TopicMerge
 from quoth.reader import RecordReader
 from quothwire.errors import NotFound, QuothError
 from quothwire.protocol.binary_codec import Answer

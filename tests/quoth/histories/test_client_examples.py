@@ -18,7 +18,7 @@ from kit.deadlines import eventually, pause
 from kit.scale import times
 from quoth import Client
 
-EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
+EXAMPLES = Path(__file__).parents[3] / "client" / "examples"
 
 
 @contextmanager
