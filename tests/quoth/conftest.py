@@ -1,4 +1,4 @@
-"""What the tests of the client share: clients and proxies that are closed at the end."""
+"""Fixtures of the client's tests: clients and proxies, which are closed at the end."""
 
 from __future__ import annotations
 
@@ -30,13 +30,16 @@ TRIED_WITH_BOTH = tuple(
         "ahead",
         "attempts",
         "awaiting",
+        "closing",
         "connect",
+        "forks",
         "cursor",
         "deadline",
         "late",
         "cut_wires",
         "newer",
         "producer",
+        "producer_closing",
         "publish",
         "ranges",
         "read",
@@ -45,6 +48,7 @@ TRIED_WITH_BOTH = tuple(
         "tail_cursor",
         "topics",
         "transaction",
+        "transaction_arguments",
         "transaction_faults",
     )
 )

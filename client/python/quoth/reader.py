@@ -159,7 +159,7 @@ class BatchCursor(ABC, Generic[T]):
     def fetch_ahead(
         self, *, wait: float = 0.0, timeout: float, prefetch_wait: float | None = None
     ) -> ClientCall[Iterator[T]]:
-        """Do as `fetch`, and set `prefetch` to the request for the batches behind these.
+        """Fetch as `fetch` does, and set `prefetch` to the request for the batches behind these.
 
         The caller sends that request at once. prefetch_wait: seconds for which the broker may hold it, `wait`
         by default.
@@ -179,7 +179,7 @@ class BatchCursor(ABC, Generic[T]):
         return found
 
     def follow(self, timeout: float, prefetch_wait: float = math.inf) -> ClientCall[Iterator[T]]:
-        """Do as `fetch_ahead` for a tail: the broker holds the fetch until there is more."""
+        """Fetch as `fetch_ahead` does, for a tail: the broker holds the fetch until there is more."""
         wait = self.first_wait(TAIL_WAIT_S)
         return self.fetch_ahead(wait=wait, timeout=timeout, prefetch_wait=min(prefetch_wait, TAIL_WAIT_S))
 

@@ -1,4 +1,4 @@
-"""Whoever waits in an event loop may be cancelled at any moment: nothing is lost, nothing is disturbed."""
+"""Waits in an event loop that are cancelled at any moment: nothing is lost, nothing is disturbed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_batches_that_are_waited_for_in_bits_give_every_batch_once(
 async def test_wait_that_is_cancelled_leaves_its_message_to_the_next_one(
     meddler: Meddler, topic: str, tailing: Callable[..., Tail | Reading]
 ) -> None:
-    """Also when the reply comes while nobody waits."""
+    """Also when the reply comes while no task waits."""
     async with quoth.aio.connect(meddler.url) as client:
         tail = await tailing(client, topic)
         for number in range(3):
@@ -301,7 +301,7 @@ async def _begun(reading: Reading) -> None:
 
 
 @in_loop
-async def test_silence_lasts_while_nobody_waits_for_its_end(broker: BrokerProcess, topic: str) -> None:
+async def test_silence_lasts_between_two_waits(broker: BrokerProcess, topic: str) -> None:
     """Waits that are shorter than it do not put it off."""
     async with quoth.aio.connect(broker.url) as client:
         portions = client.tail_many(topic).portions(0.3)
@@ -317,7 +317,7 @@ async def test_silence_lasts_while_nobody_waits_for_its_end(broker: BrokerProces
 
 
 @in_loop
-async def test_reading_that_is_closed_ends_whoever_waits_for_it(broker: BrokerProcess, topic: str) -> None:
+async def test_closed_reading_ends_the_wait_for_it(broker: BrokerProcess, topic: str) -> None:
     async with quoth.aio.connect(broker.url) as client:
         tail = await client.tail_many(topic)
         waiting = asyncio.ensure_future(anext(tail, None))

@@ -56,7 +56,7 @@ async def test_sending_without_a_pause_leaves_others_a_turn(broker: BrokerProces
 
 
 @in_loop
-async def test_full_buffer_lets_the_sender_wait_and_nobody_else(meddler: Meddler, topic: str) -> None:
+async def test_full_buffer_lets_only_the_sender_wait(meddler: Meddler, topic: str) -> None:
     async with quoth.aio.connect(meddler.url) as client:
         mute(meddler)
         producer = client.producer(topic, batch=10, max_buffer=10, linger=0)
@@ -93,7 +93,7 @@ async def test_cancelled_send_was_not_taken(meddler: Meddler, topic: str) -> Non
 
 
 @in_loop
-async def test_future_of_a_batch_that_failed_has_its_error_and_nobody_has_to_look_at_it(
+async def test_future_of_a_failed_batch_has_its_error_and_may_stay_unread(
     meddler: Meddler, topic: str
 ) -> None:
     async with quoth.aio.connect(meddler.url) as client:

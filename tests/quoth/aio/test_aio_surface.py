@@ -1,4 +1,4 @@
-"""`quoth` and `quoth.aio` offer the same: whoever knows one knows the other."""
+"""The same methods, arguments and results in `quoth` and `quoth.aio`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When no broker answers, the error says what was tried and for how long."""
+"""The error of a client that finds no broker has the reason and the time of the attempts."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_client_that_waited_in_vain_reports_what_it_found_and_for_how_long(con
 
 
 def test_a_wait_for_a_name_that_is_unknown_reports_that(connect: Connect) -> None:
-    """It is not silence: the hint asks for the name, and not for a broker."""
+    """The hint asks for the name, and not for a broker."""
     with pytest.raises(Disconnected) as found:
         connect("tcp://no.invalid:5555", wait=1.5)
     assert re.search(r"the name no\.invalid (cannot be|is still being) resolved", found.value.text)

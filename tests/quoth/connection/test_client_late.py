@@ -1,4 +1,4 @@
-"""Whoever is held up until his time is over takes the answer that has come meanwhile."""
+"""A thread that is held up beyond its deadline takes the answer that has come meanwhile."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class LateClock:
         self._links[threading.get_ident()] = link
 
     def reply(self) -> None:
-        """The broker replies; returns when somebody waits for that."""
+        """Note the broker's reply; returns once a thread waits for it."""
         self._is_replied.set()
         self._is_late.wait(DEADLINE_S)
 
     def monotonic(self) -> float:
-        """What `time.monotonic` tells, and later."""
+        """Return the time of `time.monotonic`, or a later one."""
         link = self._links.get(threading.get_ident())
         if link is not None and self._is_replied.is_set() and not self._is_late.is_set():
             self._is_late.set()

@@ -79,7 +79,7 @@ def test_fields_that_a_later_broker_adds_to_its_replies_are_passed_over(
 def test_answer_in_another_version_ends_the_call_at_once(
     newer: NewerBroker, connect: Connect, topic: str
 ) -> None:
-    """Nobody waits for the end of his timeout, and sends again and again, to be told nothing."""
+    """Not at the end of the timeout, after many copies."""
     client = connect(newer, timeout=3_600)
     newer.version = 2
     for ask in (client.ping, lambda: client.publish(topic, b"v"), lambda: connect(newer, timeout=3_600)):

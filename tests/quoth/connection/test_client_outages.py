@@ -47,7 +47,7 @@ LENGTHS = pytest.mark.parametrize("seconds", [1.0, 10.0, 60.0, 600.0])
 
 
 def all_late(seconds: Mapping[str, float], directory: Path) -> dict[str, dict[str, float]]:
-    """Which clients are served too late, by the kind of the outage; all kinds run at the same time."""
+    """Return the clients that are served too late, by the kind of the outage; all kinds run at once."""
     figures = served_after({kind: seconds[kind] for kind in KINDS}, directory)
     assert min(map(len, figures.values())) > 24, "all kinds of clients are there"
     return late(figures, RESUMED_S)

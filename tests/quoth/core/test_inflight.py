@@ -56,7 +56,7 @@ class Sender:
 
 
 def kind_of(outcome: Ack | Failure) -> str:
-    """What became of a batch."""
+    """Return the outcome of a batch."""
     return "stored" if isinstance(outcome, Ack) else outcome.outcome
 
 
@@ -71,7 +71,7 @@ def header_of(call: Call) -> batch.Header:
 
 
 def number_of(call: Call) -> int:
-    """Which batch it brings."""
+    """Return the number of its batch."""
     return int(batch.decode(call.payload).values[0])
 
 
@@ -251,7 +251,7 @@ def test_busy_does_not_tell_what_became_of_an_older_copy() -> None:
 
 
 def test_failing_disk_leaves_everything_in_flight_unknown() -> None:
-    """What was refused may have been written, and what was behind it as well."""
+    """A refused batch may have been written, and those behind it as well."""
     sender = Sender()
     calls = [sender.launch() for _ in range(3)]
     sender.pipeline.take(refused(calls[0], "storage_failed"), 0.0)
@@ -265,7 +265,7 @@ def test_failing_disk_leaves_everything_in_flight_unknown() -> None:
 
 @dataclass
 class ModelBroker:
-    """What a broker does with publishes, as far as a producer can tell."""
+    """A broker, as far as a producer can see it."""
 
     rng: random.Random
     log: list[tuple[int, int]] = field(default_factory=list)
@@ -301,7 +301,7 @@ class ModelBroker:
         return stored(call)
 
     def suffer(self) -> None:
-        """Something that takes away what it had acknowledged, or heals it."""
+        """Lose acknowledged batches, or heal the disk."""
         match self.rng.randrange(3):
             case 0:  # the topic is made anew
                 self.gone.update(number for number, _ in self.log)
@@ -318,7 +318,7 @@ class ModelBroker:
 
 @dataclass
 class Link:
-    """What is on its way to the broker, in order, and what comes back, in any order."""
+    """Requests in flight, in order, and answers, in any order."""
 
     requests: deque[Call] = field(default_factory=deque)
     answers: list[Answer] = field(default_factory=list)
@@ -361,7 +361,7 @@ def simulate(rng: random.Random) -> None:
 
 
 def judge(sender: Sender, broker: ModelBroker) -> None:
-    """Was it exact?"""
+    """Check the account."""
     settled = Counter(outgoing.number for outgoing, _ in sender.settled)
     assert settled == Counter(range(sender.launched)), "every batch is settled once"
     log = [number for number, _ in broker.log]

@@ -19,16 +19,16 @@ NOTHING = Fetched(next=0, newest=7, end=3, gone=0, damaged=0, log=5)
 """The answer of a topic of three records, whose end was asked for."""
 
 
-def gathering(
+def reader_of(
     *topics: str, follow: bool = True, ordered: bool = True, start: int | None = None
 ) -> MultiReader:
     """One that may take three seconds for what does not wait."""
     return MultiReader(topics, ReadPlan(follow, ordered, start), None, 3.0)
 
 
-def asked(gathering: MultiReader, now: float = NOW, every: float = math.inf) -> dict[str, RequestState]:
-    """What it asks now."""
-    return {exchange.what: exchange for exchange in gathering.ask(now, every)}
+def asked(reader: MultiReader, now: float = NOW, every: float = math.inf) -> dict[str, RequestState]:
+    """Return its requests now, by name."""
+    return {exchange.what: exchange for exchange in reader.ask(now, every)}
 
 
 def answer(reply: Reply | QuothError) -> Answer:
@@ -37,7 +37,7 @@ def answer(reply: Reply | QuothError) -> Answer:
 
 
 def test_everything_is_asked_once_until_it_is_answered() -> None:
-    reading = gathering("a", "b", start=0, ordered=False)
+    reading = reader_of("a", "b", start=0, ordered=False)
     assert reading.is_begun
     assert reading.due == 0.0
     first = asked(reading)
@@ -48,7 +48,7 @@ def test_everything_is_asked_once_until_it_is_answered() -> None:
 
 
 def test_it_begins_once_it_knows_where_every_topic_ends() -> None:
-    reading = gathering("a", "x.*", ordered=False)
+    reading = reader_of("a", "x.*", ordered=False)
     listing = asked(reading)
     assert set(listing) == {"list"}
     reading.take(listing["list"], answer(Topics(["b", "x.1"])), NOW)
@@ -65,7 +65,7 @@ def test_it_begins_once_it_knows_where_every_topic_ends() -> None:
 
 def test_a_refusal_in_the_beginning_ends_it_with_its_error() -> None:
     for topics in ("a", "*"):
-        reading = gathering(topics)
+        reading = reader_of(topics)
         (exchange,) = reading.ask(NOW, math.inf)
         with pytest.raises(QuothError, match="of the test"):
             reading.take(exchange, answer(error("internal", "of the test")), NOW)
@@ -73,7 +73,7 @@ def test_a_refusal_in_the_beginning_ends_it_with_its_error() -> None:
 
 @pytest.mark.parametrize("code", sorted(RETRIED))
 def test_a_refusal_that_passes_is_waited_out_in_the_beginning_and_an_answer_later(code: str) -> None:
-    reading = gathering("a", ordered=False)
+    reading = reader_of("a", ordered=False)
     refusal = answer(error(code, "of the test"))
     end = asked(reading)["fetch a"]
     assert not end.is_settled_by(refusal, NOW)
@@ -88,9 +88,9 @@ def test_a_refusal_that_passes_is_waited_out_in_the_beginning_and_an_answer_late
         now, pause = now + pause, min(2 * pause, BACKOFF_MAX_S)
 
 
-def test_whoever_follows_waits_for_ever_and_whoever_reads_does_not() -> None:
-    assert asked(gathering("a", start=0, ordered=False))["fetch a"].deadline == math.inf
-    reading = gathering("a", follow=False, start=0)
+def test_tail_waits_for_ever_and_a_read_does_not() -> None:
+    assert asked(reader_of("a", start=0, ordered=False))["fetch a"].deadline == math.inf
+    reading = reader_of("a", follow=False, start=0)
     fetch = asked(reading)["fetch a"]
     assert fetch.deadline == NOW + 3.0
     refusal = answer(error("recovering", "of the test"))
@@ -104,7 +104,7 @@ def test_whoever_follows_waits_for_ever_and_whoever_reads_does_not() -> None:
 
 def begun_with_nothing() -> MultiReader:
     """One that follows whatever topics come, of which there are none."""
-    reading = gathering("*")
+    reading = reader_of("*")
     reading.take(asked(reading)["list"], answer(Topics([])), NOW)
     return reading
 

@@ -23,7 +23,7 @@ def begun(deadline: float = NOW + 600, wait: float = 0.0) -> RequestState:
     return exchange
 
 
-def refusal(code: str) -> Answer:
+def refused_by(code: str) -> Answer:
     """An answer that carries an error."""
     return Answer(1, error(code, "of the test"), b"")
 
@@ -47,7 +47,7 @@ def test_an_answer_settles_it() -> None:
 
 @pytest.mark.parametrize("code", sorted(set(CODES) - RETRIED))
 def test_a_refusal_that_does_not_pass_settles_it(code: str) -> None:
-    assert begun().is_settled_by(refusal(code), NOW + 1)
+    assert begun().is_settled_by(refused_by(code), NOW + 1)
 
 
 @pytest.mark.parametrize("code", sorted(RETRIED))
@@ -55,7 +55,7 @@ def test_a_refusal_that_passes_lets_it_rest_and_then_be_sent_again(code: str) ->
     exchange = begun()
     now, pause = NOW, BACKOFF_S
     for _ in range(10):
-        assert not exchange.is_settled_by(refusal(code), now)
+        assert not exchange.is_settled_by(refused_by(code), now)
         assert exchange.due == now + pause
         early, now = now + pause * 0.9, now + pause
         assert not exchange.is_to_be_sent(early, found=True, connected=True)
@@ -66,34 +66,34 @@ def test_a_refusal_that_passes_lets_it_rest_and_then_be_sent_again(code: str) ->
 
 
 @pytest.mark.parametrize("code", sorted(RETRIED))
-def test_a_refusal_that_passes_is_an_answer_to_whoever_wants_it(code: str) -> None:
+def test_refusal_that_passes_is_an_answer_if_none_is_retried(code: str) -> None:
     exchange = RequestState(Ping(), retried=frozenset())
     exchange.begin(1, NOW)
-    assert exchange.is_settled_by(refusal(code), NOW + 1)
+    assert exchange.is_settled_by(refused_by(code), NOW + 1)
 
 
 def test_a_refusal_settles_it_when_there_is_no_time_to_rest() -> None:
-    assert begun(deadline=NOW + BACKOFF_S / 2).is_settled_by(refusal("busy"), NOW)
+    assert begun(deadline=NOW + BACKOFF_S / 2).is_settled_by(refused_by("busy"), NOW)
 
 
 @pytest.mark.parametrize("code", sorted(RETRIED))
 def test_a_refusal_does_not_settle_it_while_nothing_was_heard_of_an_earlier_copy(code: str) -> None:
     exchange = begun(deadline=NOW + BACKOFF_S / 2)
     exchange.unanswered += 1
-    assert not exchange.is_settled_by(refusal(code), NOW)
+    assert not exchange.is_settled_by(refused_by(code), NOW)
     assert exchange.due == exchange.deadline
-    assert exchange.is_settled_by(refusal(code), NOW)
+    assert exchange.is_settled_by(refused_by(code), NOW)
 
 
 def test_an_answer_to_an_earlier_copy_settles_it_while_it_rests() -> None:
     exchange = begun()
     exchange.unanswered += 1
-    assert not exchange.is_settled_by(refusal("busy"), NOW)
+    assert not exchange.is_settled_by(refused_by("busy"), NOW)
     assert exchange.is_settled_by(Answer(1, Pong(5), b""), NOW)
 
 
 @pytest.mark.parametrize("wait", [0.0, 30.0])
-def test_silence_lets_it_be_sent_again_where_somebody_is(wait: float) -> None:
+def test_silence_lets_it_be_sent_again_to_a_connected_broker(wait: float) -> None:
     exchange = begun(wait=wait)
     assert exchange.due == NOW + wait + RESEND_S
     assert not exchange.is_to_be_sent(exchange.due - 0.1, found=False, connected=True)
@@ -110,7 +110,7 @@ def test_silence_of_a_broker_that_is_away_lets_it_wait_until_that_is_found() -> 
     assert exchange.due == NOW + 2 * RESEND_S + 1
 
 
-def test_absence_ends_it_unless_somebody_is_there_in_time() -> None:
+def test_absence_ends_it_unless_a_broker_is_there_in_time() -> None:
     exchange = RequestState(Ping(), absence=60.0)
     exchange.begin(1, NOW)
     for now, connected in ((NOW + 1, False), (NOW + 60, True), (NOW + 300, False)):
@@ -137,7 +137,7 @@ def test_it_is_looked_at_by_its_deadline() -> None:
 def test_begun_anew_it_has_been_heard_of_in_nothing() -> None:
     exchange = begun()
     first = exchange.frames
-    assert not exchange.is_settled_by(refusal("busy"), NOW)
+    assert not exchange.is_settled_by(refused_by("busy"), NOW)
     exchange.begin(2, NOW + 1)
     assert (exchange.correlation, exchange.unanswered) == (2, 0)
     assert exchange.frames != first

@@ -37,7 +37,7 @@ def put(staging: PartStaging, count: int, size: int = 1) -> None:
 
 
 def number_of(asked: RequestState) -> int:
-    """Which batch that is."""
+    """Return the number of its batch."""
     asked.begin(0, 0.0)
     number: int = binary_codec.decode_arguments(binary_codec.decode_call(asked.frames)).number
     return number

@@ -17,7 +17,7 @@ def batch(topic: str, first: int, records: int = 1) -> Batch:
 
 
 def told(merge: TopicMerge) -> list[tuple[int, str]]:
-    """What it hands out now, as pointers and topics."""
+    """Take what it hands out now, as pointers and topics."""
     runs = merge.take()
     return [(one.pointer, one.topic) for run in runs if isinstance(run, list) for one in run]
 

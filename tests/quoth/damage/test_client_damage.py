@@ -1,4 +1,4 @@
-"""Damaged bytes on the disk: every record that is whole is read, and what is lost is told, once and exactly.
+"""Damaged bytes on the disk: every whole record is read, and lost ones are reported, once and exactly.
 
 Whatever reads, whatever is damaged and wherever it lies: no wrong record, no record twice, no endless loop.
 Twelve batches of three records lie in three segments, two of them sealed, when their broker ends.
@@ -26,8 +26,6 @@ from kit.scale import times
 from quoth import Client, Gap, Message, Messages
 from quothd import Broker
 from quothwire.batch import HEADER_BYTES
-
-Connect = Callable[..., Client]
 
 SEGMENTS, BATCHES, RECORDS = 3, 4, 3
 LAST = SEGMENTS * BATCHES - 1
@@ -122,7 +120,7 @@ def serve(left: Left, directory: Path, harm: Callable[[list[Stored]], None]) -> 
         yield client
 
 
-# -- what is told ------------------------------------------------------------------------------------------
+# -- the account ------------------------------------------------------------------------------------------
 
 
 def check(
@@ -134,10 +132,10 @@ def check(
     *,
     begins_somewhere: bool = False,
 ) -> None:
-    """Is this everything that is whole above a cursor, and an exact account of the rest?
+    """Check that this is everything whole above a cursor, and an exact account of the rest.
 
-    Lost batches at the very end may have been set aside when the log was opened; then its readers never
-    hear of them. begins_somewhere: the header block of the oldest segment does not check, so nobody knows
+    Lost batches at the very end may have been quarantined when the log was opened; then its readers never
+    hear of them. begins_somewhere: the header block of the oldest segment does not check, so it is not known
     whether batches are missing at the very beginning, and whether they were removed.
     """
     found, gaps = told
@@ -178,7 +176,7 @@ def test_cursor_anywhere_misses_nothing_silently(left: Left, tmp_path: Path, har
             for message in left.published[:18]:
                 told = way(client, "t", END, message.pointer)
                 check(told, left.published, case.lost, way, message.pointer)
-                if message.pointer != end:  # where a header is damaged nobody knows whether this was the last
+                if message.pointer != end:  # a damaged header does not show whether this was the last
                     assert bool(told[1]) is (message.pointer < end)
 
 
@@ -213,7 +211,7 @@ def test_gap_is_a_warning_in_the_log_unless_one_asks_for_it(
 
 
 def test_callback_that_raises_stops_the_reading(left: Left, tmp_path: Path) -> None:
-    """Who cannot do without a record says so, and has had all that comes before it."""
+    """Everything in front of the gap was handed out before."""
 
     def refuse(gap: Gap) -> None:
         raise LookupError(gap)
@@ -233,7 +231,7 @@ def test_callback_that_raises_stops_the_reading(left: Left, tmp_path: Path) -> N
 def test_what_is_damaged_to_its_end_is_told_with_the_next_record(
     left: Left, tmp_path: Path, numbers: tuple[int, ...]
 ) -> None:
-    """In sealed segments. What lay at the very end was set aside."""
+    """In sealed segments. Batches at the very end are quarantined."""
     case = Case(all_zero, numbers)
     with serve(left, tmp_path / "data", case.do) as client:
         end = client.read("t")[-1]

@@ -1,8 +1,8 @@
 """Every kind of harm at every place of a data directory, and some of them together.
 
 Whatever was done: the broker serves, no record is wrong or there twice, each batch that is whole and in its
-place is read, what is lost is told, damaged bytes are kept, other topics are as they were, and publishing
-goes on above all earlier pointers. Whoever looks at the files without the broker finds the same. QUOTH_LONG=1
+place is read, lost ones are reported, damaged bytes are kept, other topics are as they were, and publishing
+goes on above all earlier pointers. A look at the files without the broker shows the same. QUOTH_LONG=1
 tries much more; QUOTH_SEED repeats a run that failed.
 """
 
@@ -60,7 +60,7 @@ CHANGED_SETTINGS = "one byte of the settings changed"
 
 
 class Look(NamedTuple):
-    """What is seen in the files: records, and between which pointers something is wrong."""
+    """Records in the files, and the pointers between which something is wrong."""
 
     records: list[tuple[int, bytes]]
     wrong: list[tuple[int, int]]
@@ -95,14 +95,14 @@ def look(folder: Path) -> Look | None:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What is in a folder."""
+    """Return the contents of a folder."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def bear(
     left: Left, directory: Path, harms: Mapping[str, Harm], rng: random.Random, *, looks: bool = True
 ) -> set[int]:
-    """Do harm, serve, read in every way, look at the files if one can; returns the batches that were lost."""
+    """Damage a copy, serve it, read it in every way and look at the files; returns the lost batches."""
     print(*harms, sep=", ")
     scene = Scene(left, directory)
     for harm in harms.values():
@@ -137,10 +137,10 @@ def bear(
 def assert_told(
     left: Left, whole: set[int], found: list[Message], gaps: list[Gap], way: Way, first: bool, last: bool
 ) -> None:
-    """Is this all that is whole, and an account of the rest?
+    """Check that this is all that is whole, and an account of the rest.
 
-    first, last: is the header block of the oldest and of the last segment as it was? Without it nobody knows
-    whether anything is missing in front, or at the end, where it may have been set aside.
+    first, last: is the header block of the oldest and of the last segment as it was? Without it it is not
+    known whether anything is missing in front, or at the end, where it may have been quarantined.
     """
     batches = left.batch_of
     there = {batches[message.pointer] for message in found}
@@ -150,7 +150,7 @@ def assert_told(
     hidden = {one for one in lost if one > max(there, default=-1) and (one >= ACTIVE or not last)}
     if not first:
         hidden |= {one for one in lost if one < min(there, default=len(left.written))}
-    stretches = sorted({(gap.after, gap.next) for gap in gaps})  # the same one may be told for both reasons
+    stretches = sorted({(gap.after, gap.next) for gap in gaps})  # the same one may have both reasons
     assert all(one[1] <= other[0] + 1 for one, other in pairwise(stretches)), gaps
     for gap in gaps:
         assert gap.reason == "damaged" or not first
@@ -167,7 +167,7 @@ def assert_told(
 
 
 def assert_kept(before: dict[str, bytes], after: dict[str, bytes], *, changes: bool = True) -> None:
-    """Is every byte of every segment still there, in its place or set aside?
+    """Check that every byte of every segment is still there, in its place or quarantined.
 
     Except for zeros at the end, and for a footer, which is made anew.
     """
@@ -191,7 +191,7 @@ def assert_kept(before: dict[str, bytes], after: dict[str, bytes], *, changes: b
 
 
 def has_a_new_footer(before: bytes, now: bytes) -> bool:
-    """Is what is left the same segment with another footer?"""
+    """Return True for the same segment with another footer."""
     try:
         end = file_format.decode_footer(now[-file_format.FOOTER_BYTES :]).end.offset
     except Damaged:
@@ -200,7 +200,7 @@ def has_a_new_footer(before: bytes, now: bytes) -> bool:
 
 
 def assert_seen(left: Left, found: list[Message], gaps: list[Gap], seen: Look | None) -> None:
-    """Does one who looks at the files, and trusts no index, see all that a reader was told?"""
+    """Check that a look at the files, without indexes, shows all that a reader got."""
     if seen is None:
         return
     told = [(message.pointer, message.value) for message in found]
@@ -233,7 +233,7 @@ def test_harm_that_costs_no_record(left: Left, tmp_path: Path, rng: random.Rando
 def test_newest_segment_of_another_topic_costs_no_record(
     left: Left, tmp_path: Path, rng: random.Random
 ) -> None:
-    """Who looks without the broker asks the newest segment which log it is, and is told of the other one."""
+    """A look without the broker takes the log's id from the newest segment, the wrong one here."""
     harms = {"a newest segment of another topic": foreign_newest}
     assert bear(left, tmp_path / "data", harms, rng, looks=False) == set()
 
@@ -282,7 +282,7 @@ def flip_settings(offset: int, scene: Scene, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("both", [True, False])
 def test_settings_of_another_topic_lead_to_no_wrong_record(left: Left, tmp_path: Path, both: bool) -> None:
-    """They check, and say another log: where the segments contradict them the topic may be refused."""
+    """Their checksum is right: if the segments contradict them the topic may be refused."""
     scene = Scene(left, tmp_path / "data")
     settings = scene.settings, scene.other / "topic.json"
     mine, others = (path.read_bytes() for path in settings)

@@ -24,12 +24,12 @@ END = b"published behind the damage"
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
-    """What a broker that was killed has left."""
+    """The directory of a broker that was killed."""
     return leave_behind(tmp_path_factory.mktemp("left") / "data", killed=True)
 
 
 def unheard(_gap: Gap) -> None:
-    """Somebody who does not care for gaps."""
+    """Ignore a gap."""
 
 
 def test_what_is_published_behind_a_misleading_header_is_read(left: Left, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_looking_at_the_files_tells_no_record_twice_and_a_repair_sets_the_copy_a
     assert [one.pointer for one in records(scene.folder) if isinstance(one, Record)] == pointers
 
 
-def test_settings_of_another_topic_keep_nobody_from_the_records(left: Left, tmp_path: Path) -> None:
+def test_settings_of_another_topic_hide_no_record(left: Left, tmp_path: Path) -> None:
     """Folder and segments agree which log it is; only the settings say another one."""
     scene = Scene(left, tmp_path / "data")
     shutil.copy(scene.other / "topic.json", scene.settings)

@@ -26,7 +26,7 @@ ALL = 1_000_000
 
 
 @contextmanager
-def cutting(wires: list[Wire], rng: random.Random, progress: Callable[[], int]) -> Iterator[None]:
+def cut_at_random(wires: list[Wire], rng: random.Random, progress: Callable[[], int]) -> Iterator[None]:
     """Cuts one of the wires again and again, whenever something has moved."""
     over = threading.Event()
 
@@ -84,7 +84,7 @@ def test_cut_wires_lose_nothing_and_repeat_nothing(
 
         with (
             ThreadPoolExecutor() as pool,
-            cutting(wires, rng, lambda: producer.acknowledged),
+            cut_at_random(wires, rng, lambda: producer.acknowledged),
         ):
             writing = [pool.submit(stream), pool.submit(publish)]
             tailing = pool.submit(lambda: list(islice(tail, total)))

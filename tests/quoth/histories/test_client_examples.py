@@ -74,7 +74,7 @@ def test_every_record_counts_once_whenever_the_consumer_is_killed(
 
 
 def test_a_channel_loses_nothing_when_either_end_is_killed(tmp_path: Path, rng: random.Random) -> None:
-    """What is got twice follows a kill: the last lines once more, from where the cursor was."""
+    """A kill repeats the last lines from the cursor on, and nothing else."""
     directory, got = str(tmp_path / "jobs"), tmp_path / "got"
     put = 0
 

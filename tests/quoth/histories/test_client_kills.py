@@ -121,7 +121,7 @@ class Siege:
         self.look()
 
     def look(self) -> None:
-        """What can be seen at a glance: nothing that was acknowledged is missing at the end of a topic."""
+        """Check quickly that no acknowledged record is missing at the end of a topic."""
         for topic, accounts in read_accounts(self.folder).items():
             highest = max(pointer for told in accounts for pointer in (*told.stored.values(), 0))
             info = self.client.topic(topic)
@@ -134,7 +134,7 @@ class Siege:
         self.rolled |= {*self.broker.topics_directory.glob("*/*.seg")}
 
     def check(self) -> None:
-        """Has any of those who write been told what is never to be told?"""
+        """Raise the error of a stream that got a wrong answer."""
         self._threads.check()
         for writer in self._writers:
             writer.check()
@@ -147,7 +147,7 @@ class Siege:
         self._stack.close()
 
     def figures(self) -> str:
-        """What happened, in a line."""
+        """Return a summary in one line."""
         frozen = f"{self.kills} kills ({self.frozen} of them frozen)"
         return f"{frozen}, {len(self.rolled)} segments, {self.torn} torn bytes,"
 
@@ -172,7 +172,7 @@ class Siege:
 
 
 def assert_undamaged(info: TopicInfo) -> None:
-    """Bytes that were torn are set aside; nothing else is ever wrong after a kill."""
+    """Torn bytes are quarantined; nothing else is ever wrong after a kill."""
     assert (info.problem, info.counters["damaged_bytes"], info.counters["stray_files"]) == ("", 0, 0), info
 
 
@@ -191,7 +191,7 @@ def follow(connect: Connect) -> Iterator[Follow]:
 
         yield begin
         for client in clients:
-            client.close()  # whoever still follows is told so
+            client.close()  # ends the tails that still follow
 
 
 def everything(client: Client, topic: str, begun: threading.Event) -> Seen:
@@ -212,7 +212,7 @@ def everything(client: Client, topic: str, begun: threading.Event) -> Seen:
 def test_kills_at_any_moment_lose_nothing_that_was_acknowledged(
     start_broker: StartBroker, connect: Connect, follow: Follow, rng: random.Random, tmp_path: Path, turn: int
 ) -> None:
-    """Batches are there once and whole, in order, where their producers were told; what is gone is told."""
+    """Batches are there once and whole, in order, at their acknowledged pointers; gaps are reported."""
     broker = start_broker(worker_timeout=0.02, check_interval=0.05, **rng.choice(TRIALS))
     client = connect(broker, timeout=PATIENCE_S)
     folder = tmp_path / "accounts"
@@ -280,7 +280,7 @@ def test_retry_is_recognised_though_its_original_is_in_another_segment_or_gone(
     firsts = [fast.call(Publish(), "t", raw) for raw in raws[:3]]
     if gone in ("roll", "trim"):
         fast.call(RollTopic(), "t")
-        fast.publish("t", [b"of nobody"])
+        fast.publish("t", [b"without a producer"])
     if gone == "trim":
         assert fast.call(TrimTopic(firsts[-1].last + 1), "t").records == 6
 

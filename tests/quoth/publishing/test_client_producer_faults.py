@@ -8,7 +8,6 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from kit.broker.brokers import StartBroker
 from kit.broker.peers import refused
 from kit.broker.proxies import Meddler
 from kit.deadlines import DEADLINE_S, eventually, pause
-from kit.scale import times
 from quoth import Client, Failure, Producer, ProducerError
 from quoth import producer as producer_module
 from quoth.connection import send_loop
@@ -58,23 +56,23 @@ def lose_patience(producer: Producer) -> None:
 
 
 def publishes(call: Call) -> bool:
-    """Is it a publish?"""
+    """Return True for a publish."""
     return call.operation is Operation.PUBLISH
 
 
 def values_in(call: Call) -> list[bytes]:
-    """What a publish brings."""
+    """Return the values of a publish."""
     return batch.decode(call.payload).values
 
 
 def failures_of(ending: Callable[[], object]) -> list[Failure]:
-    """What a flush or a closing tells."""
+    """Return the failures that a flush or a closing raises."""
     with pytest.raises(ProducerError) as caught:
         ending()
     return caught.value.failures
 
 
-# -- what is told of failures -------------------------------------------------------------------------------
+# -- failures -------------------------------------------------------------------------------
 
 
 def test_failures_hold_what_is_needed_to_send_again_and_are_told_once(
@@ -215,7 +213,7 @@ def test_disk_that_stays_full_is_a_certain_failure(
 
 
 def test_failing_disk_leaves_the_outcome_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have been written before the fsync failed."""
+    """A batch may have been written before the fsync failed."""
 
     def fail(_: PosixFile) -> None:
         raise OSError(5, "Input/output error")
@@ -291,7 +289,7 @@ def test_broker_that_stays_away_leaves_what_was_sent_unknown_and_refuses_the_res
     assert len(maybe) <= IN_FLIGHT_MAX
 
 
-def test_nothing_is_sent_to_nobody_so_all_of_it_is_certain(
+def test_nothing_is_sent_without_a_connection_so_all_failures_are_certain(
     start_broker: StartBroker, connect: Connect
 ) -> None:
     broker = start_broker()
@@ -312,7 +310,7 @@ def test_nothing_is_sent_to_nobody_so_all_of_it_is_certain(
     assert values(client, "t") == [b"before", b"after"]
 
 
-def test_copies_do_not_pile_up_while_nobody_is_there(
+def test_copies_do_not_pile_up_while_no_broker_is_there(
     start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = start_broker()
@@ -372,7 +370,7 @@ def test_interrupt_lets_what_was_sent_arrive(
 
 
 def test_topic_that_is_deleted_is_made_anew_and_goes_on_in_order(client: Client, topic: str) -> None:
-    """What was acknowledged before is gone with it; what comes later is there, once and in order."""
+    """Records acknowledged before are gone with it; later ones are there, once and in order."""
     sent = numbered(range(20_000))
     with client.producer(topic, batch=20) as producer:
         for number, value in enumerate(sent):
@@ -386,71 +384,3 @@ def test_topic_that_is_deleted_is_made_anew_and_goes_on_in_order(client: Client,
     found = values(client, topic)
     assert found
     assert found == sent[-len(found) :]
-
-
-# -- kills --------------------------------------------------------------------------------------------------
-
-
-def test_kills_in_the_middle_of_three_streams_lose_nothing_and_repeat_nothing(
-    start_broker: StartBroker, connect: Connect, rng: random.Random
-) -> None:
-    """100,000 records, whatever dies meanwhile: each is there once, in the order of its stream."""
-    broker = start_broker()
-    client = connect(broker)
-    counts = (50_000, 30_000, 20_000)
-    producers = [client.producer("t", batch=100) for _ in counts]
-
-    def work(me: int) -> None:
-        for number in range(counts[me]):
-            producers[me].send(b"%d %d" % (me, number))
-        producers[me].close()
-
-    def acknowledged() -> int:
-        return sum(producer.acknowledged for producer in producers)
-
-    with ThreadPoolExecutor() as pool:
-        streams = [pool.submit(work, me) for me in range(len(counts))]
-        for moment in sorted(rng.sample(range(sum(counts) - 10_000), times(5, 60))):
-            eventually(lambda moment=moment: acknowledged() >= moment, "it goes on")  # type: ignore[misc]
-            broker.kill()
-            broker.restart()
-        for stream in streams:
-            stream.result()
-    assert [producer.acknowledged for producer in producers] == list(counts)
-    found = values(client, "t")
-    for me, expected in enumerate(counts):
-        mine = [value for value in found if value.startswith(b"%d " % me)]
-        assert mine == [b"%d %d" % (me, number) for number in range(expected)]
-    assert len(found) == sum(counts)
-
-
-@pytest.mark.parametrize("durability", ["written", "synced"])
-def test_kills_at_any_moment_leave_an_exact_account(
-    start_broker: StartBroker, connect: Connect, rng: random.Random, durability: str
-) -> None:
-    """A producer with little patience: what it gives up is told, and nothing else is missing."""
-    broker = start_broker()
-    client = connect(broker)
-    client.create_topic("t")
-    failures: list[Failure] = []
-    number = count()
-    producer = client.producer("t", batch=5, linger=0.001, timeout=0.4, durability=durability)  # type: ignore[arg-type]
-    for _ in range(times(3, 40)):
-        send_all(producer, [b"%d" % next(number) for _ in range(rng.randint(50, 400))])
-        eventually(lambda: producer._buffered < rng.randint(1, 400), "some of it is on its way")
-        broker.kill()
-        send_all(producer, [b"%d" % next(number) for _ in range(rng.randint(1, 300))])
-        broker.restart()
-        try:
-            producer.flush(DEADLINE_S)
-        except ProducerError as problem:
-            failures += problem.failures
-    producer.close()
-    found = list(map(int, values(client, "t")))
-    unknown = {int(value) for one in failures if one.outcome == "unknown" for value in one.values}
-    never = {int(value) for one in failures if one.outcome == "refused" for value in one.values}
-    everything = set(range(next(number)))
-    assert found == sorted(set(found)), "once and in order"
-    assert everything - unknown - never <= set(found), "acknowledged is stored"
-    assert not never & set(found), "refused is not"
-    assert producer.acknowledged == len(everything - unknown - never)

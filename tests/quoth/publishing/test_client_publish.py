@@ -329,7 +329,7 @@ def test_passing_refusal_is_tried_again_until_it_passes(
 def test_passing_refusal_is_raised_at_the_deadline_and_nothing_is_stored(
     meddler: Meddler, connect: Connect, topic: str, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes when the fifth copy has been refused: that refusal is taken when the time is over."""
+    """The deadline passes when the fifth copy has been refused."""
     client = connect(meddler)
     refusals, is_settled_by = count(1), RequestState.is_settled_by
 

@@ -72,7 +72,7 @@ def test_status_tells_all_topics_and_wakes_none(crowded: Client) -> None:
 
 
 def is_at_rest(status: Status) -> bool:
-    """Whether no topic is active, nor will be on its own: there may be a moment between two openings."""
+    """Return True if no topic is active, nor will be on its own."""
     return not status.active and not status.counters["unopened"]
 
 
@@ -360,7 +360,7 @@ def test_deletion_that_is_sent_again_spares_a_topic_that_was_made_anew(
 
 
 @pytest.mark.parametrize("anew", [False, True])
-def test_topic_that_somebody_else_deletes_first_is_not_found(
+def test_topic_that_another_client_deletes_first_is_not_found(
     meddler: Meddler, connect: Connect, client: Client, topic: str, anew: bool
 ) -> None:
     """Nor is one deleted that was made anew meanwhile."""

@@ -35,7 +35,7 @@ SIZE = 20_000
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What gets no answer is asked again soon."""
+    """Requests without an answer are sent again soon."""
     monkeypatch.setattr(request_state, "RESEND_S", 0.1)
 
 
@@ -90,7 +90,7 @@ def test_part_is_whole_though_the_connection_is_cut_again_and_again(
 def test_part_is_whole_though_requests_are_refused_for_now_and_answers_are_lost(
     connect: Connect, meddler: Meddler, topic: str, rng: random.Random, seed: int
 ) -> None:
-    """Those behind a refused one are out of order; a lost answer is asked for with the same bytes."""
+    """Batches behind a refused one are out of order; the retry of a lost answer has the same bytes."""
     strikes = Counter[str]()
 
     def refuse(call: Call) -> QuothError | bool:
@@ -116,7 +116,7 @@ def test_part_is_whole_though_requests_are_refused_for_now_and_answers_are_lost(
 def test_part_is_whole_though_the_broker_is_killed_while_it_is_written(
     start_broker: StartBroker, connect: Connect, rng: random.Random, seed: int
 ) -> None:
-    """What the broker had acknowledged before it was killed it has afterwards, too."""
+    """The broker keeps acknowledged batches through a kill."""
     broker = start_broker()
     client = connect(broker)
     client.publish("t", b"before")
@@ -154,9 +154,7 @@ def test_what_was_staged_before_the_broker_was_killed_is_published_after_it(
     check_stretch(client, "t", transaction.publish(parts), values)
 
 
-def test_writer_for_whom_nobody_is_there_says_what_is_kept(
-    start_broker: StartBroker, connect: Connect
-) -> None:
+def test_writer_without_a_broker_says_what_is_kept(start_broker: StartBroker, connect: Connect) -> None:
     broker = start_broker()
     client = connect(broker)
     transaction = client.transaction("t", "app", 0)
@@ -271,7 +269,7 @@ def test_publications_at_the_same_time_are_one(client: Client, topic: str) -> No
     check_stretch(client, topic, acks[0], values * 2)
 
 
-def test_publication_that_nobody_answers_is_not_known(start_broker: StartBroker, connect: Connect) -> None:
+def test_publication_without_an_answer_is_not_known(start_broker: StartBroker, connect: Connect) -> None:
     broker = start_broker()
     client = connect(broker)
     transaction = client.transaction("t", "app", 0)
@@ -284,7 +282,7 @@ def test_publication_that_nobody_answers_is_not_known(start_broker: StartBroker,
     check_stretch(client, "t", transaction.publish([part]), values)
 
 
-def test_publication_may_take_long_but_not_where_nobody_is(
+def test_publication_may_take_long_but_not_without_a_broker(
     start_broker: StartBroker, connect: Connect, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PUBLISH_WAIT_S", "PUBLISH_ABSENCE_S"):

@@ -27,7 +27,7 @@ TIME = "2026-01-02T03:04:05.000001Z"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the cursor is kept."""
+    """The path of the cursor."""
     return tmp_path / "orders.cursor"
 
 
@@ -37,7 +37,7 @@ def message(pointer: int, topic: str = "orders") -> Message:
 
 
 def kept(path: Path) -> dict[str, int | None]:
-    """What a program that comes later finds."""
+    """Return the cursor as a later program finds it."""
     with Cursor(path) as cursor:
         return {topic: cursor.after(topic) for topic in cursor.topics}
 
@@ -318,7 +318,7 @@ def test_whatever_call_it_dies_of_the_old_or_the_new_one_is_there(
 
 
 def gaps_of(client: Client, path: Path, topic: str, *values: bytes) -> list[Gap]:
-    """Read on to the end and advance; returns the gaps that were told."""
+    """Read on to the end and advance; returns the reported gaps."""
     gaps: list[Gap] = []
     with Cursor(path) as cursor, client.read_many(topic, cursor=cursor, on_gap=gaps.append) as reading:
         found = []
@@ -384,7 +384,7 @@ def test_a_tail_that_got_nothing_still_knows_where_it_began(client: Client, path
 def test_a_topic_that_the_cursor_does_not_know_is_read_from_its_beginning(
     client: Client, path: Path, topic: str
 ) -> None:
-    """It came while nobody looked, and none of it may be left out."""
+    """It was created between two readings, and none of it may be left out."""
     client.publish(f"{topic}.a", b"old")
     with Cursor(path) as cursor, client.tail_many(f"{topic}.*", cursor=cursor):
         pass

@@ -377,7 +377,7 @@ def test_what_was_read_does_not_hold_on_to_the_rest_of_its_batch(client: Client,
 
 
 def test_batches_end_where_the_topic_ends_by_then(client: Client, topic: str) -> None:
-    """What was stored while the last batch was worked on is there, too."""
+    """Batches that are stored during the iteration are there, too."""
     client.publish(topic, b"a")
     found = []
     for batch in client.batches(topic):
@@ -416,7 +416,7 @@ def test_many_iterators_at_once_share_their_connections(pooled: Client, topic: s
 
 
 def test_batches_that_are_left_early_hold_nothing(pooled: Client, topic: str, told: list[Message]) -> None:
-    """An iterator keeps its connection, on which more is coming, until nobody wants that any more."""
+    """An iterator keeps its connection, on which more is coming, until it is collected."""
     left = [pooled.batches(topic) for _ in range(20)]
     assert [next(one).first for one in left] == [told[0].pointer] * 20
     assert len(pooled._pool._slots) == 20

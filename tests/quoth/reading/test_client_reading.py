@@ -33,7 +33,7 @@ orders = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as t
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks again every fifth of a second, and looks for new topics as often."""
+    """Fetches and lists of topics are sent every fifth of a second."""
     monkeypatch.setattr(multi_reader, "WAIT_S", 0.2)
     monkeypatch.setattr(multi_reader, "LIST_S", 0.2)
 
@@ -177,7 +177,7 @@ def test_pointers_that_run_ahead_of_the_clock_are_waited_for(client: Client, top
 def test_a_record_that_waits_for_its_sync_is_waited_for(
     start_broker: StartBroker, connect: Connect, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    """It has its pointer already, and nobody can see it."""
+    """The record has its pointer already, and is not visible."""
     broker = start_broker()
     client, other = connect(broker), connect(broker)
     client.create_topic("synced", durability="synced")
@@ -328,7 +328,7 @@ def test_a_broker_that_is_away_while_a_record_is_held_back_is_the_reason(
 def test_what_was_not_taken_of_a_portion_comes_later(
     client: Client, broker: BrokerProcess, topic: str
 ) -> None:
-    """Whoever leaves a loop and begins another one misses nothing."""
+    """A loop that is left and another one together miss nothing."""
     for value in (b"a", b"b", b"c"):
         client.publish(topic, value)
     _, damaged, _ = stored_batches(broker.topics_directory, client.topic(topic).log)
@@ -396,7 +396,7 @@ def test_a_record_that_is_held_back_for_long_costs_nothing(
         assert values_of(reading, 3) == [b"a", b"a"]
 
 
-def test_whoever_does_not_want_to_wait_gets_what_has_come(client: Client, topic: str) -> None:
+def test_portion_without_waiting_holds_what_has_come(client: Client, topic: str) -> None:
     client.publish(topic, b"a")
     with client.tail_many(topic, after=0) as tail:
         found = eventually(lambda: next(tail.portions(0)), "it has come")
@@ -409,7 +409,7 @@ def test_whoever_does_not_want_to_wait_gets_what_has_come(client: Client, topic:
 
 
 def test_the_watermark_goes_on_in_silence(client: Client, topic: str) -> None:
-    """Whoever closes a window of time by it need not wait for another record."""
+    """An application can close a window of time by it without another record."""
     names = [f"{topic}.{letter}" for letter in "ab"]
     ack = client.publish(names[0], b"a")
     with client.tail_many(names, after=0, ordered=True) as tail:

@@ -49,7 +49,7 @@ def test_tail_begins_now(client: Client, topic: str) -> None:
 
 
 def test_nothing_is_missed_between_asking_for_a_tail_and_its_first_record(client: Client, topic: str) -> None:
-    """It begins when it is made, not when it is used."""
+    """A tail begins when it is made, not when it is used."""
     client.publish(topic, b"old")
     tail = client.tail(topic)
     for number in range(5):
@@ -97,7 +97,7 @@ def test_topic_that_does_not_exist_for_long_is_waited_for(
 
 
 def fetches(meddler: Meddler) -> int:
-    """How often records were asked for."""
+    """Return the number of fetches."""
     return sum(call.operation is Operation.FETCH for call in meddler.requests)
 
 
@@ -182,11 +182,11 @@ def test_broker_that_is_away_for_long_is_waited_for(
     other.publish("t", b"old")
     tail = client.tail("t")
     given_up: list[str] = []
-    nobody = Link.no_answer
+    no_answer = Link.no_answer
 
     def count_it(link: Link, what: str) -> QuothError:
         given_up.append(what)
-        return nobody(link, what)
+        return no_answer(link, what)
 
     monkeypatch.setattr(Link, "no_answer", count_it)
     client.timeout = 0.1

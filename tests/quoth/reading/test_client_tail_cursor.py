@@ -27,7 +27,7 @@ Connect = Callable[..., Client]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the cursor is kept."""
+    """The path of the cursor."""
     return tmp_path / "orders.cursor"
 
 
@@ -39,7 +39,7 @@ def take(client: Client, topic: str, cursor: Cursor | Path, number: int, **how: 
 
 
 def kept(path: Path, topic: str) -> int | None:
-    """What a program that comes later finds."""
+    """Return the cursor as a later program finds it."""
     with Cursor(path) as cursor:
         return cursor.after(topic)
 
@@ -161,7 +161,7 @@ def test_a_consumer_that_is_killed_goes_on_where_it_was_saved(
 
 
 def _up_to(consumer: subprocess.Popen[bytes], value: bytes) -> Iterator[bytes]:
-    """What a consumer says, up to a value."""
+    """Iterate over the output of a consumer, up to a value."""
     assert consumer.stdout is not None
     for line in consumer.stdout:
         yield line.strip()

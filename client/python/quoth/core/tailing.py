@@ -67,7 +67,7 @@ class TailState(Closeable):
             self._cursor.begin(reader.topic, Position(reader.after, reader.log_id, reader.ordinal))
 
     def follow(self, timeout: float) -> ClientCall[Iterator[Batch]]:
-        """Do as `BatchCursor.follow`. With a cursor the next fetch returns soon, so that it can be saved."""
+        """Follow as `BatchCursor.follow`. With a cursor the next fetch returns soon, to save it."""
         return self.reader.follow(timeout, math.inf if self._cursor is None else SAVE_S)
 
     def messages(self, found: Batch) -> Iterable[Message]:

@@ -9,7 +9,7 @@ from quothwire.errors import QuothError
 
 
 class ForwardingProgress(NamedTuple):
-    """How far a forwarding is.
+    """The progress of a forwarding.
 
     source: the id of the log that is forwarded. producer: the producer id of its batches, the log's own id
     unless the source has lost records that were forwarded. pointer, ordinal: those of the source up to which
@@ -51,13 +51,13 @@ class Events(Protocol):
     """The observer of a forwarding."""
 
     def forwarded(self, records: int, size: int) -> None:
-        """Records more are synced in the topic."""
+        """Report that more records are synced in the topic."""
 
     def waits(self, problem: QuothError, seconds: float) -> None:
-        """An attempt failed; the next one begins after so many seconds."""
+        """Report a failed attempt; the next one begins after so many seconds."""
 
     def lost(self, losses: LostRecords) -> None:
-        """The source does not hold some records any more."""
+        """Report records that the source does not hold any more."""
 
     def began_anew(self, text: str) -> None:
-        """Something has changed unexpectedly, and the forwarding continues."""
+        """Report an unexpected change, after which the forwarding continues."""

@@ -43,7 +43,7 @@ AT_HAND_BYTES, AT_HAND_BYTES_MIN = 32 * 2**20, 64 * 2**10
 
 
 class ReadPlan(NamedTuple):
-    """What is read of several topics.
+    """The plan for a read of several topics.
 
     follow: for ever, else what is there now. ordered: in the order of time. start: the cursor to begin with,
     or one for each topic, or None for the end of each. end: the last pointer. cursor: once it knows any
@@ -173,7 +173,7 @@ class MultiReader:
 
     @property
     def due(self) -> float:
-        """When to call `ask` at the latest if no answer comes."""
+        """The time to call `ask` at the latest if no answer comes."""
         if not self.is_begun:
             return math.inf
         dues = [self._list_at]

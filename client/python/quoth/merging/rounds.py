@@ -94,7 +94,7 @@ class Rounds:
 
     @property
     def due(self) -> float:
-        """When the next round begins; infinity while one is under way, or no record is held back."""
+        """The time of the next round; infinity while one is under way, or no record is held back."""
         return math.inf if self._round is not None or self._merge.held is None else self._next_at
 
     def begin(self, now: float, every: float) -> None:
